@@ -1,6 +1,6 @@
-"""From an option's text to its value: what reading and writing share.
+"""Declarations of options (OptionSpec), the parsers of their texts, and the options that a user gave (GivenOptions).
 
-Every function takes the option's name and its text, and raises OptionError. `GivenOptions` holds what a user gave.
+A parser takes the option's name and its text, and raises OptionError.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from kafkalog_spark.errors import OptionError
@@ -36,7 +36,7 @@ def boolean(name: str, text: str) -> bool:
 
 
 def positive(largest: int) -> Parser:
-    """A whole number from 1 to `largest`."""
+    """Parser of a whole number from 1 to `largest`."""
 
     def parse(name: str, text: str) -> int:
         number = _integer(name, text, largest)
@@ -61,7 +61,7 @@ def _integer(name: str, text: str, largest: int) -> int:
 
 
 def choice(*values: str) -> Parser:
-    """One of `values`, in any case; returned as written here."""
+    """Parser of a name in any case; returned as it is spelled in `values`."""
     by_key = {value.lower(): value for value in values}
 
     def parse(name: str, text: str) -> str:
@@ -115,14 +115,51 @@ def local_path(name: str, text: str, why: str) -> str:
     return path
 
 
+def plain_text(name: str, text: str) -> str:
+    """The text as it is."""
+    return text
+
+
+Group = Literal["records", "tables", "stream", "format", "storage", "tier", "sink"]
+
+
 @dataclass(frozen=True, slots=True)
-class Option:
-    """One option. `default` is a text as the user would write it, or None: then the value is None when not given."""
+class OptionSpec:
+    """Declaration of an option. default: a text as the user would write it, or None: then the value is None when not
+    given. group: what the option is about; the readers and writers of a group parse it."""
 
     name: str
     parse: Parser
     default: str | None
     meaning: str
+    group: Group = "records"
+
+    def value(self, text: str | None) -> Any:
+        """The value of a text, None for an option that is not given. Raises OptionError."""
+        text = self.default if text is None else text
+        return None if text is None else self.parse(self.name, text)
+
+
+def parsed(specs: Iterable[OptionSpec], texts: Mapping[str, str]) -> dict[str, Any]:
+    """The values of a group's options by name. texts: by name in small letters. Raises OptionError."""
+    return {spec.name: spec.value(texts.get(spec.name.lower())) for spec in specs}
+
+
+def markdown_table(
+    specs: Iterable[OptionSpec],
+    others: Mapping[str, str] = {},
+    ignored: Mapping[str, str] = {},
+    refused: Iterable[str] = (),
+) -> str:
+    """Options as a Markdown table of name, default and meaning, for the documentation. others: of many names, with
+    their meanings; ignored: with the reason."""
+    rows = [(spec.name, "" if spec.default is None else f"`{spec.default}`", spec.meaning) for spec in specs]
+    rows += [(name, "", meaning) for name, meaning in others.items()]
+    rows += [(name, "", f"Accepted and ignored: {why}.") for name, why in ignored.items()]
+    rows += [(name, "", "Refused, as in the connector.") for name in refused]
+    lines = ["| option | default | meaning |", "|---|---|---|"]
+    lines += [f"| `{name}` | {default} | {meaning.replace('|', chr(92) + '|')} |" for name, default, meaning in rows]
+    return "\n".join(lines) + "\n"
 
 
 class GivenOptions:
@@ -131,6 +168,7 @@ class GivenOptions:
     def __init__(self, options: Mapping[str, str]) -> None:
         self.texts: dict[str, str] = {}
         self.names: dict[str, str] = {}
+        self._values: dict[str, Any] = {}
         for name, text in options.items():
             key = name.lower()
             if key in self.names:
@@ -143,7 +181,7 @@ class GivenOptions:
     def has(self, name: str) -> bool:
         return name.lower() in self.texts
 
-    def __contains__(self, option: Option) -> bool:
+    def __contains__(self, option: OptionSpec) -> bool:
         return self.has(option.name)
 
     def is_table_property(self, key: str) -> bool:
@@ -156,9 +194,21 @@ class GivenOptions:
             return "provider" in self.texts
         return f"option.{key}" not in self.texts
 
-    def value(self, option: Option) -> Any:
-        text = self.texts.get(option.name.lower(), option.default)
-        return None if text is None else option.parse(option.name, text)
+    def of_side(self, side: str) -> dict[str, str]:
+        """Options of the format of values or keys, given with the prefix `value.` or `key.`: texts by name without it,
+        in small letters."""
+        prefix = f"{side}."
+        return {key.removeprefix(prefix): text for key, text in self.texts.items() if key.startswith(prefix)}
+
+    def named(self, wanted: Callable[[str], bool]) -> dict[str, str]:
+        """Texts, by name as given, of the options for whose name in small letters `wanted` is true."""
+        return {self.names[key]: text for key, text in self.texts.items() if wanted(key)}
+
+    def value(self, option: OptionSpec) -> Any:
+        """The option's value, parsed once. Raises OptionError."""
+        if option.name not in self._values:
+            self._values[option.name] = option.value(self.texts.get(option.name.lower()))
+        return self._values[option.name]
 
 
 def unknown_option(name: str, known: Iterable[str], other_names: Mapping[str, str]) -> OptionError:

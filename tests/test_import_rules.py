@@ -19,7 +19,7 @@ PACKAGE = ROOT / "kafkalog_spark"
 LOG_ROOMS = ("format", "kernels", "log", "store")
 """What reads and writes logs, without Spark."""
 LOG_FILES = sorted(path for room in LOG_ROOMS for path in (PACKAGE / room).rglob("*.py"))
-OURS = tuple(f"kafkalog_spark.{room}" for room in (*LOG_ROOMS, "errors"))
+OURS = tuple(f"kafkalog_spark.{room}" for room in (*LOG_ROOMS, "errors", "options"))
 
 LOG_MAY_IMPORT = {"numpy", "numba", "llvmlite", "pyarrow", "lz4", "snappy", "cramjam", "zstandard", "crc32c"}
 # Encrypted segments: the extra [tiered], imported when the first of them is met.

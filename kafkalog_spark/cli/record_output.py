@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.typed.decoder import FORMATS, ResolvedFormat, SchemaSources, ValueDecoder, format_of
+from kafkalog_spark.typed.decoder import FORMATS, ResolvedFormat, SchemaSources, ValueDecoder, check_options
 
 _LARGE = pa.large_binary()
 """Type of composed texts: they may be larger than 2 GB where their columns are not."""
@@ -309,20 +309,9 @@ def shown_parts(
 
 def _of_part(part: str, format: str, options: Mapping[str, str]) -> dict[str, str]:
     """Those of a part, in small letters and without its name. Raises OptionError for one that the format has not."""
-    known = [option.lower() for option in format_of(format).OPTIONS]
-    found: dict[str, str] = {}
-    for name, text in options.items():
-        side, _, option = name.partition(".")
-        if side != part:
-            continue
-        option = option.lower()
-        begins = tuple(one.removesuffix("*") for one in known if one.endswith("*"))
-        if option not in known and not (begins and option.startswith(begins)):
-            raise OptionError(
-                f"the format {format} has no option '{option}' (--option {name})", hint="docs/typed.md lists them"
-            )
-        found[option] = text
-    return found
+    names = {name.partition(".")[2].lower(): name for name in options if name.partition(".")[0] == part}
+    check_options(format, {option: f"--option {name}" for option, name in names.items()})
+    return {option: options[name] for option, name in names.items()}
 
 
 def _records(dirs: LogDirs, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:

@@ -35,7 +35,7 @@ from kafkalog_spark.errors import InvalidRecord, OptionError
 from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
 from kafkalog_spark.log.write.compress import check_decompressed
 from kafkalog_spark.options import GivenOptions
-from kafkalog_spark.typed.decoder import ValueEncoder, encoder_of, format_of
+from kafkalog_spark.typed.decoder import ValueEncoder, check_options, encoder_of
 
 _HEADERS = "array<struct<key:string,value:binary>>"
 _TYPES: dict[str, tuple[type[DataType], ...]] = {
@@ -128,9 +128,7 @@ def encoded_columns(given: GivenOptions) -> tuple[EncodedColumn, ...]:
     """Raises OptionError for a format that there is not, and for an option that it has not."""
     result = []
     for side in _SIDES:
-        prefixed = {
-            key.removeprefix(f"{side}."): text for key, text in given.texts.items() if key.startswith(f"{side}.")
-        }
+        prefixed = given.of_side(side)
         name = prefixed.pop("format", None)
         if name is None:
             if prefixed:
@@ -138,10 +136,7 @@ def encoded_columns(given: GivenOptions) -> tuple[EncodedColumn, ...]:
                     f"option '{side}.{next(iter(prefixed))}' is of a format, and '{side}.format' is not given"
                 )
             continue
-        known = {option.lower() for option in format_of(name).OPTIONS}
-        for option in prefixed:
-            if option not in known and not any(option.startswith(one[:-1]) for one in known if one.endswith("*")):
-                raise OptionError(f"the format {name} has no option '{option}'", hint="docs/typed.md lists them")
+        check_options(name, {option: given.names[f"{side}.{option}"] for option in prefixed})
         result.append(EncodedColumn(side, name.lower(), tuple(sorted(prefixed.items()))))
     return tuple(result)
 

@@ -13,7 +13,17 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
 from kafkalog_spark.format.names import is_internal, valid_topic_name
 from kafkalog_spark.log.write.compress import compression_level
-from kafkalog_spark.options import GivenOptions, Option, byte_size, choice, local_path, positive_int, unknown_option
+from kafkalog_spark.options import (
+    GivenOptions,
+    OptionSpec,
+    byte_size,
+    choice,
+    local_path,
+    markdown_table,
+    plain_text,
+    positive_int,
+    unknown_option,
+)
 from kafkalog_spark.sink.columns import EncodedColumn, encoded_columns, is_of_format
 from kafkalog_spark.spark import librdkafka
 from kafkalog_spark.store.interface import normalised
@@ -79,14 +89,10 @@ def _bytes(name: str, text: str) -> int:
 
 # Every option of a write, declared once: its name, default, meaning and the function that reads its text.
 #
-# options.py parses from these declarations, and the table of docs/sink.md is made from them. Those of a topic or a
+# The table of docs/sink.md is made from these declarations. Those of a topic or a
 # producer have Kafka's names; `topic` and `kafka.*` are those of Spark's Kafka sink.
 
 TIMESTAMP_TYPES = {"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": TimestampType.LOG_APPEND_TIME}
-
-
-def _text(name: str, text: str) -> str:
-    return text
 
 
 def _level(name: str, text: str) -> int:
@@ -104,48 +110,59 @@ def _size(name: str, text: str) -> int:
 
 
 WRITE_OPTIONS = (
-    Option(
+    OptionSpec(
         "path",
-        _text,
+        plain_text,
         None,
         "What `.save(...)` or `.start(...)` is given: one log directory. Local, `file:`, or in a bucket (`s3://` ...).",
+        "sink",
     ),
-    Option("topic", _text, None, "The topic of all rows; takes precedence over the column `topic`."),
-    Option("compression.type", choice("none", "gzip", "snappy", "lz4", "zstd"), "none", "Codec of the record batches."),
-    Option("compression.level", _level, None, "Level of gzip (1-9), lz4 (1-17) or zstd (-131072-22)."),
-    Option("batch.size", _size, "64k", "Bytes of a record batch before compression."),
-    Option("segment.bytes", _size, "1g", "Bytes of a segment."),
-    Option(
+    OptionSpec("topic", plain_text, None, "The topic of all rows; takes precedence over the column `topic`.", "sink"),
+    OptionSpec(
+        "compression.type",
+        choice("none", "gzip", "snappy", "lz4", "zstd"),
+        "none",
+        "Codec of the record batches.",
+        "sink",
+    ),
+    OptionSpec("compression.level", _level, None, "Level of gzip (1-9), lz4 (1-17) or zstd (-131072-22).", "sink"),
+    OptionSpec("batch.size", _size, "64k", "Bytes of a record batch before compression.", "sink"),
+    OptionSpec("segment.bytes", _size, "1g", "Bytes of a segment.", "sink"),
+    OptionSpec(
         "max.message.bytes",
         _size,
         "1048588",
         "Bytes of the largest record batch as it lies in the log; a larger record is an error.",
+        "sink",
     ),
-    Option(
+    OptionSpec(
         "message.timestamp.type",
         choice(*TIMESTAMP_TYPES),
         "CreateTime",
         "`LogAppendTime`: all records get the time of the write, whatever the column `timestamp` says.",
+        "sink",
     ),
-    Option(
+    OptionSpec(
         "value.format",
         written_format_name,
         None,
         "How the column `value`, or without one all columns that are none of Kafka's, becomes the value: `avro`, "
         "`protobuf`, `confluent-avro`, `confluent-protobuf`, `confluent-json`, `string` (docs/typed.md). Options of "
         "the format: `value.*`.",
+        "sink",
     ),
-    Option("key.format", written_format_name, None, "The same of the column `key`."),
-    Option("numPartitions", positive_int, "1", "Partitions of topics that are not there yet."),
-    Option(
+    OptionSpec("key.format", written_format_name, None, "The same of the column `key`.", "sink"),
+    OptionSpec("numPartitions", positive_int, "1", "Partitions of topics that are not there yet.", "sink"),
+    OptionSpec(
         "kafka.bootstrap.servers",
-        _text,
+        plain_text,
         None,
         "Send to this broker, at least once, instead of writing files, so without `path`. Every other `kafka.*` option "
         "is then given to the producer (librdkafka).",
+        "sink",
     ),
-    Option("checkpointLocation", _text, None, "Streams: Spark's own."),
-    Option("queryName", _text, None, "Streams: Spark's own."),
+    OptionSpec("checkpointLocation", plain_text, None, "Streams: Spark's own.", "sink"),
+    OptionSpec("queryName", plain_text, None, "Streams: Spark's own.", "sink"),
 )
 
 FILES_ONLY = ("segment.bytes", "max.message.bytes", "message.timestamp.type", "numPartitions")
@@ -185,15 +202,8 @@ OTHER_NAMES = {
 
 def options_table() -> str:
     """All options as a Markdown table: name, default, meaning. For the documentation."""
-    rows = [
-        (f"`{option.name}`", "" if option.default is None else f"`{option.default}`", option.meaning)
-        for option in WRITE_OPTIONS
-    ]
-    rows += [(f"`{name}`", "", f"Accepted and ignored: {why}.") for name, why in IGNORED.items()]
-    rows += [(f"`kafka.{name}`", "", f"Accepted and ignored: {why}.") for name, why in WITHOUT_EFFECT.items()]
-    rows += [(f"`{name}`", "", "Refused, as in the connector.") for name in REFUSED]
-    lines = ["| option | default | meaning |", "|---|---|---|"]
-    return "\n".join([*lines, *(f"| {name} | {default} | {meaning} |" for name, default, meaning in rows)]) + "\n"
+    without_effect = {f"kafka.{name}": why for name, why in WITHOUT_EFFECT.items()}
+    return markdown_table(WRITE_OPTIONS, {}, IGNORED | without_effect, REFUSED)
 
 
 _log = logging.getLogger(__name__)
@@ -273,9 +283,7 @@ def parse_write_options(options: Mapping[str, str], of_reads: Collection[str] = 
     codec = Codec[values["compression.type"].upper()]
     result = WriteOptions(
         path=None if servers is not None else _path(values["path"], bool(given.names)),
-        storage=StorageOptions.of(
-            {given.names[key]: text for key, text in given.texts.items() if is_storage_option(key)}
-        ),
+        storage=StorageOptions.of(given.named(is_storage_option)),
         topic=_topic(values["topic"]),
         codec=codec,
         level=_checked_level(codec, values["compression.level"]),

@@ -17,17 +17,18 @@ from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.log.read.replicas import REPLICAS
 from kafkalog_spark.log.tables.table import RECORDS, TABLES
 from kafkalog_spark.log.tables.table_query import TableQuery
-from kafkalog_spark.log.tiered.tier_options import AUTO, LAYOUT_OPTION, LAYOUTS, PREFIX_OPTION
 from kafkalog_spark.log.tiered.tier_options import OPTION as KEY_OPTION
+from kafkalog_spark.log.tiered.tier_options import TIER_OPTIONS
 from kafkalog_spark.options import (
     GivenOptions,
-    Option,
-    Parser,
+    OptionSpec,
     boolean,
     byte_size,
     choice,
     duration_ms,
     local_path,
+    markdown_table,
+    plain_text,
     positive_int,
     positive_long,
 )
@@ -43,10 +44,6 @@ from kafkalog_spark.source.offsets import (
 )
 from kafkalog_spark.source.subscription import AllTopics, Assign, NotSaid, Subscribe, SubscribePattern, Subscription
 from kafkalog_spark.store.interface import is_local, normalised
-
-# From an option's text to its value. Every function takes the option's name and its text, and raises OptionError.
-
-__all__ = ["Parser", "boolean", "byte_size", "choice", "duration_ms", "positive_int", "positive_long"]
 
 
 def topics(name: str, text: str) -> Subscribe:
@@ -127,11 +124,6 @@ def known_columns(given: tuple[str, ...], known: Iterable[str]) -> tuple[str, ..
     return chosen
 
 
-def text(name: str, text: str) -> str:
-    """As it is."""
-    return text
-
-
 def search_text(name: str, text: str) -> bytes:
     """What is looked for, as UTF-8."""
     return text.encode("utf-8", "surrogateescape")
@@ -181,10 +173,10 @@ def paths(name: str, text: str) -> tuple[str, ...]:
 
 
 SUBSCRIPTION_OPTIONS = (
-    Option("subscribe", topics, None, "Topics, by comma."),
-    Option("subscribePattern", pattern, None, "Regular expression; a topic is read if it is found in its name."),
-    Option("assign", assignment, None, 'Partitions, as JSON: `{"topicA":[0,1]}`.'),
-    Option("allTopics", all_topics, "false", "`true`: every topic that is not internal to Kafka. Ours."),
+    OptionSpec("subscribe", topics, None, "Topics, by comma."),
+    OptionSpec("subscribePattern", pattern, None, "Regular expression; a topic is read if it is found in its name."),
+    OptionSpec("assign", assignment, None, 'Partitions, as JSON: `{"topicA":[0,1]}`.'),
+    OptionSpec("allTopics", all_topics, "false", "`true`: every topic that is not internal to Kafka. Ours."),
 )
 """Exactly one of them, unless the path is one partition's directory, or `table` another table than `records`."""
 
@@ -193,20 +185,20 @@ _TIMESTAMPS = 'First offsets with at least these record timestamps (ms), as JSON
 
 # Of each three, the first one given decides; the others are not even looked at.
 START_OPTIONS = (
-    Option(
+    OptionSpec(
         "startingTimestamp",
         bound_by_global_timestamp,
         None,
         "Start at the first offset with at least this record timestamp (ms), in every partition. Later records may be "
         "older: this is not a row filter. Takes precedence over the two below.",
     ),
-    Option(
+    OptionSpec(
         "startingOffsetsByTimestamp",
         bound_by_timestamp,
         None,
         f"{_TIMESTAMPS}. Takes precedence over `startingOffsets`.",
     ),
-    Option(
+    OptionSpec(
         "startingOffsets",
         bound_by_offset,
         "earliest",
@@ -214,46 +206,46 @@ START_OPTIONS = (
     ),
 )
 END_OPTIONS = (
-    Option(
+    OptionSpec(
         "endingTimestamp",
         bound_by_global_timestamp,
         None,
         "End before the first offset with at least this record timestamp (ms); without one, at the end. Batch only. "
         "Takes precedence over the two below.",
     ),
-    Option(
+    OptionSpec(
         "endingOffsetsByTimestamp",
         bound_by_timestamp,
         None,
         f"{_TIMESTAMPS}. Batch only. Takes precedence over `endingOffsets`.",
     ),
-    Option("endingOffsets", bound_by_offset, "latest", f"{_OFFSETS}; itself not read. Not `earliest`. Batch only."),
+    OptionSpec("endingOffsets", bound_by_offset, "latest", f"{_OFFSETS}; itself not read. Not `earliest`. Batch only."),
 )
 
 PLAIN_OPTIONS = (
-    Option(
+    OptionSpec(
         "startingOffsetsByTimestampStrategy",
         choice("error", "latest"),
         "error",
         "What a start timestamp after every record of a partition does: fail, or start at its end.",
     ),
-    Option("includeHeaders", boolean, "false", "Adds the column `headers`."),
-    Option("minPartitions", positive_int, None, "Cut large ranges until there are about so many tasks."),
-    Option("maxRecordsPerPartition", positive_long, None, "Largest number of offsets in a task."),
-    Option(
+    OptionSpec("includeHeaders", boolean, "false", "Adds the column `headers`."),
+    OptionSpec("minPartitions", positive_int, None, "Cut large ranges until there are about so many tasks."),
+    OptionSpec("maxRecordsPerPartition", positive_long, None, "Largest number of offsets in a task."),
+    OptionSpec(
         "failOnDataLoss",
         boolean,
         "true",
         "Fail when offsets that were asked for are gone. `false`: warn and read what is left.",
     ),
-    Option(
+    OptionSpec(
         "kafka.isolation.level",
         choice("read_uncommitted", "read_committed"),
         None,
         "The same as `isolationLevel`.",
     ),
     # Ours
-    Option(
+    OptionSpec(
         "path",
         paths,
         None,
@@ -261,59 +253,61 @@ PLAIN_OPTIONS = (
         "partition's directory. Local, or `file:`; `~` and wildcards (`*`, `?`, `[a-c]`) are understood. Or the URL of "
         "one in an object store: `s3://`, `gs://`, `abfss://`, `hdfs://` (docs/object_storage.md).",
     ),
-    Option("paths", paths, None, 'What Spark makes of `.load(["/a", "/b"])`.'),
-    Option(
+    OptionSpec("paths", paths, None, 'What Spark makes of `.load(["/a", "/b"])`.'),
+    OptionSpec(
         "isolationLevel",
         choice("read_uncommitted", "read_committed"),
         "read_uncommitted",
         "`read_committed`: no records of aborted transactions, nothing past the last stable offset.",
     ),
-    Option(
+    OptionSpec(
         "columns",
         columns,
         None,
         "Columns to read, by comma, in this order; the others are not decoded. Default: all but `headers`.",
     ),
-    Option(
+    OptionSpec(
         "table",
         choice(RECORDS, *TABLES),
         RECORDS,
         "What is read: the records, or one of the tables of docs/tables.md, such as `batches`, `segments`, "
         "`consumer_offsets`, which need no subscription and then cover all topics. Batch only.",
+        "tables",
     ),
-    Option(
+    OptionSpec(
         "history",
         boolean,
         "false",
         "Of the tables `consumer_offsets`, `groups`, `transactional_ids`: every record that is still there, instead of "
         "the latest of each.",
+        "tables",
     ),
-    Option(
+    OptionSpec(
         "maxPartitionBytes",
         byte_size,
         "128m",
         "Segments larger than this are cut into several tasks, at batch boundaries.",
     ),
-    Option(
+    OptionSpec(
         "maxScanBytes",
         byte_size,
         None,
         "Refuse to read a batch for which more bytes of .log files would be looked at, and say how many. Ours.",
     ),
-    Option(
+    OptionSpec(
         "tail",
         positive_long,
         None,
         "Only the last so many records of each partition, of those in the range that the options above name, read from "
         "its end. Conditions (`where.*`, filters) narrow what these are. Batch only. Ours.",
     ),
-    Option(
+    OptionSpec(
         "maxDecompressedBatchBytes",
         byte_size,
         "64m",
         "A compressed batch that decompresses to more is treated as corrupt.",
     ),
-    Option(
+    OptionSpec(
         "replicas",
         choice(*REPLICAS),
         "longest",
@@ -322,20 +316,8 @@ PLAIN_OPTIONS = (
         "copy, or missing at its ends, from the others, by leader epochs. Batch only, of directories that no broker "
         "writes to.",
     ),
-    Option(
-        LAYOUT_OPTION,
-        choice(*LAYOUTS),
-        AUTO,
-        "How the names below the paths are made: `broker`, a log directory's; `aiven`, Aiven's plugin for tiered "
-        "storage; `local-tiered`, Kafka's LocalTieredStorage. `auto` finds it for each path by itself.",
-    ),
-    Option(
-        PREFIX_OPTION,
-        text,
-        None,
-        "`layout=aiven`: what of the plugin's `key.prefix` follows its last slash.",
-    ),
-    Option(
+    *TIER_OPTIONS,
+    OptionSpec(
         "pushdown",
         choice("auto", "true", "false"),
         "auto",
@@ -343,7 +325,7 @@ PLAIN_OPTIONS = (
         "`spark.sql.python.filterPushdown.enabled`). `auto`: where no wrong row is possible, Spark 5 and newer; on "
         "Spark 4 Spark filters, and one log line says why (SPARK-58551). `true` is refused on Spark 4. Ours.",
     ),
-    Option(
+    OptionSpec(
         "mode",
         choice("FAILFAST", "DROPMALFORMED", "PERMISSIVE"),
         "FAILFAST",
@@ -355,28 +337,30 @@ PLAIN_OPTIONS = (
 )
 
 GROUP_OPTIONS = (
-    Option(
+    OptionSpec(
         "commitGroup",
-        text,
+        plain_text,
         None,
         "Streams: the consumer group that the query's position is committed to, at the broker that "
         "`kafka.bootstrap.servers` names, whenever a batch is done (docs/streaming.md). Ours.",
+        "stream",
     ),
-    Option(
+    OptionSpec(
         "failOnCommitError",
         boolean,
         "false",
         "Streams with `commitGroup`: fail when the offsets cannot be committed. `false`: warn, go on, and try again. "
         "Ours.",
+        "stream",
     ),
 )
 
 SEARCH_OPTIONS = (
-    Option("where.key", search_text, None, "Only records with this key, as UTF-8. Ours, as those that follow."),
-    Option("where.key.hex", search_hex, None, "Only records with this key, in hexadecimal digits."),
-    Option("where.key.prefix", search_text, None, "Only records whose key begins with this, as UTF-8."),
-    Option("where.value.contains", search_text, None, "Only records whose value holds this, as UTF-8."),
-    Option(
+    OptionSpec("where.key", search_text, None, "Only records with this key, as UTF-8. Ours, as those that follow."),
+    OptionSpec("where.key.hex", search_hex, None, "Only records with this key, in hexadecimal digits."),
+    OptionSpec("where.key.prefix", search_text, None, "Only records whose key begins with this, as UTF-8."),
+    OptionSpec("where.value.contains", search_text, None, "Only records whose value holds this, as UTF-8."),
+    OptionSpec(
         "where.header",
         search_header,
         None,
@@ -386,35 +370,38 @@ SEARCH_OPTIONS = (
 """All that are given must hold; a null matches none of them. Records are looked at before anything is copied."""
 
 TYPED_OPTIONS = (
-    Option(
+    OptionSpec(
         "value.format",
-        text,
+        plain_text,
         None,
         "What values are decoded as: `json`, `string`, `avro`, `protobuf`, `confluent-avro` …; the columns are those "
         "of `.schema(...)` (docs/typed.md). Ours, as those that follow.",
+        "format",
     ),
-    Option("key.format", text, None, "The same of keys."),
-    Option(
+    OptionSpec("key.format", plain_text, None, "The same of keys.", "format"),
+    OptionSpec(
         "value.mode",
-        text,
+        plain_text,
         None,
         "What a bad value does, where that is not what `mode` says: `PERMISSIVE` (the default), `DROPMALFORMED`, "
         "`FAILFAST`.",
+        "format",
     ),
-    Option("key.mode", text, None, "The same of keys."),
+    OptionSpec("key.mode", plain_text, None, "The same of keys.", "format"),
 )
-"""Parsed by typed_options.py, with the options of the formats."""
+"""Parsed by options.typed_options, with the options of the formats."""
 
 RATE_OPTIONS = (
-    Option("maxOffsetsPerTrigger", positive_long, None, "Streams: most offsets in a batch, in all."),
-    Option("minOffsetsPerTrigger", positive_long, None, "Streams: fewest offsets that start a batch."),
-    Option("maxTriggerDelay", duration_ms, "15m", "Streams: longest wait for `minOffsetsPerTrigger`."),
-    Option(
+    OptionSpec("maxOffsetsPerTrigger", positive_long, None, "Streams: most offsets in a batch, in all.", "stream"),
+    OptionSpec("minOffsetsPerTrigger", positive_long, None, "Streams: fewest offsets that start a batch.", "stream"),
+    OptionSpec("maxTriggerDelay", duration_ms, "15m", "Streams: longest wait for `minOffsetsPerTrigger`.", "stream"),
+    OptionSpec(
         "maxBytesPerTrigger",
         byte_size,
         None,
         "Streams: most bytes of segments in a batch, in all, as they lie on disk; whole record batches, and at least "
         "one of each partition that has news. Ours.",
+        "stream",
     ),
 )
 """A batch ignores them."""
@@ -511,18 +498,7 @@ REFUSED = {
 
 def options_table() -> str:
     """All options as a Markdown table: name, default, meaning. For docs/options.md."""
-    rows = [(f"`{option.name}`", _default_text(option), option.meaning) for option in READ_OPTIONS]
-    rows += [(f"`{name}`", "", meaning) for name, meaning in OF_MANY_NAMES.items()]
-    ignored = {**CONNECTOR_ONLY, **OF_SPARK}
-    rows += [(f"`{name}`", "", f"Accepted and ignored: {why}.") for name, why in ignored.items()]
-    rows += [(f"`{name}`", "", "Refused, as in the connector.") for name in REFUSED]
-    lines = ["| option | default | meaning |", "|---|---|---|"]
-    lines += [f"| {name} | {default} | {meaning.replace('|', chr(92) + '|')} |" for name, default, meaning in rows]
-    return "\n".join(lines) + "\n"
-
-
-def _default_text(option: Option) -> str:
-    return "" if option.default is None else f"`{option.default}`"
+    return markdown_table(READ_OPTIONS, OF_MANY_NAMES, {**CONNECTOR_ONLY, **OF_SPARK}, REFUSED)
 
 
 # The options of a load of another table than `records`: which there are, and which have a meaning for it.

@@ -16,7 +16,7 @@ from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, DAMAG
 from kafkalog_spark.log.read.replicas import Replicas
 from kafkalog_spark.log.tables.table_query import TableQuery
 from kafkalog_spark.log.tiered.tier_options import TierOptions, is_tier_option
-from kafkalog_spark.options import GivenOptions, Option, choice, is_nearly, unknown_option
+from kafkalog_spark.options import GivenOptions, OptionSpec, choice, is_nearly, unknown_option
 from kafkalog_spark.source.offsets import (
     EARLIEST,
     LATEST,
@@ -48,7 +48,7 @@ from kafkalog_spark.source.partition_bounds import NoMatch
 from kafkalog_spark.source.subscription import NotSaid, Subscription
 from kafkalog_spark.spark import librdkafka
 from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
-from kafkalog_spark.typed.decoder import FORMATS, format_name, format_of
+from kafkalog_spark.typed.decoder import FORMATS, check_options, format_name, option_names
 
 # The options of a search: which records a read is about, by what they hold.
 
@@ -113,10 +113,10 @@ def typed_options(given: GivenOptions, reserved: Collection[str]) -> tuple[Typed
     found: dict[str, FormatOptions] = {}
     for side in SIDES:
         name = given.texts.get(f"{side}.format")
-        prefixed = {key: text for key, text in given.texts.items() if key.startswith(f"{side}.")}
+        prefixed = given.of_side(side)
         if name is None:
             if prefixed:
-                key = next(iter(prefixed))
+                key = f"{side}.{next(iter(prefixed))}"
                 raise OptionError(
                     f"option '{given.names[key]}' is of a format, and option '{side}.format' is not given",
                     hint=f"the formats are {', '.join(FORMATS)}",
@@ -139,27 +139,12 @@ def _options_of(
     reserved: Collection[str],
     used: set[str],
 ) -> tuple[tuple[str, str], ...]:
-    known = [option.lower() for option in format_of(name).OPTIONS]
-    exact = {option for option in known if not option.endswith("*")}
-    begins = tuple(option.removesuffix("*") for option in known if option.endswith("*"))
-    options: dict[str, str] = {}
-    for key, text in given.texts.items():
-        plain = key not in reserved and key != _ONLY_WITH_PREFIX
-        if plain and (key in exact or (begins and key.startswith(begins))):
-            options[key] = text
-            used.add(key)
-    for key, text in prefixed.items():
-        option = key.removeprefix(f"{side}.")
-        if option in ("format", "mode"):
-            continue
-        if option not in exact and not (begins and option.startswith(begins)):
-            raise OptionError(
-                f"the format {name} has no option '{option}' ('{given.names[key]}')",
-                hint="docs/typed.md lists the options of each format",
-            )
-        options[option] = text
-        used.add(key)
-    return tuple(sorted(options.items()))
+    known = option_names(name) - {_ONLY_WITH_PREFIX}.union(reserved)
+    options = {key: text for key, text in given.texts.items() if key in known}
+    own = {option: text for option, text in prefixed.items() if option not in ("format", "mode")}
+    check_options(name, {option: given.names[f"{side}.{option}"] for option in own})
+    used.update(options, (f"{side}.{option}" for option in own))
+    return tuple(sorted((options | own).items()))
 
 
 # The option `commitGroup`: which consumer group a stream's offsets are committed to, and how its broker is reached.
@@ -332,10 +317,8 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool = False, q
         raise OptionError(f"option '{typed.sides[0].side}.format' is of records, not of the table '{table.table}'")
     result = ReadOptions(
         paths=_paths(given, plain),
-        storage=StorageOptions.of(
-            {given.names[key]: text for key, text in given.texts.items() if is_storage_option(key)}
-        ),
-        tier=TierOptions.of({given.names[key]: text for key, text in given.texts.items() if is_tier_option(key)}),
+        storage=StorageOptions.of(given.named(is_storage_option)),
+        tier=TierOptions.of(given.named(is_tier_option)),
         subscription=subscription,
         start=start,
         end=end,
@@ -378,7 +361,7 @@ def warn_of(ignored: Iterable[str]) -> None:
 class _Given(GivenOptions):
     """The options of a read as given."""
 
-    def first_of(self, options: tuple[Option, ...], otherwise: Bound | None = None) -> Any:
+    def first_of(self, options: tuple[OptionSpec, ...], otherwise: Bound | None = None) -> Any:
         """The value of the first option that is given, or `otherwise`, or the last one's default."""
         for option in options:
             if option in self:

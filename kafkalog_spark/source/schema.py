@@ -28,7 +28,7 @@ from kafkalog_spark.source.options import FormatOptions, ReadOptions
 from kafkalog_spark.source.subscription import Assign, Subscribe
 from kafkalog_spark.spark.types import arrow_schema
 from kafkalog_spark.spark.worker_process import session_time_zone
-from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, ValueDecoder, format_of
+from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, ValueDecoder, option_names
 from kafkalog_spark.typed.java_text import zone_of
 
 # Built from classes: StructType.fromDDL needs a Spark session, which workers do not have.
@@ -302,7 +302,7 @@ class TypedProjection:
 def _in_zone(format: ResolvedFormat, columns: pa.Schema) -> ResolvedFormat:
     """The format with its timestamps that name no zone in that of the session, unless its options say another. Raises
     OptionError for a zone that Python does not know."""
-    if "timezone" in format.options or "timeZone" not in format_of(format.name).OPTIONS:
+    if "timezone" in format.options or "timezone" not in option_names(format.name):
         return format
     if not any(_has_moments(field.type) for field in columns):
         return format

@@ -1,4 +1,4 @@
-"""What a user said about storage: credentials, endpoint, how patient to be. Parsed once, without any library.
+"""Storage options: credentials, endpoint, retries. Parsed once, without any library.
 
 Nothing said is fine: then the environment, the profile or the machine's role decide, as for other clients.
 """
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.options import OptionSpec, boolean, parsed, plain_text
 
 # Names of options about storage: Hadoop's of S3, and the library's (obstore), which users write after `storage.`.
 #
@@ -34,12 +35,29 @@ HADOOP_NAMES = (
 )
 """After `fs.s3a.`, or after `fs.s3a.bucket.NAME.` for one bucket."""
 
-OUR_NAMES = {
-    "profile": "the profile of ~/.aws/config and ~/.aws/credentials",
-    "max_retries": "how often a request is tried again",
-    "retry_timeout": "for how many seconds it is tried again",
-}
+MAX_RETRIES = 10
+RETRY_TIMEOUT = 120.0
+"""Seconds. Long enough for a bucket that answers SlowDown while it splits its partitions; Spark runs a task that failed
+once more anyway."""
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 1e6:
+        raise OptionError(f"option '{LIBRARY_PREFIX}{name}' must be a number from 0 on, got '{text}'")
+    return number
+
+
+OUR_OPTIONS = (
+    OptionSpec("profile", plain_text, None, "the profile of ~/.aws/config and ~/.aws/credentials", "storage"),
+    OptionSpec("max_retries", _number, str(MAX_RETRIES), "how often a request is tried again", "storage"),
+    OptionSpec("retry_timeout", _number, str(RETRY_TIMEOUT), "for how many seconds it is tried again", "storage"),
+)
 """After `storage.`, and not the library's."""
+OUR_NAMES = frozenset(spec.name for spec in OUR_OPTIONS)
 
 S3_NAMES = frozenset({
     "access_key_id", "secret_access_key", "session_token", "region", "default_region", "endpoint",
@@ -89,7 +107,7 @@ PUBLIC_VALUES = frozenset({
 })  # fmt: skip
 """Names whose values may be shown. All others may hold a secret, or lead to one (an endpoint can hold a password)."""
 
-LIBRARY_NAMES = S3_NAMES | GCS_NAMES | AZURE_NAMES | CLIENT_NAMES | OUR_NAMES.keys()
+LIBRARY_NAMES = S3_NAMES | GCS_NAMES | AZURE_NAMES | CLIENT_NAMES | OUR_NAMES
 
 
 def library_name(name: str) -> str | None:
@@ -122,11 +140,6 @@ _DEFAULT_CHAIN = frozenset({
 
 _AWS_ENDPOINT = re.compile(r"s3(?:[.-]([a-z]{2}(?:-[a-z]+)+-[0-9]+))?\.amazonaws\.com(?:\.cn)?")
 """AWS's own, with the region if it says one."""
-
-MAX_RETRIES = 10
-RETRY_TIMEOUT = 120.0
-"""Seconds. Long enough for a bucket that answers SlowDown while it splits its partitions; Spark runs a task that failed
-once more anyway."""
 
 
 class Hidden:
@@ -264,12 +277,9 @@ class StorageOptions:
         client = self._library(CLIENT_NAMES)
         if config.get("endpoint", config.get("base_url", "")).startswith("http://"):
             client.setdefault("allow_http", "true")
-        ours = self._library(frozenset(OUR_NAMES))
-        policy = RetryPolicy(
-            1 + int(_number("max_retries", ours.get("max_retries", str(MAX_RETRIES)))),
-            _number("retry_timeout", ours.get("retry_timeout", str(RETRY_TIMEOUT))),
-        )
-        return ClientSettings(dict(_hidden(config)), dict(_hidden(client)), policy, ours.get("profile"))
+        ours = parsed(OUR_OPTIONS, self._library(OUR_NAMES))
+        policy = RetryPolicy(1 + int(ours["max_retries"]), ours["retry_timeout"])
+        return ClientSettings(dict(_hidden(config)), dict(_hidden(client)), policy, ours["profile"])
 
     def __repr__(self) -> str:
         parts = [
@@ -290,7 +300,7 @@ def _from_hadoop(said: Mapping[str, str], bucket: str) -> dict[str, str]:
     for one, other in (("access.key", "secret.key"), ("secret.key", "access.key")):
         if said.get(one) and not said.get(other):
             raise OptionError(f"fs.s3a.{one} is given without fs.s3a.{other}")
-    secure = _boolean("connection.ssl.enabled", said.get("connection.ssl.enabled", "true"))
+    secure = boolean(HADOOP_PREFIX + "connection.ssl.enabled", said.get("connection.ssl.enabled", "true"))
     path_style = said.get("path.style.access")
     endpoint = said.get("endpoint", "")
     of_aws = _AWS_ENDPOINT.fullmatch(endpoint.rpartition("://")[2].rstrip("/"))
@@ -302,11 +312,13 @@ def _from_hadoop(said: Mapping[str, str], bucket: str) -> dict[str, str]:
         scheme, mark, host = endpoint.rpartition("://")
         scheme = scheme.lower() if mark else ("https" if secure else "http")
         host = host.rstrip("/")
-        if path_style is not None and not _boolean("path.style.access", path_style) and bucket:
+        if path_style is not None and not boolean(HADOOP_PREFIX + "path.style.access", path_style) and bucket:
             host = f"{bucket}.{host}"  # the library wants it so
         config["endpoint"] = f"{scheme}://{host}"
     if path_style is not None:
-        config["virtual_hosted_style_request"] = str(not _boolean("path.style.access", path_style)).lower()
+        config["virtual_hosted_style_request"] = str(
+            not boolean(HADOOP_PREFIX + "path.style.access", path_style)
+        ).lower()
     if _anonymous(said.get("aws.credentials.provider", "")):
         config["skip_signature"] = "true"
     return config
@@ -368,19 +380,3 @@ def _shown(prefix: str, values: Values) -> list[str]:
         f"{prefix}{name}={value.text if (_hadoop_name(name) or name) in PUBLIC_VALUES else repr(value)}"
         for name, value in values
     ]
-
-
-def _boolean(name: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise OptionError(f"option 'fs.s3a.{name}' must be true or false, got '{text}'")
-    return text.lower() == "true"
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1
-    if not 0 <= number < 1e6:
-        raise OptionError(f"option 'storage.{name}' must be a number from 0 on, got '{text}'")
-    return number

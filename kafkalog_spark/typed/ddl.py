@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.options import Parser
 
 _SIMPLE: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -227,10 +228,17 @@ def file_bytes(option: str, path: str) -> bytes:
     return found
 
 
-def switch(option: str, text: str | None) -> bool:
-    """Scala's toBoolean: true or false, in any case. Raises OptionError."""
-    if text is None:
-        return False
-    if text.lower() not in ("true", "false"):
-        raise OptionError(f"option '{option}' is '{text}': expected true or false")
-    return text.lower() == "true"
+def depth(most: int, *, strict: bool) -> Parser:
+    """Parser of how deep a recursive schema is read. strict: more than `most` is refused at once, not only where a
+    schema is recursive."""
+
+    def parse(name: str, text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise OptionError(f"option '{name}' is '{text}': expected 1 to {most}") from None
+        if strict and number > most:
+            raise OptionError(f"option '{name}' is {number}: expected 1 to {most}")
+        return number
+
+    return parse

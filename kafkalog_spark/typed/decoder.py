@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.options import OptionSpec
 
 FORMATS = {
     "json": "kafkalog_spark.typed.json.format",
@@ -114,8 +115,8 @@ class ResolvedFormat:
 class Format(Protocol):
     """Interface of a format's module. Format json has no `encoder`."""
 
-    OPTIONS: Mapping[str, str]
-    """Every option of the format, as it is written, and what it means. Also those that are refused."""
+    OPTIONS: tuple[OptionSpec, ...]
+    """Every option of the format, those that are refused too."""
 
     def decoder(self, format: ResolvedFormat, wanted: pa.Schema) -> ValueDecoder:
         """Raises OptionError for an option or a type that the format refuses."""
@@ -131,8 +132,25 @@ class Format(Protocol):
 
 
 def format_of(name: str) -> Format:
-    """The module of a format. Raises OptionError for a name that there is not."""
+    """The module of a format. Raises OptionError for an unknown name."""
     return cast(Format, import_module(FORMATS[format_name("format", name)]))
+
+
+def option_names(name: str) -> frozenset[str]:
+    """Names of a format's options, in small letters."""
+    return frozenset(spec.name.lower() for spec in format_of(name).OPTIONS)
+
+
+def check_options(name: str, given: Mapping[str, str]) -> None:
+    """Raise OptionError for what is no option of the format. given: how options were written, by name in small
+    letters."""
+    known = option_names(name)
+    for option, written in given.items():
+        if option not in known:
+            raise OptionError(
+                f"the format {name} has no option '{option}' ('{written}')",
+                hint="docs/typed.md lists the options of each format",
+            )
 
 
 def format_name(option: str, text: str) -> str:
@@ -160,7 +178,7 @@ def encoder_of(name: str, options: Mapping[str, str], given: pa.Schema) -> Value
 
 # The format `string`: values that are UTF-8 texts, taken as they are, as in Spark's cast from binary to string.
 
-OPTIONS: Mapping[str, str] = {}
+OPTIONS: tuple[OptionSpec, ...] = ()
 
 
 def schema(format: ResolvedFormat) -> pa.Schema:

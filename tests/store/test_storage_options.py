@@ -143,7 +143,7 @@ def test_credential_providers_that_mean_the_same_here(providers: str, skip: str 
         ({"fs.s3a.acces.key": "CANARY"}, "there is no option fs.s3a.acces.key; did you mean fs.s3a.access.key?"),
         ({"storage.acount_name": "CANARY"}, "did you mean storage.account_name?"),
         ({"storage.bucket": "CANARY"}, "there is no option storage.bucket"),
-        ({"fs.s3a.path.style.access": "yes"}, "'fs.s3a.path.style.access' must be true or false, got 'yes'"),
+        ({"fs.s3a.path.style.access": "yes"}, "'fs.s3a.path.style.access' must be true or false"),
         ({"fs.s3a.bucket.b.path.style.access": "1"}, "must be true or false"),
         ({"storage.max_retries": "many"}, "'storage.max_retries' must be a number from 0 on, got 'many'"),
         ({"fs.s3a.access.key": "CANARY"}, "fs.s3a.access.key is given without fs.s3a.secret.key"),

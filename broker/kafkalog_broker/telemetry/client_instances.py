@@ -37,7 +37,7 @@ ATTRIBUTES = (
     "client_instance_id", "client_id", "client_software_name", "client_software_version", "client_source_address",
     "client_source_port",
 )  # fmt: skip
-"""What a client can be matched by."""
+"""Attributes by which clients are matched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Subscription:
         return cls(metrics, interval_ms, _patterns(match))
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
-        """Whether a client with these attributes is meant; without patterns all are."""
+        """True if a client with these attributes is meant; without patterns all are."""
         return all(regexes.matches([pattern], [attributes[name]])[pattern] for name, pattern in self.patterns.items())
 
 

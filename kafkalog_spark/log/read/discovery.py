@@ -28,7 +28,7 @@ from kafkalog_spark.log.tiered.remote_names import (
     parse_local_tiered_dir,
     parse_partition_number,
 )
-from kafkalog_spark.log.tiered.tier_options import LAYOUT_OPTION, TierOptions
+from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.store.interface import Listing, Store, in_parallel, is_local, normalised
 from kafkalog_spark.store.local_store import LOCAL
 
@@ -247,7 +247,7 @@ def _layout_of(root: Root, listing: Listing, options: TierOptions) -> Layout | N
         raise NotALogDirectory(
             f"the directories in it are of several layouts: {shown}",
             path=root.path,
-            hint=f"give a longer path, or say with the option {LAYOUT_OPTION} which one is meant",
+            hint="give a longer path, or say with the option layout which one is meant",
         )
     return next(iter(first), None)
 

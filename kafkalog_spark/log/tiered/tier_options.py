@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalog_spark.errors import CorruptManifest, KafkalogError, KeyNotGiven, OptionError
 from kafkalog_spark.log.tiered.remote_names import Layout
+from kafkalog_spark.options import OptionSpec, choice
 
 if TYPE_CHECKING:
     from Crypto.PublicKey.RSA import RsaKey
@@ -170,12 +171,33 @@ def needs_extra(package: str) -> KafkalogError:
     )
 
 
-LAYOUT_OPTION = "layout"
-PREFIX_OPTION = "tiered.key.prefix"
-AUTO = "auto"
-_NO_KEYS = KeyRing({})
+def _key_prefix(name: str, text: str) -> str:
+    if "/" in text:
+        raise OptionError(
+            f"option '{name}' has a slash in it: '{text}'",
+            hint="what comes before the last slash of the plugin's key.prefix belongs to the path",
+        )
+    return text
 
-LAYOUTS = (AUTO, *(layout.value for layout in Layout))
+
+_AUTO = "auto"
+_LAYOUT = OptionSpec(
+    "layout",
+    choice(_AUTO, *(layout.value for layout in Layout)),
+    _AUTO,
+    "How the names below the paths are made: `broker`, a log directory's; `aiven`, Aiven's plugin for tiered "
+    "storage; `local-tiered`, Kafka's LocalTieredStorage. `auto` finds it for each path by itself.",
+    "tier",
+)
+_KEY_PREFIX = OptionSpec(
+    "tiered.key.prefix",
+    _key_prefix,
+    None,
+    "`layout=aiven`: what of the plugin's `key.prefix` follows its last slash.",
+    "tier",
+)
+TIER_OPTIONS = (_LAYOUT, _KEY_PREFIX)
+_NO_KEYS = KeyRing({})
 
 
 @dataclass(frozen=True)
@@ -195,25 +217,12 @@ class TierOptions:
     def of(cls, options: Mapping[str, str]) -> TierOptions:
         """Those of `options` that are about tiered storage, names in any case; others are left alone. Raises
         OptionError."""
-        layout, prefix, keys = AUTO, "", {}
-        for name, text in options.items():
-            lower = name.lower()
-            if lower == LAYOUT_OPTION:
-                layout = text.lower()
-            elif lower == PREFIX_OPTION:
-                prefix = text
-            elif lower.startswith(OPTION):
-                keys[name[len(OPTION) :]] = text
-        if layout not in LAYOUTS:
-            raise OptionError(f"option '{LAYOUT_OPTION}' must be one of {', '.join(LAYOUTS)}, got '{layout}'")
-        if "/" in prefix:
-            raise OptionError(
-                f"option '{PREFIX_OPTION}' has a slash in it: '{prefix}'",
-                hint="what comes before the last slash of the plugin's key.prefix belongs to the path",
-            )
+        texts = {name.lower(): text for name, text in options.items()}
+        layout, prefix = (spec.value(texts.get(spec.name)) for spec in TIER_OPTIONS)
+        keys = {name[len(OPTION) :]: text for name, text in options.items() if name.lower().startswith(OPTION)}
         if "" in keys:
             raise OptionError(f"option '{OPTION}' lacks the id of the key pair", hint=f"write {OPTION}ID")
-        return cls(None if layout == AUTO else Layout(layout), KeyRing(keys), prefix)
+        return cls(None if layout == _AUTO else Layout(layout), KeyRing(keys), prefix or "")
 
 
 NO_TIER = TierOptions()
@@ -221,4 +230,4 @@ NO_TIER = TierOptions()
 
 def is_tier_option(name: str) -> bool:
     """True if an option, its name in small letters, is about tiered storage."""
-    return name in (LAYOUT_OPTION, PREFIX_OPTION) or name.startswith(OPTION)
+    return name in (_LAYOUT.name, _KEY_PREFIX.name) or name.startswith(OPTION)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.options import OptionSpec, plain_text
 from kafkalog_spark.typed.avro.options import READER_OPTIONS, meaning_of, reader_text
 from kafkalog_spark.typed.avro.schema import PRIMITIVES, AvroType, parse_schema
 from kafkalog_spark.typed.avro.types import AvroMeaning, columns_of
@@ -17,10 +18,16 @@ from kafkalog_spark.typed.columns.buffer_pool import Values
 from kafkalog_spark.typed.ddl import schema_text
 from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, ValueDecoder, ValueEncoder
 
-OPTIONS: Mapping[str, str] = {
-    "schema": "The schema that values were written with: JSON, or a file of it. Needs the prefix `value.` or `key.`.",
-    **READER_OPTIONS,
-}
+OPTIONS = (
+    OptionSpec(
+        "schema",
+        plain_text,
+        None,
+        "The schema that values were written with: JSON, or a file of it. Needs the prefix `value.` or `key.`.",
+        "format",
+    ),
+    *READER_OPTIONS,
+)
 
 
 def resolve(format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:

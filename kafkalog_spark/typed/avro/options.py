@@ -3,38 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.options import OptionSpec, boolean, parsed, plain_text
 from kafkalog_spark.typed.avro.types import MAX_RECURSION, AvroMeaning
-from kafkalog_spark.typed.ddl import schema_text, switch
+from kafkalog_spark.typed.ddl import depth, schema_text
 from kafkalog_spark.typed.decoder import ResolvedFormat
 
-READER_OPTIONS: Mapping[str, str] = {
-    "avroSchema": "Reader schema: JSON, or a file of it. Values are read as it says, by Avro's rules of evolution.",
-    "avroSchemaUrl": "The same, as a file alone.",
-    "enableStableIdentifiersForUnionType": "Fields of a union of several types are called after the types.",
-    "stableIdentifierPrefixForUnionType": "And begin with this; by default `member_`.",
-    "recursiveFieldMaxDepth": "How deep a recursive schema is read, 1 to 15. Without it, one is refused.",
-    "datetimeRebaseMode": "CORRECTED, which is Spark's default. EXCEPTION and LEGACY are refused.",
-}
+
+def _corrected(name: str, text: str) -> str:
+    if text.upper() != "CORRECTED":
+        raise OptionError(f"option '{name}' is '{text}': dates and timestamps are read as they are stored, CORRECTED")
+    return text
+
+
+_spec = partial(OptionSpec, group="format")
+READER_OPTIONS = (
+    _spec(
+        "avroSchema",
+        plain_text,
+        None,
+        "Reader schema: JSON, or a file of it. Values are read as it says, by Avro's rules of evolution.",
+    ),
+    _spec("avroSchemaUrl", plain_text, None, "The same, as a file alone."),
+    _spec(
+        "enableStableIdentifiersForUnionType",
+        boolean,
+        "false",
+        "Fields of a union of several types are called after the types.",
+    ),
+    _spec("stableIdentifierPrefixForUnionType", plain_text, "member_", "And begin with this."),
+    _spec(
+        "recursiveFieldMaxDepth",
+        depth(MAX_RECURSION, strict=True),
+        "-1",
+        "How deep a recursive schema is read, 1 to 15. Without it, one is refused.",
+    ),
+    _spec("datetimeRebaseMode", _corrected, "CORRECTED", "EXCEPTION and LEGACY are refused."),
+)
 
 
 def meaning_of(options: Mapping[str, str]) -> AvroMeaning:
     """Raises OptionError for what is refused."""
-    rebase = options.get("datetimerebasemode", "CORRECTED")
-    if rebase.upper() != "CORRECTED":
-        raise OptionError(
-            f"option 'datetimeRebaseMode' is '{rebase}': dates and timestamps are read as they are stored, CORRECTED"
-        )
-    text = options.get("recursivefieldmaxdepth", "-1")
-    try:
-        depth = int(text)
-    except ValueError:
-        raise OptionError(f"option 'recursiveFieldMaxDepth' is '{text}': expected 1 to {MAX_RECURSION}") from None
-    if depth > MAX_RECURSION:
-        raise OptionError(f"option 'recursiveFieldMaxDepth' is {depth}: expected 1 to {MAX_RECURSION}")
-    stable = switch("enableStableIdentifiersForUnionType", options.get("enablestableidentifiersforuniontype"))
-    return AvroMeaning(stable, options.get("stableidentifierprefixforuniontype", "member_"), depth)
+    given = parsed(READER_OPTIONS, options)
+    return AvroMeaning(
+        given["enableStableIdentifiersForUnionType"],
+        given["stableIdentifierPrefixForUnionType"],
+        given["recursiveFieldMaxDepth"],
+    )
 
 
 def reader_text(format: ResolvedFormat) -> str | None:

@@ -5,50 +5,110 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
+from functools import partial
+from typing import NoReturn
 
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.options import OptionSpec, boolean, parsed, plain_text
 from kafkalog_spark.typed.java_text import pattern_reader, zone_of
 from kafkalog_spark.typed.json.jackson import Features
 
-OPTIONS = {
-    "schema": "The columns of the values as DDL, where `.schema(...)` does not say them.",
-    "columnNameOfCorruptRecord": "Name of the string column that holds a bad value's text; `_corrupt_record`.",
-    "timeZone": "Zone of timestamps that name none; the session's (without Spark `UTC`).",
-    "timestampFormat": "Pattern of timestamps, made of yyyy MM dd HH mm ss S XXX, quoted letters and signs.",
-    "timestampNTZFormat": "The same of timestamps without a zone.",
-    "dateFormat": "The same of dates.",
-    "enableDateTimeParsingFallback": "Whether what fits no pattern is read as without one; `false` with a pattern.",
-    "allowComments": "Java's comments; `false`.",
-    "allowUnquotedFieldNames": "Names without quotes; `false`.",
-    "allowSingleQuotes": "Single quotes instead of double ones; `true`.",
-    "allowNumericLeadingZeros": "Numbers such as 007; `false`.",
-    "allowNonNumericNumbers": "NaN, Infinity, -INF and so on; `true`.",
-    "allowBackslashEscapingAnyCharacter": "A backslash before any character; `false`.",
-    "allowUnquotedControlChars": "Control characters in strings; `false`.",
-    "maxNestingDepth": "Refused.",
-    "maxNumLen": "Refused.",
-    "maxStringLen": "Refused.",
-    "locale": "Only `en-US`.",
-    "primitivesAsString": "No effect where there is a schema, as in from_json.",
-    "prefersDecimal": "No effect where there is a schema, as in from_json.",
-    "dropFieldIfAllNull": "No effect where there is a schema, as in from_json.",
-    "samplingRatio": "No effect where there is a schema, as in from_json.",
-    "inferTimestamp": "No effect where there is a schema, as in from_json.",
-    "ignoreNullFields": "No effect on a read, as in from_json.",
-    "multiLine": "No effect on values, as in from_json.",
-    "lineSep": "No effect on values, as in from_json.",
-    "encoding": "Refused.",
-    "charset": "Refused.",
-    "timeFormat": "Refused.",
-    "singleVariantColumn": "Refused.",
-    "compression": "Refused.",
-    "pretty": "Refused.",
-    "sortKeys": "Refused.",
-    "writeNonAsciiCharacterAsCodePoint": "Refused.",
-}
-_REFUSED = tuple(name for name, meaning in OPTIONS.items() if meaning == "Refused.")
+
+def _zone(name: str, text: str) -> tzinfo:
+    try:
+        return zone_of(text)
+    except ValueError as error:
+        raise OptionError(f"option '{name}': {error}") from None
+
+
+def _pattern(name: str, text: str) -> Callable[..., tuple[int, int, tzinfo | None]]:
+    try:
+        return pattern_reader(text)
+    except ValueError as error:
+        raise OptionError(
+            f"option '{name}': {error}", hint="patterns here are made of yyyy MM dd HH mm ss S XXX and signs"
+        ) from None
+
+
+def _locale(name: str, text: str) -> str:
+    if text.lower() not in ("en-us", "en_us"):
+        raise OptionError(f"option '{name}' must be en-US, got '{text}'")
+    return text
+
+
+def _refused(name: str, text: str) -> NoReturn:
+    raise OptionError(f"option '{name}' is not taken here", hint="docs/typed.md lists the options of json")
+
+
+_spec = partial(OptionSpec, group="format")
+OPTIONS = (
+    _spec("schema", plain_text, None, "The columns of the values as DDL, where `.schema(...)` does not say them."),
+    _spec(
+        "columnNameOfCorruptRecord",
+        plain_text,
+        "_corrupt_record",
+        "Name of the string column that holds a bad value's text.",
+    ),
+    _spec("timeZone", _zone, "UTC", "Zone of timestamps that name none; in Spark the session's."),
+    _spec(
+        "timestampFormat",
+        _pattern,
+        None,
+        "Pattern of timestamps, made of yyyy MM dd HH mm ss S XXX, quoted letters and signs.",
+    ),
+    _spec("timestampNTZFormat", _pattern, None, "The same of timestamps without a zone."),
+    _spec("dateFormat", _pattern, None, "The same of dates."),
+    _spec(
+        "enableDateTimeParsingFallback",
+        boolean,
+        None,
+        "Whether what fits no pattern is read as without one; `false` with a pattern.",
+    ),
+    _spec("allowComments", boolean, "false", "Java's comments."),
+    _spec("allowUnquotedFieldNames", boolean, "false", "Names without quotes."),
+    _spec("allowSingleQuotes", boolean, "true", "Single quotes instead of double ones."),
+    _spec("allowNumericLeadingZeros", boolean, "false", "Numbers such as 007."),
+    _spec("allowNonNumericNumbers", boolean, "true", "NaN, Infinity, -INF and so on."),
+    _spec("allowBackslashEscapingAnyCharacter", boolean, "false", "A backslash before any character."),
+    _spec("allowUnquotedControlChars", boolean, "false", "Control characters in strings."),
+    _spec("locale", _locale, "en-US", "Only `en-US`."),
+    *(
+        _spec(name, _refused, None, "Refused.")
+        for name in (
+            "maxNestingDepth",
+            "maxNumLen",
+            "maxStringLen",
+            "encoding",
+            "charset",
+            "timeFormat",
+            "singleVariantColumn",
+            "compression",
+            "pretty",
+            "sortKeys",
+            "writeNonAsciiCharacterAsCodePoint",
+        )
+    ),
+    *(
+        _spec(name, plain_text, None, "No effect where there is a schema, as in from_json.")
+        for name in (
+            "primitivesAsString",
+            "prefersDecimal",
+            "dropFieldIfAllNull",
+            "samplingRatio",
+            "inferTimestamp",
+        )
+    ),
+    *(_spec(name, plain_text, None, "No effect on a read, as in from_json.") for name in ("ignoreNullFields",)),
+    *(
+        _spec(name, plain_text, None, "No effect on values, as in from_json.")
+        for name in (
+            "multiLine",
+            "lineSep",
+        )
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -66,63 +126,24 @@ class JsonOptions:
 
 def json_options(options: Mapping[str, str]) -> JsonOptions:
     """Names in small letters. Raises OptionError for a value that cannot be used, and for what is refused."""
-    given = _GivenTexts(options)
-    for name in _REFUSED:
-        if name.lower() in options:
-            raise OptionError(f"option '{name}' is not taken here", hint="docs/typed.md lists the options of json")
-    locale = options.get("locale", "en-US")
-    if locale.lower() not in ("en-us", "en_us"):
-        raise OptionError(f"option 'locale' must be en-US, got '{locale}'")
+    given = parsed(OPTIONS, options)
     return JsonOptions(
         Features(
-            comments=given.truth("allowComments", default=False),
-            unquoted_names=given.truth("allowUnquotedFieldNames", default=False),
-            single_quotes=given.truth("allowSingleQuotes", default=True),
-            leading_zeros=given.truth("allowNumericLeadingZeros", default=False),
-            non_numeric=given.truth("allowNonNumericNumbers", default=True),
-            any_escape=given.truth("allowBackslashEscapingAnyCharacter", default=False),
-            control_characters=given.truth("allowUnquotedControlChars", default=False),
+            comments=given["allowComments"],
+            unquoted_names=given["allowUnquotedFieldNames"],
+            single_quotes=given["allowSingleQuotes"],
+            leading_zeros=given["allowNumericLeadingZeros"],
+            non_numeric=given["allowNonNumericNumbers"],
+            any_escape=given["allowBackslashEscapingAnyCharacter"],
+            control_characters=given["allowUnquotedControlChars"],
         ),
-        corrupt=options.get("columnnameofcorruptrecord", JsonOptions.corrupt),
-        zone=given.zone("timeZone"),
-        read_timestamp=given.pattern("timestampFormat"),
-        read_local=given.pattern("timestampNTZFormat"),
-        read_date=given.pattern("dateFormat"),
-        fallback=given.truth("enableDateTimeParsingFallback", default=None),
+        corrupt=given["columnNameOfCorruptRecord"],
+        zone=given["timeZone"],
+        read_timestamp=given["timestampFormat"],
+        read_local=given["timestampNTZFormat"],
+        read_date=given["dateFormat"],
+        fallback=given["enableDateTimeParsingFallback"],
     )
-
-
-class _GivenTexts:
-    """Texts of options to values."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = options
-
-    def truth(self, name: str, default: bool | None) -> bool:
-        text = self._options.get(name.lower())
-        if text is None:
-            return default  # type: ignore[return-value]
-        if text.lower() not in ("true", "false"):
-            raise OptionError(f"option '{name}' must be true or false, got '{text}'")
-        return text.lower() == "true"
-
-    def zone(self, name: str) -> tzinfo:
-        text = self._options.get(name.lower(), "UTC")
-        try:
-            return zone_of(text)
-        except ValueError as error:
-            raise OptionError(f"option '{name}': {error}") from None
-
-    def pattern(self, name: str) -> Callable[..., tuple[int, int, tzinfo | None]] | None:
-        text = self._options.get(name.lower())
-        if text is None:
-            return None
-        try:
-            return pattern_reader(text)
-        except ValueError as error:
-            raise OptionError(
-                f"option '{name}': {error}", hint="patterns here are made of yyyy MM dd HH mm ss S XXX and signs"
-            ) from None
 
 
 # The types that JSON is decoded to.

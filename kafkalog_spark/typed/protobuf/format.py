@@ -10,17 +10,24 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.options import OptionSpec, plain_text
 from kafkalog_spark.typed.columns.buffer_pool import Values
 from kafkalog_spark.typed.ddl import file_bytes
 from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, ValueDecoder, ValueEncoder
 from kafkalog_spark.typed.protobuf import types
 from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
 
-OPTIONS: Mapping[str, str] = {
-    "descFilePath": "A descriptor set: what protoc --include_imports --descriptor_set_out writes.",
-    "messageName": "The message, by its name or full name.",
-    **types.OPTIONS,
-}
+OPTIONS = (
+    OptionSpec(
+        "descFilePath",
+        plain_text,
+        None,
+        "A descriptor set: what protoc --include_imports --descriptor_set_out writes.",
+        "format",
+    ),
+    OptionSpec("messageName", plain_text, None, "The message, by its name or full name.", "format"),
+    *types.OPTIONS,
+)
 
 
 def resolve(format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:

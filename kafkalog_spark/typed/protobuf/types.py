@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.ddl import MOST_COLUMNS, recursion_bounded, switch
+from kafkalog_spark.options import OptionSpec, boolean, parsed
+from kafkalog_spark.typed.ddl import MOST_COLUMNS, depth, recursion_bounded
 from kafkalog_spark.typed.protobuf.plan import Kind
 
 MOST_RECURSION = 10
@@ -43,15 +44,29 @@ _WIDE = {
     UINT64: (pa.decimal128(20, 0), Kind.UINT64_WIDE),
 }
 """With upcast.unsigned.ints. Spark widens uint32 and uint64, not fixed32 and fixed64."""
-OPTIONS: Mapping[str, str] = {
-    "recursive.fields.max.depth": "How deep a recursive message is read, 1 to 10. Without it, one is refused.",
-    "emit.default.values": "true: a proto3 field that is not there is its type's zero, not null.",
-    "enums.as.ints": "true: an enum is its number.",
-    "upcast.unsigned.ints": "true: uint32 is a bigint, uint64 a decimal(20,0).",
-    "retain.empty.message.types": "Refused when true: messages without fields are left out.",
-    "unwrap.primitive.wrapper.types": "Refused when true: Int32Value and the like are structs.",
-    "convert.any.fields.to.json": "Refused when true: Any is a struct of type_url and value.",
-}
+
+
+def _never(name: str, text: str) -> bool:
+    if boolean(name, text):
+        raise OptionError(f"option '{name}' is not read by kafkalog", hint="from_protobuf of Spark does it")
+    return False
+
+
+_spec = partial(OptionSpec, group="format")
+OPTIONS = (
+    _spec(
+        "recursive.fields.max.depth",
+        depth(MOST_RECURSION, strict=False),
+        "-1",
+        "How deep a recursive message is read, 1 to 10. Without it, one is refused.",
+    ),
+    _spec("emit.default.values", boolean, "false", "true: a proto3 field that is not there is its type's zero."),
+    _spec("enums.as.ints", boolean, "false", "true: an enum is its number."),
+    _spec("upcast.unsigned.ints", boolean, "false", "true: uint32 is a bigint, uint64 a decimal(20,0)."),
+    _spec("retain.empty.message.types", _never, None, "Refused when true: messages without fields are left out."),
+    _spec("unwrap.primitive.wrapper.types", _never, None, "Refused when true: Int32Value and the like are structs."),
+    _spec("convert.any.fields.to.json", _never, None, "Refused when true: Any is a struct of type_url and value."),
+)
 
 
 @dataclass(frozen=True)
@@ -66,19 +81,12 @@ class ProtobufMeaning:
 
 def meaning_of(options: Mapping[str, str]) -> ProtobufMeaning:
     """Raises OptionError for what is refused."""
-    for name in ("retain.empty.message.types", "unwrap.primitive.wrapper.types", "convert.any.fields.to.json"):
-        if switch(name, options.get(name)):
-            raise OptionError(f"option '{name}' is not read by kafkalog", hint="from_protobuf of Spark does it")
-    text = options.get("recursive.fields.max.depth", "-1")
-    try:
-        depth = int(text)
-    except ValueError:
-        raise OptionError(f"option 'recursive.fields.max.depth' is '{text}': expected 1 to {MOST_RECURSION}") from None
+    given = parsed(OPTIONS, options)
     return ProtobufMeaning(
-        depth,
-        switch("emit.default.values", options.get("emit.default.values")),
-        switch("enums.as.ints", options.get("enums.as.ints")),
-        switch("upcast.unsigned.ints", options.get("upcast.unsigned.ints")),
+        given["recursive.fields.max.depth"],
+        given["emit.default.values"],
+        given["enums.as.ints"],
+        given["upcast.unsigned.ints"],
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.options import OptionSpec, plain_text
 from kafkalog_spark.typed.avro.options import READER_OPTIONS, meaning_of, reader_text
 from kafkalog_spark.typed.avro.schema import AvroType, parse_schema
 from kafkalog_spark.typed.avro.types import columns_of
@@ -29,11 +30,17 @@ from kafkalog_spark.typed.registry.options import (
 )
 from kafkalog_spark.typed.registry.schemas import AVRO, NamedSchemas, RegisteredSchema, SchemaStore, referenced
 
-OPTIONS: Mapping[str, str] = {
-    **READER_OPTIONS,
-    **REGISTRY_OPTIONS,
-    "schema": "Of a write: the schema, JSON or a file of it. Needs the prefix `value.` or `key.`.",
-}
+OPTIONS = (
+    *READER_OPTIONS,
+    *REGISTRY_OPTIONS,
+    OptionSpec(
+        "schema",
+        plain_text,
+        None,
+        "Writes: the schema, JSON or a file of it. Needs the prefix `value.` or `key.`.",
+        "format",
+    ),
+)
 
 
 def resolve(format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:

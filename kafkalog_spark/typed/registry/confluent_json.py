@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.options import OptionSpec, plain_text
 from kafkalog_spark.typed.columns.buffer_pool import Values
 from kafkalog_spark.typed.columns.byte_slices import Part, Pieces, as_values, is_binary, is_text, valid_of
 from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, ValueDecoder, ValueEncoder
@@ -18,16 +19,23 @@ from kafkalog_spark.typed.registry.framing import NO_ID, Framed, header_name, un
 from kafkalog_spark.typed.registry.options import REGISTRY_OPTIONS, client_options
 from kafkalog_spark.typed.registry.schemas import JSON
 
-OPTIONS: Mapping[str, str] = {
-    **json_format.OPTIONS,
-    "schema.registry.url": REGISTRY_OPTIONS["schema.registry.url"],
-    "schema.registry.basic.auth.user.info": REGISTRY_OPTIONS["schema.registry.basic.auth.user.info"],
-    "schema.registry.bearer.auth.token": REGISTRY_OPTIONS["schema.registry.bearer.auth.token"],
-    "schema.registry.ssl.ca.location": REGISTRY_OPTIONS["schema.registry.ssl.ca.location"],
-    "subject": "Of a write: the subject whose latest JSON Schema the texts are said to be of.",
-}
-
-
+_OF_REGISTRY = (
+    "schema.registry.url",
+    "schema.registry.basic.auth.user.info",
+    "schema.registry.bearer.auth.token",
+    "schema.registry.ssl.ca.location",
+)
+OPTIONS = (
+    *json_format.OPTIONS,
+    *(spec for spec in REGISTRY_OPTIONS if spec.name in _OF_REGISTRY),
+    OptionSpec(
+        "subject",
+        plain_text,
+        None,
+        "Writes: the subject whose latest JSON Schema the texts are said to be of.",
+        "format",
+    ),
+)
 schema = json_format.schema
 
 

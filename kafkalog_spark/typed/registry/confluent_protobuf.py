@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
+from kafkalog_spark.options import OptionSpec, plain_text
 from kafkalog_spark.typed.columns.buffer_pool import Values
 from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, ValueDecoder, ValueEncoder
 from kafkalog_spark.typed.protobuf import types
@@ -24,11 +25,17 @@ from kafkalog_spark.typed.registry.options import (
 )
 from kafkalog_spark.typed.registry.schemas import PROTOBUF, NamedSchemas, RegisteredSchema, SchemaStore, referenced
 
-OPTIONS: Mapping[str, str] = {
-    **types.OPTIONS,
-    **REGISTRY_OPTIONS,
-    "messageName": "The message of the subject's schema that the columns are of; by default the first of its file.",
-}
+OPTIONS = (
+    *types.OPTIONS,
+    *REGISTRY_OPTIONS,
+    OptionSpec(
+        "messageName",
+        plain_text,
+        None,
+        "The message of the subject's schema that the columns are of; by default the first of its file.",
+        "format",
+    ),
+)
 
 
 def resolve(format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:

@@ -4,29 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
+from kafkalog_spark.options import OptionSpec, plain_text
 from kafkalog_spark.typed.ddl import file_bytes
 from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources
 from kafkalog_spark.typed.registry.client import RegistryClient, RegistryOptions
 from kafkalog_spark.typed.registry.schemas import Record, RegisteredSchema, SchemaRecords, SchemaStore, listed_records
 
 TOPIC = "_schemas"
-REGISTRY_OPTIONS: Mapping[str, str] = {
-    "schema.registry.url": "The registry, or several with a comma between them. Without it and without a file, schemas "
-    "come from the topic `_schemas` of the same log directory.",
-    "schema.registry.basic.auth.user.info": "`user:password`.",
-    "schema.registry.bearer.auth.token": "A bearer token.",
-    "schema.registry.ssl.ca.location": "PEM file of the authorities that are trusted.",
-    "schema.registry.ssl.certificate.location": "PEM file of the client's certificate.",
-    "schema.registry.ssl.key.location": "PEM file of its key.",
-    "schema.registry.ssl.key.password": "The key's password.",
-    "schema.registry.file": "Schemas from a file: what a registry answers to `GET /schemas`, or records of its topic.",
-    "schema.registry.topic": "The registry's topic in the log directory; by default `_schemas`.",
-    "subject": "The subject whose schema the values are read with; by default `TOPIC-value` (`TOPIC-key`).",
-    "subject.version": "Its version; by default the latest.",
-}
+
+
+def _version(name: str, text: str) -> int | None:
+    """A version's number; None for `latest`."""
+    if text != "latest" and not text.isdecimal():
+        raise OptionError(f"option '{name}' is '{text}': expected a number, or latest")
+    return None if text == "latest" else int(text)
+
+
+_spec = partial(OptionSpec, group="format")
+REGISTRY_OPTIONS = (
+    _spec(
+        "schema.registry.url",
+        plain_text,
+        None,
+        "The registry, or several with a comma between them. Without it and without a file, schemas "
+        "come from the topic `_schemas` of the same log directory.",
+    ),
+    _spec("schema.registry.basic.auth.user.info", plain_text, None, "`user:password`."),
+    _spec("schema.registry.bearer.auth.token", plain_text, None, "A bearer token."),
+    _spec("schema.registry.ssl.ca.location", plain_text, None, "PEM file of the authorities that are trusted."),
+    _spec("schema.registry.ssl.certificate.location", plain_text, None, "PEM file of the client's certificate."),
+    _spec("schema.registry.ssl.key.location", plain_text, None, "PEM file of its key."),
+    _spec("schema.registry.ssl.key.password", plain_text, None, "The key's password."),
+    _spec(
+        "schema.registry.file",
+        plain_text,
+        None,
+        "Schemas from a file: what a registry answers to `GET /schemas`, or records of its topic.",
+    ),
+    _spec("schema.registry.topic", plain_text, TOPIC, "The registry's topic in the log directory."),
+    _spec(
+        "subject",
+        plain_text,
+        None,
+        "The subject whose schema the values are read with; by default `TOPIC-value` (`TOPIC-key`).",
+    ),
+    _spec("subject.version", _version, "latest", "Its version."),
+)
 
 
 def with_records(format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:
@@ -100,13 +126,11 @@ def subject_schema(options: Mapping[str, str], store: SchemaStore) -> Registered
             "the read is of several topics, so nothing says with which schema their values are read",
             hint="option value.subject names a subject of the registry",
         )
-    text = options.get("subject.version", "latest")
-    if text != "latest" and not text.isdecimal():
-        raise OptionError(f"option 'subject.version' is '{text}': expected a number, or latest")
-    found = store.by_version(subject, None if text == "latest" else int(text))
+    version = _version("subject.version", options.get("subject.version", "latest"))
+    found = store.by_version(subject, version)
     if found is None:
         raise SchemaRegistryError(
-            f"{store.described} has no subject {subject}" + ("" if text == "latest" else f" of version {text}"),
+            f"{store.described} has no subject {subject}" + ("" if version is None else f" of version {version}"),
             hint="option value.subject names another one",
         )
     return found
