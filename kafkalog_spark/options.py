@@ -52,7 +52,7 @@ positive_long = positive(MAX_INT64)
 
 
 def _integer(name: str, text: str, largest: int) -> int:
-    """What Java's parseInt and parseLong take; their message."""
+    """Parser of what Java's parseInt and parseLong take, with their message."""
     if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or not -largest - 1 <= int(text) <= largest:
         raise OptionError(
             f'For input string: "{text}"', hint=f"option '{name}' must be a whole number of at most {largest}"
@@ -185,7 +185,7 @@ class GivenOptions:
         return self.has(option.name)
 
     def is_table_property(self, key: str) -> bool:
-        """Whether a name in small letters is none of the user's options, but a property of the table that is created.
+        """True if a name in small letters is none of the user's options, but a property of the table that is created.
 
         Spark (V2SessionCatalog) asks a source for its schema with the options and the table's properties together,
         among these `provider`; an option X of the table is there a second time as `option.X`.
@@ -226,5 +226,5 @@ def unknown_option(name: str, known: Iterable[str], other_names: Mapping[str, st
 
 
 def is_nearly(name: str, known: str) -> bool:
-    """Whether `name` is most likely `known`, mistyped."""
+    """True if `name` is most likely `known`, mistyped."""
     return difflib.SequenceMatcher(None, name.lower(), known.lower()).ratio() >= _TYPO_RATIO

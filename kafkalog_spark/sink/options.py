@@ -197,7 +197,7 @@ OTHER_NAMES = {
     "maxrequestsize": "max.message.bytes",
     "bootstrap.servers": "kafka.bootstrap.servers",
 }
-"""What users of other sinks, of Kafka's tools or of its configuration write, and the option here."""
+"""Names from other sinks, from Kafka's tools and its configuration, and the option here."""
 
 
 def options_table() -> str:
@@ -225,7 +225,7 @@ NO_OPTIONS = (
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """What a write was asked for. Plain values, picklable.
+    """Options of a write, parsed. Plain values, picklable.
 
     path: local directory, or URL of one in a bucket, normalised; None on the road through a broker. storage: how
     buckets are reached. batch_size, segment_bytes, max_message_bytes: bytes. producer: settings of the producer by

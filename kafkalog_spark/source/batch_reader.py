@@ -14,30 +14,31 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafkalog_spark.errors import DataLoss, KafkalogError
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.source.coalesce_batches import joined
 from kafkalog_spark.source.filters import RowFilter, split_filters
 from kafkalog_spark.source.load_options import check_scan_bytes, takes_filters
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.partition_bounds import OffsetRange, rebind
 from kafkalog_spark.source.planning import Split, plan, tasks_of
-from kafkalog_spark.source.resolve_partitions import opened_view
+from kafkalog_spark.source.resolve_partitions import opened_view, requests_logged
 from kafkalog_spark.source.schema import ResolvedRead
-from kafkalog_spark.source.store_requests import requests_logged
 from kafkalog_spark.spark.errors import first_line, first_line_of
 from kafkalog_spark.spark.worker_process import until_spark_has_enough
 
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import Filter  # Spark 4.0 has none
+if TYPE_CHECKING:  # Spark 4.0 has no filters, and the log's scan comes with the kernels
+    from pyspark.sql.datasource import Filter
+
+    from kafkalog_spark.log.decode.batch_contents import ScanSpace
+    from kafkalog_spark.log.read.partition_scan import ScanRequest, ScanStatistics
 
 _log = logging.getLogger(__name__)
 
 
 class _PushFilters:
-    """What Spark finds as `reader.pushFilters`.
+    """Stand-in for the method `pushFilters` of a reader.
 
     Spark 4.3.0 refuses a reader that overrides the method while spark.sql.python.filterPushdown.enabled is off, even in
     a query without a filter; it looks at `__func__` to see whether it is overridden. The setting alone is not enough to
-    push: pushdown.py decides, since there are releases of Spark that would mix scans up.
+    push: load_options.takes_filters decides, since there are releases of Spark that would mix scans up.
     """
 
     def __init__(self, reader: KafkaLogBatchReader) -> None:
@@ -83,7 +84,7 @@ class KafkaLogBatchReader(DataSourceReader):
         request = scan_request(self._options, self._filter, projection.columns)
         yield from map(projection.apply, rows_of_splits(self._rows_of, splits, request))
 
-    def _rows_of(self, split: Split, request: Any, space: Any) -> Iterator[pa.RecordBatch]:
+    def _rows_of(self, split: Split, request: ScanRequest, space: ScanSpace) -> Iterator[pa.RecordBatch]:
         found = opened_view(split.place, self._options, fixed_end=split.fixed_end, known_end=split.known_end)
         if found is None:
             return
@@ -108,7 +109,7 @@ class KafkaLogBatchReader(DataSourceReader):
         )
 
 
-def _last_records(log: PartitionLog, asked: OffsetRange, count: int, request: Any) -> OffsetRange:
+def _last_records(log: PartitionLog, asked: OffsetRange, count: int, request: ScanRequest) -> OffsetRange:
     from kafkalog_spark.log.read.partition_scan import tail_start
 
     start = tail_start(log, asked.start, asked.end, count, request)
@@ -116,10 +117,12 @@ def _last_records(log: PartitionLog, asked: OffsetRange, count: int, request: An
 
 
 def rows_of_splits(
-    rows_of: Callable[[Split, Any, Any], Iterator[pa.RecordBatch]], splits: Iterable[Split], request: Any
+    rows_of: Callable[[Split, ScanRequest, ScanSpace], Iterator[pa.RecordBatch]],
+    splits: Iterable[Split],
+    request: ScanRequest,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of several splits, one after the other, in batches joined where they are small. `rows_of` is called with
-    a split, `request` and the buffers (ScanSpace) that all splits use in turn."""
+    """The rows of several splits, one after the other, small batches coalesced. `rows_of` is called with a split,
+    `request` and the buffers that all splits use in turn."""
     # the kernels are loaded where records are decoded, and nowhere else
     from kafkalog_spark.log.decode.batch_contents import ScanSpace
 
@@ -127,11 +130,11 @@ def rows_of_splits(
     stores = [store for split in splits for store in split.place.stores]
     with requests_logged(f"a task of {len(splits)} splits", stores):
         rows = chain.from_iterable(rows_of(split, request, space) for split in splits)
-        yield from until_spark_has_enough(joined(rows))
+        yield from until_spark_has_enough(coalesced(rows))
 
 
 class DamageRows(NamedTuple):
-    """That rows about damage are wanted. is_first, is_last: see scan_with_damage."""
+    """Request for rows about damage. is_first, is_last: see scan_with_damage."""
 
     is_first: bool
     is_last: bool
@@ -140,9 +143,9 @@ class DamageRows(NamedTuple):
 def scan_range(
     log: PartitionLog,
     asked: OffsetRange,
-    request: Any,
+    request: ScanRequest,
     hint: tuple[int, int] | None,
-    space: Any,
+    space: ScanSpace,
     *,
     fail_on_data_loss: bool,
     damage: DamageRows | None = None,
@@ -177,19 +180,19 @@ def scan_range(
 
 
 def _lose(
-    log: PartitionLog, asked: OffsetRange, statistics: Any, fail_on_data_loss: bool, error: KafkalogError
+    log: PartitionLog, asked: OffsetRange, statistics: ScanStatistics, fail_on_data_loss: bool, error: KafkalogError
 ) -> None:
     if fail_on_data_loss or _overtaken(log, asked, statistics):
         raise error.at(hint="failOnDataLoss=false reads what is left")
     _log.warning("%s", error)
 
 
-def _overtaken(log: PartitionLog, asked: OffsetRange, statistics: Any) -> bool:
+def _overtaken(log: PartitionLog, asked: OffsetRange, statistics: ScanStatistics) -> bool:
     """Whether a range from earliest, of which nothing has been handed over yet, begins below the log start now."""
     return asked.from_earliest and not statistics.rows and log.log_start_offset > asked.start
 
 
-def scan_request(options: ReadOptions, row_filter: RowFilter, columns: tuple[str, ...]) -> Any:
+def scan_request(options: ReadOptions, row_filter: RowFilter, columns: tuple[str, ...]) -> ScanRequest:
     """Options and pushed filters as what the log's scan understands. columns: with mode=PERMISSIVE those about damage
     among them."""
     from kafkalog_spark.log.read.partition_scan import ScanRequest
@@ -205,3 +208,58 @@ def scan_request(options: ReadOptions, row_filter: RowFilter, columns: tuple[str
         drop_malformed=options.passes_over_damage,
         wanted=options.wanted,
     )
+
+
+# Few Arrow batches of the rows of many small partitions.
+
+SMALL_BATCH = 64 << 10
+"""Bytes of rows up to which a batch is copied and joined with its neighbours; a larger one is handed on as it is."""
+SMALL_ROWS = 1 << 10
+"""So is a batch of as many rows, which is what a scan gives first (row_buffers.FIRST_BATCH_ROWS), for show()."""
+JOINED_BATCH = 1 << 20
+"""Bytes of rows that are handed over together."""
+_FIRST_JOINED = 64 << 10
+"""The first ones are smaller, so that show() and limit() have their rows early. It is what the buffer between a Python
+worker and Spark holds: fewer do not arrive any earlier."""
+
+
+def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Coalesce small record batches, in their order: every batch sent to Spark has a fixed cost. Small batches are
+    copied, so that they do not pin the scan's buffers.
+
+    When `batches` raises, the rows before that are handed over first.
+    """
+    pending: list[pa.RecordBatch] = []
+    held, enough = 0, _FIRST_JOINED
+    rows = iter(batches)
+    while True:
+        try:
+            batch = next(rows, None)
+        except Exception:
+            if pending:
+                yield pa.concat_batches(pending)
+            raise
+        if batch is None:
+            break
+        size = batch.nbytes
+        small = size <= SMALL_BATCH and batch.num_rows < SMALL_ROWS
+        if small and batch.num_columns:  # without columns a batch is nothing but a number
+            pending.append(as_large_as_its_rows(batch))
+            held += size
+            batch = None  # its buffers may be filled again
+            if held < enough:
+                continue
+        if pending:
+            yield pa.concat_batches(pending)
+            pending, held, enough = [], 0, JOINED_BATCH
+        if batch is not None:
+            yield batch
+            enough = JOINED_BATCH
+    if pending:
+        yield pa.concat_batches(pending)
+
+
+def as_large_as_its_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A copy. A scan's batches are views of buffers that have room for far more rows, and keep these from being used
+    again."""
+    return pa.concat_batches([batch]) if batch.num_columns else batch

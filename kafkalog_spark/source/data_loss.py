@@ -1,4 +1,4 @@
-"""What a stream has lost between two looks at its partitions, and where it goes on. Decisions on plain values.
+"""Data loss of a stream between two looks at its partitions, and where it continues. Decisions on plain values.
 
 The cases and their words are those of Spark's Kafka source (KAFKA_DATA_LOSS in its kafka-error-conditions.json;
 KafkaOffsetReaderAdmin.getOffsetRangesFromResolvedOffsets). They are judged before Spark writes the batch to its
@@ -32,7 +32,7 @@ _BROKEN = (
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """What is asked of a partition: the offsets it holds, where readers have to stop, which topic it belongs to."""
+    """State of a partition's log: the offsets it holds, where readers have to stop, which topic it belongs to."""
 
     log_start: int
     readers_end: int
@@ -41,7 +41,7 @@ class LogState:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a partition was when its offsets were last handed out."""
+    """State of a partition when its offsets were last handed out."""
 
     topic_id: uuid.UUID | None
     readers_end: int

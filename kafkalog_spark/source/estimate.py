@@ -17,13 +17,12 @@ from typing import Any
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.source.filters import RowFilter
-from kafkalog_spark.source.offsets import TopicPartition
+from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions
 from kafkalog_spark.source.option_spec import SUBSCRIPTION_OPTIONS
 from kafkalog_spark.source.options import parse_read_options
-from kafkalog_spark.source.partition_bounds import LogView, OffsetRange, resolve_bounds
+from kafkalog_spark.source.partition_bounds import OffsetBounds, OffsetRange, resolve_bounds
 from kafkalog_spark.source.planning import facts_of, resolved_ranges, splits_of
 from kafkalog_spark.source.resolve_partitions import open_log_dirs, opened_view, places_to_read
-from kafkalog_spark.source.subscription import assigned_partitions
 
 _EVERY_ROW = RowFilter()
 _DAMAGE_IS_NO_REASON = "DROPMALFORMED"
@@ -33,8 +32,8 @@ _WITHOUT_MEANING = ("table", "tail")
 
 @dataclass(frozen=True, slots=True)
 class PartitionEstimate:
-    """Of one partition. segments: that hold any of the range. size: bytes of their .log files that would be looked at.
-    records: offsets [start, end), of which compaction and control batches may have left fewer."""
+    """Estimate of a partition. segments: those that hold any of the range. size: bytes of their .log files that would
+    be looked at. records: offsets [start, end), of which compaction and control batches may have left fewer."""
 
     topic: str
     partition: int
@@ -50,7 +49,7 @@ class PartitionEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Of all partitions that the read is about. `str` has a line for each, and a sum."""
+    """Estimates of all partitions that the read is about. `str` has a line for each, and a sum."""
 
     partitions: Sequence[PartitionEstimate]
 
@@ -85,8 +84,9 @@ class Estimate:
 
 
 def estimate(paths: Iterable[str | os.PathLike[str]], options: Mapping[str, str]) -> Estimate:
-    """What a batch read of these log directories with these options would look at; every topic that is not internal,
-    where no option names some. Raises what planning the read raises; OptionError for options without a meaning here."""
+    """Estimate what a batch read of these log directories with these options would look at; every topic that is not
+    internal, where no option names some. Raises what planning the read raises; OptionError for options without a
+    meaning here."""
     given = {name.lower() for name in options}
     for name in _WITHOUT_MEANING:
         if name in given:
@@ -133,7 +133,7 @@ class Description:
 
     partitions: Sequence[tuple[OffsetRange, PartitionPlace]]
     tail: int | None = None
-    """Of each range the last so many records only."""
+    """Only the last so many records of each range."""
 
     def __str__(self) -> str:
         topics = {asked.topic for asked, _ in self.partitions}
@@ -150,7 +150,7 @@ class Description:
 
 
 def describe(path: str | os.PathLike[str], **options: object) -> Description:
-    """What `spark.read.format("kafkalog").options(**options).load(path)` would read now. Needs no Spark session.
+    """Describe what `spark.read.format("kafkalog").options(**options).load(path)` would read now, without a session.
 
     Opens the log of each partition, reads no records. Raises what the query would raise.
     """
@@ -161,7 +161,7 @@ def describe(path: str | os.PathLike[str], **options: object) -> Description:
     dirs = open_log_dirs(parsed)
     assigned = assigned_partitions(parsed.subscription, dirs.places)
     places = places_to_read(parsed, dirs, assigned)
-    views: dict[TopicPartition, LogView] = {}
+    views: dict[TopicPartition, OffsetBounds] = {}
     for tp, place in places.items():
         found = opened_view(place, parsed)
         if found is not None:

@@ -85,11 +85,11 @@ class RowFilter:
         return self.offset_from >= self.offset_until or self.timestamp_from_ms >= self.timestamp_until_ms
 
     def accepts_partition(self, topic: str, partition: int) -> bool:
-        """Whether rows of this partition can pass."""
+        """True if rows of this partition can pass."""
         return all(test.accepts(topic, partition) for test in self.partition_tests)
 
     def accepts(self, offset: int, timestamp_ms: int) -> bool:
-        """Whether this row of an accepted partition passes. The kernels do the same; this is their definition."""
+        """True if this row of an accepted partition passes. The kernels do the same; this is their definition."""
         return (
             self.offset_from <= offset < self.offset_until
             and self.timestamp_from_ms <= timestamp_ms < self.timestamp_until_ms

@@ -34,11 +34,9 @@ from kafkalog_spark.log.read.replicas import (
     topic_id_of,
 )
 from kafkalog_spark.log.read.small_files import offset_checkpoint
-from kafkalog_spark.source.offsets import TopicPartition
+from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.resolve_partitions import open_log_dirs
-from kafkalog_spark.source.store_requests import for_each_place, requests_logged
-from kafkalog_spark.source.subscription import assigned_partitions
+from kafkalog_spark.source.resolve_partitions import for_each_place, open_log_dirs, requests_logged
 from kafkalog_spark.store.interface import FileFacts, Store
 
 # The copies of a stream's partitions that lie in several log directories, and which of them is read at a trigger.
@@ -51,7 +49,7 @@ LookAt = Callable[["PartitionPlace", "LiveLog | None"], "LiveLog | None"]
 
 
 class LiveCopies:
-    """What is known of the copies between looks. Keeps no file open."""
+    """State of the copies between looks. Keeps no file open."""
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
@@ -59,7 +57,7 @@ class LiveCopies:
         self._news: dict[TopicPartition, tuple[Copy, Sequence[Copy]]] = {}
 
     def check(self, dirs: LogDirs, assigned: Collection[TopicPartition]) -> None:
-        """What was listed again, for the partitions that are read. Raises NotALogDirectory: see `chosen_places`."""
+        """Take a new listing, for the partitions that are read. Raises NotALogDirectory: see `chosen_places`."""
         if self._replicas == "error":
             refuse_copies(dirs.copies, assigned)
         check_one_topic(dirs.places, dirs.copies, assigned)
@@ -107,9 +105,9 @@ class LiveCopies:
 # Whether a file or a directory has changed since it was looked at, at the price of one stat, or of one LIST.
 
 COARSE_NS = 2_000_000_000
-"""Of a file system that keeps whole seconds (NFS 3, ext3) or every other one (FAT)."""
+"""Resolution of a file system that keeps whole seconds (NFS 3, ext3) or every other one (FAT)."""
 FINE_NS = 100_000_000
-"""Of all others: Linux stamps files with the time of its last timer tick, 1 to 10 ms ago."""
+"""Resolution of all others: Linux stamps files with the time of its last timer tick, 1 to 10 ms ago."""
 
 
 class Watch:
@@ -127,7 +125,7 @@ class Watch:
         self._looked_at = False
 
     def changed(self, now_ns: int) -> bool:
-        """Whether there may be something new; if so, the caller looks now. `now_ns`: of a clock that never goes back,
+        """True if there may be something new; if so, the caller looks now. `now_ns`: of a clock that never goes back,
         read before this call. Raises OSError when the path cannot be reached."""
         found = os.stat(self.path)
         state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
@@ -429,7 +427,7 @@ def _with_end(live: LiveLog, options: ReadOptions, now: int) -> LiveLog:
 
 
 def _has_changed(live: LiveLog) -> bool:
-    """Whether the log is no longer what it was when its end was looked for; if so, it is listed again."""
+    """True if the log is no longer what it was when its end was looked for; if so, it is listed again."""
     now_ns = time.monotonic_ns()
     try:
         changed = live.segment.changed(now_ns)

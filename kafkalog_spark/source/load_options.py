@@ -50,8 +50,8 @@ class LoadOptions:
         return ResolvedRead.of(options, schema, self.formats(options))
 
     def either(self) -> ReadOptions:
-        """What batch and stream have in common: paths, columns. Raises OptionError when both refuse the options; logs
-        those without effect on any."""
+        """Options that batch and stream have in common: paths, columns. Raises OptionError when both refuse the
+        options; logs those without effect on any."""
         kinds = [kind for kind in (self.as_batch, self.as_stream) if isinstance(kind, ReadOptions)]
         if not kinds:
             assert isinstance(self.as_batch, OptionError)
@@ -89,7 +89,7 @@ def _parsed(options: Mapping[str, str], *, streaming: bool) -> ReadOptions | Opt
 # The option `pushdown`, and the Spark versions on which it cannot be right.
 
 FILTERS_STAY_WITH_THEIR_SCAN = hasattr(DataSourceReader, "pushLimit")
-"""Whether Spark keeps the filters of one scan out of the others of the same load (SPARK-58551, Spark 5).
+"""True if Spark keeps the filters of one scan out of the others of the same load (SPARK-58551, Spark 5).
 
 Before, the plan that a reader makes after its filters were pushed is kept with the load (PythonDataSourceV2.readInfo),
 and every later scan of it takes that plan without asking: another filter's, or that of a query without one, and in a
@@ -114,7 +114,7 @@ def check_pushdown(options: ReadOptions) -> None:
 
 
 def takes_filters(options: ReadOptions) -> bool:
-    """Whether filters that Spark pushes are applied by the read. `pushdown=auto` decides here, and logs why, once in a
+    """True if filters that Spark pushes are applied by the read. `pushdown=auto` decides here, and logs why, once in a
     process: Spark pushes only in sessions with spark.sql.python.filterPushdown.enabled, where somebody wanted it."""
     if options.pushdown == "auto":
         _say(FILTERS_STAY_WITH_THEIR_SCAN)

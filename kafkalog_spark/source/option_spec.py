@@ -33,16 +33,21 @@ from kafkalog_spark.options import (
     positive_long,
 )
 from kafkalog_spark.source.offsets import (
+    AllTopics,
+    Assign,
     Bound,
     Earliest,
     GlobalTimestamp,
     Latest,
+    NotSaid,
     SpecificTimestamps,
+    Subscribe,
+    SubscribePattern,
+    Subscription,
     parse_offsets,
     parse_partitions,
     parse_timestamps,
 )
-from kafkalog_spark.source.subscription import AllTopics, Assign, NotSaid, Subscribe, SubscribePattern, Subscription
 from kafkalog_spark.store.interface import is_local, normalised
 
 
@@ -125,7 +130,7 @@ def known_columns(given: tuple[str, ...], known: Iterable[str]) -> tuple[str, ..
 
 
 def search_text(name: str, text: str) -> bytes:
-    """What is looked for, as UTF-8."""
+    """Searched text as UTF-8."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -471,7 +476,7 @@ OTHER_NAMES = {
     "logdirs": "path",
     "directory": "path",
 }
-"""What users of other connectors, of Kafka's tools or of its configuration write, and the option here."""
+"""Names from other connectors, from Kafka's tools and its configuration, and the option here."""
 
 REFUSED = {
     "kafka.auto.offset.reset": (
@@ -518,7 +523,7 @@ _OF_RECORDS = (
 def table_query(
     given: GivenOptions, plain: Mapping[str, Any], subscription: Subscription, *, streaming: bool
 ) -> TableQuery | None:
-    """What options `table`, `history` and `columns` ask for; None for records.
+    """Table query of the options `table`, `history` and `columns`; None for records.
 
     Raises OptionError for a stream, and for an option that the table gives no meaning.
     """

@@ -1,7 +1,7 @@
 """The options of a read, from text to values: `parse_read_options`.
 
 Names, defaults, precedence and messages are those of Spark's Kafka connector (KafkaSourceProvider), so that a job moves
-by changing the format name. Each option is declared in option_names.py.
+by changing the format name. Each option is declared in option_spec.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from kafkalog_spark.source.offsets import (
     Bound,
     Earliest,
     Latest,
+    NotSaid,
     SpecificOffsets,
+    Subscription,
     check_bounds_agree,
     tp_text,
 )
@@ -45,7 +47,6 @@ from kafkalog_spark.source.option_spec import (
     table_query,
 )
 from kafkalog_spark.source.partition_bounds import NoMatch
-from kafkalog_spark.source.subscription import NotSaid, Subscription
 from kafkalog_spark.spark import librdkafka
 from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
 from kafkalog_spark.typed.decoder import FORMATS, check_options, format_name, option_names
@@ -54,7 +55,7 @@ from kafkalog_spark.typed.decoder import FORMATS, check_options, format_name, op
 
 
 def wanted_records(given: GivenOptions) -> WantedRecords:
-    """What the options where.* ask for. Raises OptionError for two of a record's one key."""
+    """Search of the options where.*. Raises OptionError for two of a record's one key."""
     key, key_hex, prefix, part, header = (given.value(option) for option in SEARCH_OPTIONS)
     if key is not None and key_hex is not None:
         raise OptionError("options 'where.key' and 'where.key.hex' are both given", hint="a record has one key")
@@ -76,7 +77,7 @@ _ONLY_WITH_PREFIX = "schema"
 
 @dataclass(frozen=True)
 class FormatOptions:
-    """What is said of the values, or of the keys. `options`: of the format, names in small letters without prefix."""
+    """Format of the values or keys, as given. `options`: of the format, names in small letters without prefix."""
 
     side: Side
     format: str
@@ -178,12 +179,12 @@ class CommitGroup:
 
 
 def of_the_connection(key: str) -> bool:
-    """Whether an option, its name in small letters, says how the broker of commitGroup is reached."""
+    """True if an option, its name in small letters, says how the broker of commitGroup is reached."""
     return key.startswith(_PREFIX) and key.removeprefix(_PREFIX).startswith(_OF_A_CONNECTION)
 
 
 def commit_group(given: GivenOptions, plain: Mapping[str, Any], *, streaming: bool) -> CommitGroup | None:
-    """What the options ask for; None without `commitGroup`.
+    """Consumer group of the options; None without `commitGroup`.
 
     Raises OptionError for a batch, an empty group, and a group without a broker.
     """
@@ -236,7 +237,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What a read was asked for. Plain values, picklable.
+    """Options of a read, parsed. Plain values, picklable.
 
     `paths`: directories as given, local ones perhaps relative; `storage`: how object stores are reached; `tier`:
     of tiered storage. `columns`: names in the order of the result. `table`: None for records. `wanted`: what
@@ -277,12 +278,12 @@ class ReadOptions:
 
     @property
     def passes_over_damage(self) -> bool:
-        """Whether damage keeps no good record from being read."""
+        """True if damage keeps no good record from being read."""
         return self.mode != "FAILFAST"
 
     @property
     def reports_damage(self) -> bool:
-        """Whether a damaged stretch is a row."""
+        """True if a damaged stretch is a row."""
         return self.mode == "PERMISSIVE"
 
     @property

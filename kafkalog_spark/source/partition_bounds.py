@@ -1,4 +1,4 @@
-"""What the bounds of a read come to in the assigned partitions: one `OffsetRange` each.
+"""Bounds of a read, resolved in the assigned partitions: one `OffsetRange` each.
 
 Decisions on plain values; no file is touched here. The rules and messages are those of Spark's Kafka connector
 (KafkaOffsetReaderAdmin.getOffsetRangesFromUnresolvedOffsets, KafkaSourceRDD.resolveRange).
@@ -34,8 +34,8 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class LogView:
-    """What resolving a bound needs to know of a partition.
+class OffsetBounds:
+    """Start and end of a partition's log, and its offsets by timestamp: what bounds are resolved against.
 
     `log_end` is where a reader stops: the high watermark, or the LSO with read_committed.
     `offset_for_timestamp(ms)` gives the earliest offset whose record's timestamp is >= ms, or None.
@@ -77,13 +77,13 @@ class OffsetRange:
 def resolve_bounds(
     start: Bound,
     end: Bound,
-    logs: Mapping[TopicPartition, LogView],
+    logs: Mapping[TopicPartition, OffsetBounds],
     *,
     assigned: Collection[TopicPartition] | None = None,
     on_no_match: NoMatch = "error",
     fail_on_data_loss: bool = True,
 ) -> list[OffsetRange]:
-    """One range for every partition of `logs`, sorted by topic and partition; empty ones included.
+    """A range for every partition of `logs`, sorted by topic and partition; empty ones included.
 
     `assigned`: the partitions that the bounds must name, by default those of `logs`. There are more of them when some
     are left out of the read: what their logs hold is not asked.
@@ -190,7 +190,7 @@ def _by_partition(bound: Bound, assigned: Collection[TopicPartition], side: str)
             return timestamps
 
 
-def _resolve(asked: int, by_time: bool, log: LogView) -> int | None:
+def _resolve(asked: int, by_time: bool, log: OffsetBounds) -> int | None:
     """The offset that an offset, a timestamp, LATEST or EARLIEST stands for; None for a timestamp without a match."""
     if asked == EARLIEST:
         return log.log_start
@@ -205,7 +205,7 @@ def _resolve(asked: int, by_time: bool, log: LogView) -> int | None:
     return max(offset, log.log_start)
 
 
-def _start_without_match(timestamp: int, tp: TopicPartition, log: LogView, on_no_match: NoMatch) -> int:
+def _start_without_match(timestamp: int, tp: TopicPartition, log: OffsetBounds, on_no_match: NoMatch) -> int:
     if on_no_match == "latest":
         return log.log_end
     raise OptionError(

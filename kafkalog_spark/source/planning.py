@@ -24,17 +24,17 @@ from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_time import position_for_timestamp
 from kafkalog_spark.log.read.small_files import Checkpoints
 from kafkalog_spark.source.filters import RowFilter
-from kafkalog_spark.source.offsets import TopicPartition
+from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.partition_bounds import LogView, OffsetRange, cut_range, resolve_bounds, split_ranges
+from kafkalog_spark.source.partition_bounds import OffsetBounds, OffsetRange, cut_range, resolve_bounds, split_ranges
 from kafkalog_spark.source.resolve_partitions import (
     ends_before_last_segment,
+    for_each_place,
     open_log_dirs,
     opened_view,
     places_to_read,
+    requests_logged,
 )
-from kafkalog_spark.source.store_requests import for_each_place, requests_logged
-from kafkalog_spark.source.subscription import assigned_partitions
 
 # How splits share tasks. Decisions on sizes alone: neighbours are put together until a task is worth its start.
 #
@@ -65,7 +65,7 @@ def pack_size(total: int, max_partition_bytes: int) -> int:
     return min(max_partition_bytes, max(SMALL_SPLIT, total // TASKS_WISHED))
 
 
-def packed(
+def group_splits(
     sizes: Sequence[int],
     offsets: Sequence[int],
     *,
@@ -74,7 +74,7 @@ def packed(
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
 ) -> list[slice]:
-    """Which pieces, in their order, go into one task each. `sizes`: bytes of each piece; `offsets`: how many it has.
+    """Group pieces, in their order, into tasks. `sizes`: bytes of each piece; `offsets`: how many it has.
 
     At least `min_partitions` tasks, if there are as many pieces, and TASKS_A_CORE for each of `cores`; a multiple of
     `cores` where pieces are small enough for that; no task that holds several pieces has more than
@@ -125,7 +125,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class SegmentFacts:
-    """What planning knows of a segment: offsets [base_offset, end_offset), bytes, and inner boundaries in order."""
+    """Segment as planning needs it: offsets [base_offset, end_offset), bytes, and inner boundaries in order."""
 
     base_offset: int
     end_offset: int
@@ -196,7 +196,7 @@ def _time_position(file: SegmentFile, timestamp: int) -> tuple[int, int]:
 
 
 def _all_before(file: SegmentFile, position: int, timestamp: int) -> bool:
-    """Whether every batch of a closed segment from `position` on is older than `timestamp` ms, where finding out takes
+    """True if every batch of a closed segment from `position` on is older than `timestamp` ms, where finding out takes
     little reading.
 
     Damage is left to the task that reads it, and so is a segment that ends inside a batch, which may be a late one.
@@ -214,7 +214,7 @@ def _all_before(file: SegmentFile, position: int, timestamp: int) -> bool:
 
 
 def _index_says_before(file: SegmentFile, timestamp: int) -> bool:
-    """Whether the time index of a closed segment, where each look is a request, ends before `timestamp` ms.
+    """True if the time index of a closed segment, where each look is a request, ends before `timestamp` ms.
 
     It is believed where nothing but entries is in it: a broker adds the largest timestamp when it closes a segment, and
     what was copied before that has zeros at its end.
@@ -270,7 +270,7 @@ def _cuts(file: SegmentFile, start: int, end: int, position: int, largest: int) 
 
 
 _TAIL_BYTES = 1 << 20
-"""What the last records of a partition are taken for when tasks are packed: opening its files costs as much."""
+"""Bytes that the last records of a partition count as when tasks are packed: opening its files costs as much."""
 
 
 @dataclass(frozen=True)
@@ -297,7 +297,7 @@ class Split:
 
 
 def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
-    """What a batch read has to read; `tasks_of` makes tasks of it.
+    """Plan the splits of a batch read; `tasks_of` makes tasks of it.
 
     Raises what the bounds raise (OptionError, OffsetOutOfRange, DataLoss), UnknownPartition, NotALogDirectory,
     CorruptBatch where the end of a log cannot be distinguished from damage.
@@ -316,7 +316,7 @@ def _plan(dirs: LogDirs, options: ReadOptions, row_filter: RowFilter) -> list[Sp
 
 
 class ResolvedRanges(NamedTuple):
-    """What of each partition is asked for, where that is read, and the log that was opened there."""
+    """Offset range of each partition, where it is read, and the log that was opened there."""
 
     ranges: list[OffsetRange]
     places: dict[TopicPartition, PartitionPlace]
@@ -327,7 +327,7 @@ def resolved_ranges(dirs: LogDirs, options: ReadOptions, row_filter: RowFilter) 
     """The options' bounds in the log directories' partitions. Raises as `plan`."""
     assigned = assigned_partitions(options.subscription, dirs.places)
     logs: dict[TopicPartition, PartitionLog] = {}
-    views: dict[TopicPartition, LogView] = {}
+    views: dict[TopicPartition, OffsetBounds] = {}
     # finding the end of a log of which nothing is wanted would be for nothing
     wanted = [tp for tp in assigned if not row_filter.keeps_nothing and row_filter.accepts_partition(*tp)]
     places = places_to_read(options, dirs, wanted)
@@ -354,7 +354,7 @@ def facts_of(
     options: ReadOptions,
     row_filter: RowFilter,
 ) -> dict[TopicPartition, list[SegmentFacts]]:
-    """Of each range the segments that it needs."""
+    """The segments that each range needs."""
     of_place = {places[r.topic_partition]: r for r in ranges}
     found_facts = for_each_place(
         lambda place: segment_facts(logs[place.topic, place.partition], of_place[place], row_filter, options), of_place
@@ -368,7 +368,8 @@ def _whole_splits(
     logs: Mapping[TopicPartition, PartitionLog],
     options: ReadOptions,
 ) -> list[Split]:
-    """Of option tail: the task of a range finds where its last records begin, so no segment is opened for that here."""
+    """Splits for option tail: the task of a range finds where its last records begin, so no segment is opened for that
+    here."""
     splits = []
     for whole in ranges:
         tp = whole.topic_partition
@@ -422,14 +423,14 @@ def splits_of(
 
 
 def _is_about_damage(whole: OffsetRange, log: PartitionLog, options: ReadOptions) -> bool:
-    """Whether a range that has no offset may have rows all the same: of damage where the log ends."""
+    """True if a range that has no offset may have rows all the same: of damage where the log ends."""
     without_offset = whole.size <= 0 and not whole.end_is_latest
     return options.reports_damage and without_offset and whole.end >= log.log_end_offset
 
 
 def tasks_of(splits: Sequence[Split], options: ReadOptions) -> list[tuple[Split, ...]]:
     """The splits of each task. Those of a partition stay in their order."""
-    groups = packed(
+    groups = group_splits(
         [split.size for split in splits],
         [split.range.size for split in splits],
         cores=cores(),

@@ -37,8 +37,9 @@ Errors = Mapping[TopicPartition, str]
 
 
 class GroupClient(Protocol):
-    """What commits. The future's result: what was wrong, by partition; it raises GroupCommitFailed for all of them.
-    `why`: what is known of the connection's state that an answer does not say; empty for nothing."""
+    """Interface of a client that commits. The future's result: what was wrong, by partition; it raises
+    GroupCommitFailed for all of them. `why`: what is known of the connection's state that an answer does not say; empty
+    for nothing."""
 
     def commit(self, group: str, offsets: Offsets) -> Future[Errors]: ...
 
@@ -179,7 +180,7 @@ class AdminGroupClient:
 
 
 def _text(error: Any) -> str:
-    """What a KafkaError says, and what to do where that is not obvious."""
+    """Text of a KafkaError, and what to do where that is not obvious."""
     text: str = error.str()
     if error.name() in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP"):
         text += " (the group has members; name a group that only this query commits to)"

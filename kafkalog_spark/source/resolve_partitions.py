@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from typing import TypeVar
 
 from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.log.log_dir import LogDirs
@@ -13,10 +15,10 @@ from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.read.replicas import chosen_places
 from kafkalog_spark.log.read.small_files import Checkpoints
-from kafkalog_spark.source.offsets import TopicPartition
+from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions, check_said
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.partition_bounds import LogView
-from kafkalog_spark.source.subscription import assigned_partitions, check_said
+from kafkalog_spark.source.partition_bounds import OffsetBounds
+from kafkalog_spark.store.interface import Store, in_parallel
 
 
 def open_log_dirs(options: ReadOptions) -> LogDirs:
@@ -42,7 +44,7 @@ def places_to_read(
 
 
 def check_load(options: ReadOptions) -> None:
-    """What `.load()` finds wrong by listing the log directories: it opens no log.
+    """Check a load by listing the log directories; no log is opened.
 
     Raises NotALogDirectory, OptionError, and UnknownPartition for a topic that is not there; with failOnDataLoss=false
     that is left to the query, since a stream may go on after one of its topics was deleted.
@@ -64,7 +66,7 @@ def opened_view(
     fixed_end: int | None = None,
     known_end: LogEnd | None = None,
     checkpoints: Checkpoints | None = None,
-) -> tuple[PartitionLog, LogView] | None:
+) -> tuple[PartitionLog, OffsetBounds] | None:
     """The partition, opened as the read's `mode` wants it, and its view.
 
     `fixed_end`, `known_end`: those of the task's Split. `checkpoints`: see PartitionPlace.open. None, with a warning,
@@ -73,7 +75,7 @@ def opened_view(
     """
     try:
         log = place.open(pass_over_damage=options.passes_over_damage, known_end=known_end, checkpoints=checkpoints)
-        view = LogView(
+        view = OffsetBounds(
             log_start=log.log_start_offset,
             log_end=_end_for_readers(log, options, fixed_end),
             offset_for_timestamp=partial(_offset_for_timestamp, log),
@@ -99,7 +101,7 @@ def _end_for_readers(log: PartitionLog, options: ReadOptions, fixed_end: int | N
 
 
 def ends_before_last_segment(log: PartitionLog, end: int) -> bool:
-    """Whether `end` is in the log for sure: a log does not end before its last segment begins."""
+    """True if `end` is in the log for sure: a log does not end before its last segment begins."""
     return bool(log.segments) and end <= log.segments[-1].base_offset
 
 
@@ -108,3 +110,26 @@ def _offset_for_timestamp(log: PartitionLog, timestamp: int) -> int | None:
     from kafkalog_spark.log.read.partition_scan import offset_for_timestamp
 
     return offset_for_timestamp(log, timestamp)
+
+
+T = TypeVar("T")
+
+
+def for_each_place(function: Callable[[PartitionPlace], T], places: Iterable[PartitionPlace]) -> list[T]:
+    """Results of `function` for each place, in order. Raises what it raised first, by that order."""
+    return in_parallel(function, places, lambda place: any(store.remote for store in place.stores))
+
+
+@contextmanager
+def requests_logged(what: str, stores: Iterable[Store]) -> Iterator[None]:
+    """Log, at level INFO, the requests and bytes of this process while it lasts; nothing where all stores are near."""
+    if not any(store.remote for store in stores):
+        yield
+        return
+    from kafkalog_spark.store.object_client import all_counts  # the client of object stores only where one is read
+
+    before = all_counts()
+    try:
+        yield
+    finally:
+        _log.info("%s: %s", what, all_counts() - before)

@@ -24,8 +24,8 @@ from pyspark.sql.types import (
 
 from kafkalog_spark.errors import MalformedValue, OptionError
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, DAMAGE_COLUMN_TYPES
+from kafkalog_spark.source.offsets import Assign, Subscribe
 from kafkalog_spark.source.options import FormatOptions, ReadOptions
-from kafkalog_spark.source.subscription import Assign, Subscribe
 from kafkalog_spark.spark.types import arrow_schema
 from kafkalog_spark.spark.worker_process import session_time_zone
 from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, ValueDecoder, option_names
@@ -129,9 +129,6 @@ class ArrowProjection:
         return pa.RecordBatch.from_arrays(arrays, schema=self._target)
 
 
-# A read, resolved: everything that its formats look up is known, and the schema that its rows are brought into.
-
-
 @dataclass(frozen=True)
 class ResolvedRead:
     """Read options with the formats of values and keys resolved, and the schema of the rows: what planning, tasks and
@@ -219,7 +216,7 @@ def load_schema(options: ReadOptions, formats: Mapping[str, ResolvedFormat]) -> 
 
 @dataclass(frozen=True)
 class _Column:
-    """One column of the result: of the scan (`decoded` None), a field of what is decoded, or all of it (`field` -1)."""
+    """Column of the result: of the scan (`decoded` None), a field of what is decoded, or all of it (`field` -1)."""
 
     at: int = -1
     decoded: str | None = None
@@ -318,7 +315,7 @@ def _in_zone(format: ResolvedFormat, columns: pa.Schema) -> ResolvedFormat:
 
 
 def _has_moments(kind: pa.DataType) -> bool:
-    """Whether there is a timestamp in a type that is not local."""
+    """True if a type has a timestamp that is not local."""
     if pa.types.is_timestamp(kind):
         return kind.tz is not None
     return any(_has_moments(kind.field(i).type) for i in range(kind.num_fields))

@@ -1,4 +1,4 @@
-"""What a stream does on the driver: where it begins, how far the next batch goes, and which tasks read it.
+"""Planner of a stream, on the driver: where it begins, how far the next batch goes, and which tasks read it.
 
 One planner serves one run of a query. What it remembers between triggers saves work and sees deleted topics; everything
 that a restarted query needs is in the offsets.
@@ -29,12 +29,12 @@ from kafkalog_spark.source.offsets import (
     Offsets,
     SpecificOffsets,
     TopicPartition,
+    named_topics,
     set_text,
 )
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.partition_bounds import LogView, OffsetRange, resolve_bounds
+from kafkalog_spark.source.partition_bounds import OffsetBounds, OffsetRange, resolve_bounds
 from kafkalog_spark.source.planning import SegmentFacts, Split, segment_facts, splits_of
-from kafkalog_spark.source.subscription import named_topics
 
 # How much of what is there goes into the next batch of a stream. Decisions on plain values; the clock is passed in.
 #
@@ -44,7 +44,7 @@ from kafkalog_spark.source.subscription import named_topics
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one batch may hold: offsets, bytes; None for no limit."""
+    """Limits of a batch: offsets, bytes; None for no limit."""
 
     max_offsets: int | None = None
     min_offsets: int | None = None
@@ -94,7 +94,7 @@ class BatchDelay:
         self._last_ms: int | None = None
 
     def holds_back(self, offsets: int, least: int) -> bool:
-        """Whether a batch of so many offsets has to wait, when `least` are wanted."""
+        """True if a batch of so many offsets has to wait, when `least` are wanted."""
         now = self._clock_ms()
         if self._last_ms is not None and now - self._last_ms < self._max_delay_ms and offsets < least:
             return True
@@ -161,7 +161,7 @@ def end_of_bytes(log: PartitionLog, start: int, end: int, budget: int) -> int:
 def holds_records(
     log: PartitionLog, start: int, end: int, *, read_committed: bool, hint: tuple[int, int] | None = None
 ) -> bool:
-    """Whether [start, end) holds a record that a reader sees; True too where finding out would take long, or where
+    """True if [start, end) holds a record that a reader sees; also where finding out would take long, or where
     damage is in the way.
 
     Control batches hold none, nor do batches that compaction has emptied; with read_committed, nor do those of aborted
@@ -260,7 +260,7 @@ class StreamPlanner:
         self._without_records: dict[TopicPartition, tuple[int, int]] = {}
         self._warned: list[str] = []
         self.planned_bytes = 0
-        """Of the segments that the tasks of the last plan open, or of their parts where those are known."""
+        """Bytes of the segments that the tasks of the last plan open, or of their parts where those are known."""
 
     @property
     def limits(self) -> Limits:
@@ -328,7 +328,7 @@ class StreamPlanner:
         return self._offered
 
     def splits(self, start: Offsets, end: Offsets) -> list[Split]:
-        """What the batch [start, end) has to read; `tasks_of` makes tasks of it.
+        """Plan the splits of the batch [start, end); `tasks_of` makes tasks of it.
 
         Raises DataLoss where failOnDataLoss is true.
         """
@@ -370,7 +370,7 @@ class StreamPlanner:
     def _by_timestamp(self) -> Offsets:
         """A timestamp without a match stays LATEST, as the option latest does."""
         views = {
-            tp: LogView(live.log_start, live.readers_end, partial(_offset_for_timestamp, live.log))
+            tp: OffsetBounds(live.log_start, live.readers_end, partial(_offset_for_timestamp, live.log))
             for tp, live in self._logs.items()
         }
         ranges = resolve_bounds(self._options.start, Latest(), views, on_no_match=self._options.on_no_match)
@@ -386,7 +386,7 @@ class StreamPlanner:
         self._warned = texts
 
     def _has_records(self, tp: TopicPartition, found: Continuation) -> bool:
-        """Whether there is a record in what the partition has new; asked again only when that has grown."""
+        """True if there is a record in what the partition has new; asked again only when that has grown."""
         asked = found.starts[tp], found.ends[tp]
         if self._without_records.get(tp) == asked:
             return False

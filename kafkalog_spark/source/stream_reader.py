@@ -9,6 +9,7 @@ before and partitions. Neither commit of the last batch nor stop can be relied o
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -28,8 +29,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
 from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLog
 from kafkalog_spark.log.read.replicas import topic_id_of
-from kafkalog_spark.source.batch_reader import rows_of_splits, scan_range, scan_request
-from kafkalog_spark.source.coalesce_batches import KERNELS, MOST_BYTES, SPARK_ASKS, PrefetchingReader, rows_of
+from kafkalog_spark.source.batch_reader import as_large_as_its_rows, rows_of_splits, scan_range, scan_request
 from kafkalog_spark.source.data_loss import created_again, deleted
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import JsonOffsets, json_of, offsets_of
@@ -39,11 +39,70 @@ from kafkalog_spark.source.schema import ResolvedRead
 from kafkalog_spark.source.stream_planner import Limits, StreamPlanner
 from kafkalog_spark.spark.errors import first_line, first_line_of, raise_first_line
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the log's scan comes with the kernels
+    from kafkalog_spark.log.decode.batch_contents import ScanSpace
+    from kafkalog_spark.log.read.partition_scan import ScanRequest
     from kafkalog_spark.source.progress import GroupCommitter
 
 
 _log = logging.getLogger(__name__)
+
+# Small batches of a stream are read where they are planned, and their rows are handed to Spark with the plan.
+#
+# A batch of a few records costs a Python task more than its records do: Spark has to give it a worker, a socket and
+# an Arrow stream. Spark knows another way for what it calls simple stream readers: rows that come with the plan are
+# put into the block manager as the one partition of the batch; should that block get lost, the partition is read as
+# any other. The process that plans a stream lives as long as the query, so that files, kernels and caches are warm.
+
+try:
+    from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
+except ImportError:
+    _SimpleStreamReaderWrapper = object
+
+PrefetchingReader: Any = _SimpleStreamReaderWrapper
+"""Whom Spark's runner asks for rows."""
+SPARK_ASKS = PrefetchingReader is not object
+"""The class has a private name: in a release without it every batch is read by tasks."""
+
+MOST_BYTES = 1 << 20
+"""Bytes of the segments, as they lie on disk, in a batch that is read on the driver: some 10,000 records of 100 B.
+Spark copies such rows one by one, so that from about there on tasks in parallel are worth their start."""
+MOST_ROW_BYTES = 4 << 20
+"""Bytes of the rows in Arrow: compressed batches grow when decompressed. Spark's driver keeps them as one block."""
+
+
+class Kernels:
+    """Loads what reading needs while the query runs: it takes half a second, and until then tasks do the reading."""
+
+    def __init__(self) -> None:
+        self._loader: threading.Thread | None = None
+        self._loaded = False
+
+    def ready(self) -> bool:
+        """True if they are loaded; the first time it is asked loading begins."""
+        if self._loader is None:
+            self._loader = threading.Thread(target=self.load, name="kafkalog-kernels", daemon=True)
+            self._loader.start()
+        return self._loaded
+
+    def load(self) -> None:
+        from kafkalog_spark.log.read import partition_scan  # noqa: F401 - the kernels come with it
+
+        self._loaded = True
+
+
+KERNELS = Kernels()
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
+    """The batches, None when they are too large. What is kept is as large as the rows."""
+    rows, size = [], 0
+    for batch in batches:
+        size += batch.nbytes
+        if size > MOST_ROW_BYTES:
+            return None
+        rows.append(as_large_as_its_rows(batch))
+    return rows
 
 
 class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -73,7 +132,8 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def committer(self) -> GroupCommitter | None:
-        """Of the option commitGroup; None without it. Raises OptionError for settings that its client does not take."""
+        """Committer of the option commitGroup; None without it. Raises OptionError for settings that its client does
+        not take."""
         wanted = self._options.commit_group
         if self._committer is None and wanted is not None:
             from kafkalog_spark.source.progress import AdminGroupClient, GroupCommitter
@@ -91,7 +151,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @first_line
     def getDefaultReadLimit(self) -> ReadLimit:
-        """One of the limits that are set: Spark knows no two at once. `latestOffset` applies all of them."""
+        """The first limit that is set: Spark knows no two at once. `latestOffset` applies all of them."""
         limits = self.planner.limits
         if limits.max_offsets is not None:
             return ReadMaxRows(limits.max_offsets)
@@ -108,7 +168,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @first_line
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # type: ignore[override]
-        """Where the next batch ends; `start`, as it is, when there is none."""
+        """End offsets of the next batch; returns `start` unchanged if nothing is new."""
         begin = offsets_of(start)
         # Spark asks for the next batch when it has written down that the last one is done: also for the last time
         # with Trigger.AvailableNow, and first of all after a restart. Its call of `commit` comes one batch later.
@@ -166,7 +226,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         request = scan_request(self._options, RowFilter(), projection.columns)
         yield from map(projection.apply, rows_of_splits(self._rows_of, splits, request))
 
-    def _rows_of(self, split: Split, request: Any, space: Any) -> Iterator[pa.RecordBatch]:
+    def _rows_of(self, split: Split, request: ScanRequest, space: ScanSpace) -> Iterator[pa.RecordBatch]:
         fail_on_data_loss = self._options.fail_on_data_loss
         try:
             log = _opened(split, self._options)
@@ -179,7 +239,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _WithRows(KafkaLogStreamReader, PrefetchingReader):
-    """What a reader is from the end of `partitions` until Spark has taken the rows.
+    """Reader from the end of `partitions` until Spark has taken the rows.
 
     Spark's runner asks isinstance, and a simple reader all the time would have no latestOffset in the query's progress.
     """

@@ -24,13 +24,11 @@ from kafkalog_spark.log.tables.table_query import (
     units_of,
 )
 from kafkalog_spark.source.load_options import check_scan_bytes
-from kafkalog_spark.source.offsets import Earliest, Latest, TopicPartition
+from kafkalog_spark.source.offsets import Earliest, Latest, NotSaid, TopicPartition, assigned_partitions
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.partition_bounds import resolve_bounds
-from kafkalog_spark.source.planning import cores, packed
-from kafkalog_spark.source.resolve_partitions import open_log_dirs, opened_view, places_to_read
-from kafkalog_spark.source.store_requests import requests_logged
-from kafkalog_spark.source.subscription import NotSaid, assigned_partitions
+from kafkalog_spark.source.planning import cores, group_splits
+from kafkalog_spark.source.resolve_partitions import open_log_dirs, opened_view, places_to_read, requests_logged
 from kafkalog_spark.spark.errors import first_line, first_line_of
 from kafkalog_spark.spark.types import arrow_schema
 from kafkalog_spark.spark.worker_process import until_spark_has_enough
@@ -39,7 +37,7 @@ from kafkalog_spark.spark.worker_process import until_spark_has_enough
 
 
 def table_schema(query: TableQuery) -> StructType:
-    """Of the query's columns, in their order; all of them nullable."""
+    """Schema of the query's columns, in their order; all of them nullable."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(query.of.schema(query.columns))
@@ -117,7 +115,7 @@ class TableReader(DataSourceReader):
 
 
 def table_tasks(options: ReadOptions, query: TableQuery) -> list[Task]:
-    """What each task reads. Raises NotALogDirectory, UnknownPartition, and what the bounds raise."""
+    """Plan the tasks. Raises NotALogDirectory, UnknownPartition, and what the bounds raise."""
     dirs = open_log_dirs(options)
     with requests_logged(f"planning the table {query.table}", (root.store for root in dirs.roots)):
         said = not isinstance(options.subscription, NotSaid)
@@ -126,7 +124,7 @@ def table_tasks(options: ReadOptions, query: TableQuery) -> list[Task]:
         units = units_of(query, places, _ranges(options, places), whole=not said)
         check_scan_bytes(sum(unit.size for unit in units), options)
         around = _surroundings(options, query, dirs)
-    groups = packed(
+    groups = group_splits(
         [unit.size for unit in units],
         [1] * len(units),
         cores=cores(),
@@ -137,7 +135,7 @@ def table_tasks(options: ReadOptions, query: TableQuery) -> list[Task]:
 
 
 def _surroundings(options: ReadOptions, query: TableQuery, dirs: LogDirs) -> Surroundings:
-    """Of all partitions, as they would be read; only tables that look beyond their own ask for it."""
+    """Surroundings of all partitions, as they would be read; only tables that look beyond their own ask for it."""
     if query.of.of_topics and query.of is not FINDINGS:
         return surroundings_of(query, places_to_read(options, dirs, _coordinator_partitions(dirs)), dirs.roots)
     return surroundings_of(query, places_to_read(options, dirs, list(dirs.places)), dirs.roots)

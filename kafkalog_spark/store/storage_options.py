@@ -21,7 +21,7 @@ HADOOP_PREFIX = "fs.s3a."
 SPARK_PREFIX = "spark.hadoop."
 LIBRARY_PREFIX = "storage."
 FSSPEC_PREFIX = "storage.fsspec."
-"""What follows is an argument of the fsspec file system, whose names nobody here knows."""
+"""Prefix of an argument of the fsspec file system, whose names nobody here knows."""
 
 HADOOP_NAMES = (
     "access.key",
@@ -111,7 +111,7 @@ LIBRARY_NAMES = S3_NAMES | GCS_NAMES | AZURE_NAMES | CLIENT_NAMES | OUR_NAMES
 
 
 def library_name(name: str) -> str | None:
-    """What follows `storage.`, as the library calls it: without the vendor's prefix, which its environment variables
+    """The library's name for what follows `storage.`: without the vendor's prefix, which its environment variables
     have. None for an unknown one."""
     name = name.lower()
     for candidate in (_ALIASES.get(name), name, *(name.removeprefix(vendor) for vendor in _VENDORS)):
@@ -123,7 +123,7 @@ def library_name(name: str) -> str | None:
 
 
 def is_storage_option(name: str) -> bool:
-    """Whether an option, by its name, is about storage: then StorageOptions says whether there is one of that name."""
+    """True if an option, by its name, is about storage: then StorageOptions says whether there is one of that name."""
     name = name.lower()
     return name.startswith((HADOOP_PREFIX, SPARK_PREFIX + HADOOP_PREFIX, LIBRARY_PREFIX))
 
@@ -192,7 +192,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """What a client of one bucket is made with. config, client: names and values as the library takes them. profile:
+    """Settings of a client of one bucket. config, client: names and values as the library takes them. profile:
     of AWS; None for the default one. Its repr shows no value."""
 
     config: Mapping[str, Hidden]
@@ -325,7 +325,7 @@ def _from_hadoop(said: Mapping[str, str], bucket: str) -> dict[str, str]:
 
 
 def _anonymous(providers: str) -> bool:
-    """Whether requests are not to be signed, by the classes in fs.s3a.aws.credentials.provider."""
+    """True if requests are not to be signed, by the classes in fs.s3a.aws.credentials.provider."""
     names = [name.strip() for name in providers.split(",") if name.strip()]
     simple = [name.rpartition(".")[2].rpartition("$")[2] for name in names]
     for full, name in zip(names, simple, strict=True):

@@ -15,7 +15,7 @@ from kafkalog_spark.source.offsets import (
     SpecificTimestamps,
     check_bounds_agree,
 )
-from kafkalog_spark.source.partition_bounds import LogView, OffsetRange, resolve_bounds
+from kafkalog_spark.source.partition_bounds import OffsetBounds, OffsetRange, resolve_bounds
 from tests.source.helpers.bound_logs import T0, T1, T2, edges, log, offsets
 
 # Both ends without a log
@@ -203,14 +203,14 @@ def test_no_matched_offset_for_an_end_timestamp_is_the_end_as_it_is_now(on_no_ma
 
 
 def test_a_match_behind_the_last_stable_offset_is_no_match() -> None:
-    held_back = LogView(0, 1, lambda timestamp: 1)
+    held_back = OffsetBounds(0, 1, lambda timestamp: 1)
     with pytest.raises(OptionError, match="No offset matched"):
         resolve_bounds(GlobalTimestamp(500), Latest(), {T0: held_back})
     assert edges(resolve_bounds(Earliest(), GlobalTimestamp(500), {T0: held_back})) == [(0, 1)]
 
 
 def test_a_match_below_the_log_start_offset_starts_there() -> None:
-    deleted = LogView(3, 9, lambda timestamp: 1)
+    deleted = OffsetBounds(3, 9, lambda timestamp: 1)
     assert edges(resolve_bounds(GlobalTimestamp(500), Latest(), {T0: deleted})) == [(3, 9)]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_spark.log.decode import batch_contents
 from kafkalog_spark.log.decode.row_buffers import RowBuffers
-from kafkalog_spark.source import coalesce_batches
+from kafkalog_spark.source import batch_reader, stream_reader
 from tests.source.helpers.driver import Load
 from tests.source.helpers.made_logs import append
 from tests.source.helpers.stream_driver import Query
@@ -31,11 +31,12 @@ def held(batches: list[pa.RecordBatch]) -> int:
 
 
 def test_prefetched_rows_are_kept_in_memory_of_their_size(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    coalesce_batches.KERNELS.load()
+    stream_reader.KERNELS.load()
     kept: list[list[pa.RecordBatch]] = []
+    rows_of = stream_reader.rows_of
 
     def watched(batches: Any) -> list[pa.RecordBatch] | None:
-        rows = coalesce_batches.rows_of(batches)
+        rows = rows_of(batches)
         assert rows is not None
         kept.append(rows)
         return rows
@@ -53,9 +54,9 @@ def test_a_large_prefetched_batch_too_is_kept_in_memory_of_its_size() -> None:
     data = pa.py_buffer(bytes(10 << 20))
     array = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(bytes(3) + b"\x00" + b"\x00\x00\x02\x00"), data])
     view = pa.record_batch({"value": array})
-    assert view.nbytes < coalesce_batches.SMALL_BATCH * 3
+    assert view.nbytes < batch_reader.SMALL_BATCH * 3
     assert held([view]) > 10 << 20
-    rows = coalesce_batches.rows_of([view])
+    rows = stream_reader.rows_of([view])
     assert rows == [view]
     assert held(rows or []) < 200 << 10
 

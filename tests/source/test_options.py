@@ -18,12 +18,17 @@ from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.source.offsets import (
     EARLIEST,
     LATEST,
+    AllTopics,
+    Assign,
     Bound,
     Earliest,
     GlobalTimestamp,
     Latest,
+    NotSaid,
     SpecificOffsets,
     SpecificTimestamps,
+    Subscribe,
+    SubscribePattern,
 )
 from kafkalog_spark.source.option_spec import (
     CONNECTOR_ONLY,
@@ -34,7 +39,6 @@ from kafkalog_spark.source.option_spec import (
     options_table,
 )
 from kafkalog_spark.source.options import ReadOptions, TypedOptions, parse_read_options
-from kafkalog_spark.source.subscription import AllTopics, Assign, NotSaid, Subscribe, SubscribePattern
 from kafkalog_spark.store.storage_options import StorageOptions
 from tests.source.helpers.given_options import read, read_stream, refused
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.source import coalesce_batches, planning
-from kafkalog_spark.source.planning import OPEN_COST, SMALL_SPLIT, TASKS_A_CORE, TASKS_WISHED, packed
+from kafkalog_spark.source import planning, stream_reader
+from kafkalog_spark.source.planning import OPEN_COST, SMALL_SPLIT, TASKS_A_CORE, TASKS_WISHED, group_splits
 from tests.source.helpers.driver import Load
 from tests.source.helpers.made_logs import append, delete_first_segment, numbers
 from tests.source.helpers.stream_driver import Query
@@ -22,7 +22,9 @@ LIMIT = 128 * MB
 
 def sizes_of_tasks(sizes: list[int], cores: int = 2, **asked: int) -> list[list[int]]:
     """The sizes of what each task reads."""
-    return [sizes[task] for task in packed(sizes, [1] * len(sizes), cores=cores, max_partition_bytes=LIMIT, **asked)]
+    return [
+        sizes[task] for task in group_splits(sizes, [1] * len(sizes), cores=cores, max_partition_bytes=LIMIT, **asked)
+    ]
 
 
 def test_a_thousand_small_partitions_are_a_few_tasks_for_each_core() -> None:
@@ -49,7 +51,7 @@ def test_large_partitions_have_a_task_each() -> None:
 
 def test_no_task_is_filled_beyond_the_size_that_is_asked_for() -> None:
     sizes = [100 << 10] * 100
-    for task in packed(sizes, sizes, cores=1, max_partition_bytes=MB):
+    for task in group_splits(sizes, sizes, cores=1, max_partition_bytes=MB):
         assert sum(sizes[task]) <= MB
 
 
@@ -63,7 +65,7 @@ def test_every_piece_is_in_one_task_in_order_and_the_limits_hold(
     pieces: list[tuple[int, int]], cores: int, least: int | None, most: int | None
 ) -> None:
     sizes, offsets = [size for size, _ in pieces], [count for _, count in pieces]
-    tasks = packed(
+    tasks = group_splits(
         sizes, offsets, cores=cores, max_partition_bytes=LIMIT, min_partitions=least, max_records_per_partition=most
     )
     assert [i for task in tasks for i in range(task.start, task.stop)] == list(range(len(pieces)))
@@ -155,7 +157,7 @@ def test_retention_between_planning_and_reading_moves_one_partition_of_a_task(tm
 
 
 def test_a_stream_packs_its_tasks_too(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coalesce_batches.KERNELS, "ready", lambda: False)
+    monkeypatch.setattr(stream_reader.KERNELS, "ready", lambda: False)
     query = Query(many, startingOffsets="earliest")
     assert query.trigger() == [sorted(numbers(0, 400))]
     assert not query.prefetched

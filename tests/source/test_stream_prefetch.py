@@ -11,14 +11,14 @@ from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.layout import Codec
-from kafkalog_spark.source import coalesce_batches
+from kafkalog_spark.source import stream_reader
 from tests.source.helpers.made_logs import FIRST_TIMESTAMP, MadeBatch, append, numbers, write_batches
 from tests.source.helpers.stream_driver import Query
 
 
 @pytest.fixture(autouse=True)
 def _loaded() -> None:
-    coalesce_batches.KERNELS.load()
+    stream_reader.KERNELS.load()
 
 
 def test_a_small_batch_of_several_partitions_is_one_partition_with_its_rows(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_tasks_read_where_they_are_asked_for_and_rows_with_headers(tmp_path: Pat
 
 
 def test_tasks_read_what_is_large_on_disk_and_the_small_rest_comes_with_the_plan(tmp_path: Path) -> None:
-    large = ["x" * (coalesce_batches.MOST_BYTES // 2)] * 3
+    large = ["x" * (stream_reader.MOST_BYTES // 2)] * 3
     append(tmp_path, "t", 0, large, batch=1)
     query = Query(tmp_path, startingOffsets="earliest")
     assert query.trigger() == [large]
@@ -87,7 +87,7 @@ def test_tasks_read_what_is_large_on_disk_and_the_small_rest_comes_with_the_plan
 
 
 def test_tasks_read_what_decompresses_to_much(tmp_path: Path) -> None:
-    value = "x" * (coalesce_batches.MOST_ROW_BYTES // 4)
+    value = "x" * (stream_reader.MOST_ROW_BYTES // 4)
     write_batches(tmp_path, "t", 0, [MadeBatch([value], [FIRST_TIMESTAMP], codec=Codec.ZSTD)] * 5)
     query = Query(tmp_path, startingOffsets="earliest")
     assert query.trigger() == [[value] * 5]
@@ -110,7 +110,7 @@ def test_an_error_is_left_to_the_tasks(tmp_path: Path) -> None:
 
 
 def test_tasks_read_until_the_kernels_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = coalesce_batches.Kernels()
+    kernels = stream_reader.Kernels()
     monkeypatch.setattr(kernels, "_loader", object())  # it has begun
     monkeypatch.setattr("kafkalog_spark.source.stream_reader.KERNELS", kernels)
     append(tmp_path, "t", 0, numbers(0, 10))
@@ -124,6 +124,6 @@ def test_tasks_read_until_the_kernels_are_loaded(tmp_path: Path, monkeypatch: py
 
 
 def test_rows_are_taken_up_to_a_size() -> None:
-    batch = pa.record_batch({"v": pa.array([b"x" * (coalesce_batches.MOST_ROW_BYTES // 3)])})
-    assert coalesce_batches.rows_of([batch] * 2) == [batch] * 2
-    assert coalesce_batches.rows_of([batch] * 3) is None
+    batch = pa.record_batch({"v": pa.array([b"x" * (stream_reader.MOST_ROW_BYTES // 3)])})
+    assert stream_reader.rows_of([batch] * 2) == [batch] * 2
+    assert stream_reader.rows_of([batch] * 3) is None

@@ -150,7 +150,7 @@ def json_options(options: Mapping[str, str]) -> JsonOptions:
 
 INTEGERS = {pa.int8(): (-128, 255), pa.int16(): (-(1 << 15), (1 << 15) - 1), pa.int32(): (-(1 << 31), (1 << 31) - 1),
              pa.int64(): (-(1 << 63), (1 << 63) - 1)}  # fmt: skip
-"""What Jackson takes for them: its bytes go to 255, and what is above 127 becomes negative."""
+"""Ranges that Jackson takes for them: its bytes go to 255, and what is above 127 becomes negative."""
 
 
 def check_types(schema: pa.Schema) -> None:

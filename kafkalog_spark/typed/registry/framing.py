@@ -33,7 +33,7 @@ class Framed(NamedTuple):
 
 
 def header_name(side: str) -> str:
-    """Of the header that names the schema of a value or key."""
+    """Name of the header that names the schema of a value or key."""
     return f"__{side}_schema_id"
 
 
@@ -71,7 +71,7 @@ def unframed(values: Values, headers: Any = None, name: str = "") -> Framed:
 def _from_headers(
     headers: Any, name: str, values: Values, starts: np.ndarray, which: np.ndarray, ids: dict[int | str, int]
 ) -> None:
-    """What headers say goes before what values begin with."""
+    """Take schemas from headers, which go before what values begin with."""
     entries = headers.flatten()
     if not len(entries):
         return

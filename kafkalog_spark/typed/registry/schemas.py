@@ -31,7 +31,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """One schema. `kind`: AVRO, PROTOBUF or JSON; `guid`: its id of newer registries, in small letters."""
+    """Schema of a registry. `kind`: AVRO, PROTOBUF or JSON; `guid`: its id of newer registries, in small letters."""
 
     id: int
     kind: str
@@ -78,8 +78,8 @@ class SchemaStore(Protocol):
 
 
 def referenced(schema: RegisteredSchema, store: SchemaStore) -> dict[str, RegisteredSchema]:
-    """What a schema refers to, and what that does, by name: each after those that it refers to itself. Of two by one
-    name the first counts, as in Confluent's `resolveReferences`.
+    """Schemas that a schema refers to, directly or not, by name: each after those that it refers to. Of two by one name
+    the first counts, as in Confluent's `resolveReferences`.
 
     Raises OptionError for one that the store does not have; SchemaRegistryError when that cannot be known.
     """
@@ -119,11 +119,11 @@ _REMEMBERED = 10_000
 
 
 class Reading(Protocol):
-    """What reads with the schemas."""
+    """Interface of a reader that programs of schemas are added to."""
 
     @property
     def is_full(self) -> bool:
-        """Whether it has no room for another schema."""
+        """True if it has no room for another schema."""
         ...
 
     def forget(self) -> None:
@@ -149,7 +149,7 @@ class NamedSchemas(Generic[S, P]):
         self.entry = lru_cache(_REMEMBERED)(self._entry)
 
     def decoded(self, decode: Callable[[Any, Any], Decoded], values: Any, headers: Any) -> Decoded:
-        """What `decode` makes of values and their headers, which asks for an `entry`: of all at once, or in parts,
+        """Decode values and their headers with `decode`, which asks for an `entry`: of all at once, or in parts,
         where they name more schemas than there is room for."""
         others = self._ready
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafkalog_spark.source.offsets import SpecificOffsets
-from kafkalog_spark.source.partition_bounds import LogView, OffsetRange
+from kafkalog_spark.source.partition_bounds import OffsetBounds, OffsetRange
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
 
@@ -16,14 +16,14 @@ LOST = (
 )
 
 
-def log(start: int, end: int, timestamps: Sequence[int] | None = None) -> LogView:
+def log(start: int, end: int, timestamps: Sequence[int] | None = None) -> OffsetBounds:
     """Offsets [start, end); the record at `start + i` has timestamp `timestamps[i]`."""
 
     def offset_for_timestamp(wanted: int) -> int | None:
         assert timestamps is not None, "no bound by timestamp was given"
         return next((start + i for i, timestamp in enumerate(timestamps) if timestamp >= wanted), None)
 
-    return LogView(start, end, offset_for_timestamp)
+    return OffsetBounds(start, end, offset_for_timestamp)
 
 
 def offsets(by_partition: dict[tuple[str, int], int], **topics: int) -> SpecificOffsets:
