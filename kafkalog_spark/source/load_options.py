@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.source.options import ReadOptions, parse_read_options, warn_of
+from kafkalog_spark.source.options import GivenReadOptions, ReadOptions, parse_read_options, warn_of
 from kafkalog_spark.source.schema import ResolvedRead, resolve_formats
 from kafkalog_spark.typed.decoder import ResolvedFormat
 
@@ -37,7 +37,11 @@ class LoadOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> LoadOptions:
         """Never raises: `either`, `batch` and `stream` do."""
-        return cls(_parsed(options, streaming=False), _parsed(options, streaming=True))
+        try:
+            given = GivenReadOptions(options)
+        except OptionError as error:
+            return cls(error.with_traceback(None), error)
+        return cls(_parsed(given, streaming=False), _parsed(given, streaming=True))
 
     def formats(self, options: ReadOptions) -> Mapping[str, ResolvedFormat]:
         """The formats of values and keys, which are the same for a batch and a stream."""
@@ -79,9 +83,9 @@ class LoadOptions:
         self.logged.update(news)
 
 
-def _parsed(options: Mapping[str, str], *, streaming: bool) -> ReadOptions | OptionError:
+def _parsed(given: GivenReadOptions, *, streaming: bool) -> ReadOptions | OptionError:
     try:
-        return parse_read_options(options, streaming=streaming, quiet=True)
+        return parse_read_options(given, streaming=streaming, quiet=True)
     except OptionError as error:
         return error.with_traceback(None)
 

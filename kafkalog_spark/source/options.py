@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from kafkalog_spark.errors import OptionError
@@ -291,15 +292,18 @@ class ReadOptions:
         return self.isolation_level == "read_committed"
 
 
-def parse_read_options(options: Mapping[str, str], *, streaming: bool = False, quiet: bool = False) -> ReadOptions:
-    """Options as Spark hands them over; names in any case, values trimmed.
+def parse_read_options(
+    options: Mapping[str, str] | GivenReadOptions, *, streaming: bool = False, quiet: bool = False
+) -> ReadOptions:
+    """Options as Spark hands them over; names in any case, values trimmed. What is given is parsed once, for a batch
+    and a stream together.
 
     Raises OptionError for a value that cannot be used, for options that contradict each other, for the five that the
     connector refuses, and for an unknown name, with the nearest one. Options without effect are kept in `ignored`, and
     logged in one line unless `quiet`.
     """
-    given = _Given(options)
-    typed, of_formats = typed_options(given, _RESERVED)
+    given = options if isinstance(options, GivenReadOptions) else GivenReadOptions(options)
+    typed, of_formats = given.typed
     ignored = given.ignored(streaming, of_formats)
     start = given.first_of(START_OPTIONS, Latest() if streaming else None)
     end = Latest() if streaming else given.first_of(END_OPTIONS)
@@ -318,8 +322,8 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool = False, q
         raise OptionError(f"option '{typed.sides[0].side}.format' is of records, not of the table '{table.table}'")
     result = ReadOptions(
         paths=_paths(given, plain),
-        storage=StorageOptions.of(given.named(is_storage_option)),
-        tier=TierOptions.of(given.named(is_tier_option)),
+        storage=given.storage,
+        tier=given.tier,
         subscription=subscription,
         start=start,
         end=end,
@@ -359,8 +363,21 @@ def warn_of(ignored: Iterable[str]) -> None:
         _log.warning("options without effect on kafkalog: %s", names)
 
 
-class _Given(GivenOptions):
-    """The options of a read as given."""
+class GivenReadOptions(GivenOptions):
+    """The options of a read as given; each is parsed once."""
+
+    @cached_property
+    def typed(self) -> tuple[TypedOptions, frozenset[str]]:
+        """See `typed_options`."""
+        return typed_options(self, _RESERVED)
+
+    @cached_property
+    def storage(self) -> StorageOptions:
+        return StorageOptions.of(self.named(is_storage_option))
+
+    @cached_property
+    def tier(self) -> TierOptions:
+        return TierOptions.of(self.named(is_tier_option))
 
     def first_of(self, options: tuple[OptionSpec, ...], otherwise: Bound | None = None) -> Any:
         """The value of the first option that is given, or `otherwise`, or the last one's default."""
@@ -406,7 +423,7 @@ def _check_known(key: str, name: str) -> None:
     raise unknown_option(name, [*(option.name for option in READ_OPTIONS), *CONNECTOR_ONLY], OTHER_NAMES)
 
 
-def _check_stream(given: _Given, typed: TypedOptions) -> None:
+def _check_stream(given: GivenReadOptions, typed: TypedOptions) -> None:
     _, by_timestamp, by_offset = END_OPTIONS
     mode = next(option for option in PLAIN_OPTIONS if option.name == "mode")
     if given.value(mode) == "PERMISSIVE" and not typed:
@@ -447,7 +464,7 @@ def _partitions_at(bound: Bound, sentinel: int) -> list[str]:
     return partitions + [topic for topic, offset in sorted(bound.topics.items()) if offset == sentinel]
 
 
-def _subscription(given: _Given) -> Subscription:
+def _subscription(given: GivenReadOptions) -> Subscription:
     chosen = [option for option in SUBSCRIPTION_OPTIONS if option in given and given.value(option) != NotSaid()]
     if len(chosen) > 1:
         names = ", ".join(option.name.lower() for option in SUBSCRIPTION_OPTIONS[:3])
@@ -459,7 +476,7 @@ def _subscription(given: _Given) -> Subscription:
     return given.value(chosen[0]) if chosen else NotSaid()
 
 
-def _paths(given: _Given, plain: Mapping[str, Any]) -> tuple[str, ...]:
+def _paths(given: GivenReadOptions, plain: Mapping[str, Any]) -> tuple[str, ...]:
     if plain["path"] is not None and plain["paths"] is not None:
         raise OptionError("options 'path' and 'paths' are both given", hint="name all directories in .load(...)")
     paths: tuple[str, ...] | None = plain["path"] or plain["paths"]
@@ -480,7 +497,7 @@ def _columns(plain: Mapping[str, Any]) -> tuple[str, ...]:
     return columns
 
 
-def _isolation_level(given: _Given, plain: Mapping[str, Any]) -> IsolationLevel:
+def _isolation_level(given: GivenReadOptions, plain: Mapping[str, Any]) -> IsolationLevel:
     ours: IsolationLevel = plain["isolationLevel"]
     kafkas: IsolationLevel | None = plain["kafka.isolation.level"]
     if kafkas is None or kafkas == ours:
@@ -494,7 +511,7 @@ _NOT_WITH_TAIL = ("maxScanBytes", "maxRecordsPerPartition", "minPartitions")
 """Where the last records begin is found by the tasks: nothing is known of their bytes or offsets before."""
 
 
-def _tail(given: _Given, plain: Mapping[str, Any], streaming: bool) -> int | None:
+def _tail(given: GivenReadOptions, plain: Mapping[str, Any], streaming: bool) -> int | None:
     tail: int | None = plain["tail"]
     if tail is None:
         return None
@@ -509,7 +526,7 @@ def _tail(given: _Given, plain: Mapping[str, Any], streaming: bool) -> int | Non
     return tail
 
 
-def _rates(given: _Given, streaming: bool) -> Mapping[str, int | None]:
+def _rates(given: GivenReadOptions, streaming: bool) -> Mapping[str, int | None]:
     """A batch checks only what the connector checks of it: that the two limits, both given, are in order."""
     largest, smallest, *_ = RATE_OPTIONS
     both = largest in given and smallest in given

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 from pyspark import cloudpickle
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.options import OptionSpec
 from kafkalog_spark.source.load_options import LoadOptions
 
 
@@ -65,3 +67,21 @@ def test_errors_outlive_the_pickle() -> None:
     options = cloudpickle.loads(cloudpickle.dumps(parsed(startingOffsets="latest")))
     with pytest.raises(OptionError, match="starting offset can't be latest"):
         options.batch()
+
+
+def test_what_batch_and_stream_have_in_common_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[str] = []
+    value = OptionSpec.value
+
+    def counted(spec: OptionSpec, text: str | None) -> Any:
+        found.append(spec.name)
+        return value(spec, text)
+
+    monkeypatch.setattr(OptionSpec, "value", counted)
+    options = parsed(subscribe="a", startingOffsets='{"a":{"0":5}}', maxPartitionBytes="1m", layout="aiven")
+    assert options.batch().start == options.stream().start
+    assert {name: found.count(name) for name in ("subscribe", "startingOffsets", "maxPartitionBytes")} == {
+        "subscribe": 1,
+        "startingOffsets": 1,
+        "maxPartitionBytes": 1,
+    }

@@ -42,6 +42,11 @@ def _refused(name: str, text: str) -> NoReturn:
     raise OptionError(f"option '{name}' is not taken here", hint="docs/typed.md lists the options of json")
 
 
+_REFUSED = (
+    "maxNestingDepth", "maxNumLen", "maxStringLen", "encoding", "charset", "timeFormat", "singleVariantColumn",
+    "compression", "pretty", "sortKeys", "writeNonAsciiCharacterAsCodePoint",
+)  # fmt: skip
+_OF_INFERENCE = ("primitivesAsString", "prefersDecimal", "dropFieldIfAllNull", "samplingRatio", "inferTimestamp")
 _spec = partial(OptionSpec, group="format")
 OPTIONS = (
     _spec("schema", plain_text, None, "The columns of the values as DDL, where `.schema(...)` does not say them."),
@@ -74,40 +79,11 @@ OPTIONS = (
     _spec("allowBackslashEscapingAnyCharacter", boolean, "false", "A backslash before any character."),
     _spec("allowUnquotedControlChars", boolean, "false", "Control characters in strings."),
     _spec("locale", _locale, "en-US", "Only `en-US`."),
-    *(
-        _spec(name, _refused, None, "Refused.")
-        for name in (
-            "maxNestingDepth",
-            "maxNumLen",
-            "maxStringLen",
-            "encoding",
-            "charset",
-            "timeFormat",
-            "singleVariantColumn",
-            "compression",
-            "pretty",
-            "sortKeys",
-            "writeNonAsciiCharacterAsCodePoint",
-        )
-    ),
-    *(
-        _spec(name, plain_text, None, "No effect where there is a schema, as in from_json.")
-        for name in (
-            "primitivesAsString",
-            "prefersDecimal",
-            "dropFieldIfAllNull",
-            "samplingRatio",
-            "inferTimestamp",
-        )
-    ),
-    *(_spec(name, plain_text, None, "No effect on a read, as in from_json.") for name in ("ignoreNullFields",)),
-    *(
-        _spec(name, plain_text, None, "No effect on values, as in from_json.")
-        for name in (
-            "multiLine",
-            "lineSep",
-        )
-    ),
+    *(_spec(name, _refused, None, "Refused.") for name in _REFUSED),
+    *(_spec(name, plain_text, None, "No effect where there is a schema, as in from_json.") for name in _OF_INFERENCE),
+    _spec("ignoreNullFields", plain_text, None, "No effect on a read, as in from_json."),
+    _spec("multiLine", plain_text, None, "No effect on values, as in from_json."),
+    _spec("lineSep", plain_text, None, "No effect on values, as in from_json."),
 )
 
 
