@@ -112,7 +112,7 @@ _OF_TEXTS = ("string", "confluent-json")
 
 @dataclass(frozen=True)
 class EncodedColumn:
-    """What is said of the column `value` or `key`. options: of the format, names in small letters without prefix."""
+    """Format of the column `value` or `key`. options: of the format, names in small letters without prefix."""
 
     name: str
     format: str
@@ -120,7 +120,7 @@ class EncodedColumn:
 
 
 def is_of_format(key: str) -> bool:
-    """Whether a name in small letters is an option of a format of values or keys."""
+    """True when a name in small letters is an option of a format of values or keys."""
     return key.startswith(("value.", "key."))
 
 

@@ -1,4 +1,4 @@
-"""What a commit is going to do: where each staged file goes. Decisions on plain data."""
+"""Plan of a commit: what tasks staged, which segments it becomes, and their offsets. Decisions on plain data."""
 
 from __future__ import annotations
 
@@ -6,58 +6,176 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from pyspark.sql.datasource import WriterCommitMessage
+
 from kafkalog_spark.errors import InvalidRecord, UnknownPartition
+from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.names import metrics_name
-from kafkalog_spark.sink.bucket_target import BucketEnd
-from kafkalog_spark.sink.commit_log import BucketRecord, BucketSegment, StagedPiece, new_record_id
-from kafkalog_spark.sink.local_target import partition_count
-from kafkalog_spark.sink.sink_record import NewTopic, PlannedSegment
-from kafkalog_spark.sink.staging import StagedFile, TaskManifest, joined_file
-
-JOIN_BYTES = 4 << 20
-"""Staged files up to this size are joined to one segment with their neighbours: a segment for each task of each
-micro-batch would leave a broker with many thousands of files. Larger ones are not: what is joined is copied and flushed
-a second time while nothing else goes on."""
 
 TopicPartition = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Staged files that become one segment: one file, or several that are joined to `file`."""
+# ---- what a task is given, and what it hands to the commit: small, whatever was written
 
-    file: str
-    sources: tuple[str, ...]
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A finished staged .log file or object. Its offsets are given at the commit. size: bytes."""
+
+    name: str
+    topic: str
+    partition: int
+    size: int
     records: int
 
 
 @dataclass(frozen=True)
-class Layout:
-    """pieces: of each partition, its segments to be, in order. topics: to be created."""
+class TaskPlace:
+    """Identity of a task attempt. made_ms: when the write began, the time of LogAppendTime records. query, batch: of a
+    stream."""
 
-    pieces: Mapping[TopicPartition, tuple[Piece, ...]] = field(default_factory=dict)
+    job: str
+    task: int
+    made_ms: int
+    query: str | None = None
+    batch: int | None = None
+
+
+@dataclass(frozen=True)
+class TaskManifest(WriterCommitMessage):  # type: ignore[misc]
+    """Result of one task attempt.
+
+    job: of the writer. task: Spark's partition id, by which records are ordered. files: in the order of the records of
+    each partition. partitions: of each topic used, how many partitions it was taken to have. query, batch: of a stream,
+    the id that survives its restarts and the number of the micro-batch.
+    """
+
+    job: str
+    task: int
+    files: tuple[StagedFile, ...]
+    partitions: Mapping[str, int] = field(default_factory=dict)
+    query: str | None = None
+    batch: int | None = None
+
+
+# ---- what a commit does
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic that the commit creates."""
+
+    name: str
+    id: uuid.UUID
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPiece:
+    """A staged file or object that a segment is made of, by its name from the log directory on. size: bytes."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """A segment that the commit makes of staged pieces. records: how many.
+
+    epochs: content of the leader epoch checkpoint to be written first, None when it needs no change. replaces_empty: an
+    empty segment of the same base offset is there (a broker's active one), whose objects are replaced.
+    """
+
+    topic: str
+    partition: int
+    base_offset: int
+    records: int
+    leader_epoch: int
+    pieces: tuple[StagedPiece, ...]
+    epochs: tuple[EpochEntry, ...] | None = None
+    replaces_empty: bool = False
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.records
+
+    @property
+    def size(self) -> int:
+        """Bytes of the .log."""
+        return sum(piece.size for piece in self.pieces)
+
+    @property
+    def key(self) -> TopicPartition:
+        return self.topic, self.partition
+
+    @property
+    def directory(self) -> str:
+        """Name of the partition's directory."""
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True)
+class CommitRecord:
+    """Content of a commit's record. segments: by partition and offset.
+
+    id: of no other record, so that a writer whose answer was lost knows its own. job: None in a record that only holds
+    a number's place. queries: of every streaming query that ever wrote here, the last micro-batch.
+    """
+
+    id: str
+    job: str | None = None
+    queries: Mapping[str, int] = field(default_factory=dict)
+    topics: tuple[NewTopic, ...] = ()
+    segments: tuple[PlannedSegment, ...] = ()
+
+    def has_batch(self, query: str, batch: int) -> bool:
+        """True when that micro-batch, or a later one of the query, is in the log."""
+        return self.queries.get(query, -1) >= batch
+
+    def by_partition(self) -> dict[TopicPartition, list[PlannedSegment]]:
+        """Segments of each partition, by offset."""
+        found: dict[TopicPartition, list[PlannedSegment]] = {}
+        for segment in self.segments:
+            found.setdefault(segment.key, []).append(segment)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEnd:
+    """Append position of a partition. next_offset: the log end offset. leader_epoch, epochs, replaces_empty: as in
+    PlannedSegment, of the first segment appended."""
+
+    next_offset: int
+    leader_epoch: int
+    epochs: tuple[EpochEntry, ...] | None
+    replaces_empty: bool = False
+
+
+@dataclass(frozen=True)
+class Layout:
+    """pieces: of each partition, the staged files of each of its segments to be, in order. topics: to be created."""
+
+    pieces: Mapping[TopicPartition, Sequence[Sequence[StagedFile]]] = field(default_factory=dict)
     topics: tuple[NewTopic, ...] = ()
 
 
-def lay_out(
-    job: str,
+def plan_segments(
     tasks: Iterable[TaskManifest],
     existing: Mapping[str, list[int]],
     segment_bytes: int,
+    join_bytes: int,
     new_topic_id: Mapping[str, uuid.UUID],
-    join_bytes: int = JOIN_BYTES,
 ) -> Layout:
-    """Order the staged files of all tasks, by task, and join those of up to `join_bytes`.
+    """Order the staged files of all tasks, by task, and join neighbours of up to `join_bytes`.
 
     existing: the partitions of each topic that are there now. new_topic_id: of topics that are not.
     Raises UnknownPartition for a topic that has not got the partitions it was taken to have, InvalidRecord for a new
     topic whose name would collide with another's.
     """
-    ordered = sorted(tasks, key=lambda task: task.task)
     by_partition: dict[TopicPartition, list[StagedFile]] = {}
     created: dict[str, NewTopic] = {}
-    for task in ordered:
+    for task in sorted(tasks, key=lambda task: task.task):
         used = {file.topic for file in task.files}
         for topic, partitions in task.partitions.items():
             if topic not in used:
@@ -71,18 +189,13 @@ def lay_out(
             if file.topic in existing and file.partition not in existing[file.topic]:
                 raise _not_here(file.topic, file.partition, existing[file.topic])
             by_partition.setdefault((file.topic, file.partition), []).append(file)
-    pieces: dict[TopicPartition, tuple[Piece, ...]] = {}
-    number = 0
-    for key in sorted(by_partition):
-        groups = _join(by_partition[key], segment_bytes, join_bytes)
-        found = []
-        for group in groups:
-            name = group[0].name
-            if len(group) > 1:
-                name, number = joined_file(job, number), number + 1
-            found.append(Piece(name, tuple(file.name for file in group), sum(file.records for file in group)))
-        pieces[key] = tuple(found)
+    pieces = {key: _join(by_partition[key], segment_bytes, join_bytes) for key in sorted(by_partition)}
     return Layout(pieces, tuple(created[topic] for topic in sorted(created)))
+
+
+def partition_count(partitions: list[int]) -> int:
+    """Number of partitions of a topic of which these lie here: others may lie in another of log.dirs."""
+    return partitions[-1] + 1
 
 
 def _join(files: Sequence[StagedFile], segment_bytes: int, join_bytes: int) -> list[list[StagedFile]]:
@@ -100,26 +213,35 @@ def _join(files: Sequence[StagedFile], segment_bytes: int, join_bytes: int) -> l
     return groups
 
 
-def place(pieces: Mapping[TopicPartition, Sequence[Piece]], ends: Mapping[TopicPartition, int]) -> list[PlannedSegment]:
-    """The segments with their base offsets, each partition from its end in `ends` on."""
-    planned = []
-    for (topic, partition), own in pieces.items():
-        offset = ends[topic, partition]
-        for piece in own:
-            planned.append(PlannedSegment(piece.file, topic, partition, offset, piece.records))
-            offset += piece.records
-    return planned
+def assign_offsets(layout: Layout, ends: Mapping[TopicPartition, PartitionEnd]) -> tuple[PlannedSegment, ...]:
+    """Segments of a layout with their offsets, each partition from its end on."""
+    segments = []
+    for key, own in layout.pieces.items():
+        for files in own:
+            pieces = tuple(StagedPiece(file.name, file.size) for file in files)
+            segments.append(PlannedSegment(*key, 0, sum(file.records for file in files), 0, pieces))
+    return reassign_offsets(segments, ends)
 
 
-def place_again(segments: Iterable[PlannedSegment], ends: Mapping[TopicPartition, int]) -> list[PlannedSegment]:
-    """Segments that were planned before, one after the other from where the log of each partition ends now."""
+def reassign_offsets(
+    segments: Iterable[PlannedSegment], ends: Mapping[TopicPartition, PartitionEnd]
+) -> tuple[PlannedSegment, ...]:
+    """The segments one after the other from where the log of each partition ends now."""
     ends = dict(ends)
-    placed = []
+    assigned = []
     for segment in segments:
-        key = (segment.topic, segment.partition)
-        placed.append(replace(segment, base_offset=ends[key]))
-        ends[key] = placed[-1].next_offset
-    return placed
+        end = ends[segment.key]
+        assigned.append(
+            replace(
+                segment,
+                base_offset=end.next_offset,
+                leader_epoch=end.leader_epoch,
+                epochs=end.epochs,
+                replaces_empty=end.replaces_empty,
+            )
+        )
+        ends[segment.key] = PartitionEnd(assigned[-1].next_offset, end.leader_epoch, None)
+    return tuple(assigned)
 
 
 def _check_unchanged(topic: str, assumed: int, now: int) -> None:
@@ -146,43 +268,3 @@ def _check_no_collision(topic: str, existing: Mapping[str, list[int]]) -> None:
                 f"Topic '{topic}' collides with existing topic: {other}",
                 hint="brokers take '.' and '_' for the same in names of metrics; choose another name",
             )
-
-
-# The record of a commit to a bucket, before it is put. A decision on plain data.
-
-
-def new_record(
-    job: str,
-    layout: Layout,
-    ends: Mapping[TopicPartition, BucketEnd],
-    tasks: Iterable[TaskManifest],
-    newest: BucketRecord,
-    query: str | None,
-    batch: int,
-) -> BucketRecord:
-    """The commit of `layout`, each partition going on at its end. newest: the commit before, whose queries are kept;
-    query, batch: the micro-batch that this one is."""
-    sizes = {file.name: file.size for task in tasks for file in task.files}
-    sources = {piece.file: piece.sources for own in layout.pieces.values() for piece in own}
-    segments = []
-    first = set(layout.pieces)
-    for planned in place(layout.pieces, {key: end.next_offset for key, end in ends.items()}):
-        key = planned.topic, planned.partition
-        pieces = tuple(StagedPiece(name, sizes[name]) for name in sources[planned.file])
-        end = ends[key]
-        is_first = key in first
-        first.discard(key)
-        segments.append(
-            BucketSegment(
-                *key,
-                planned.base_offset,
-                planned.records,
-                sum(piece.size for piece in pieces),
-                end.leader_epoch,
-                pieces,
-                end.epochs if is_first else None,
-                end.replaces_empty and is_first,
-            )
-        )
-    queries = dict(newest.queries) if query is None else {**newest.queries, query: batch}
-    return BucketRecord(new_record_id(), job, queries, layout.topics, tuple(segments))

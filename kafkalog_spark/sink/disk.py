@@ -1,14 +1,10 @@
-"""What a commit does to the file system, one method a kind of step: the thin shell of the sink.
-
-Every change passes `step` first. Tests let it fail or end the process there, so that what is promised about crashes is
-tried at each of them.
-"""
+"""File system steps of a commit, one method a kind of step, and files that are flushed while they are written."""
 
 from __future__ import annotations
 
+import errno
 import os
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,18 +20,23 @@ from kafkalog_spark.format.atomic_file import (
 )
 from kafkalog_spark.log.write.segment_writer import restamp_segment
 
+_ASIDE = "kafkalog.commits.tmp"
 _COPY_BYTES = 1 << 24  # of one call of copy_file_range; the kernel may copy less
 _FLUSHES_AT_ONCE = 8
 
 
 class Disk:
-    """The real thing. All methods raise OSError."""
+    """Steps of a commit on a file system. All methods raise OSError.
+
+    Every change passes `step` first. Tests let it fail or end the process there, so that what is promised about crashes
+    is tried at each of them.
+    """
 
     def step(self, what: str, path: Path) -> None:
         """Called before each change, with a word for it and the path that changes."""
 
     def restamp(self, path: Path, base_offset: int, leader_epoch: int) -> int:
-        """segment_restamp.restamp_segment; returns the next offset."""
+        """segment_writer.restamp_segment; returns the next offset."""
         self.step("restamp", path)
         return restamp_segment(path, base_offset, leader_epoch)
 
@@ -63,9 +64,33 @@ class Disk:
                     _append(source, out)
 
     def replace_file(self, path: Path, data: bytes, *, sync: bool = True) -> None:
-        """durable.replace_file: on disk on return, with `sync`."""
+        """atomic_file.replace_file: on disk on return, with `sync`."""
         self.step("write", path)
         replace_file(path, data, sync=sync)
+
+    def create_file(self, path: Path, data: bytes) -> bool:
+        """Make a file with that content, unless there is one; on disk on return."""
+        self.step("create", path)
+        aside = path.with_name(_ASIDE)
+        aside.unlink(missing_ok=True)  # a killed writer may have left it, as another name of a file that it made
+        try:
+            with descriptor(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+                write_all(fd, data)
+                os.fsync(fd)
+            try:
+                os.link(aside, path)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+                    raise
+                if path.exists():  # a file system without links: the directory's locks have to do
+                    return False
+                os.rename(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
+        fsync_directory(path.parent)
+        return True
 
     def write_log(self, path: Path) -> None:
         """An empty segment: .log and its indexes, unless there is one."""
@@ -105,29 +130,45 @@ def _append(source: int, out: int) -> None:
             write_all(out, data)
 
 
-# Waiting for somebody else, with an end.
+WRITE_BEHIND_BYTES = 16 << 20
+"""Bytes of a file that wait before they are flushed: large enough for the disk to work in long runs."""
 
-_STEP_SECONDS = 0.02  # commits take milliseconds to seconds
 
+class WriteBehind:
+    """Flushes files in a thread of its own. An error that the disk reports is raised by the next call."""
 
-class Patience:
-    """`wait` sleeps a moment and says whether there is time left. The clock starts at the first call."""
+    def __init__(self) -> None:
+        self._thread: ThreadPoolExecutor | None = None
+        self._running: Future[None] | None = None
+        self._waiting: dict[Path, int] = {}
 
-    def __init__(
-        self,
-        seconds: float,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self.seconds = seconds
-        self._clock = clock
-        self._sleep = sleep
-        self._end: float | None = None
+    def wrote(self, path: Path, size: int) -> None:
+        """`size` more bytes lie in a file. Raises OSError."""
+        self._waiting[path] = self._waiting.get(path, 0) + size
+        if sum(self._waiting.values()) < WRITE_BEHIND_BYTES or not self._is_idle():
+            return
+        paths, self._waiting = list(self._waiting), {}
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "write-behind")
+        self._running = self._thread.submit(_flush, paths)
 
-    def wait(self) -> bool:
-        if self._end is None:
-            self._end = self._clock() + self.seconds
-        if self._clock() >= self._end:
+    def close(self) -> None:
+        """Wait for what is being flushed. What was not flushed yet is the commit's matter. Raises OSError."""
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None
+        self._is_idle()
+
+    def _is_idle(self) -> bool:
+        if self._running is None:
+            return True
+        if not self._running.done():
             return False
-        self._sleep(_STEP_SECONDS)
+        running, self._running = self._running, None
+        running.result()
         return True
+
+
+def _flush(paths: list[Path]) -> None:
+    for path in paths:
+        fsync_file(path)

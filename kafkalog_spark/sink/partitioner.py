@@ -31,7 +31,8 @@ class Share(NamedTuple):
 
 @dataclass
 class Partitioner:
-    """Of one task. count_of(topic): how many partitions it has; raises InvalidRecord for a topic that cannot be.
+    """Chooses the partition of each row of a task. count_of(topic): how many partitions it has; raises InvalidRecord
+    for a topic that cannot be.
 
     topic: of all rows, None when they bring their own. first: where keyless rows begin; another one for each task.
     record_columns: what the shares hold.
@@ -42,7 +43,7 @@ class Partitioner:
     count_of: Callable[[str], int]
     first: int = 0
     partitions: dict[str, int] = field(default_factory=dict)
-    """Of each topic met so far, how many partitions."""
+    """Number of partitions of each topic met so far."""
     _next_keyless: dict[str, int] = field(default_factory=dict)
 
     def shares(self, window: Sequence[pa.RecordBatch]) -> list[Share]:
@@ -68,7 +69,7 @@ class Partitioner:
         return _gather(batch.select(self.record_columns), slots, counts, topics)
 
     def _is_keyless(self, batch: pa.RecordBatch) -> bool:
-        """Whether no row has a key or names its partition."""
+        """True when no row has a key or names its partition."""
         keyless = "key" not in self.record_columns or batch.column("key").null_count == batch.num_rows
         return keyless and (
             "partition" not in batch.schema.names or batch.column("partition").null_count == batch.num_rows

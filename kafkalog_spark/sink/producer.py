@@ -152,7 +152,7 @@ class _Produced(WriterCommitMessage):  # type: ignore[misc]
 
 
 class _ProducerWriter:
-    """What both writers do: check on the driver, send in the tasks."""
+    """Shared part of both writers: checks on the driver, sends in the tasks."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options

@@ -1,4 +1,4 @@
-"""One task: Arrow batches in, finished .log files out, encoded while they arrive.
+"""Writer of a task: Arrow batches in, finished .log files out, encoded while they arrive.
 
 Rows are gathered to windows of some megabytes, so that each partition's batches are full; memory is bounded by a window
 whatever the input. Where the files lie is the stage's matter; the commit gives them their offsets.
@@ -16,11 +16,10 @@ from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.write.record_encoder import BatchParams, EncodeBuffers, encode_runs
 from kafkalog_spark.sink.columns import check_rows
-from kafkalog_spark.sink.local_target import partition_count
+from kafkalog_spark.sink.commit_plan import StagedFile, TaskManifest, TaskPlace, partition_count
+from kafkalog_spark.sink.medium import Stage
 from kafkalog_spark.sink.options import WriteOptions, topic_fault
 from kafkalog_spark.sink.partitioner import Partitioner
-from kafkalog_spark.sink.stage import Stage
-from kafkalog_spark.sink.staging import StagedFile, TaskManifest, TaskPlace
 
 _WINDOW_BYTES = (8 << 20, 64 << 20)
 """Smallest and largest window. Eight Arrow batches of Spark's 10,000 rows of 100 bytes fit the smallest."""

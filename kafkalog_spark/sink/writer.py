@@ -1,4 +1,4 @@
-"""What Spark calls to write files: the batch writer and the writer of micro-batches.
+"""Spark's entry to writing files: the batch writer and the writer of micro-batches.
 
 Spark makes a writer on the driver for each write, and for each micro-batch, and pickles it into the tasks. A batch's
 writer is pickled for commit and abort, too; a stream's is made again there, and knows its job from the tasks' messages.
@@ -8,38 +8,70 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.sink.columns import Encoders, SinkColumns, sink_columns
+from kafkalog_spark.sink.commit import Committer
+from kafkalog_spark.sink.commit_plan import TaskManifest, TaskPlace
+from kafkalog_spark.sink.medium import Medium
+from kafkalog_spark.sink.medium_bucket import Bucket
+from kafkalog_spark.sink.medium_local import LocalMedium
 from kafkalog_spark.sink.options import WriteOptions
-from kafkalog_spark.sink.staging import TaskManifest, TaskPlace
-from kafkalog_spark.sink.write_place import WritePlace, place_of
 from kafkalog_spark.spark.errors import first_line
 from kafkalog_spark.spark.types import StreamWriterBase, arrow_schema
 from kafkalog_spark.spark.worker_process import settle
-from kafkalog_spark.store.storage_options import is_storage_option
+from kafkalog_spark.store.interface import is_local
+from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
 
 # Spark's names for what a task knows of its query: StreamExecution.QUERY_ID_KEY, MicroBatchExecution.BATCH_ID_KEY
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 @dataclass(frozen=True)
+class SinkTarget:
+    """Log directory that is written to. Small and picklable. path: absolute, or normalised in a bucket."""
+
+    path: str
+    storage: StorageOptions
+
+    @classmethod
+    def of(cls, options: WriteOptions) -> SinkTarget:
+        """Raises OptionError for a path that cannot be made absolute."""
+        assert options.path is not None
+        try:
+            path = os.path.abspath(options.path) if is_local(options.path) else options.path
+        except OSError as error:
+            raise OptionError(f"option 'path': {error}") from error
+        return cls(path, options.storage)
+
+    @property
+    def medium(self) -> Medium:
+        return LocalMedium(Path(self.path)) if is_local(self.path) else Bucket.at(self.path, self.storage)
+
+    @property
+    def committer(self) -> Committer:
+        return Committer(self.medium)
+
+
+@dataclass(frozen=True)
 class WriteJob:
-    """One write, as it was opened on the driver. Small and picklable."""
+    """A write, as it was opened on the driver. Small and picklable."""
 
     id: str
     options: WriteOptions
     columns: SinkColumns
-    place: WritePlace
+    target: SinkTarget
     made_ms: int
 
     @classmethod
@@ -51,8 +83,8 @@ class WriteJob:
         """
         columns = sink_columns(schema, options.topic, [column.name for column in options.encoded])
         check_formats(options, columns, schema)
-        place = place_of(options)
-        return cls(place.open_job(stream), options, columns, place, time.time_ns() // 1_000_000)
+        target = SinkTarget.of(options)
+        return cls(target.committer.open_job(stream), options, columns, target, time.time_ns() // 1_000_000)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskManifest:
         """In a task: stage its rows."""
@@ -67,12 +99,12 @@ class WriteJob:
         wanted = [*self.columns.record]
         wanted += ["topic"] if self.columns.topic else []
         wanted += ["partition"] if self.columns.partition else []
-        writer = TaskWriter(self.place.stage(self.id), self.options, self.columns.record, own)
+        writer = TaskWriter(self.target.medium.stage(self.id), self.options, self.columns.record, own)
         return writer.run(batch.select(wanted) for batch in encoded_batches(self.options, self.columns, batches))
 
 
 def encoders(options: WriteOptions, columns: SinkColumns, schema: pa.Schema) -> Encoders | None:
-    """What makes values and keys of rows with that schema; None where they are written as they are. Raises
+    """Encoders of values and keys for rows with that schema; None where they are written as they are. Raises
     OptionError."""
     return Encoders(options.encoded, columns.packed, schema) if options.encoded else None
 
@@ -86,7 +118,7 @@ def check_formats(options: WriteOptions, columns: SinkColumns, schema: StructTyp
 def encoded_batches(
     options: WriteOptions, columns: SinkColumns, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The batches with values and keys made. Raises InvalidRecord."""
+    """Batches with values and keys encoded. Raises InvalidRecord."""
     if not options.encoded:
         yield from batches
         return
@@ -115,11 +147,11 @@ class KafkaLogBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     @first_line
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         job = self._job
-        job.place.commit(job.id, _manifests(messages), job.options.segment_bytes)
+        job.target.committer.commit(job.id, _manifests(messages), job.options.segment_bytes)
 
     @first_line
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._job.place.abort([self._job.id], tried=None not in messages)
+        self._job.target.committer.abort([self._job.id], tried=None not in messages)
 
 
 class KafkaLogStreamWriter(StreamWriterBase):  # type: ignore[misc]
@@ -145,14 +177,14 @@ class KafkaLogStreamWriter(StreamWriterBase):  # type: ignore[misc]
         for job, query in jobs:
             if query is None:
                 raise KafkalogError(f"Spark gave the tasks no query id ({_QUERY_ID}), so nothing can be written once")
-            self._job.place.commit(job, tasks, self._job.options.segment_bytes, query, batchId)
-        self._job.place.end(self._job.id, self._stream)
+            self._job.target.committer.commit(job, tasks, self._job.options.segment_bytes, query, batchId)
+        self._job.target.committer.end(self._job.id, self._stream)
 
     @first_line
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         jobs = sorted({task.job for task in _manifests(messages)})
-        self._job.place.abort(jobs, tried=None not in messages)
-        self._job.place.end(self._job.id, self._stream)
+        self._job.target.committer.abort(jobs, tried=None not in messages)
+        self._job.target.committer.end(self._job.id, self._stream)
 
 
 def _stream_key(options: WriteOptions, given: Mapping[str, str]) -> str | None:

@@ -20,13 +20,21 @@ from kafkalog_spark.errors import (
     OptionError,
     UnsupportedFormat,
 )
-from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.options import parse_write_options
-from kafkalog_spark.sink.sink_record import RECORD_FILE
 from kafkalog_spark.sink.writer import WriteJob
 from kafkalog_spark.source.option_spec import ONLY_OF_READS
 from tests.sink.helpers.crashing_disk import in_child
-from tests.sink.helpers.written_logs import check_log, everything, open_job, stage, staged_files, texts, values, write
+from tests.sink.helpers.written_logs import (
+    check_log,
+    committer,
+    everything,
+    open_job,
+    stage,
+    staged_files,
+    texts,
+    values,
+    write,
+)
 
 SCHEMA = StructType([StructField("value", StringType())])
 
@@ -57,23 +65,29 @@ def broken_meta(path: Path) -> None:
     (path / "meta.properties").write_text("cluster.id=a\n")
 
 
+RECORD_FILE = "kafkalog.commits-00000000000000000000.json"
+
+
 def newer_record(path: Path) -> None:
     write(path, values("a", topic="t"))
-    (path / RECORD_FILE).write_text('{"version": 1, "queries": {}, "pending": null}')
+    (path / RECORD_FILE).write_text('{"version": 1, "queries": {}}')
 
 
 def broken_record(path: Path) -> None:
     write(path, values("a", topic="t"))
-    (path / RECORD_FILE).write_text('{"version": 0, "queries": {"a": -1}, "pending": null}')
+    (path / RECORD_FILE).write_text(
+        '{"version": 0, "id": "a", "job": null, "queries": {"a": -1}, "topics": [], "segments": []}'
+    )
 
 
 def record_of_another_directory(path: Path) -> None:
     write(path, values("a", topic="t"))
     staged = f"kafkalog.sink-{'0' * 32}-0-a-0.log"
     (path / staged).write_bytes(b"x")
-    segment = {"file": staged, "topic": "../elsewhere/t", "partition": 0, "base_offset": 0, "records": 1}
-    pending = {"job": "0" * 32, "topics": [], "segments": [segment]}
-    (path / RECORD_FILE).write_text(json.dumps({"version": 0, "queries": {}, "pending": pending}))
+    segment = {"topic": "../elsewhere/t", "partition": 0, "base_offset": 0, "records": 1, "leader_epoch": 0,
+               "epochs": None, "replaces_empty": False, "pieces": [{"name": staged, "size": 1}]}  # fmt: skip
+    record = {"version": 0, "id": "a", "job": "0" * 32, "queries": {}, "topics": [], "segments": [segment]}
+    (path / RECORD_FILE).write_text(json.dumps(record))
 
 
 def nested_record(path: Path) -> None:
@@ -87,10 +101,14 @@ BAD: dict[str, tuple[Callable[[Path], None], type[KafkalogError], str]] = {
     "another program's directory": (photographs, NotALogDirectory, "is not a Kafka log directory"),
     "a newer meta.properties": (newer_meta, UnsupportedFormat, "version 2 of meta.properties, only 0 and 1 are known"),
     "a broken meta.properties": (broken_meta, CorruptFile, "no key 'version'"),
-    "a newer release's sink": (newer_record, UnsupportedFormat, "version 1 of kafkalog.sink.json.*use that one"),
+    "a newer release's sink": (
+        newer_record,
+        UnsupportedFormat,
+        "version 1 of a record of kafkalog.commits.*use that one",
+    ),
     "a record of sinks with another directory": (record_of_another_directory, CorruptFile, "is no name of a topic"),
     "a record of sinks without an end": (nested_record, CorruptFile, "this is not JSON"),
-    "a broken record of sinks": (broken_record, CorruptFile, "kafkalog.sink.json.*restore it from a backup"),
+    "a broken record of sinks": (broken_record, CorruptFile, "kafkalog.commits-.*restore it from a backup"),
 }
 
 
@@ -109,7 +127,7 @@ def test_what_is_no_log_directory_is_refused_at_once(tmp_path: Path, case: str) 
 def test_an_empty_directory_and_a_new_one_will_do(tmp_path: Path) -> None:
     for target in (tmp_path, tmp_path / "new" / "data"):
         job = open_for_write(target)
-        Committer(target).abort(job.id)
+        committer(target).abort([job.id])
     assert everything(tmp_path) == {"new": b""}, "a directory made for the write goes with it"
 
 
@@ -142,7 +160,7 @@ def test_a_task_that_finds_no_space_leaves_nothing(tmp_path: Path) -> None:
         job = open_job(tmp_path)
         with pytest.raises(NotALogDirectory, match="cannot be written: File too large"):
             stage(tmp_path, job, values(*(f"{n:0100d}" for n in range(5000)), topic="t"))
-        Committer(tmp_path).abort(job)
+        committer(tmp_path).abort([job])
 
     assert in_child(with_small_files_only) == 0
     assert everything(tmp_path) == before
@@ -168,8 +186,8 @@ def test_a_full_disk_leaves_the_log_as_it_was(small_disk: Path, rows: int) -> No
     job = open_job(small_disk)
     half = values(*(f"{n:0100d}" for n in range(rows // 2)), topic="t")
     with pytest.raises(NotALogDirectory, match="No space left on device"):
-        Committer(small_disk).commit(job, stage(small_disk, job, half, half), 1 << 30)
-    Committer(small_disk).abort(job)
+        committer(small_disk).commit(job, stage(small_disk, job, half, half), 1 << 30)
+    committer(small_disk).abort([job])
     assert everything(small_disk / "t-0") == logs
     assert staged_files(small_disk) == []
     write(small_disk, values("b", topic="t"))

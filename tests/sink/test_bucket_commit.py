@@ -15,14 +15,13 @@ from kafkalog_spark.errors import CorruptLog, JobEnded, KafkalogError, UnknownPa
 from kafkalog_spark.format.checkpoint import EpochEntry, parse_leader_epochs
 from kafkalog_spark.format.partition_metadata import parse_partition_metadata
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
-from kafkalog_spark.sink import commit_log
-from kafkalog_spark.sink.bucket import record_name
-from kafkalog_spark.sink.bucket_commit import BucketCommitter
-from kafkalog_spark.sink.bucket_target import BucketStage
-from kafkalog_spark.sink.commit_log import KEPT_SECONDS, CommitLog
+from kafkalog_spark.sink import medium_bucket
+from kafkalog_spark.sink.commit import Committer
+from kafkalog_spark.sink.commit_log import CommitLog
+from kafkalog_spark.sink.medium_bucket import KEPT_SECONDS, BucketStage
 from tests.log.helpers.log_writer import LogWriter
 from tests.sink.helpers import written_logs
-from tests.sink.helpers.written_buckets import Place, kill_at, killed, stage, write
+from tests.sink.helpers.written_buckets import Place, kill_at, killed, record_name, stage, write
 from tests.sink.helpers.written_logs import table, values
 from tests.sink.test_commit import appended
 from tests.store.fault_proxy import Fault, FaultKind, FaultProxy, Request, at_random
@@ -143,8 +142,8 @@ def test_a_micro_batch_is_written_once_whoever_brings_it(place: Place, tmp_path:
     assert write(place.bucket(), values("batch", topic="t"))
     assert not write(place.bucket(), values("b", topic="t"), query="q", batch=1)
     assert place.texts() == ["a", "b", "other", "batch"]
-    assert BucketCommitter(place.bucket()).commit("ab" * 16, [], 500, "q", 2), "an empty one is one, too"
-    assert not BucketCommitter(place.bucket()).commit("ab" * 16, [], 500, "q", 2)
+    assert Committer(place.bucket()).commit("ab" * 16, [], 500, "q", 2), "an empty one is one, too"
+    assert not Committer(place.bucket()).commit("ab" * 16, [], 500, "q", 2)
     place.check(tmp_path)
 
 
@@ -265,11 +264,11 @@ def test_a_commit_that_was_given_up_cannot_come_after_all(place: Place) -> None:
     given_up: list[str] = []
     bucket = place.bucket(fails)
     with pytest.raises(KafkalogError, match="did not answer in time; nothing was written"):
-        BucketCommitter(bucket).commit(job, staged, 500, "q", 0)
+        Committer(bucket).commit(job, staged, 500, "q", 0)
     late = CommitLog(place.bucket()).read(1)
     assert (late.job, late.segments, late.queries) == (None, (), {})
     assert not CommitLog(place.bucket()).put(1, replace(late, id="late"), late)
-    assert BucketCommitter(place.bucket()).commit(job, staged, 500, "q", 0), "a stream tries again"
+    assert Committer(place.bucket()).commit(job, staged, 500, "q", 0), "a stream tries again"
     assert place.texts() == ["a", "late"]
 
 
@@ -290,7 +289,7 @@ def test_what_dead_jobs_staged_is_removed_after_a_week(place: Place) -> None:
 def test_old_records_are_removed_and_the_newest_stays(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     if not place.server.serves_files:
         pytest.skip("the times of objects cannot be set in moto's server")
-    monkeypatch.setattr(commit_log, "PRUNE_EVERY", 4)
+    monkeypatch.setattr(medium_bucket, "PRUNE_EVERY", 4)
     for batch in range(4):
         write(place.bucket(), values(batch, topic="t"), query="q", batch=batch)
     folder = place.server.directory / "tier" / place.root.removeprefix("s3://tier/") / "kafkalog.commits"
@@ -326,7 +325,7 @@ def test_a_partition_deleted_in_between_does_not_come_back(place: Place, tmp_pat
     with killed():
         write(place.bucket(kill_at(commit + 1)), rows)
     place.bucket().delete([name for name in place.names() if name.startswith("old-0/")])
-    BucketCommitter(place.bucket()).recover()
+    Committer(place.bucket()).recover()
     assert place.dirs.topics == {"new": (0,)}
     assert place.texts("new") == ["b"]
     place.check(tmp_path)
@@ -342,7 +341,7 @@ def test_staged_objects_that_a_commit_needs_and_that_are_lost(place: Place) -> N
     with killed():
         write(other.bucket(kill_at(commit + 1)), values("b", topic="t"))
     other.bucket().delete(other.staged())
-    with pytest.raises(KafkalogError, match=r"kafkalog.staged/.*commit 1 needs a staged object that is gone"):
+    with pytest.raises(KafkalogError, match=r"kafkalog.staged/.*commit 1 needs a staged file that is gone"):
         write(other.bucket(), values("c", topic="t"))
     assert other.texts() == ["a"]
 
@@ -365,7 +364,7 @@ def test_a_topic_that_was_enlarged_or_is_only_partly_there(place: Place) -> None
     staged = stage(place.bucket(), "ab" * 16, values("b", topic="t"))
     place.bucket().put("t-2/partition.metadata", place.bucket().read("t-0/partition.metadata", 100))
     with pytest.raises(UnknownPartition, match="topic t has 3 partitions, it had 2 when the records were given theirs"):
-        BucketCommitter(place.bucket()).commit("ab" * 16, staged, 500)
+        Committer(place.bucket()).commit("ab" * 16, staged, 500)
     place.bucket().delete(["t-1/partition.metadata"])
     with pytest.raises(UnknownPartition, match="t-1: is not in this log directory, which holds partitions 0, 2 of t"):
         write(place.bucket(), values("b", topic="t", partition=1))
@@ -376,7 +375,7 @@ def test_a_commit_whose_staged_objects_are_gone_is_none(place: Place) -> None:
     staged = stage(place.bucket(), "ab" * 16, values("a", topic="t"), values("b", topic="t"))
     place.bucket().delete(place.staged()[:1])
     with pytest.raises(JobEnded, match=r"1 of 2 staged objects are gone.*nothing was written"):
-        BucketCommitter(place.bucket()).commit("ab" * 16, staged, 500, "q", 0)
+        Committer(place.bucket()).commit("ab" * 16, staged, 500, "q", 0)
     assert place.commits() == []
 
 

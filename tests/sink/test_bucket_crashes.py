@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import KafkalogError, WriteUnfinished
-from kafkalog_spark.sink.bucket import Bucket
-from kafkalog_spark.sink.bucket_commit import BucketCommitter
+from kafkalog_spark.sink.commit import Committer
+from kafkalog_spark.sink.medium_bucket import Bucket
 from tests.sink.helpers.written_buckets import OnStep, Place, StepBucket, kill_at, killed, stage, write
 from tests.sink.helpers.written_logs import options, table
 from tests.sink.test_commit import appended
@@ -140,7 +140,7 @@ def test_the_finishing_of_a_dead_writers_commit_may_be_stopped_too(s3: S3Server,
     with killed():
         the_write(place.bucket(half))
     whole = place.bucket()
-    BucketCommitter(whole).recover()
+    Committer(whole).recover()
     check_whole(place, tmp_path)
     assert len(whole.steps) > 10
     for step in range(0, len(whole.steps), every):
@@ -148,9 +148,9 @@ def test_the_finishing_of_a_dead_writers_commit_may_be_stopped_too(s3: S3Server,
         with killed():
             the_write(place.bucket(half))
         with killed():
-            BucketCommitter(place.bucket(kill_at(step))).recover()
+            Committer(place.bucket(kill_at(step))).recover()
         check_valid(place)
-        BucketCommitter(place.bucket()).recover()
+        Committer(place.bucket()).recover()
         if step == len(whole.steps) - 1:
             remove_staged_of_the_dead(place)
         check_whole(place, tmp_path)
@@ -216,11 +216,11 @@ def test_a_writer_that_never_comes_first_gives_up_and_leaves_nothing(s3: S3Serve
             write(place.bucket(), table([{"value": b"small", "topic": "small"}]))
 
     bucket = place.bucket(first)
-    committer = BucketCommitter(bucket, tries=3)
+    committer = Committer(bucket, tries=3)
     staged = stage(bucket, "ab" * 16, records("old"), **SETTINGS)
     with pytest.raises(KafkalogError, match=r"other sinks committed 3 times while this one wanted to.*nothing was"):
         committer.commit("ab" * 16, staged, 500)
-    BucketCommitter(place.bucket()).abort(["ab" * 16])
+    Committer(place.bucket()).abort(["ab" * 16])
     assert place.texts("old", 1) == before("old", 1)
     place.check(tmp_path)
 
@@ -243,14 +243,14 @@ def test_an_error_at_any_step_leaves_nothing_or_says_that_the_write_is_decided(
     bucket = place.bucket()
     staged = stage(bucket, job, records("old"), records("fresh"), records("new"), **SETTINGS)
     begun = len(bucket.steps)
-    BucketCommitter(bucket).commit(job, staged, 500, "q", 3)
+    Committer(bucket).commit(job, staged, 500, "q", 3)
     outcomes = []
     for step in sample(bucket.steps[begun:], every):
         place = prepared(s3, tmp_path)
         logs = set(place.names())
         staged = stage(place.bucket(), job, records("old"), records("fresh"), records("new"), **SETTINGS)
-        outcomes.append(outcome(BucketCommitter(place.bucket(failing_from(step, "none"))), job, staged))
-        BucketCommitter(place.bucket()).abort([job])
+        outcomes.append(outcome(Committer(place.bucket(failing_from(step, "none"))), job, staged))
+        Committer(place.bucket()).abort([job])
         if outcomes[-1] in ("nothing", "not known"):
             left = set(place.names()) - logs
             assert {name for name in left if not name.startswith("kafkalog.commits/")} == set()
@@ -258,13 +258,13 @@ def test_an_error_at_any_step_leaves_nothing_or_says_that_the_write_is_decided(
         else:
             assert place.texts("new", 0) == expected("new", 0)
             assert len(place.rows()) == 11 + 3 * COUNT
-            BucketCommitter(place.bucket()).commit("ef" * 16, [], 500, "other", 0)
+            Committer(place.bucket()).commit("ef" * 16, [], 500, "other", 0)
         place.check(tmp_path)
     assert set(outcomes) - {"not known"} == {"nothing", "decided", "complete"}
     assert outcomes.count("not known") == 1, "where the commit is put, and nothing else answers either"
 
 
-def outcome(committer: BucketCommitter, job: str, staged: Any) -> str:
+def outcome(committer: Committer, job: str, staged: Any) -> str:
     try:
         committer.commit(job, staged, options(Path("/"), **SETTINGS).segment_bytes, "q", 3)
     except WriteUnfinished as error:
@@ -298,9 +298,9 @@ def test_a_commit_whose_outcome_is_not_known_is_found_out_later(s3: S3Server, tm
     sent: list[bytes] = []
     failing = Sending(place.root, place.bucket().store, on_step=fails)
     with pytest.raises(WriteUnfinished, match=r"not known whether it was: did not answer in time.*look at the log"):
-        BucketCommitter(failing).commit(job, staged, 500, "q", 3)
-    BucketCommitter(place.bucket()).abort([job])
-    assert BucketCommitter(place.bucket()).commit("ef" * 16, [], 500, "q", 3) != arrives
+        Committer(failing).commit(job, staged, 500, "q", 3)
+    Committer(place.bucket()).abort([job])
+    assert Committer(place.bucket()).commit("ef" * 16, [], 500, "q", 3) != arrives
     assert len(place.rows()) == 11 + 3 * COUNT * arrives
     place.check(tmp_path)
 

@@ -14,14 +14,14 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, NotALogDirectory, OptionError, UnsupportedFormat
-from kafkalog_spark.sink.bucket import Bucket, record_name
-from kafkalog_spark.sink.bucket_commit import BucketCommitter
-from kafkalog_spark.sink.commit_log import BucketRecord, parse_bucket_record
+from kafkalog_spark.sink.commit import Committer
+from kafkalog_spark.sink.commit_log import parse_record
+from kafkalog_spark.sink.commit_plan import CommitRecord
+from kafkalog_spark.sink.medium_bucket import Bucket
 from kafkalog_spark.sink.options import parse_write_options
-from kafkalog_spark.sink.write_place import BucketPlace
-from kafkalog_spark.sink.writer import WriteJob
+from kafkalog_spark.sink.writer import SinkTarget, WriteJob
 from kafkalog_spark.store.object_writer import ObjectWriter
-from tests.sink.helpers.written_buckets import Place, stage, write
+from tests.sink.helpers.written_buckets import Place, record_name, stage, write
 from tests.sink.helpers.written_logs import values
 from tests.store.buckets import s3_options, s3_store
 from tests.store.fault_proxy import FaultProxy
@@ -107,9 +107,9 @@ def test_wrong_keys(place: Place) -> None:
 def test_a_new_directory_needs_nothing_and_gets_nothing(place: Place) -> None:
     job = open_for_write(place)
     assert place.names() == [], "the question whether the store has conditional puts leaves nothing"
-    assert job.place == BucketPlace(place.root, job.options.storage)
+    assert job.target == SinkTarget(place.root, job.options.storage)
     assert pickle.loads(pickle.dumps(job)) == job
-    assert open_for_write(place, place.root.replace("s3:", "s3a:") + "/").place == job.place
+    assert open_for_write(place, place.root.replace("s3:", "s3a:") + "/").target == job.target
 
 
 @dataclass
@@ -144,13 +144,13 @@ def test_a_copy_of_the_bucket_in_a_store_without_them_is_refused_at_the_commit(
 ) -> None:
     """The directory has commits, so the first question was asked elsewhere."""
     write(place.bucket(), values("a", topic="t"), query="q", batch=0)
-    before = parse_bucket_record(place.bucket().read(record_name(0), 10_000))
+    before = parse_record(place.bucket().read(record_name(0), 10_000))
     staged = stage(place.bucket(), "ab" * 16, values("b", topic="t"))
     request.getfixturevalue("careless")
     with pytest.raises(NotALogDirectory, match="takes no notice of If-None-Match"):
-        BucketCommitter(place.bucket()).commit("ab" * 16, staged, 500, "q", 1)
+        Committer(place.bucket()).commit("ab" * 16, staged, 500, "q", 1)
     assert place.commits() == [record_name(0)]
-    assert parse_bucket_record(place.bucket().read(record_name(0), 10_000)) == before
+    assert parse_record(place.bucket().read(record_name(0), 10_000)) == before
     assert place.texts() == ["a"]
 
 
@@ -168,7 +168,7 @@ def test_secrets_are_shown_nowhere(place: Place, caplog: pytest.LogCaptureFixtur
         errors.append(f"{caught.value} {caught.value!r} {caught.value.__cause__!r}")
     write(place.bucket(), values("a", topic="t"), query="q", batch=0)
     objects = [place.bucket().read(name, 1 << 20) for name in place.names()]
-    shown = [repr(job), repr(job.options), repr(job.place), repr(place.bucket()), caplog.text, *errors]
+    shown = [repr(job), repr(job.options), repr(job.target), repr(place.bucket()), caplog.text, *errors]
     for text in (*shown, *map(str, objects)):
         assert secret not in text
 
@@ -189,9 +189,9 @@ def test_the_path_is_one_place_without_credentials() -> None:
 
 
 def test_records_are_parsed_strictly() -> None:
-    assert parse_bucket_record(
-        b'{"version": 0, "id": "a", "job": null, "queries": {}, "topics": [], "segments": []}'
-    ) == (BucketRecord("a"))
+    assert parse_record(b'{"version": 0, "id": "a", "job": null, "queries": {}, "topics": [], "segments": []}') == (
+        CommitRecord("a")
+    )
     elsewhere = b'{"version": 0, "id": "a", "job": null, "queries": {}, "segments": [], "topics": '
     elsewhere += b'[{"name": "../t", "id": "FEjhIyDdTCKRqdTaanlPnA", "partitions": 1}]}'
     for broken in (
@@ -202,7 +202,7 @@ def test_records_are_parsed_strictly() -> None:
         b'{"version": 0, "id": 1, "job": 1, "queries": 1, "topics": 1}',
     ):
         with pytest.raises(CorruptFile):
-            parse_bucket_record(broken)
+            parse_record(broken)
 
 
 def requests_of(place: Place, proxy: FaultProxy, tasks: list[list[int]]) -> dict[str, int]:
@@ -215,7 +215,7 @@ def requests_of(place: Place, proxy: FaultProxy, tasks: list[list[int]]) -> dict
         job = f"{batch:032x}"
         rows = [[values("x", topic="t", partition=partition) for partition in task] for task in tasks]
         staged = stage(bucket, job, *rows, numPartitions=partitions)
-        BucketCommitter(bucket).commit(job, staged, 1 << 30, "q", batch)
+        Committer(bucket).commit(job, staged, 1 << 30, "q", batch)
     counted: dict[str, int] = {}
     for seen in proxy.seen:
         # obstore deletes many objects by one POST

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -14,10 +15,8 @@ from kafkalog_spark.errors import BrokerOwnsDirectory, CorruptLog, InvalidRecord
 from kafkalog_spark.format.checkpoint import EpochEntry, read_leader_epochs, read_offset_checkpoint
 from kafkalog_spark.format.partition_metadata import read_partition_metadata
 from kafkalog_spark.log.write.record_encoder import BatchParams
-from kafkalog_spark.sink import staging
-from kafkalog_spark.sink.commit import Committer
-from kafkalog_spark.sink.sink_record import read_record
-from kafkalog_spark.sink.staging import TaskManifest
+from kafkalog_spark.sink import local_jobs
+from kafkalog_spark.sink.commit_plan import TaskManifest
 from tests.log.helpers.batch_builder import V2Record, batch
 from tests.log.helpers.encoded_batches import encode_batches
 from tests.log.helpers.log_writer import LogWriter
@@ -25,7 +24,9 @@ from tests.sink.helpers.crashing_disk import CountingDisk
 from tests.sink.helpers.written_logs import (
     NOW,
     check_log,
+    committer,
     everything,
+    last_record,
     open_job,
     read,
     stage,
@@ -149,7 +150,7 @@ def test_a_micro_batch_is_written_once(tmp_path: Path) -> None:
     assert not write(tmp_path, values("a", topic="t"), query="q", batch=0)
     assert write(tmp_path, values("c", topic="t"), query="other", batch=0)
     assert texts(tmp_path) == ["a", "b", "c"]
-    assert read_record(tmp_path).queries == {"q": 1, "other": 0}
+    assert last_record(tmp_path).queries == {"q": 1, "other": 0}
     check_log(tmp_path)
 
 
@@ -163,7 +164,7 @@ def test_a_loser_attempts_files_are_not_part_of_the_commit(tmp_path: Path) -> No
     job = open_job(tmp_path)
     stage(tmp_path, job, values("loser", topic="t"))
     winner = stage(tmp_path, job, values("winner", topic="t"))
-    Committer(tmp_path).commit(job, winner, 1 << 30)
+    committer(tmp_path).commit(job, winner, 1 << 30)
     assert texts(tmp_path) == ["winner"]
     check_log(tmp_path)
 
@@ -172,7 +173,7 @@ def test_a_task_that_is_late_stages_nothing(tmp_path: Path) -> None:
     from kafkalog_spark.errors import JobEnded
 
     job = open_job(tmp_path)
-    Committer(tmp_path).commit(job, stage(tmp_path, job, values("a", topic="t")), 1 << 30)
+    committer(tmp_path).commit(job, stage(tmp_path, job, values("a", topic="t")), 1 << 30)
     with pytest.raises(JobEnded, match="is over"):
         stage(tmp_path, job, values("late", topic="t"))
     check_log(tmp_path)
@@ -184,7 +185,7 @@ def test_an_aborted_write_leaves_nothing(tmp_path: Path) -> None:
     job = open_job(tmp_path)
     stage(tmp_path, job, values("b", topic="t"), values("c", topic="new"))
     assert staged_files(tmp_path)
-    Committer(tmp_path).abort(job)
+    committer(tmp_path).abort([job])
     assert everything(tmp_path) == before
 
 
@@ -199,18 +200,18 @@ def test_the_files_of_a_dead_writer_are_removed_and_those_of_a_living_one_are_no
     stage(tmp_path, living, values("living", topic="t"))
     assert len(staged_files(tmp_path)) == 4
     write(tmp_path, values("a", topic="t"))
-    assert {staging.job_of(name) for name in staged_files(tmp_path)} == {living}
+    assert {local_jobs.job_of(name) for name in staged_files(tmp_path)} == {living}
     assert texts(tmp_path) == ["a"]
 
 
 def test_what_cannot_be_looked_up_is_left_alone_for_a_week(tmp_path: Path) -> None:
-    job = staging.new_job_id()
-    elsewhere = staging.Owner("another boot", "pid:[1]", 1, 1)
-    (tmp_path / staging.job_file(job)).write_bytes(staging.format_job(staging.Job(job, elsewhere)))
-    now = (tmp_path / staging.job_file(job)).stat().st_mtime
-    Committer(tmp_path, now_s=lambda: now + 6 * 86_400).recover()
+    job = uuid4().hex
+    elsewhere = local_jobs.Owner("another boot", "pid:[1]", 1, 1)
+    (tmp_path / local_jobs.job_file(job)).write_bytes(local_jobs.format_job(local_jobs.Job(job, elsewhere)))
+    now = (tmp_path / local_jobs.job_file(job)).stat().st_mtime
+    committer(tmp_path, now_s=lambda: now + 6 * 86_400).recover()
     assert staged_files(tmp_path)
-    Committer(tmp_path, now_s=lambda: now + 8 * 86_400).recover()
+    committer(tmp_path, now_s=lambda: now + 8 * 86_400).recover()
     assert not staged_files(tmp_path)
 
 
@@ -219,8 +220,8 @@ def test_a_topic_that_appeared_meanwhile_with_other_partitions_is_an_error(tmp_p
     staged = stage(tmp_path, job, values("a", topic="t"))
     write(tmp_path, values("b", topic="t"), numPartitions=3)
     with pytest.raises(UnknownPartition, match="topic t has 3 partitions, it had 1 when"):
-        Committer(tmp_path).commit(job, staged, 1 << 30)
-    Committer(tmp_path).abort(job)
+        committer(tmp_path).commit(job, staged, 1 << 30)
+    committer(tmp_path).abort([job])
     assert texts(tmp_path) == ["b"]
     check_log(tmp_path)
 
@@ -239,7 +240,7 @@ def test_a_task_that_begins_while_another_sink_makes_its_topic_finds_all_its_par
                 staged.extend(stage(tmp_path, job, values("b", topic="t", partition=2)))
 
     write(tmp_path, values("a", topic="t", partition=0), numPartitions=3, disk=Looked())
-    assert Committer(tmp_path).commit(job, staged, 1 << 30)
+    assert committer(tmp_path).commit(job, staged, 1 << 30)
     assert texts(tmp_path) == ["a", "b"]
     check_log(tmp_path)
 
@@ -275,11 +276,11 @@ TURNS, WRITERS = 8, 3
 WRITER = """
 import sys
 from pathlib import Path
-from kafkalog_spark.sink.local_target import check_no_broker
+from kafkalog_spark.sink.medium_local import LocalMedium
 from tests.log.helpers.encoded_batches import encode_batches
 from tests.sink.helpers.written_logs import *
 for turn in range(int(sys.argv[3])):
-    check_no_broker(Path(sys.argv[1]))
+    LocalMedium(Path(sys.argv[1])).check_no_broker()
     texts = [f"{sys.argv[2]} {turn} {n}" for n in range(20)]
     write(Path(sys.argv[1]), values(*texts, partition=turn % 2), topic="t", numPartitions=2)
 """

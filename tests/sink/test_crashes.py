@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,18 @@ import pytest
 
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_spark.errors import KafkalogError, WriteUnfinished
-from kafkalog_spark.format.atomic_file import replace_file
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.sink.commit import Committer
+from kafkalog_spark.sink.commit_plan import TaskManifest
 from kafkalog_spark.sink.disk import Disk
-from kafkalog_spark.sink.sink_record import read_record
-from kafkalog_spark.sink.staging import TaskManifest
 from tests.log.helpers.log_writer import LogWriter
 from tests.sink.helpers.crashing_disk import KILLED, CountingDisk, FailingDisk, KillingDisk, in_child
 from tests.sink.helpers.written_logs import (
     check_log,
+    committer,
     everything,
+    is_complete,
+    last_record,
     open_job,
     read,
     stage,
@@ -73,7 +75,7 @@ def check_whole(log_dir: Path) -> None:
         for partition in (0, 1):
             assert texts(log_dir, topic, partition) == expected(topic, partition), f"{topic}-{partition}"
     check_log(log_dir)
-    assert read_record(log_dir).pending is None
+    assert is_complete(log_dir)
 
 
 def check_valid(log_dir: Path) -> None:
@@ -137,10 +139,10 @@ def test_the_finishing_of_a_dead_writers_commit_may_be_killed_too(tmp_path: Path
     while True:
         log_dir = tmp_path / "again" / "data"
         shutil.copytree(tmp_path / "data", log_dir)
-        code = in_child(lambda: Committer(log_dir, KillingDisk(step)).recover())  # noqa: B023
+        code = in_child(lambda: committer(log_dir, KillingDisk(step)).recover())  # noqa: B023
         if code == KILLED:
             check_valid(log_dir)
-            Committer(log_dir).recover()
+            committer(log_dir).recover()
         check_whole(log_dir)
         shutil.rmtree(log_dir.parent)
         if code == 0:
@@ -168,12 +170,12 @@ def test_a_broker_that_came_in_between_keeps_its_records_and_ours_go_behind_them
 
 def test_a_partition_deleted_in_between_does_not_come_back(tmp_path: Path) -> None:
     named = steps(tmp_path)
-    last_write = named.index(("write", "kafkalog.sink.json"))
+    last_write = named.index(("create", "kafkalog.commits-00000000000000000000.json"))
     prepare(tmp_path / "data")
     assert in_child(lambda: the_write(tmp_path / "data", KillingDisk(last_write + 1))) == KILLED
     for partition in (0, 1):
         shutil.rmtree(tmp_path / "data" / f"old-{partition}")
-    Committer(tmp_path / "data").recover()
+    committer(tmp_path / "data").recover()
     assert set(LogDirs.open(tmp_path / "data").topics) == {"fresh", "new"}
     assert texts(tmp_path / "data", "new", 1) == expected("new", 1)
     check_log(tmp_path / "data")
@@ -188,22 +190,22 @@ def test_an_error_at_any_step_leaves_nothing_or_says_that_the_write_is_decided(t
         disk = FailingDisk(step, stays=True)
         job = open_job(log_dir)
         staged = stage(log_dir, job, records("old"), records("fresh"), records("new"), **SETTINGS)
-        outcomes.append(outcome(Committer(log_dir, disk), job, staged))
-        Committer(log_dir).abort(job)
+        outcomes.append(outcome(committer(log_dir, disk), job, staged))
+        committer(log_dir).abort([job])
         if outcomes[-1] == "nothing":
             assert everything_of_the_logs(log_dir) == logs
             assert staged_files(log_dir) == []
         else:
-            assert read_record(log_dir).has_batch("q", 3)
+            assert last_record(log_dir).has_batch("q", 3)
             assert texts(log_dir, "new", 0) == expected("new", 0)
             assert len(read(log_dir)) == 45 + 3 * COUNT
             check_log(log_dir)
     assert set(outcomes) == {"nothing", "decided", "complete"}
 
 
-def outcome(committer: Committer, job: str, staged: list[TaskManifest]) -> str:
+def outcome(writer: Committer, job: str, staged: list[TaskManifest]) -> str:
     try:
-        committer.commit(job, staged, 600, "q", 3)
+        writer.commit(job, staged, 600, "q", 3)
     except WriteUnfinished as error:
         return "decided" if "do not run it again" in str(error) else str(error)
     except KafkalogError as error:
@@ -219,20 +221,29 @@ def everything_of_the_logs(log_dir: Path) -> dict[str, bytes]:
 def test_the_record_file_says_decided_when_only_its_last_fsync_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replaced = "kafkalog_spark.sink.disk.replace_file"
+    real = Disk.create_file
 
-    def fails_late(path: Path, data: bytes, *, sync: bool = True) -> None:
-        replace_file(path, data, sync=sync)
-        if path.name == "kafkalog.sink.json" and b'"pending": null' not in data:
-            raise OSError(5, "Input/output error", str(path))
+    def fails_late(self: Disk, path: Path, data: bytes) -> bool:
+        real(self, path, data)
+        raise OSError(5, "Input/output error", str(path))
 
     prepare(tmp_path)
     job = open_job(tmp_path)
     staged = stage(tmp_path, job, records("new"), **SETTINGS)
-    monkeypatch.setattr(replaced, fails_late)
+    monkeypatch.setattr(Disk, "create_file", fails_late)
     with pytest.raises(WriteUnfinished, match="Input/output error"):
-        Committer(tmp_path).commit(job, staged, 600)
+        committer(tmp_path).commit(job, staged, 600)
     monkeypatch.undo()
-    Committer(tmp_path).abort(job)
+    committer(tmp_path).abort([job])
     assert texts(tmp_path, "new", 0) == expected("new", 0)
     check_log(tmp_path)
+
+
+def test_a_file_is_put_if_absent_and_what_a_killed_writer_left_aside_is_another_name_of_nothing(tmp_path: Path) -> None:
+    disk = Disk()
+    assert disk.create_file(tmp_path / "0.json", b"first")
+    assert not disk.create_file(tmp_path / "0.json", b"late")
+    assert os.listdir(tmp_path) == ["0.json"]
+    os.link(tmp_path / "0.json", tmp_path / "kafkalog.commits.tmp")  # killed between link and unlink
+    assert disk.create_file(tmp_path / "1.json", b"second")
+    assert everything(tmp_path) == {"0.json": b"first", "1.json": b"second"}

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_spark.sink.sink_record import RECORD_FILE, read_record
-from tests.sink.helpers.written_logs import check_log, texts
+from tests.sink.helpers.written_logs import check_log, last_record, texts
 from tests.spark.helpers.stream_to_log import SEVERAL_TASKS, started
 from tests.spark.test_streaming_sink import add
 
@@ -53,9 +52,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 def progress(directory: Path) -> int:
     """The last micro-batch that is decided; -1 before the first."""
-    if not (directory / "log" / RECORD_FILE).exists():
-        return -1
-    return max(read_record(directory / "log").queries.values(), default=-1)
+    return max(last_record(directory / "log").queries.values(), default=-1)
 
 
 def wait_for(directory: Path, process: subprocess.Popen[bytes], batch: int) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from kafkalog_spark.sink.sink_record import read_record
-from tests.sink.helpers.written_logs import check_log, everything, staged_files, texts
+from tests.sink.helpers.written_logs import check_log, everything, last_record, staged_files, texts
 from tests.spark.helpers.loads import setting
 
 
@@ -48,7 +47,7 @@ def test_micro_batches_follow_one_another(spark: Any, tmp_path: Path) -> None:
     query = run(spark, tmp_path / "in", tmp_path / "log", tmp_path / "checkpoint")
     assert query.exception() is None
     assert texts(tmp_path / "log") == [str(n) for n in range(30)]
-    assert read_record(tmp_path / "log").queries == {query.id: 2}
+    assert last_record(tmp_path / "log").queries == {query.id: 2}
     check_log(tmp_path / "log")
     add(tmp_path / "in", "3.txt", 30)
     run(spark, tmp_path / "in", tmp_path / "log", tmp_path / "checkpoint")
@@ -120,7 +119,7 @@ def test_a_deleted_checkpoint_is_a_new_query(spark: Any, tmp_path: Path) -> None
     shutil.rmtree(tmp_path / "checkpoint")
     run(spark, tmp_path / "in", tmp_path / "log", tmp_path / "checkpoint")
     assert texts(tmp_path / "log") == ["a", "a"]
-    assert len(read_record(tmp_path / "log").queries) == 2
+    assert len(last_record(tmp_path / "log").queries) == 2
 
 
 def test_output_mode_update_is_not_in_sparks_api(spark: Any, tmp_path: Path) -> None:

@@ -15,11 +15,10 @@ import pyarrow as pa
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.sink import staging
-from kafkalog_spark.sink.bucket import COMMITS, STAGED, Bucket
-from kafkalog_spark.sink.bucket_commit import BucketCommitter
-from kafkalog_spark.sink.bucket_target import BucketStage
-from kafkalog_spark.sink.staging import TaskManifest, TaskPlace
+from kafkalog_spark.sink.commit import Committer
+from kafkalog_spark.sink.commit_plan import TaskManifest, TaskPlace
+from kafkalog_spark.sink.medium import record_file
+from kafkalog_spark.sink.medium_bucket import COMMITS, STAGED, Bucket, BucketStage
 from kafkalog_spark.sink.task_writer import TaskWriter
 from tests.sink.helpers.written_logs import NOW, options, rows_of
 from tests.store.buckets import s3_store
@@ -154,9 +153,9 @@ def write(
     **given: object,
 ) -> bool:
     """A whole write: what WriteJob and Spark do. True when it was new."""
-    committer = BucketCommitter(bucket)
+    committer = Committer(bucket)
     committer.recover()
-    job = staging.new_job_id()
+    job = uuid4().hex
     tried = False
     try:
         staged = stage(bucket, job, *tasks, query=query, batch=batch, **given)
@@ -165,6 +164,11 @@ def write(
     except KafkalogError:
         committer.abort([job], tried=tried)
         raise
+
+
+def record_name(number: int) -> str:
+    """Of a commit, from the log directory on."""
+    return f"{COMMITS}/{record_file(number)}"
 
 
 @contextmanager

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -15,12 +17,13 @@ from kafkalog_spark.format.offset_index import check_offset_index
 from kafkalog_spark.format.time_index import check_time_index
 from kafkalog_spark.log.decode.record_schema import HEADERS_TYPE
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.sink import staging
+from kafkalog_spark.sink import local_jobs
 from kafkalog_spark.sink.commit import Committer
+from kafkalog_spark.sink.commit_log import CommitLog
+from kafkalog_spark.sink.commit_plan import CommitRecord, TaskManifest, TaskPlace
 from kafkalog_spark.sink.disk import Disk
+from kafkalog_spark.sink.medium_local import LocalMedium, LocalStage
 from kafkalog_spark.sink.options import WriteOptions, parse_write_options
-from kafkalog_spark.sink.stage import LocalStage
-from kafkalog_spark.sink.staging import TaskManifest, TaskPlace
 from kafkalog_spark.sink.task_writer import TaskWriter
 
 START = 1_700_000_000_000
@@ -61,12 +64,27 @@ def options(log_dir: Path, **given: object) -> WriteOptions:
     return parse_write_options({"path": str(log_dir), **text})
 
 
+def committer(log_dir: Path, disk: Disk | None = None, now_s: Callable[[], float] = time.time) -> Committer:
+    return Committer(LocalMedium(log_dir, disk or Disk(), now_s, wait_s=5))
+
+
+def last_record(log_dir: Path) -> CommitRecord:
+    """The newest record of the commit log."""
+    return CommitLog(LocalMedium(log_dir)).last()[1]
+
+
+def is_complete(log_dir: Path) -> bool:
+    """True when no commit waits for being completed."""
+    look = CommitLog(LocalMedium(log_dir)).look()
+    return look.done or look.number < 0
+
+
 def open_job(log_dir: Path, stream: str | None = None) -> str:
     """A job in the log directory, owned by this process."""
-    job = staging.new_job_id()
+    job = uuid4().hex
     log_dir.mkdir(parents=True, exist_ok=True)
-    described = staging.Job(job, staging.driver_process(), stream)
-    (log_dir / staging.job_file(job)).write_bytes(staging.format_job(described))
+    described = local_jobs.Job(job, local_jobs.driver_process(), stream)
+    (log_dir / local_jobs.job_file(job)).write_bytes(local_jobs.format_job(described))
     return job
 
 
@@ -84,7 +102,9 @@ def stage(
         listed = batches if isinstance(batches, list) else [batches]
         record = tuple(name for name in ("key", "value", "headers", "timestamp") if name in listed[0].schema.names)
         place = TaskPlace(job, task, NOW, query, batch)
-        writer = TaskWriter(LocalStage(log_dir, job), options(log_dir, **given), record, place, lambda: NOW)
+        writer = TaskWriter(
+            LocalStage(LocalMedium(log_dir), job), options(log_dir, **given), record, place, lambda: NOW
+        )
         manifests.append(writer.run(listed))
     return manifests
 
@@ -98,15 +118,15 @@ def write(
     **given: object,
 ) -> bool:
     """A whole write: what WriteJob and Spark do. True when it was new."""
-    committer = Committer(log_dir, disk or Disk(), wait_s=5)
+    writer = committer(log_dir, disk)
     if log_dir.exists():
-        committer.recover()
+        writer.recover()
     job = open_job(log_dir)
     try:
         staged = stage(log_dir, job, *tasks, query=query, batch=batch, **given)
-        return committer.commit(job, staged, options(log_dir, **given).segment_bytes, query, batch)
+        return writer.commit(job, staged, options(log_dir, **given).segment_bytes, query, batch)
     except KafkalogError:
-        committer.abort(job)
+        writer.abort([job])
         raise
 
 
@@ -150,7 +170,7 @@ def check_log(log_dir: Path) -> None:
 
 
 def staged_files(log_dir: Path) -> list[str]:
-    return sorted(name for name in os.listdir(log_dir) if staging.job_of(name))
+    return sorted(name for name in os.listdir(log_dir) if local_jobs.job_of(name))
 
 
 def everything(log_dir: Path) -> dict[str, bytes]:

@@ -1,11 +1,11 @@
-"""Staged files: names, the job they belong to, and when a job is dead.
+"""Jobs on a disk: names of staged files, the `.job` file of the job they belong to, and when a job is dead.
 
 They lie in the log directory itself, as plain files: on the file system where they will end, and where every broker
 looks at directories only (an unknown directory keeps Apache Kafka from starting).
 
     kafkalog.sink-<job>.job                  the job lives: who drives it, as JSON
     kafkalog.sink-<job>-<task>-<attempt>-<n>.log   a staged segment; .index and .timeindex at commit
-    kafkalog.sink-<job>-joined-<n>.log       several small ones, made at commit
+    ...-<n>-joined.log                       it and small ones that follow, made at commit
 
 A task that makes a file looks for its job's .job file afterwards. Whoever ends the job removes that first: what a late
 task still makes, it removes itself.
@@ -16,23 +16,19 @@ from __future__ import annotations
 import json
 import os
 import re
-import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pyspark.sql.datasource import WriterCommitMessage
-
 from kafkalog_spark.errors import CorruptFile
-from kafkalog_spark.format import names
 from kafkalog_spark.format.atomic_file import read_whole
+from kafkalog_spark.format.names import LOG_SUFFIX
+from kafkalog_spark.sink.commit_plan import PlannedSegment
 
 _PREFIX = "kafkalog.sink-"
 _JOB_SUFFIX = ".job"
 _JOB_FILE = re.compile(r"kafkalog\.sink-(?P<job>[0-9a-f]{32})\.job")
 _STAGED = re.compile(r"kafkalog\.sink-(?P<job>[0-9a-f]{32})-[0-9a-z-]+\.(log|index|timeindex)")
-
-INDEX_SUFFIXES = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
 
 UNKNOWN_OWNER_SECONDS = 7 * 24 * 3600
 """Files of a job whose driver cannot be looked up (another machine) are left alone for as long after their last change:
@@ -51,7 +47,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a .job file says. owner: the process of the Spark driver, None where that is unknown. stream: of a
+    """Content of a .job file. owner: the process of the Spark driver, None where that is unknown. stream: of a
     streaming write, a text that is the same for each of its micro-batches and no other query's. made_directory: the
     log directory was made for this job."""
 
@@ -59,10 +55,6 @@ class Job:
     owner: Owner | None = None
     stream: str | None = None
     made_directory: bool = False
-
-
-def new_job_id() -> str:
-    return uuid.uuid4().hex
 
 
 def job_file(job: str) -> str:
@@ -73,13 +65,10 @@ def staged_file(job: str, task: int, attempt: str, number: int) -> str:
     return f"{_PREFIX}{job}-{task}-{attempt}-{number}.log"
 
 
-def joined_file(job: str, number: int) -> str:
-    return f"{_PREFIX}{job}-joined-{number}.log"
-
-
-def is_staging_name(name: str) -> bool:
-    """True for the name of a staged .log file."""
-    return bool(_STAGED.fullmatch(name)) and name.endswith(".log")
+def log_file(segment: PlannedSegment) -> str:
+    """The staged .log file of a segment: that of its piece, or what several are joined to."""
+    name = segment.pieces[0].name
+    return name if len(segment.pieces) == 1 else name.removesuffix(LOG_SUFFIX) + "-joined" + LOG_SUFFIX
 
 
 def job_of(name: str) -> str | None:
@@ -94,7 +83,7 @@ def format_job(job: Job) -> bytes:
 
 
 def read_job(log_dir: Path, job: str) -> Job:
-    """What its .job file says; a job without known owner when that is missing or cannot be read."""
+    """Content of its .job file; a job without known owner when that is missing or cannot be read."""
     try:
         content = json.loads(read_whole(log_dir / job_file(job)))
         owner = content["owner"]
@@ -118,8 +107,8 @@ def job_lives(log_dir: Path, job: str) -> bool:
 
 
 def is_dead(log_dir: Path, job: Job, files: Iterable[str], now_s: float) -> bool:
-    """Whether nobody works on the job any more: its driver's process has ended, or cannot be looked up and nothing has
-    changed for a week. A job without its .job file was ended already."""
+    """True when nobody works on the job any more: its driver's process has ended, or cannot be looked up and nothing
+    has changed for a week. A job without its .job file was ended already."""
     if not job_lives(log_dir, job.id):
         return True
     if job.owner is not None:
@@ -138,7 +127,7 @@ def _mtime(path: Path) -> float | None:
 
 
 def find_process(owner: Owner) -> bool | None:
-    """Whether the process runs; None when it is one of another machine or container, or of an earlier boot."""
+    """True when the process runs; None when it is one of another machine or container, or of an earlier boot."""
     if (owner.boot, owner.pid_namespace) != _here():
         return None
     return _start_of(owner.pid) == owner.start
@@ -192,46 +181,3 @@ def _start_of(pid: int) -> int | None:
     if found is None or found[1][0] in "ZX":  # it has ended, and nobody has asked how
         return None
     return int(found[1][19])  # field 22 of proc(5)
-
-
-# What a task is given, and what it hands to the commit: small, whatever was written.
-
-
-@dataclass(frozen=True, slots=True)
-class StagedFile:
-    """A finished .log file in the log directory, under its staging name. Its offsets are given at the commit."""
-
-    name: str
-    topic: str
-    partition: int
-    size: int
-    records: int
-
-
-@dataclass(frozen=True)
-class TaskPlace:
-    """Which task attempt of which job this is. made_ms: when the write began, the time of LogAppendTime records.
-    query, batch: of a stream."""
-
-    job: str
-    task: int
-    made_ms: int
-    query: str | None = None
-    batch: int | None = None
-
-
-@dataclass(frozen=True)
-class TaskManifest(WriterCommitMessage):  # type: ignore[misc]
-    """One task attempt's work.
-
-    job: of the writer. task: Spark's partition id, by which records are ordered. files: in the order of the records of
-    each partition. partitions: of each topic used, how many partitions it was taken to have. query, batch: of a stream,
-    the id that survives its restarts and the number of the micro-batch.
-    """
-
-    job: str
-    task: int
-    files: tuple[StagedFile, ...]
-    partitions: Mapping[str, int] = field(default_factory=dict)
-    query: str | None = None
-    batch: int | None = None
