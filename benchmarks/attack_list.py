@@ -25,7 +25,6 @@ class Attack:
     """`run(target, topic)` is the attack; `prepare` what has to be there before, not measured.
 
     `topic_config`: of the topic with one partition that the attack has for itself, None when it needs none.
-    `unpacks`: 60 MB are decompressed on its behalf, which may make others wait for longer.
     """
 
     name: str
@@ -33,7 +32,6 @@ class Attack:
     run: Callable[[Target, str], object]
     prepare: Callable[[Target, str], object] | None = None
     topic_config: Mapping[str, object] | None = None
-    unpacks: bool = False
 
 
 ONE: Mapping[str, object] = {}
@@ -92,22 +90,27 @@ ATTACKS = [
         "IncrementalAlterConfigs of 5,000 topics",
         lambda _: requests.incremental_alter_configs(5_000),
     ),
-    asked("offset_fetch", "OffsetFetch of 500,000 partitions", lambda _: requests.offset_fetch(500_000)),
-    asked(
-        "offset_fetch_tag",
-        "OffsetFetch of 300,000 partitions with an unknown tagged field",
-        lambda _: requests.offset_fetch_with_an_unknown_tag(300_000),
+    asked("offset_fetch", "OffsetFetch of 24,000 partitions", lambda _: requests.offset_fetch(24_000)),
+    Attack(
+        "offset_fetch_500000",
+        "OffsetFetch of 500,000 partitions, which this broker refuses",
+        lambda target, _: flood(target, requests.offset_fetch(500_000), b""),
     ),
     asked(
-        "fetch_200000",
-        "Fetch of 200,000 partitions",
-        lambda topic: requests.fetch(topic, list(range(200_000))),
+        "offset_fetch_tag",
+        "OffsetFetch of 24,000 partitions with an unknown tagged field",
+        lambda _: requests.offset_fetch_with_an_unknown_tag(24_000),
+    ),
+    asked(
+        "fetch",
+        "Fetch of 24,000 partitions",
+        lambda topic: requests.fetch(topic, list(range(24_000))),
         topic_config=ONE,
     ),
     asked(
         "describe_producers",
-        "DescribeProducers of 100,000 partitions",
-        lambda topic: requests.describe_producers(topic, 100_000),
+        "DescribeProducers of 24,000 partitions",
+        lambda topic: requests.describe_producers(topic, 24_000),
         topic_config=ONE,
     ),
     produced("wrong_deltas", "one batch of 671 bytes holding 1 M records: wrong deltas", batches.wrong_deltas),
@@ -119,7 +122,6 @@ ATTACKS = [
         "one batch of 58 kB that decompresses to 60 MB",
         lambda target, topic: ask(target, requests.produce(topic, batches.zeros(SIXTY_MB))),
         topic_config=ONE,
-        unpacks=True,
     ),
     Attack(
         "offsets_by_time",
@@ -127,7 +129,6 @@ ATTACKS = [
         lambda target, topic: ask(target, requests.list_offsets_by_time(topic, 50)),
         prepare=lambda target, topic: ask(target, requests.produce(topic, batches.zeros(SIXTY_MB))),
         topic_config=ONE,
-        unpacks=True,
     ),
     Attack(
         "lz4_blocks",
@@ -163,10 +164,10 @@ ATTACKS = [
     ),
     Attack(
         "long_poll",
-        "a long poll that names one partition 100,000 times, then 10 produces",
+        "a long poll that names one partition 24,000 times, then 10 produces",
         lambda target, topic: polls_and_produces(
             target,
-            requests.long_poll(topic, 100_000, max_wait_ms=60_000),
+            requests.long_poll(topic, 24_000, max_wait_ms=60_000),
             1,
             requests.produce(topic, batches.plain()),
             10,
@@ -208,8 +209,8 @@ ATTACKS = [
     ),
     asked(
         "txn_markers",
-        "WriteTxnMarkers of 100,000",
-        lambda topic: requests.write_txn_markers(topic, 100_000),
+        "WriteTxnMarkers of 24,000",
+        lambda topic: requests.write_txn_markers(topic, 24_000),
         topic_config=ONE,
     ),  # last: Kafka is at it for minutes
 ]

@@ -6,9 +6,8 @@ Kafka: CommonClientConfigs, SaslConfigs, SslConfigs; librdkafka: CONFIGURATION.m
 
 from __future__ import annotations
 
-import re
-
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.spark.jaas import parse_jaas
 
 RENAMED = {
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
@@ -16,8 +15,6 @@ RENAMED = {
 }
 """Java's name, and librdkafka's for the same value."""
 
-_LOGIN = re.compile(r"\s*([\w.]+)\s+(?:required|requisite|sufficient|optional)\s+(.*?);?\s*", re.DOTALL)
-_LOGIN_OPTION = re.compile(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s";]+))')
 _WITH_PASSWORD = ("PlainLoginModule", "ScramLoginModule")
 
 
@@ -36,13 +33,11 @@ def translated(name: str, text: str) -> dict[str, str] | None:
 
 def _login(text: str) -> dict[str, str]:
     """User and password of a line of JAAS. The text is in no message: it holds the password."""
-    found = _LOGIN.fullmatch(text)
-    module = found[1].rpartition(".")[2] if found else ""
-    options = {
-        match[1]: re.sub(r"\\(.)", r"\1", match[2]) if match[2] is not None else match[3]
-        for match in _LOGIN_OPTION.finditer(found[2] if found else "")
-    }
-    if module not in _WITH_PASSWORD or not {"username", "password"} <= options.keys():
+    try:
+        module, options = parse_jaas(text.rstrip().removesuffix(";") + ";")
+    except ValueError:
+        module, options = "", {}
+    if module.rpartition(".")[2] not in _WITH_PASSWORD or not {"username", "password"} <= options.keys():
         raise OptionError(
             "option 'kafka.sasl.jaas.config' names no user and password of PlainLoginModule or ScramLoginModule",
             hint="give librdkafka's settings instead: kafka.sasl.username and kafka.sasl.password, or those of OAuth "

@@ -19,10 +19,10 @@ async def per_partition(
     topics: Iterable[Any],
     of_partition: Callable[[Any, Any], Any],
     of_topic: Callable[[Any, tuple[Any, ...]], Any],
-    turn: Turn,
 ) -> tuple[Any, ...]:
     """`of_topic(topic, answers)` for each topic of a request, with the answers `of_partition(topic, partition)` for
     each of its `partitions`, in the order of the request. Others have their turn in between."""
+    turn = Turn()
     return tuple(
         [
             of_topic(topic, tuple([of_partition(topic, one) async for one in turn.spread(topic.partitions)]))

@@ -83,7 +83,7 @@ async def create_acls(request: Request, broker: Broker) -> Any:
     acls, turn = authorizer_of(broker).acls, Turn()
     outcomes: list[tuple[ErrorCode, str | None]] = []
     wanted: list[Acl] = []
-    async for asked in turn.spread(request.entity.creations):
+    for asked in request.entity.creations:
         try:
             wanted.append(acl_of(asked))
             outcomes.append((ErrorCode.none, ""))  # as Kafka: the protocol's default, not null
@@ -92,7 +92,7 @@ async def create_acls(request: Request, broker: Broker) -> Any:
                 raise
             outcomes.append((error.code, error.what))
     async with broker.changes.altering:
-        new = [acl async for acl in turn.spread(dict.fromkeys(wanted)) if acl not in acls]
+        new = [acl for acl in dict.fromkeys(wanted) if acl not in acls]
         if new:
             try:
                 await broker.run_blocking(acls.save, [*acls, *new])

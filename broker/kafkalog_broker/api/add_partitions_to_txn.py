@@ -18,7 +18,6 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP, ProducerIdAndEpoch, TopicPartition
 from kafkalog_spark.format.names import is_internal
 
@@ -29,43 +28,41 @@ Codes = Mapping[TopicPartition, ErrorCode]
 
 @api(24, 0, 5)
 async def handle(request: Request, broker: Broker) -> Any:
-    asked, turn = request.entity, Turn()
+    asked = request.entity
     response = response_module(request).AddPartitionsToTxnResponse
     if request.version < _SEVERAL_FROM:
         producer = ProducerIdAndEpoch(asked.v3_and_below_producer_id, asked.v3_and_below_producer_epoch)
         topics = asked.v3_and_below_topics
-        codes = await _add(
-            broker, asked.v3_and_below_transactional_id, producer, topics, CLASSIC, turn, verify_only=False,
+        codes = _add(
+            broker, asked.v3_and_below_transactional_id, producer, topics, CLASSIC, verify_only=False,
             refused=partial(_refused, request),
         )  # fmt: skip
-        return entity(response, results_by_topic_v3_and_below=await _topics(request, topics, codes.__getitem__, turn))
+        return entity(response, results_by_topic_v3_and_below=await _topics(request, topics, codes.__getitem__))
     result, results = response_module(request).AddPartitionsToTxnResult, []
-    async for transaction in turn.spread(asked.transactions):
+    for transaction in asked.transactions:
         producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
-        codes = await _add(
-            broker, transaction.transactional_id, producer, transaction.topics, EPOCH_BUMP, turn,
+        codes = _add(
+            broker, transaction.transactional_id, producer, transaction.topics, EPOCH_BUMP,
             verify_only=transaction.verify_only,
         )  # fmt: skip
-        topics = await _topics(request, transaction.topics, codes.__getitem__, turn)
+        topics = await _topics(request, transaction.topics, codes.__getitem__)
         results.append(entity(result, transactional_id=transaction.transactional_id, topic_results=topics))
     return entity(response, error_code=ErrorCode.none, results_by_transaction=tuple(results))
 
 
-async def _add(
+def _add(
     broker: Broker,
     transactional_id: str,
     producer: ProducerIdAndEpoch,
     topics: Any,
     client_version: int,
-    turn: Turn,
     *,
     verify_only: bool,
     refused: Callable[[str], bool] = lambda topic: False,
 ) -> Codes:
-    """Others have their turn while the partitions are gathered; what the coordinator then does is one step."""
     codes: dict[TopicPartition, ErrorCode] = {}
     missing = False
-    async for one in turn.spread(TopicPartition(topic.name, index) for topic in topics for index in topic.partitions):
+    for one in (TopicPartition(topic.name, index) for topic in topics for index in topic.partitions):
         codes[one] = _obstacle(broker, one, refused)
         missing = missing or codes[one] is not ErrorCode.operation_not_attempted
     if missing:
@@ -100,13 +97,11 @@ async def failed(request: Request, code: ErrorCode) -> Any:
     response = response_module(request).AddPartitionsToTxnResponse
     if request.version >= _SEVERAL_FROM:
         return entity(response, error_code=code, results_by_transaction=())
-    topics = await _topics(request, request.entity.v3_and_below_topics, lambda partition: code, Turn())
+    topics = await _topics(request, request.entity.v3_and_below_topics, lambda partition: code)
     return entity(response, results_by_topic_v3_and_below=topics)
 
 
-async def _topics(
-    request: Request, topics: Any, code_of: Callable[[TopicPartition], ErrorCode], turn: Turn
-) -> tuple[Any, ...]:
+async def _topics(request: Request, topics: Any, code_of: Callable[[TopicPartition], ErrorCode]) -> tuple[Any, ...]:
     module = response_module(request)
 
     def of_partition(topic: Any, index: int) -> Any:
@@ -116,4 +111,4 @@ async def _topics(
     def of_topic(topic: Any, partitions: Any) -> Any:
         return entity(module.AddPartitionsToTxnTopicResult, name=topic.name, results_by_partition=partitions)
 
-    return await per_partition(topics, of_partition, of_topic, turn)
+    return await per_partition(topics, of_partition, of_topic)

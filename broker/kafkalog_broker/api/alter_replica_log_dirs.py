@@ -15,7 +15,6 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.runtime.process import LogRate
-from kafkalog_broker.runtime.turn import Turn
 
 _logger = logging.getLogger(__name__)
 _refused = LogRate(_logger)
@@ -28,16 +27,15 @@ _FUTURE_SUFFIX = len(".") + 32 + len("-future")
 @api(34, 1, 2)
 async def handle(request: Request, broker: Broker) -> Any:
     """A partition that is named more than once goes to where the last one says, as in Kafka."""
-    turn = Turn()
     wanted: dict[str, dict[int, str]] = {}
-    async for directory in turn.spread(request.entity.dirs):
-        async for topic in turn.spread(directory.topics):
+    for directory in request.entity.dirs:
+        for topic in directory.topics:
             wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, directory.path))
     module = response_module(request)
     results = []
-    async for name, partitions in turn.spread(wanted.items()):
+    for name, partitions in wanted.items():
         answered = []
-        async for index, path in turn.spread(partitions.items()):
+        for index, path in partitions.items():
             code = _code(broker, name, index, path)
             answered.append(entity(module.AlterReplicaLogDirPartitionResult, partition_index=index, error_code=code))
         results.append(entity(module.AlterReplicaLogDirTopicResult, topic_name=name, partitions=tuple(answered)))
@@ -46,7 +44,7 @@ async def handle(request: Request, broker: Broker) -> Any:
 
 @on_error(34)
 async def failed(request: Request, code: ErrorCode) -> Any:
-    module, turn = response_module(request), Turn()
+    module = response_module(request)
 
     def of_partition(topic: Any, index: int) -> Any:
         return entity(module.AlterReplicaLogDirPartitionResult, partition_index=index, error_code=code)
@@ -54,8 +52,8 @@ async def failed(request: Request, code: ErrorCode) -> Any:
     def of_topic(topic: Any, partitions: Any) -> Any:
         return entity(module.AlterReplicaLogDirTopicResult, topic_name=topic.name, partitions=partitions)
 
-    named = [topic async for directory in turn.spread(request.entity.dirs) for topic in directory.topics]
-    return entity(module.AlterReplicaLogDirsResponse, results=await per_partition(named, of_partition, of_topic, turn))
+    named = [topic for directory in request.entity.dirs for topic in directory.topics]
+    return entity(module.AlterReplicaLogDirsResponse, results=await per_partition(named, of_partition, of_topic))
 
 
 def _code(broker: Broker, name: str, index: int, path: str) -> ErrorCode:

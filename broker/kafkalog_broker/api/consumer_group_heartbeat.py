@@ -19,38 +19,34 @@ from kafkalog_broker.groups.consumer.heartbeat_messages import ConsumerHeartbeat
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import duration, entity, response_module
-from kafkalog_broker.runtime.turn import Turn
 
 _CLIENTS_MAKE_IDS_FROM = 1
 _MS = timedelta(milliseconds=1)
-_AT_ONCE = 10_000  # partitions
 
 
 @api(68, 0, 1)
-async def handle(request: Request, broker: Broker) -> Any:
+def handle(request: Request, broker: Broker) -> Any:
     """Also offsets that are committed belong to topics: who may not see one of them does not join for it."""
-    asked, turn = request.entity, Turn()
+    asked = request.entity
     names = asked.subscribed_topic_names or ()
     if len(names) > MOST_NAMES:
         return _failed(request, ErrorCode.invalid_request, f"{len(names)} topics, at most {MOST_NAMES} may be named")
     if request.access is not None:
-        async for name in turn.spread(names):
+        for name in names:
             if not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
                 return failed(request, ErrorCode.topic_authorization_failed)
-    owned = None if asked.topic_partitions is None else await _owned(asked.topic_partitions, turn)
+    owned = None if asked.topic_partitions is None else _owned(asked.topic_partitions)
     try:
         return _answer(request, broker.groups.consumer_heartbeat(_heartbeat(request, owned)))
     except BrokerError as error:
         return _failed(request, write_error(error.code), error.what)
 
 
-async def _owned(topics: Sequence[Any], turn: Turn) -> dict[UUID, set[int]]:
-    """The partitions that the member says it has. Others go in between: a client may say anything."""
+def _owned(topics: Sequence[Any]) -> dict[UUID, set[int]]:
+    """The partitions that the member says it has."""
     owned: dict[UUID, set[int]] = {}
-    async for topic in turn.spread(topics):
-        found = owned.setdefault(topic.topic_id or UUID(int=0), set())
-        async for at in turn.spread(range(0, len(topic.partitions), _AT_ONCE)):
-            found.update(topic.partitions[at : at + _AT_ONCE])
+    for topic in topics:
+        owned.setdefault(topic.topic_id or UUID(int=0), set()).update(topic.partitions)
     return owned
 
 

@@ -14,7 +14,6 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.storage.topic_registry import Outcome
 
 _WITHOUT_TEXT = (ErrorCode.unknown_topic_or_partition, ErrorCode.topic_authorization_failed)
@@ -22,12 +21,12 @@ _WITHOUT_TEXT = (ErrorCode.unknown_topic_or_partition, ErrorCode.topic_authoriza
 
 @api(37, 0, 3)
 async def handle(request: Request, broker: Broker) -> Any:
-    asked, turn = request.entity, Turn()
+    asked = request.entity
     times = Counter(topic.name for topic in asked.topics)
     outcomes: dict[str, Outcome] = {}
     totals: dict[str, int] = {}
     left = MAX_PARTITIONS_PER_REQUEST
-    async for topic in turn.spread(asked.topics):
+    for topic in asked.topics:
         name = topic.name
         try:
             if times[name] > 1:
@@ -45,7 +44,7 @@ async def handle(request: Request, broker: Broker) -> Any:
         outcomes.update(zip(totals, await add_partitions(broker, totals, request.charge), strict=True))
     module = response_module(request)
     results = []
-    async for name, outcome in turn.spread(outcomes.items()):
+    for name, outcome in outcomes.items():
         code, what = ErrorCode.none, None
         if isinstance(outcome, BrokerError):
             code = outcome.code

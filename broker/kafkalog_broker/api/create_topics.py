@@ -29,11 +29,11 @@ _refused = LogRate(logging.getLogger(__name__))
 
 @api(19, 2, 7)
 async def handle(request: Request, broker: Broker) -> Any:
-    asked, turn = request.entity, Turn()
+    asked = request.entity
     times = Counter(topic.name for topic in asked.topics)
     check_totals(broker, ((topic.num_partitions, len(topic.assignments)) for topic in asked.topics))
     wanted, refused = [], {}
-    async for topic in turn.spread(asked.topics):
+    for topic in asked.topics:
         if times[topic.name] == 1:
             code = request.refused(topic.name)
             if code is ErrorCode.none:
@@ -46,7 +46,7 @@ async def handle(request: Request, broker: Broker) -> Any:
         outcomes = await create_topics(broker, wanted, request.charge)
     answers = _Answers(request, broker)
     results = []
-    async for new, outcome in turn.spread(zip(wanted, outcomes, strict=True)):
+    for new, outcome in zip(wanted, outcomes, strict=True):
         if isinstance(outcome, Topic):
             results.append(answers.created(outcome))
         else:

@@ -9,7 +9,6 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
 from kafkalog_spark.format.names import is_internal
 
 NO_LOW_WATERMARK = -1
@@ -33,7 +32,7 @@ async def handle(request: Request, broker: Broker) -> Any:
     def of_topic(topic: Any, partitions: Any) -> Any:
         return entity(module.DeleteRecordsTopicResult, name=topic.name, partitions=partitions)
 
-    topics = await per_partition(request.entity.topics, of_partition, of_topic, Turn())
+    topics = await per_partition(request.entity.topics, of_partition, of_topic)
     return entity(module.DeleteRecordsResponse, topics=topics)
 
 

@@ -12,7 +12,6 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, TEXTS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.storage.topic_registry import Outcome
 
 NO_SUCH_TOPIC = "This server does not host this topic-partition."
@@ -30,14 +29,13 @@ async def handle(request: Request, broker: Broker) -> Any:
         if request.version >= 6
         else [(name, None) for name in request.entity.topic_names]
     )
-    resolved = await _resolved(request, broker, wanted)
+    resolved = _resolved(request, broker, wanted)
     if request.access is not None:
         resolved = [_permitted(request, broker, one) for one in resolved]
     names = [name for name, _, refused in resolved if name is not None and refused is None]
     gone = dict(zip(names, await delete_topics(broker, names, request.charge), strict=True)) if names else {}
-    turn = Turn()
     results = []
-    async for name, topic_id, refused in turn.spread(resolved):
+    for name, topic_id, refused in resolved:
         code, what = refused or (ErrorCode.none, None)
         if name is not None and refused is None:
             code, what, topic_id = _outcome(gone[name], topic_id)
@@ -94,16 +92,15 @@ def _outcome(outcome: Outcome, asked: UUID | None) -> tuple[ErrorCode, str | Non
     return ErrorCode.none, None, outcome.id
 
 
-async def _resolved(request: Request, broker: Broker, wanted: list[Wanted]) -> list[Resolved]:
+def _resolved(request: Request, broker: Broker, wanted: list[Wanted]) -> list[Resolved]:
     """(name, id, why not) of each topic that is to go; those without a reason have a name."""
     if not broker.config.delete_topic_enable:
         code = ErrorCode.topic_deletion_disabled if request.version >= 3 else ErrorCode.invalid_request
         return [(name, topic_id, (code, "Topic deletion is disabled.")) for name, topic_id in wanted]
-    turn = Turn()
     names = Counter(name for name, topic_id in wanted if topic_id is None and name is not None)
     ids = Counter(topic_id for name, topic_id in wanted if name is None and topic_id is not None)
     results: dict[Any, Resolved] = {}
-    async for name, topic_id in turn.spread(wanted):
+    for name, topic_id in wanted:
         why = None
         if name is None and topic_id is None:
             why = "Neither topic name nor id were specified."

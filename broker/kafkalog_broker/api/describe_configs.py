@@ -49,7 +49,7 @@ Keys = frozenset[str]
 async def describe_configs(request: Request, broker: Broker) -> Encoded:
     asked, turn = request.entity, Turn()
     wanted: dict[tuple[int, str, Keys], None] = {}
-    async for resource in turn.spread(asked.resources):
+    for resource in asked.resources:
         keys = frozenset(resource.configuration_keys or ())
         wanted[resource.resource_type, resource.resource_name, keys] = None
     texts = _Texts(request, broker)

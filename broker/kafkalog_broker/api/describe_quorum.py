@@ -18,22 +18,18 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
 
 METADATA_TOPIC = "__cluster_metadata"
 _EPOCH = 1  # of a node that was never voted for again
 
 
 @api(55, 0, 2)
-async def handle(request: Request, broker: Broker) -> Any:
+def handle(request: Request, broker: Broker) -> Any:
     topics = request.entity.topics
-    turn = Turn()
     if [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in topics] != [
         (METADATA_TOPIC, [0])
     ]:
-        unknown = tuple(
-            [_topic(request, topic, await _unknown(request, topic, turn)) async for topic in turn.spread(topics)]
-        )
+        unknown = tuple(_topic(request, topic, _unknown(request, topic)) for topic in topics)
         return _answer(request, ErrorCode.none, "", unknown, ())
     module = response_module(request)
     now_ms, end = broker.clock.now_ms(), broker.topics.generation
@@ -54,11 +50,9 @@ def failed(request: Request, code: ErrorCode) -> Any:
     return _answer(request, code, TEXTS[code], (), ())
 
 
-async def _unknown(request: Request, topic: Any, turn: Turn) -> tuple[Any, ...]:
+def _unknown(request: Request, topic: Any) -> tuple[Any, ...]:
     code = ErrorCode.unknown_topic_or_partition
-    return tuple(
-        [_partition(request, one.partition_index, code, NO_SUCH_TOPIC) async for one in turn.spread(topic.partitions)]
-    )
+    return tuple(_partition(request, one.partition_index, code, NO_SUCH_TOPIC) for one in topic.partitions)
 
 
 def _partition(

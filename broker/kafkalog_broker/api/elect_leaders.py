@@ -10,7 +10,6 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
 
 PREFERRED, UNCLEAN = 0, 1  # election types
 Outcome = tuple[ErrorCode, str | None]
@@ -43,7 +42,7 @@ async def handle(request: Request, broker: Broker) -> Any:
     return entity(
         module.ElectLeadersResponse,
         error_code=ErrorCode.none if known else ErrorCode.invalid_request,
-        replica_election_results=await per_partition(topics, of_partition, of_topic, Turn()),
+        replica_election_results=await per_partition(topics, of_partition, of_topic),
     )
 
 
@@ -57,7 +56,7 @@ async def failed(request: Request, code: ErrorCode) -> Any:
     def of_topic(topic: Any, partitions: Any) -> Any:
         return entity(module.ReplicaElectionResult, topic=topic.topic, partition_result=partitions)
 
-    results = await per_partition(asked.topic_partitions or (), of_partition, of_topic, Turn())
+    results = await per_partition(asked.topic_partitions or (), of_partition, of_topic)
     return entity(module.ElectLeadersResponse, error_code=code, replica_election_results=results)
 
 

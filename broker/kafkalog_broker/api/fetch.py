@@ -26,7 +26,7 @@ from typing import Any
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.down_conversion import CONVERTED_BYTES, read_converted
-from kafkalog_broker.fetching.fetch_read import READ_COMMITTED, TURN_EVERY, Fetched, FetchedPartition, read_all
+from kafkalog_broker.fetching.fetch_read import READ_COMMITTED, Fetched, FetchedPartition, read_all
 from kafkalog_broker.fetching.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -42,17 +42,16 @@ from kafkalog_broker.protocol.api_registry import Encoded, Request, api
 from kafkalog_broker.protocol.fetch_response import (
     PartitionFetchResponse,
     RefusedPartitions,
-    encode_fetch_in_steps,
     encode_fetch_response,
 )
-from kafkalog_broker.protocol.request_steps import taken
 from kafkalog_broker.quotas.client_quotas import Client
-from kafkalog_broker.runtime.turn import Turn, in_turns
+from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.format import layout
 
 FIRST_BATCH_VERSION = 4
 _FIRST_SESSION_VERSION = 7
+_LONG_ANSWER = 2_000  # partitions, some 3 microseconds each
 _FIRST_TOPIC_ID_VERSION = 13
 _LAST_REPLICA_ID_VERSION = 14  # then it is in the replica state
 
@@ -62,7 +61,7 @@ async def handle(request: Request, broker: Broker) -> Encoded:
     asked = request.entity
     turn = Turn()
     try:
-        context = await _context(request, broker, turn)
+        context = _context(request, broker)
     except BrokerError as error:
         return encode_fetch_response(request.version, [], error_code=error.code)
 
@@ -91,12 +90,13 @@ async def handle(request: Request, broker: Broker) -> Encoded:
         async def read(turn: Turn) -> Fetched:
             return await read_all(context.partitions, find_log, max_bytes=max_bytes, committed=committed, turn=turn)
 
+    if turn.over:
+        await turn.next()
     fetched = await read(turn)
     if not (fetched.has_errors or context.refused or fetched.size >= min_bytes):
         wait = asked.max_wait.total_seconds()
         if context.partitions and wait > 0:
             fetched = await _wait(request, broker.long_polls, fetched, read, min_bytes, wait)
-            turn = Turn()
     if broker.quotas.in_use and fetched.size:
         wait_ms = broker.quotas.record_fetch(_client(request), fetched.size)
         if wait_ms:
@@ -104,7 +104,9 @@ async def handle(request: Request, broker: Broker) -> Encoded:
             return encode_fetch_response(request.version, [], session_id=context.session_id, throttle_ms=wait_ms)
     if broker.traffic is not None:
         broker.traffic.fetched(fetched.partitions)
-    return await _encode(request.version, context, fetched, turn)
+    if len(fetched.partitions) > _LONG_ANSWER:
+        await turn.next()
+    return _encode(request.version, context, fetched)
 
 
 def _client(request: Request) -> Client:
@@ -142,8 +144,8 @@ def _converted(
     return read, min(asked.min_bytes, max_bytes)
 
 
-async def _context(request: Request, broker: Broker, turn: Turn) -> FetchContext:
-    """What is asked for. The request is empty afterwards, where it was large.
+def _context(request: Request, broker: Broker) -> FetchContext:
+    """What is asked for.
 
     Of partitions that are not there, without a session to remember them, only the numbers are kept: the others are
     bounded by what there is, but a request may name hundreds of thousands of these.
@@ -163,24 +165,21 @@ async def _context(request: Request, broker: Broker, turn: Turn) -> FetchContext
                     _check(request, topic.topic if known is None else known.name)
                 except BrokerError as error:
                     code, count = error.code, 0
-        for some in taken(topic.partitions, TURN_EVERY):
-            for partition in some:
-                index = partition.partition
-                if not has_session and not 0 <= index < count:
-                    if name not in refused:
-                        refused[name] = RefusedPartitions(code)
-                    refused[name].indexes[index] = None
-                    continue
-                wanted[name, index] = FetchPartition(
-                    name,
-                    index,
-                    partition.fetch_offset,
-                    partition.partition_max_bytes,
-                    getattr(partition, "current_leader_epoch", -1),
-                    getattr(partition, "last_fetched_epoch", -1),
-                )
-            if turn.over:
-                await turn.next()
+        for partition in topic.partitions:
+            index = partition.partition
+            if not has_session and not 0 <= index < count:
+                if name not in refused:
+                    refused[name] = RefusedPartitions(code)
+                refused[name].indexes[index] = None
+                continue
+            wanted[name, index] = FetchPartition(
+                name,
+                index,
+                partition.fetch_offset,
+                partition.partition_max_bytes,
+                getattr(partition, "current_leader_epoch", -1),
+                getattr(partition, "last_fetched_epoch", -1),
+            )
     if not has_session:
         if request.version >= _FIRST_SESSION_VERSION:
             broker.fetch_sessions.close(asked.session_id)
@@ -259,7 +258,6 @@ def _is_as_it_was(one: FetchedPartition) -> bool:
 async def _woken(
     request: Request, polls: LongPolls, poll: LongPoll, fetched: Fetched, is_over: Callable[[], bool]
 ) -> None:
-    turn = Turn()
     forget = request.connection.on_close(poll.wake)
     watched: list[Log] = []
     try:
@@ -267,8 +265,6 @@ async def _woken(
             if one.log is not None:
                 watched.append(one.log)
                 polls.watch(poll, one)
-            if turn.over:
-                await turn.next()
         if not is_over():  # or it was while the logs were being watched, and woke a poll that was not this one
             await poll.woken
     finally:
@@ -276,15 +272,13 @@ async def _woken(
         polls.forget(poll, watched)
 
 
-async def _encode(version: int, context: FetchContext, fetched: Fetched, turn: Turn) -> Encoded:
+def _encode(version: int, context: FetchContext, fetched: Fetched) -> Encoded:
     session, incremental = context.session, context.incremental
     topics: list[tuple[Any, Collection[PartitionFetchResponse]]] = []
     """A topic again whenever it changes: partitions of a session are in the order in which they are read."""
     name: Any = None
     partitions: list[PartitionFetchResponse] = []
-    for number, one in enumerate(fetched.partitions, 1):
-        if not number % TURN_EVERY and turn.over:
-            await turn.next()
+    for one in fetched.partitions:
         asked, answer = one.asked, one.answer
         topic = asked.topic
         if session is not None:
@@ -303,4 +297,4 @@ async def _encode(version: int, context: FetchContext, fetched: Fetched, turn: T
             topics.append((topic, partitions))
         partitions.append(answer)
     topics += context.refused.items()
-    return await in_turns(encode_fetch_in_steps(version, topics, session_id=context.session_id), turn)
+    return encode_fetch_response(version, topics, session_id=context.session_id)

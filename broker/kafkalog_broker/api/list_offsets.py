@@ -52,7 +52,7 @@ async def handle(request: Request, broker: Broker) -> Any:
     committed = getattr(asked, "isolation_level", 0) == READ_COMMITTED
     wanted: dict[Key, Any] = {}
     twice = set()
-    async for name, partition in turn.spread((topic.name, one) for topic in asked.topics for one in topic.partitions):
+    for name, partition in ((topic.name, one) for topic in asked.topics for one in topic.partitions):
         key = (name, partition.partition_index)
         if key in wanted:
             twice.add(key)
@@ -76,7 +76,7 @@ async def handle(request: Request, broker: Broker) -> Any:
     while by_time:
         for key, answer in await broker.run_computing(_search, by_time):
             answers[key] = answer
-    return await _response(request, wanted, answers, turn)
+    return _response(request, wanted, answers)
 
 
 async def _list_segments(
@@ -135,12 +135,12 @@ async def _segment_starts(broker: Broker, log: Log, timestamp: int, most: int) -
     return listed_offsets(found, timestamp, most, log.high_watermark)
 
 
-async def _response(request: Request, keys: Iterable[Key], answers: Mapping[Any, Answer], turn: Turn) -> Any:
+def _response(request: Request, keys: Iterable[Key], answers: Mapping[Any, Answer]) -> Any:
     """Each partition once; topics in the order of their first mention."""
     module = response_module(request)
     answered, has_epoch = module.ListOffsetsPartitionResponse, request.version >= _LEADER_EPOCH_FROM
     topics: dict[str, list[Any]] = {}
-    async for key in turn.spread(keys):
+    for key in keys:
         code, (timestamp, offset, epoch) = answers[key]
         name, index = key
         values = {"partition_index": index, "error_code": code, "timestamp": timestamp, "offset": offset}

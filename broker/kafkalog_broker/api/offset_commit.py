@@ -26,7 +26,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import NO_GENERATION, NO_MEMBER, CommitRequest, CommittedPartition
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn, in_turns
+from kafkalog_broker.runtime.turn import in_turns
 
 _GROUP_ID_NOT_FOUND_FROM = 9
 _TOPIC_IDS_FROM = 10
@@ -35,19 +35,18 @@ _MS = timedelta(milliseconds=1)
 
 @api(8, 0, 10)
 async def handle(request: Request, broker: Broker) -> Any:
-    turn = Turn()
-    wanted, codes = await asked_offsets(request, broker, turn, by_id=request.version >= _TOPIC_IDS_FROM)
-    committed = iter(await _commit(request, broker, tuple(wanted), turn) if wanted else [])
-    return await _answer(request, (code or next(committed) for code in codes), turn)
+    wanted, codes = asked_offsets(request, broker, by_id=request.version >= _TOPIC_IDS_FROM)
+    committed = iter(await _commit(request, broker, tuple(wanted)) if wanted else [])
+    return await _answer(request, (code or next(committed) for code in codes))
 
 
-async def asked_offsets(
-    request: Request, broker: Broker, turn: Turn, *, by_id: bool = False
+def asked_offsets(
+    request: Request, broker: Broker, *, by_id: bool = False
 ) -> tuple[list[CommittedPartition], list[ErrorCode]]:
     """Offsets to commit, and for each partition of the request the error: NONE for those."""
     wanted, codes = [], []
     for_unknown = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
-    async for asked in turn.spread(request.entity.topics):
+    for asked in request.entity.topics:
         if by_id:
             topic = None if asked.topic_id is None else broker.topics.by_id(asked.topic_id)
         else:
@@ -55,7 +54,7 @@ async def asked_offsets(
         refused = ErrorCode.none
         if request.access is not None and not (by_id and topic is None):
             refused = request.refused(asked.name if topic is None else topic.name)
-        async for part in turn.spread(asked.partitions):
+        for part in asked.partitions:
             index = part.partition_index
             if refused:
                 codes.append(refused)
@@ -80,9 +79,7 @@ async def asked_offsets(
     return wanted, codes
 
 
-async def _commit(
-    request: Request, broker: Broker, partitions: tuple[CommittedPartition, ...], turn: Turn
-) -> list[ErrorCode]:
+async def _commit(request: Request, broker: Broker, partitions: tuple[CommittedPartition, ...]) -> list[ErrorCode]:
     asked = request.entity
     retention = getattr(asked, "retention_time", None)
     commit = CommitRequest(
@@ -95,7 +92,7 @@ async def _commit(
         knows_group_id_not_found=request.version >= _GROUP_ID_NOT_FOUND_FROM,
     )
     try:
-        prepared = await in_turns(broker.groups.prepare_commit(commit), turn)
+        prepared = await in_turns(broker.groups.prepare_commit(commit))
         codes: list[ErrorCode] = broker.groups.commit(commit, prepared)
         # As for any append, an answer waits for the disk where flush.messages of the topic is 1.
         await broker.flush_offsets(asked.group_id)
@@ -106,10 +103,10 @@ async def _commit(
 
 @on_error(8)
 async def failed(request: Request, code: ErrorCode) -> Any:
-    return await _answer(request, repeat(code), Turn())
+    return await _answer(request, repeat(code))
 
 
-async def _answer(request: Request, codes: Iterator[ErrorCode], turn: Turn) -> Any:
+async def _answer(request: Request, codes: Iterator[ErrorCode]) -> Any:
     """codes: of all partitions, in the order of the request."""
     module = response_module(request)
 
@@ -121,5 +118,5 @@ async def _answer(request: Request, codes: Iterator[ErrorCode], turn: Turn) -> A
         name, topic_id = getattr(topic, "name", None), getattr(topic, "topic_id", None)
         return entity(module.OffsetCommitResponseTopic, name=name, topic_id=topic_id, partitions=partitions)
 
-    topics = await per_partition(request.entity.topics, of_partition, of_topic, turn)
+    topics = await per_partition(request.entity.topics, of_partition, of_topic)
     return entity(module.OffsetCommitResponse, topics=topics)

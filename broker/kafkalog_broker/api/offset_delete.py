@@ -27,13 +27,13 @@ async def handle(request: Request, broker: Broker) -> Any:
     asked, turn = request.entity, Turn()
     known: dict[tuple[str, int], ErrorCode] = {}
     refused: dict[str, ErrorCode] = {}
-    async for wanted in turn.spread(asked.topics):
+    for wanted in asked.topics:
         topic = broker.topics.get(wanted.name)
         code = request.refused(wanted.name)
         if code is not ErrorCode.none:
             refused[wanted.name] = code
             continue
-        async for part in turn.spread(wanted.partitions):
+        for part in wanted.partitions:
             if topic is not None and 0 <= part.partition_index < topic.partitions:
                 known[wanted.name, part.partition_index] = ErrorCode.none
     try:
@@ -53,7 +53,7 @@ async def handle(request: Request, broker: Broker) -> Any:
     def of_topic(topic: Any, partitions: Any) -> Any:
         return entity(module.OffsetDeleteResponseTopic, name=topic.name, partitions=partitions)
 
-    topics = await per_partition(asked.topics, of_partition, of_topic, turn)
+    topics = await per_partition(asked.topics, of_partition, of_topic)
     return entity(module.OffsetDeleteResponse, error_code=ErrorCode.none, topics=topics)
 
 

@@ -14,8 +14,8 @@ never larger than what is committed and what was asked for.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -34,14 +34,13 @@ from kafkalog_broker.protocol.offset_fetch_response import (
     TopicOffsets,
     encode_offset_fetch_response,
 )
-from kafkalog_broker.runtime.process import distinct
 from kafkalog_broker.runtime.turn import Turn
 
 AT_ONCE = 500
 """Partitions that are looked up before others may have their turn: about 1 ms."""
 
-Wanted: TypeAlias = "dict[str | UUID | None, array[int]]"
-"""Partitions (int32) by topic."""
+Wanted: TypeAlias = "dict[str | UUID | None, dict[int, None]]"
+"""Partitions by topic, each once, in the order in which they come first."""
 
 
 @api(9, 0, 10)
@@ -53,9 +52,8 @@ async def handle(request: Request, broker: Broker) -> Encoded:
 
 
 @on_error(9)
-async def failed(request: Request, code: ErrorCode) -> Encoded:
-    turn = Turn()
-    answers = [await _failed_group(request, group, code, turn) for group in _groups(request)]
+def failed(request: Request, code: ErrorCode) -> Encoded:
+    answers = [_failed_group(request, group, code) for group in _groups(request)]
     return encode_offset_fetch_response(request.version, answers)
 
 
@@ -77,14 +75,14 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
     refused: Wanted = {}
     try:
         if code := request.refused(group_id):
-            return await _failed_group(request, asked, code, turn)
+            return _failed_group(request, asked, code)
         broker.groups.check_fetch(group_id, getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1))
         if asked.topics is None:
             wanted: Wanted = {
-                topic.topic: array("i", topic.partitions) for topic in broker.groups.committed_topics(group_id)
+                topic.topic: dict.fromkeys(topic.partitions) for topic in broker.groups.committed_topics(group_id)
             }
         else:
-            wanted = await _wanted(asked.topics, by_id=by_id, turn=turn)
+            wanted = _wanted(asked.topics, by_id=by_id)
             broker.groups.fetch(group_id, [], require_stable=require_stable)  # raises for a group that is not here
         if request.access is not None:
             refused = _without_refused(request, broker, wanted)
@@ -100,7 +98,7 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
             topic_id = key if topic is None and not isinstance(key, str) else None if topic is None else topic.id
             answer = TopicOffsets(request.version, name, topic_id)
             answers.append(answer)
-            async for some in turn.spread(_parts(await _distinct(indexes, broker))):
+            async for some in turn.spread(_parts(indexes)):
                 if topic is None and by_id:
                     answer.add(CommittedOffset(index, -1, -1, "", ErrorCode.unknown_topic_id) for index in some)
                 else:
@@ -111,11 +109,11 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
         for key, indexes in refused.items() if asked.topics is not None else ():
             name, topic_id = (key, None) if isinstance(key, str) else ("", key)
             answers.append(answer := TopicOffsets(request.version, name, topic_id))
-            async for some in turn.spread(_parts(await _distinct(indexes, broker))):
+            async for some in turn.spread(_parts(indexes)):
                 answer.add(CommittedOffset(index, -1, -1, "", ErrorCode.topic_authorization_failed) for index in some)
         return GroupOffsets(group_id, answers)
     except BrokerError as error:
-        return await _failed_group(request, asked, write_error(error.code), turn)
+        return _failed_group(request, asked, write_error(error.code))
 
 
 def _without_refused(request: Request, broker: Broker, wanted: Wanted) -> Wanted:
@@ -132,24 +130,18 @@ def _without_refused(request: Request, broker: Broker, wanted: Wanted) -> Wanted
     }
 
 
-async def _wanted(topics: Sequence[Any], *, by_id: bool, turn: Turn) -> Wanted:
-    """Groups of the request, with all that is repeated."""
+def _wanted(topics: Sequence[Any], *, by_id: bool) -> Wanted:
+    """Groups of the request, each partition once."""
     wanted: Wanted = {}
-    async for topic in turn.spread(topics):
-        named = wanted.setdefault(topic.topic_id if by_id else topic.name, array("i"))
-        named.extend(array("i", topic.partition_indexes))
+    for topic in topics:
+        wanted.setdefault(topic.topic_id if by_id else topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return wanted
 
 
-async def _distinct(partitions: array[int], broker: Broker) -> array[int]:
-    """Each once, in the order in which they come first."""
-    if len(partitions) <= AT_ONCE:
-        return array("i", dict.fromkeys(partitions))
-    return await broker.run_computing(distinct, partitions)
-
-
-def _parts(partitions: array[int]) -> Iterable[tuple[int, ...]]:
-    return (tuple(partitions[at : at + AT_ONCE]) for at in range(0, len(partitions), AT_ONCE))
+def _parts(partitions: Iterable[int]) -> Iterator[tuple[int, ...]]:
+    left = iter(partitions)
+    while some := tuple(islice(left, AT_ONCE)):
+        yield some
 
 
 def _plain(offsets: Iterable[FetchedOffset]) -> Iterable[CommittedOffset]:
@@ -163,13 +155,12 @@ def _or_unknown(offsets: Iterable[FetchedOffset]) -> Iterable[CommittedOffset]:
         yield one._replace(error_code=ErrorCode.unknown_topic_or_partition) if nothing else one
 
 
-async def _failed_group(request: Request, asked: Any, code: ErrorCode, turn: Turn) -> GroupOffsets:
+def _failed_group(request: Request, asked: Any, code: ErrorCode) -> GroupOffsets:
     if request.version >= FIRST_VERSION_WITH_ERROR:
         return GroupOffsets(asked.group_id, [], code)
     topics = []
-    for name, indexes in (await _wanted(asked.topics, by_id=False, turn=turn)).items():
+    for name, indexes in _wanted(asked.topics, by_id=False).items():
         answer = TopicOffsets(request.version, str(name), None)
-        async for some in turn.spread(_parts(indexes)):
-            answer.add(CommittedOffset(index, -1, -1, "", code) for index in some)
+        answer.add(CommittedOffset(index, -1, -1, "", code) for index in indexes)
         topics.append(answer)
     return GroupOffsets(asked.group_id, topics)

@@ -12,7 +12,6 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
 
 
 @api(23, 2, 4)
@@ -35,5 +34,5 @@ async def handle(request: Request, broker: Broker) -> Any:
     def of_topic(topic: Any, partitions: Any) -> Any:
         return entity(module.OffsetForLeaderTopicResult, topic=topic.topic, partitions=partitions)
 
-    topics = await per_partition(request.entity.topics, of_partition, of_topic, Turn())
+    topics = await per_partition(request.entity.topics, of_partition, of_topic)
     return entity(module.OffsetForLeaderEpochResponse, topics=topics)

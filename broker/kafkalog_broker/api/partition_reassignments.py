@@ -13,7 +13,6 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
 
 
 @api(45, 0, 1)
@@ -54,7 +53,7 @@ async def _altered(
         allow_replication_factor_change=getattr(asked, "allow_replication_factor_change", True),
         error_code=code,
         error_message=what,
-        responses=await per_partition(asked.topics, of_partition, of_topic, Turn()),
+        responses=await per_partition(asked.topics, of_partition, of_topic),
     )
 
 

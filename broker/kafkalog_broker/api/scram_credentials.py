@@ -15,19 +15,18 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.security.scram_users import Deletion, Outcome, Upsertion, changed, number_of
 
 
 @api(50, 0, 0)
-async def describe_user_scram_credentials(request: Request, broker: Broker) -> Any:
+def describe_user_scram_credentials(request: Request, broker: Broker) -> Any:
     module, users = response_module(request), broker.scram_users.users
     asked = [user.name for user in request.entity.users or ()]
     times: dict[str, int] = {}
     for name in asked or [name for known in users.values() for name in known]:
         times[name] = times.get(name, 0) + 1
     results = []
-    async for name in Turn().spread(list(times)):
+    for name in times:
         found = [(number_of(mechanism), known[name]) for mechanism, known in users.items() if name in known]
         code, text = ErrorCode.none, ""  # as Kafka: the protocol's default, not null
         if asked and times[name] > 1:

@@ -37,7 +37,7 @@ async def handle(request: Request, broker: Broker) -> Any:
     if epoch == FINAL_EPOCH:
         broker.deliveries.end_session(key)
     topics = []
-    async for topic in turn.spread(asked.topics):
+    for topic in asked.topics:
         partitions = tuple(
             entity(
                 module.PartitionData, partition_index=partition.partition_index,

@@ -24,7 +24,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
 from kafkalog_broker.protocol.fetch_response import ShareFetchPartition, encode_share_fetch
 from kafkalog_broker.quotas.client_quotas import Client
-from kafkalog_broker.runtime.turn import Turn, in_turns
+from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.share.fetching.share_fetch import Answers, Asked, Given, share_fetch
 from kafkalog_broker.share.fetching.share_sessions import (
     FINAL_EPOCH,
@@ -169,13 +169,12 @@ async def _encoded(request: Request, broker: Broker, answers: Answers, said: Map
         if throttle_ms:
             request.connection.mute(throttle_ms / 1000)
     lock_ms = broker.deliveries.settings_of(asked.group_id).limits.lock_ms
-    steps = encode_share_fetch(
+    return encode_share_fetch(
         [(topic_id, list(partitions.values())) for topic_id, partitions in topics.items()],
         lock_timeout_ms=lock_ms, throttle_ms=throttle_ms,
     )  # fmt: skip
-    return await in_turns(steps, Turn())
 
 
 @on_error(78)
 async def failed(request: Request, code: ErrorCode) -> Encoded:
-    return await in_turns(encode_share_fetch([], error_code=code), Turn())
+    return encode_share_fetch([], error_code=code)

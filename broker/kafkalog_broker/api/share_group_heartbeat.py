@@ -12,7 +12,6 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.share.membership.heartbeat import Heartbeat
 
 
@@ -25,7 +24,7 @@ async def handle(request: Request, broker: Broker) -> Any:
         if names and len(names) > MOST_NAMES:
             raise BrokerError(ErrorCode.invalid_request, f"{len(names)} topics, at most {MOST_NAMES} may be named")
         if names and request.access is not None:
-            async for name in Turn().spread(set(names)):
+            for name in set(names):
                 if not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
                     raise BrokerError(ErrorCode.topic_authorization_failed)
         said = Heartbeat(

@@ -127,7 +127,7 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
         raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
     wanted: dict[UUID, dict[int, int]] = {}
     refused: dict[str, ErrorCode] = {}
-    async for topic in turn.spread(asked.topics):
+    for topic in asked.topics:
         known = broker.topics.get(topic.topic_name)
         code = request.refused(topic.topic_name)
         if code is ErrorCode.none and known is None:
@@ -146,7 +146,7 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
         return _altered(request, error.code, error.what)
     await broker.flush_offsets(asked.group_id)
     topics = []
-    async for topic in turn.spread(asked.topics):
+    for topic in asked.topics:
         known = broker.topics.get(topic.topic_name)
         topic_id = None if known is None else known.id
         refusal = refused.get(topic.topic_name)
@@ -196,7 +196,7 @@ async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
     if not asked.group_id:
         raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
     refused, named, unknown = [], {}, []
-    async for topic in turn.spread(asked.topics):
+    for topic in asked.topics:
         name = topic.topic_name
         known = broker.topics.get(name)
         if not request.may(Operation.READ, ResourceType.TOPIC, name):

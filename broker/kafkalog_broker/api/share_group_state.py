@@ -17,7 +17,6 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.codec import response_class
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.share.state.state_records import NOT_COUNTED, SharePartitionKey, StateBatch, share_partition
 from kafkalog_broker.share.state.state_shard import Summary, WriteState
 
@@ -121,4 +120,4 @@ async def _response(request: Request, topics: Any, fields_of: Callable[[Any, Any
     def of_topic(topic: Any, partitions: Any) -> Any:
         return entity(getattr(module, name), topic_id=topic.topic_id, partitions=partitions)
 
-    return entity(response, results=await per_partition(topics, of_partition, of_topic, Turn()))
+    return entity(response, results=await per_partition(topics, of_partition, of_topic))

@@ -20,7 +20,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import CommittedPartition, TransactionalCommit
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn, in_turns
+from kafkalog_broker.runtime.turn import in_turns
 from kafkalog_broker.transactions.transaction_coordinator import Speaks, verify
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
 from kafkalog_spark.format.names import OFFSETS_TOPIC
@@ -31,15 +31,12 @@ _LOAD_IN_PROGRESS_FROM = 2
 
 @api(28, 0, 5)
 async def handle(request: Request, broker: Broker) -> Any:
-    turn = Turn()
-    wanted, codes = await asked_offsets(request, broker, turn)
-    committed = iter(await _commit(request, broker, tuple(wanted), turn) if wanted else [])
-    return await _answer(request, (code or next(committed) for code in codes), turn)
+    wanted, codes = asked_offsets(request, broker)
+    committed = iter(await _commit(request, broker, tuple(wanted)) if wanted else [])
+    return await _answer(request, (code or next(committed) for code in codes))
 
 
-async def _commit(
-    request: Request, broker: Broker, partitions: tuple[CommittedPartition, ...], turn: Turn
-) -> list[ErrorCode]:
+async def _commit(request: Request, broker: Broker, partitions: tuple[CommittedPartition, ...]) -> list[ErrorCode]:
     asked = request.entity
     commit = TransactionalCommit(
         group_id=asked.group_id,
@@ -53,7 +50,7 @@ async def _commit(
     try:
         if not asked.group_id:
             raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
-        prepared = await in_turns(broker.groups.prepare_commit(commit), turn)
+        prepared = await in_turns(broker.groups.prepare_commit(commit))
         _verify(request, broker)  # nothing may wait between this and the commit
         codes: list[ErrorCode] = broker.groups.commit_in_transaction(commit, prepared)
     except BrokerError as error:
@@ -77,10 +74,10 @@ def _verify(request: Request, broker: Broker) -> None:
 
 @on_error(28)
 async def failed(request: Request, code: ErrorCode) -> Any:
-    return await _answer(request, repeat(code), Turn())
+    return await _answer(request, repeat(code))
 
 
-async def _answer(request: Request, codes: Iterator[ErrorCode], turn: Turn) -> Any:
+async def _answer(request: Request, codes: Iterator[ErrorCode]) -> Any:
     """codes: of all partitions, in the order of the request."""
     module = response_module(request)
 
@@ -94,5 +91,5 @@ async def _answer(request: Request, codes: Iterator[ErrorCode], turn: Turn) -> A
     def of_topic(topic: Any, partitions: Any) -> Any:
         return entity(module.TxnOffsetCommitResponseTopic, name=topic.name, partitions=partitions)
 
-    topics = await per_partition(request.entity.topics, of_partition, of_topic, turn)
+    topics = await per_partition(request.entity.topics, of_partition, of_topic)
     return entity(module.TxnOffsetCommitResponse, topics=topics)

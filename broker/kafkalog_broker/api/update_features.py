@@ -17,17 +17,16 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 
 
 @api(57, 0, 2)
-async def handle(request: Request, broker: Broker) -> Any:
+def handle(request: Request, broker: Broker) -> Any:
     updates = request.entity.feature_updates
     is_dry = getattr(request.entity, "validate_only", False)
     try:
-        async for update in Turn().spread(updates):
+        for update in updates:
             _check(update, broker.node_id, is_dry=is_dry)
     except BrokerError as error:
         what = f"The update failed for all features since the following feature had an error: {error.what}"

@@ -29,18 +29,18 @@ Codes = list[tuple[Any, dict[str, dict[int, ErrorCode]]]]
 @api(27, 1, 2)
 async def handle(request: Request, broker: Broker) -> Any:
     turn = Turn()
-    codes = await _asked(request, ErrorCode.none, turn)
+    codes = _asked(request, ErrorCode.none)
     for marker, topics in codes:
         for name, partitions in topics.items():
             async for index in turn.spread(partitions):
                 partitions[index] = await _write(broker, TopicPartition(name, index), marker)
-    return await _answer(request, codes, turn)
+    return _answer(request, codes)
 
 
-async def _asked(request: Request, code: ErrorCode, turn: Turn) -> Codes:
+def _asked(request: Request, code: ErrorCode) -> Codes:
     """Each marker with its partitions, of which one that is named twice comes once, as in Kafka."""
     codes: Codes = []
-    async for marker in turn.spread(request.entity.markers):
+    for marker in request.entity.markers:
         topics: dict[str, dict[int, ErrorCode]] = {}
         for topic in marker.topics:
             topics.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes, code))
@@ -64,12 +64,11 @@ async def _write(broker: Broker, partition: TopicPartition, asked: Any) -> Error
 
 
 @on_error(27)
-async def failed(request: Request, code: ErrorCode) -> Any:
-    turn = Turn()
-    return await _answer(request, await _asked(request, code, turn), turn)
+def failed(request: Request, code: ErrorCode) -> Any:
+    return _answer(request, _asked(request, code))
 
 
-async def _answer(request: Request, codes: Codes, turn: Turn) -> Any:
+def _answer(request: Request, codes: Codes) -> Any:
     module = response_module(request)
     markers = []
     for marker, named in codes:
@@ -77,7 +76,7 @@ async def _answer(request: Request, codes: Codes, turn: Turn) -> Any:
         for name, partitions in named.items():
             results = [
                 entity(module.WritableTxnMarkerPartitionResult, partition_index=index, error_code=code)
-                async for index, code in turn.spread(partitions.items())
+                for index, code in partitions.items()
             ]
             topics.append(entity(module.WritableTxnMarkerTopicResult, name=name, partitions=tuple(results)))
         markers.append(entity(module.WritableTxnMarkerResult, producer_id=marker.producer_id, topics=tuple(topics)))

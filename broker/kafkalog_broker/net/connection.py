@@ -17,13 +17,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 from types import CoroutineType
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.net.dispatch import ConnectionClosed, Dispatch
-from kafkalog_broker.net.large_requests import ReadTurns, Rounds
 from kafkalog_broker.net.loop_watch import NOTED_S, LoopWatch, rest_of
-from kafkalog_broker.net.request_reader import RequestReader
+from kafkalog_broker.net.request_reader import ReadTurns, RequestReader
 from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES, ResponseWriter, SendBuffer, lies_in_files
 from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
@@ -43,31 +42,22 @@ CHECK_S = 1.0
 """A peer that reads nothing for so long while there is too much is closed."""
 
 
-class Unread(Protocol):
-    """A connection."""
-
-    @property
-    def unread_bytes(self) -> int: ...
-
-    def close_unread(self, held: int, bound: int) -> None: ...
-
-
 class UnreadResponses:
     """The connections that wait for their peers to read."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._held: dict[Unread, int] = {}  # bytes, when it was last looked at
+        self._held: dict[Connection, int] = {}  # bytes, when it was last looked at
         self._total = 0
         self._check: asyncio.TimerHandle | None = None
 
-    def waits(self, connection: Unread) -> None:
+    def waits(self, connection: Connection) -> None:
         """`connection` writes no further before its peer reads."""
         self._hold(connection, connection.unread_bytes)
         if self._total > UNREAD_BYTES and self._check is None:
             self._check = self._loop.call_later(CHECK_S, self.close_those_that_do_not_read)
 
-    def read(self, connection: Unread) -> None:
+    def read(self, connection: Connection) -> None:
         """The peer has read, or the connection has ended."""
         self._total -= self._held.pop(connection, 0)
 
@@ -93,7 +83,7 @@ class UnreadResponses:
         if self._check is not None:
             self._check.cancel()
 
-    def _hold(self, connection: Unread, size: int) -> None:
+    def _hold(self, connection: Connection, size: int) -> None:
         self._total += size - self._held.get(connection, 0)
         self._held[connection] = size
 
@@ -125,7 +115,6 @@ class Shared:
     watch: LoopWatch
     reads: ReadTurns
     unread: UnreadResponses
-    ends: Rounds
     closed_lines: LogRate
     receive_buffer: memoryview
     send_buffer: SendBuffer
@@ -202,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.task is None:
             return False
         self.requests.ended = True
-        self._shared.ends.call(self._peer_has_ended)
+        self._peer_has_ended()
         return True
 
     def pause_writing(self) -> None:
@@ -234,7 +223,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = self.requests.transport = self._writer.transport = None
         self._dispatch = self._shared.dispatch  # not the gate, which knows this connection
         self._shared.gone(self)
-        self._shared.ends.call(self._lost)
+        self._lost()
         if _logger.isEnabledFor(logging.DEBUG):
             _logger.debug("connection %s ended%s", self.info, f": {exc}" if exc else "")
 

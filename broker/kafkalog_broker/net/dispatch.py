@@ -10,30 +10,36 @@ from types import CoroutineType
 from typing import Any, TypeVar
 
 from kafkalog_broker.errors import BrokerError, MalformedRequest
-from kafkalog_broker.net.large_requests import LARGE_BYTES, WAITING_APIS, LargeRequests
 from kafkalog_broker.protocol.api_registry import Api, ConnectionInfo, Encoded, Request, registry
 from kafkalog_broker.protocol.codec import (
     api_name,
-    decode_in_steps,
     decode_one_batch,
     decode_request,
-    encode_in_steps,
     encode_response,
     is_loaded,
     load,
 )
 from kafkalog_broker.protocol.frames import PRODUCE
-from kafkalog_broker.protocol.request_steps import given_up
-from kafkalog_broker.protocol.response_steps import is_large
-from kafkalog_broker.runtime.turn import in_turns
+from kafkalog_broker.runtime.process import IdleTrim
+from kafkalog_broker.runtime.turn import line
 
 _logger = logging.getLogger(__name__)
 
-IN_STEPS_BYTES = 1024
-"""Requests above it are read in steps: up to here kio's reader takes less than half a millisecond."""
+SMALL_BYTES = 4096
+"""A request of an API other than Produce is read at once up to this size, in 2 ms at most. Those above it stand in
+line: one of them is read, or answered, in a round of the event loop."""
 
-PRODUCE_IN_STEPS_BYTES = 8192
-"""The same of Produce, which is read by hand and mostly consists of records."""
+LARGE_BYTES = 64 << 10
+"""A ListOffsets of 4,000 partitions. Of requests above it, IN_WORK are handled at a time."""
+
+IN_WORK = 4
+"""A value of a request costs some ten times its bytes: fifty requests of 240 kB at once took 300 MB."""
+
+WAITING_APIS = frozenset((1, 11, 14))
+"""Fetch, JoinGroup and SyncGroup may wait for others for minutes, so they make room as soon as they are read."""
+
+LONG_ARRAY = 2_000
+"""A response whose own array is longer lists what there is, however little was asked: it is encoded in a thread."""
 
 R = TypeVar("R", Request, Request | None)
 
@@ -60,11 +66,13 @@ class ConnectionClosed(Exception):
 def dispatcher(broker: Any, served: Mapping[int, Api] | None = None) -> Dispatch:
     """Serve the registered APIs with `broker` handed to the handlers. served: others than those, looked at with each
     request."""
-    apis, large = registry() if served is None else served, LargeRequests()
+    apis = registry() if served is None else served
+    in_work = asyncio.Semaphore(IN_WORK)
+    idle_trim = IdleTrim(lambda trim: asyncio.get_running_loop().run_in_executor(None, trim))
 
     def serve(frame: Frame, connection: ConnectionInfo) -> Answer | Coroutine[Any, Any, Answer]:
         request: Request | None
-        if type(frame) is bytes and len(frame) <= IN_STEPS_BYTES and is_loaded(frame):
+        if type(frame) is bytes and len(frame) <= SMALL_BYTES and is_loaded(frame):
             request = _decoded(frame, connection)
         elif frame[:2] == PRODUCE and is_loaded(frame):
             # Nearly all of what producers send. To read it takes 3 us, however large the batch is.
@@ -72,7 +80,8 @@ def dispatcher(broker: Any, served: Mapping[int, Api] | None = None) -> Dispatch
         else:
             request = None
         if request is None:
-            return serve_in_steps(frame, connection)
+            large = len(frame) > LARGE_BYTES and frame[:2] != PRODUCE
+            return serve_large(frame, connection) if large else serve_in_line(frame, connection)
         api = apis[request.api_key]
         try:
             response = api.handler(request, broker)
@@ -82,48 +91,46 @@ def dispatcher(broker: Any, served: Mapping[int, Api] | None = None) -> Dispatch
             return _encoded(request, response)
         return None if response is None else _answer(request, api, response)
 
-    async def serve_in_steps(
+    async def serve_in_line(
         frame: Frame, connection: ConnectionInfo, leave: Callable[[], None] | None = None
     ) -> Answer:
-        size = len(frame)
-        if size > LARGE_BYTES and leave is None and frame[:2] != PRODUCE:
-            served = serve_large(frame, connection)
-            del frame
-            return await served
         if not is_loaded(frame):
             await asyncio.get_running_loop().run_in_executor(None, load, bytes(frame[:4]))
-        if size <= IN_STEPS_BYTES or (size <= PRODUCE_IN_STEPS_BYTES and frame[:2] == PRODUCE):
-            request = _decoded(frame, connection)
-        else:
-            try:
-                request = await in_turns(decode_in_steps(frame, connection))
-            except MalformedRequest as error:
-                raise ConnectionClosed(str(error)) from None
-            del frame
+        waits = len(frame) > SMALL_BYTES and frame[:2] != PRODUCE
+        if waits:
+            await line().go_on()
+        request = _decoded(frame, connection)
+        del frame
         if leave is not None and request.api_key in WAITING_APIS:
             leave()
         api = apis[request.api_key]
-        pieces = await _answer(request, api, api.handled(request, broker))
-        if leave is not None:
-            await in_turns(given_up(request.entity))
-        return pieces
+        return await _answer(request, api, api.handled(request, broker), waits=waits)
 
     async def serve_large(frame: Frame, connection: ConnectionInfo) -> Answer:
-        leave = await large.place(len(frame))
+        has_left = False
+
+        def leave() -> None:
+            nonlocal has_left
+            if not has_left:
+                has_left = True
+                in_work.release()
+
+        await in_work.acquire()
         try:
-            served = serve_in_steps(frame, connection, leave)
+            served = serve_in_line(frame, connection, leave)
             del frame
             return await served
         finally:
             leave()
+            idle_trim.soon()
 
     return serve
 
 
-async def _answer(request: Request, api: Api, response: Any) -> Answer:
-    """The pieces of what a handler has returned, which may be something to wait for."""
+async def _answer(request: Request, api: Api, response: Any, *, waits: bool = False) -> Answer:
+    """The pieces of what a handler has returned, which may be something to wait for. waits: in line, to be encoded."""
     try:
-        if isawaitable(response):
+        if type(response) is CoroutineType or isawaitable(response):  # the first is the faster look
             response = await response
     except BrokerError as error:
         response = None if api.on_error is None else api.on_error(request, error.code)
@@ -139,12 +146,18 @@ async def _answer(request: Request, api: Api, response: Any) -> Answer:
         raise _crashed("the handler", request.api_key, request.version, error) from error
     if response is None:
         return None
-    if isinstance(response, Encoded) or not is_large(response):
+    if type(response) is Encoded:
         return _encoded(request, response)
-    try:
-        return await in_turns(encode_in_steps(request, response))
-    except Exception as error:
-        raise _crashed("the encoder", request.api_key, request.version, error) from error
+    if _has_long_array(response):
+        return await asyncio.get_running_loop().run_in_executor(None, _encoded, request, response)
+    if waits:
+        await line().go_on()
+    return _encoded(request, response)
+
+
+def _has_long_array(response: Any) -> bool:
+    fields = (getattr(response, name, None) for name in response.__dataclass_fields__)
+    return any(isinstance(value, tuple | list) and len(value) > LONG_ARRAY for value in fields)
 
 
 def _decoded(

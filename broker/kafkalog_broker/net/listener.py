@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from kafkalog_broker.net.acceptor import Acceptor, Admission, NetworkLimits, bind
 from kafkalog_broker.net.connection import Connection, Shared, UnreadResponses
 from kafkalog_broker.net.dispatch import Dispatch
-from kafkalog_broker.net.large_requests import ReadTurns, Rounds
 from kafkalog_broker.net.loop_watch import LoopWatch
+from kafkalog_broker.net.request_reader import ReadTurns
 from kafkalog_broker.net.response_writer import SendBuffer
 from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.net.tls_transport import TlsTransport, TlsTurns
@@ -73,7 +73,6 @@ class Network:
             watch=LoopWatch(),
             reads=ReadTurns(loop),
             unread=UnreadResponses(loop),
-            ends=Rounds(loop),
             closed_lines=LogRate(_logger),
             receive_buffer=receive_buffer(),
             send_buffer=SendBuffer(),
@@ -152,7 +151,7 @@ class Network:
 
     async def stop(self, grace_s: float = 5.0) -> None:
         """Accept nothing more, let requests in work finish for up to `grace_s` seconds, close all connections."""
-        connections, ends = self.admission.open, self.shared.ends
+        connections = self.admission.open
         self.admission.stopped = True
         if self._idle_check is not None:
             self._idle_check.cancel()
@@ -163,7 +162,7 @@ class Network:
         for connection in list(self.admission.waiting):
             connection.abort()
         for connection in list(connections):
-            ends.call(connection.stop)
+            connection.stop()
         tasks = [connection.task for connection in connections if connection.task is not None]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=grace_s)
@@ -171,8 +170,7 @@ class Network:
                 _logger.warning("%d connections did not finish in %.1f s and are cut", len(late), grace_s)
         # Those that are left have unsent bytes which their peers may never read.
         for connection in list(connections):
-            ends.call(connection.abort)
-        await ends.ended()
+            connection.abort()
         if tasks:
             await asyncio.wait(tasks, timeout=grace_s)
         self.shared.closed_lines.tell_left_out()
@@ -185,7 +183,7 @@ class Network:
         for connection in list(self.admission.open):
             since = connection.idle_since()
             if since is not None and since < before:
-                self.shared.ends.call(partial(connection.close_idle, before))
+                connection.close_idle(before)
                 closed += 1
         return closed
 

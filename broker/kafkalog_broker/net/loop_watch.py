@@ -1,4 +1,4 @@
-"""How long the event loop was held at a stretch, by API: a figure that must stay below 10 ms.
+"""How long the event loop was held at a stretch, by API: a figure that must stay below 50 ms.
 
 What is measured is a step of a request: from where it begins or goes on to where it waits for something or ends. It
 costs one look at the clock for a request that waits for nothing.
@@ -77,7 +77,7 @@ def rest_of(request: Coroutine[Any, Any, T], waits_for: Any, watch: LoopWatch, a
 # heartbeat.
 
 LATE_S = 0.1
-"""Ten times what the loop may be held."""
+"""Twice what one request may hold the loop."""
 
 GRACE_S = 0.25
 """To read and handle what has arrived: some thousand heartbeats."""

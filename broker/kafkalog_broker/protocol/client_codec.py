@@ -19,8 +19,8 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i8, i16, i32
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol.array_lengths import DAMAGE, entity_parser
 from kafkalog_broker.protocol.codec import api_name, request_class, response_class
+from kafkalog_broker.protocol.entity_parser import DAMAGE, entity_parser
 
 
 def encode_client_request(request: Any, client_id: str) -> bytes:

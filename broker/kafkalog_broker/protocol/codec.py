@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache
@@ -24,19 +24,15 @@ from kio.static.primitive import i32Timedelta
 
 from kafkalog_broker.errors import MalformedRequest, UnsupportedVersion
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request, registry
-from kafkalog_broker.protocol.array_lengths import DAMAGE, Body, entity_parser
+from kafkalog_broker.protocol.entity_parser import DAMAGE, Body, entity_parser
 from kafkalog_broker.protocol.frames import skip_tagged_fields
 from kafkalog_broker.protocol.guide_schemas import message_class
-from kafkalog_broker.protocol.produce_request import parse_in_steps, parse_one_batch, parse_produce_request
-from kafkalog_broker.protocol.request_steps import prepare_reading, read_in_steps
-from kafkalog_broker.protocol.response_steps import prepare_writing, write_in_steps
+from kafkalog_broker.protocol.produce_request import parse_one_batch, parse_produce_request
 
 __all__ = [
     "API_VERSIONS",
     "api_name",
-    "decode_in_steps",
     "decode_request",
-    "encode_in_steps",
     "encode_response",
     "is_loaded",
     "load",
@@ -46,6 +42,10 @@ __all__ = [
 
 API_VERSIONS = 18
 """The API key whose response has header version 0 always, and whose unknown versions are answered (KIP-511)."""
+
+MAX_ELEMENTS = 25_000
+"""Elements of all arrays of a request, tagged fields included: 10,000 topics of one partition each are 20,000. As many
+are read in 10 to 40 ms, in which nobody else is served. Kafka, whose requests have threads, has no such bound."""
 
 _HEADER = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
@@ -60,7 +60,6 @@ _JOIN_LIMIT = 8192
 class _RequestCodec(NamedTuple):
     has_tagged_header: bool
     parse: Callable[[Body, int], Any]
-    entity: type[Any] | None  # None where the parser is written by hand
 
 
 class _ResponseCodec(NamedTuple):
@@ -92,20 +91,6 @@ def decode_one_batch(frame: Body, connection: ConnectionInfo | None = None) -> R
     except DAMAGE as error:
         raise _malformed(request, error) from None
     return None if request.entity is None else request
-
-
-def decode_in_steps(frame: Body, connection: ConnectionInfo | None = None) -> Generator[None, None, Request]:
-    """As `decode_request`, as a generator that returns the request and yields after some 0.1 ms of work each."""
-    request, codec, position = _head(frame, connection)
-    if codec is not None:
-        try:
-            if codec.entity is None:
-                request.entity = yield from parse_in_steps(frame, position, request.version)
-            else:
-                request.entity = yield from read_in_steps(codec.entity, frame, position)
-        except DAMAGE as error:
-            raise _malformed(request, error) from None
-    return request
 
 
 def _head(frame: Body, connection: ConnectionInfo | None) -> tuple[Request, _RequestCodec | None, int]:
@@ -188,18 +173,6 @@ def encode_response(request: Request, response: Any) -> list[Any]:
     return [head, *response]
 
 
-def encode_in_steps(request: Request, response: Any) -> Generator[None, None, list[Any]]:
-    """As `encode_response`, of a kio entity, as a generator that returns the pieces."""
-    codec = _response_codec(request.api_key, _response_version(request))
-    _check_entity(request, codec, response)
-    body = io.BytesIO()
-    body.write(bytes(_SIZE_AND_CORRELATION.size))
-    if codec.has_tagged_header:
-        body.write(b"\0")
-    yield from write_in_steps(response, body)
-    return [_with_head(body, request)]
-
-
 def _response_version(request: Request) -> int:
     return 0 if request.entity is None and request.api_key == API_VERSIONS else request.version
 
@@ -261,9 +234,8 @@ def load(frame: Body) -> None:
         version = 0  # what it is answered in
     if api is None or not api.serves(version):
         return
-    prepare_reading(request_class(api_key, version))
     _request_codec(api_key, version)
-    prepare_writing(_response_codec(api_key, version).entity)
+    _response_codec(api_key, version)
     _loaded.add(head)
 
 
@@ -273,8 +245,8 @@ def _request_codec(api_key: int, version: int) -> _RequestCodec:
     tagged = entity.__header_schema__.__version__ >= 2
     parser = _PARSERS.get(api_key)
     if parser is not None:
-        return _RequestCodec(tagged, lambda frame, position: parser(frame, position, version), None)
-    return _RequestCodec(tagged, entity_parser(entity), entity)
+        return _RequestCodec(tagged, lambda frame, position: parser(frame, position, version))
+    return _RequestCodec(tagged, entity_parser(entity, MAX_ELEMENTS))
 
 
 @cache

@@ -15,7 +15,7 @@ v16    tag 0 of the response: node endpoints
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -84,9 +84,6 @@ class RefusedPartitions:
 
 Topics = Sequence[tuple[str | UUID, Collection[PartitionFetchResponse]]]
 
-_AT_ONCE = 40
-"""Topics and partitions that are written in a step: 0.1 ms."""
-
 
 def encode_fetch_response(
     version: int,
@@ -98,36 +95,9 @@ def encode_fetch_response(
     node_endpoints: Iterable[NodeEndpoint] = (),
 ) -> Encoded:
     """The response body in pieces. Topics are named up to version 12 and UUIDs from version 13 on."""
-    steps = encode_fetch_in_steps(
-        version,
-        topics,
-        error_code=error_code,
-        session_id=session_id,
-        throttle_ms=throttle_ms,
-        node_endpoints=node_endpoints,
-    )
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            pieces: Encoded = done.value
-            return pieces
-
-
-def encode_fetch_in_steps(
-    version: int,
-    topics: Topics,
-    *,
-    error_code: int = 0,
-    session_id: int = 0,
-    throttle_ms: int = 0,
-    node_endpoints: Iterable[NodeEndpoint] = (),
-) -> Generator[None, None, Encoded]:
-    """As `encode_fetch_response`, as a generator that returns the pieces."""
     flexible = version >= FIRST_FLEXIBLE_VERSION
     pieces = Encoded()
     out = bytearray()  # what lies between two runs of records
-    written = 0  # topics and partitions since the last step
     if version >= FIRST_SESSION_VERSION:
         out += _SESSION.pack(throttle_ms, error_code, session_id)
     elif version >= FIRST_VERSION_WITH_THROTTLE:
@@ -139,7 +109,6 @@ def encode_fetch_in_steps(
         else:
             out += compact_string(topic) if flexible else legacy_string(topic)
         out += uvarint(len(partitions) + 1) if flexible else legacy_count(len(partitions))
-        written += 1
         for p in partitions:
             out += _flexible_fields(p) if flexible else _legacy_fields(version, p)
             if p.records is None:
@@ -153,10 +122,6 @@ def encode_fetch_in_steps(
                     out = bytearray()
             if flexible:
                 out += _partition_tags(p)
-            written += 1
-            if written >= _AT_ONCE:
-                written = 0
-                yield
         if flexible:
             out += b"\0"
     if version >= FIRST_VERSION_WITH_ENDPOINTS:
@@ -231,8 +196,6 @@ _NO_LEADER = struct.Struct(">iiB").pack(0, 0, 0)  # what Kafka answers where the
 _NO_TOPIC = UUID(int=0)
 _ACQUIRED = struct.Struct(">qqhB")
 
-"""Partitions that are written in a step: 0.1 ms."""
-
 
 @dataclass(slots=True)
 class ShareFetchPartition:
@@ -254,12 +217,11 @@ def encode_share_fetch(
     error_message: str | None = None,
     lock_timeout_ms: int = 0,
     throttle_ms: int = 0,
-) -> Generator[None, None, Encoded]:
-    """The response body in pieces, in steps."""
+) -> Encoded:
+    """The response body in pieces."""
     pieces = Encoded()
     out = bytearray(_HEAD.pack(throttle_ms, error_code))
     out += compact_string(error_message) + _I32.pack(lock_timeout_ms) + uvarint(len(topics) + 1)
-    written = 0
     for topic_id, partitions in topics:
         out += (topic_id or _NO_TOPIC).bytes + uvarint(len(partitions) + 1)
         for partition in partitions:
@@ -276,9 +238,6 @@ def encode_share_fetch(
             for acquired in partition.acquired:
                 out += _ACQUIRED.pack(*acquired, 0)
             out += b"\0"
-            written += 1
-            if not written % _AT_ONCE:
-                yield
         out += b"\0"
     out += b"\1\0"  # no node endpoints: there is one node
     pieces.append(out)

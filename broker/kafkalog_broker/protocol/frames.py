@@ -21,6 +21,8 @@ from kafkalog_broker.errors import MalformedRequest
 # What the flexible versions of the protocol (KIP-482) are made of: varints and tagged fields.
 
 MAX_VARINT_BYTES = 5  # 32 bits, 7 a byte
+MAX_UNKNOWN_TAGS = 100
+"""Tagged fields that are passed over one after the other in a struct that has none by itself."""
 
 
 def read_uvarint(data: bytes | memoryview, position: int) -> tuple[int, int]:
@@ -61,6 +63,8 @@ def skip_tagged_fields(data: bytes | memoryview, position: int) -> int:
     if position < len(data) and data[position] == 0:  # no tags: nearly always
         return position + 1
     count, position = read_uvarint(data, position)
+    if count > MAX_UNKNOWN_TAGS:
+        raise MalformedRequest(f"{count} tagged fields at byte {position}, none of which is known")
     for _ in range(count):
         _, position = read_uvarint(data, position)
         size, position = read_uvarint(data, position)

@@ -2,7 +2,7 @@
 0-1, OffsetFetch 0. Kafka 4.0 removed them (KIP-896), and kio is made from Kafka's current definitions.
 
 A line below is a production of the guides' grammar. What it makes is a class as kio has them, so that kio's readers and
-writers, the check of array lengths and the codec's steps take both. Fields are called as in the version that follows.
+writers and `entity_parser` take both. Fields are called as in the version that follows.
 """
 
 from __future__ import annotations

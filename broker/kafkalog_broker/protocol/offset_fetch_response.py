@@ -1,4 +1,4 @@
-"""OffsetFetch responses, version 0 to 10, written by hand: a request may name half a million partitions.
+"""OffsetFetch responses, version 0 to 10, written by hand: a request may name 25,000 partitions.
 
 v0-1   [name | [index i32, offset i64, metadata nullable string, error i16]]
 v2     error i16 at the end

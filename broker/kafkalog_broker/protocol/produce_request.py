@@ -9,7 +9,6 @@ v13     topics by id (16 bytes) instead of name (KIP-516)
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -25,10 +24,8 @@ _LEGACY_PARTITION = struct.Struct(">iii")  # partitions, index, size of the reco
 _FLEXIBLE_HEAD = struct.Struct(">BhiBB")  # the same; sizes and counts one higher
 _FLEXIBLE_PARTITION = struct.Struct(">Bi")
 
-STEP_PARTITIONS = 100
-MAX_PARTITIONS = 200_000
-"""Topics and partitions of a request: a hundred times what a producer has open. It bounds what those without records,
-8 bytes each, take up in memory, some 300 bytes each."""
+MAX_PARTITIONS = 25_000
+"""Topics and partitions of a request, as `codec.MAX_ELEMENTS` bounds those of others."""
 
 FIRST_TRANSACTIONAL_VERSION = 3
 FIRST_FLEXIBLE_VERSION = 9
@@ -49,21 +46,12 @@ class ProduceRequest:
     topics: list[tuple[str | UUID, list[tuple[int, memoryview | None]]]]
 
 
-Steps = Iterator[ProduceRequest | None]
-"""None after every STEP_PARTITIONS, the request at the end: one that is read at once pays for no StopIteration."""
-
-
 def parse_produce_request(frame: bytes | memoryview, position: int, version: int) -> ProduceRequest:
     """Read the body that begins at `position`. MalformedRequest for lengths that do not fit and forbidden nulls."""
     try:
-        request = _of_one_batch(frame, position, version)
-        if request is None:
-            steps = _steps(frame, position, version)
-            while (request := next(steps)) is None:
-                pass
+        return _of_one_batch(frame, position, version) or _parse(frame, position, version)
     except _DAMAGE as error:
         raise _malformed(frame, error) from None
-    return request
 
 
 def parse_one_batch(frame: bytes | memoryview, position: int, version: int) -> ProduceRequest | None:
@@ -72,18 +60,6 @@ def parse_one_batch(frame: bytes | memoryview, position: int, version: int) -> P
         return _of_one_batch(frame, position, version)
     except _DAMAGE as error:
         raise _malformed(frame, error) from None
-
-
-def parse_in_steps(frame: bytes | memoryview, position: int, version: int) -> Generator[None, None, ProduceRequest]:
-    """As `parse_produce_request`, a generator that yields after every STEP_PARTITIONS and returns the request."""
-    try:
-        for request in _steps(frame, position, version):
-            if request is not None:
-                return request
-            yield
-    except _DAMAGE as error:
-        raise _malformed(frame, error) from None
-    raise AssertionError("the last step is the request")
 
 
 _DAMAGE = (struct.error, UnicodeDecodeError)
@@ -96,7 +72,7 @@ def _malformed(frame: bytes | memoryview, error: Exception) -> MalformedRequest:
 
 
 def _of_one_batch(frame: bytes | memoryview, position: int, version: int) -> ProduceRequest | None:
-    """A request with one batch and no transactional id, read in half the time; None for all others, and for `_steps` to
+    """A request with one batch and no transactional id, read in half the time; None for all others, and for `_parse` to
     say what is wrong."""
     end = len(frame)
     if FIRST_FLEXIBLE_VERSION <= version < FIRST_TOPIC_ID_VERSION:
@@ -131,7 +107,7 @@ def _of_one_batch(frame: bytes | memoryview, position: int, version: int) -> Pro
     return ProduceRequest(None, acks, timeout_ms, [(str(frame[name_at:name_end], "utf-8"), [(index, records)])])
 
 
-def _steps(frame: bytes | memoryview, position: int, version: int) -> Steps:
+def _parse(frame: bytes | memoryview, position: int, version: int) -> ProduceRequest:
     view = memoryview(frame)
     if not view.readonly:
         view = view.toreadonly()
@@ -142,7 +118,7 @@ def _steps(frame: bytes | memoryview, position: int, version: int) -> Steps:
     return _parse_legacy(view, None, position)
 
 
-def _parse_flexible(view: memoryview, position: int, by_id: bool) -> Steps:
+def _parse_flexible(view: memoryview, position: int, by_id: bool) -> ProduceRequest:
     transactional_id, position = _compact_string(view, position)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(view, position)
     topic_count, position = _compact_count(view, position + _ACKS_TIMEOUT.size)
@@ -179,18 +155,14 @@ def _parse_flexible(view: memoryview, position: int, by_id: bool) -> Steps:
                 records = view[start:position]
             position = skip_tagged_fields(view, position)
             partitions.append((index, records))
-            if not len(partitions) % STEP_PARTITIONS:
-                yield None
         position = skip_tagged_fields(view, position)
         topics.append((topic, partitions))
         total += partition_count + 1
-        if not len(topics) % STEP_PARTITIONS:
-            yield None
     skip_tagged_fields(view, position)
-    yield ProduceRequest(transactional_id, acks, timeout_ms, topics)
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
-def _parse_legacy(view: memoryview, transactional_id: str | None, position: int) -> Steps:
+def _parse_legacy(view: memoryview, transactional_id: str | None, position: int) -> ProduceRequest:
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(view, position)
     topic_count, position = _count(view, position + _ACKS_TIMEOUT.size)
     end, total = len(view), 0
@@ -218,13 +190,9 @@ def _parse_legacy(view: memoryview, transactional_id: str | None, position: int)
             elif size != -1:
                 raise MalformedRequest(f"partition {index} has {size} bytes of records")
             partitions.append((index, records))
-            if not len(partitions) % STEP_PARTITIONS:
-                yield None
         topics.append((name, partitions))
         total += partition_count + 1
-        if not len(topics) % STEP_PARTITIONS:
-            yield None
-    yield ProduceRequest(transactional_id, acks, timeout_ms, topics)
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 
 def _too_many() -> MalformedRequest:

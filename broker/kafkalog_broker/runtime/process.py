@@ -7,11 +7,8 @@ import contextlib
 import ctypes
 import logging
 import sys
-from array import array
 from collections.abc import Callable, Iterator
 from time import monotonic
-
-import numpy as np
 
 TRIM_AFTER_S = 1.0
 """Seconds without work that takes much memory after which what it used is given back: not between two pieces of work
@@ -142,17 +139,3 @@ def what_is_missing(error: ModuleNotFoundError) -> str | None:
         return None
     who, extra = _NEEDED[missing]
     return f"{who} needs the package {missing}, which comes with the extra [{extra}]: pip install 'kafkalog[{extra}]'"
-
-
-# Each number of an array once.
-
-
-def distinct(numbers: array[int]) -> array[int]:
-    """The numbers in the order in which each comes first. For a thread: numpy sorts without the interpreter, and half a
-    million take 12 MB meanwhile, where a dictionary takes 40.
-    """
-    _, first = np.unique(np.frombuffer(numbers, np.dtype(numbers.typecode)), return_index=True)
-    first.sort()
-    found = array(numbers.typecode)
-    found.frombytes(np.frombuffer(numbers, np.dtype(numbers.typecode))[first].tobytes())
-    return found

@@ -10,71 +10,13 @@ import pytest
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.net import dispatch as dispatch_module
-from kafkalog_broker.net import large_requests
-from kafkalog_broker.net.dispatch import answer_of, dispatcher
-from kafkalog_broker.net.large_requests import IN_WORK_BYTES, LARGE_BYTES, LargeRequests
+from kafkalog_broker.net.dispatch import IN_WORK, LARGE_BYTES, answer_of, dispatcher
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api
 from kafkalog_broker.protocol.codec import response_class
 from kafkalog_broker.runtime import process
 from kafkalog_broker.runtime.process import IdleTrim
 from tests.broker.net.helpers.fakes import in_a_loop, settle
-
-QUARTER = IN_WORK_BYTES // 4
-
-
-@in_a_loop
-async def test_they_begin_in_order_and_one_always_does() -> None:
-    large, begun = LargeRequests(lambda: None), list[int]()
-    sizes = [QUARTER, QUARTER, 3 * QUARTER, QUARTER, 9 * IN_WORK_BYTES, 1]
-    leaves = []
-
-    async def one(number: int) -> None:
-        leave = await large.place(sizes[number])
-        begun.append(number)
-        leaves.append(leave)
-
-    tasks = [asyncio.create_task(one(number)) for number in range(len(sizes))]
-    await settle()
-    assert begun == [0, 1]  # the fourth would fit, but does not overtake the third
-    leaves[0]()
-    leaves[0]()  # only the first time counts
-    await settle()
-    assert begun == [0, 1, 2]
-    assert large.in_work == IN_WORK_BYTES
-    tasks[3].cancel()
-    for leave in list(leaves):
-        leave()
-    await settle()
-    assert begun == [0, 1, 2, 4]  # alone, as nothing else is in work
-    leaves[-1]()
-    await settle()
-    leaves[-1]()
-    assert begun == [0, 1, 2, 4, 5]
-    assert large.in_work == 0
-
-
-@in_a_loop
-async def test_memory_is_given_back_once_when_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_requests, "TRIM_AFTER_S", 0)
-    trims = 0
-    trimmed = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def trim() -> None:
-        nonlocal trims
-        trims += 1
-        loop.call_soon_threadsafe(trimmed.set)
-
-    large = LargeRequests(trim)
-    first, second = await large.place(1), await large.place(1)
-    first()
-    await settle()
-    assert trims == 0
-    second()
-    await trimmed.wait()
-    assert trims == 1
-    process.trim_memory()  # whatever the C library
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["an API that answers at once", "one that may wait for others"])
@@ -99,10 +41,10 @@ async def test_a_crowd_is_decoded_a_few_at_a_time(monkeypatch: pytest.MonkeyPatc
     dispatch = dispatcher(None)
     tasks = [asyncio.ensure_future(answer_of(dispatch(frame, ConnectionInfo()))) for _ in range(50)]
     small = asyncio.ensure_future(answer_of(dispatch(frame[:100], ConnectionInfo())))
-    while in_work < (51 if waits else 1 + IN_WORK_BYTES // len(frame)):
+    while in_work < (51 if waits else 1 + IN_WORK):
         await asyncio.sleep(0)
     await settle()
-    assert in_work == (51 if waits else 1 + IN_WORK_BYTES // len(frame))
+    assert in_work == (51 if waits else 1 + IN_WORK)
     gate.set_result(None)
     assert await small == await tasks[0]
     assert len(await asyncio.gather(*tasks)) == 50

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
@@ -11,13 +11,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafkalog_broker.errors import MalformedRequest
+from kafkalog_broker.protocol import produce_request
 from kafkalog_broker.protocol.codec import decode_request
 from kafkalog_broker.protocol.frames import uvarint
 from kafkalog_broker.protocol.produce_request import (
     MAX_PARTITIONS,
-    STEP_PARTITIONS,
     ProduceRequest,
-    parse_in_steps,
     parse_produce_request,
 )
 from tests.broker.protocol.helpers.drawn_entities import encode_request, requests_of
@@ -100,21 +99,15 @@ def test_a_request_with_one_batch_is_read_as_one_with_many_whatever_is_wrong(
         body[min(flip[0], len(body) - 1)] ^= flip[1]
     frame = bytes(body)
 
-    def in_steps() -> ProduceRequest:
-        steps = parse_in_steps(frame, 0, version)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                return cast(ProduceRequest, done.value)
-
-    def outcome(read: Callable[[], ProduceRequest]) -> Any:
+    def outcome() -> Any:
         try:
-            return as_bytes(read())
+            return as_bytes(parse_produce_request(frame, 0, version))
         except MalformedRequest as error:
             return str(error)
 
-    assert outcome(lambda: parse_produce_request(frame, 0, version)) == outcome(in_steps)
+    at_once = outcome()
+    with patch.object(produce_request, "_of_one_batch", return_value=None):
+        assert at_once == outcome()
 
 
 LEGACY_HEAD = struct.pack(">hhi", -1, 1, 1000)
@@ -147,7 +140,7 @@ def test_lengths_that_cannot_be_true_are_malformed(version: int, body: bytes, me
 
 
 @pytest.mark.parametrize("version", [3, 9])
-def test_many_partitions_are_read_in_steps_and_too_many_refused(version: int) -> None:
+def test_many_partitions_are_read_and_too_many_refused(version: int) -> None:
     """Partitions without records have a few bytes each: 100 MB of them would become gigabytes."""
 
     def body(count: int) -> bytes:
@@ -156,7 +149,7 @@ def test_many_partitions_are_read_in_steps_and_too_many_refused(version: int) ->
             return head + struct.pack(">ii", 0, -1) * count
         return b"\0" + struct.pack(">hi", 1, 1000) + b"\2\2t" + uvarint(count + 1) + b"\0\0\0\0\0\0" * count + b"\0\0"
 
-    many = parse_in_steps(body(10 * STEP_PARTITIONS), 0, version)
-    assert sum(1 for _ in many) == 10
+    request = parse_produce_request(body(MAX_PARTITIONS - 1), 0, version)
+    assert len(request.topics[0][1]) == MAX_PARTITIONS - 1
     with pytest.raises(MalformedRequest, match=f"more than {MAX_PARTITIONS} topics and partitions"):
-        next(parse_in_steps(body(MAX_PARTITIONS + 1), 0, version))
+        parse_produce_request(body(MAX_PARTITIONS + 1), 0, version)

@@ -32,14 +32,8 @@ TOPICS = st.lists(st.tuples(st.uuids(), st.lists(PARTITIONS, max_size=50)), max_
 @settings(max_examples=examples(200))
 @given(topics=TOPICS, message=TEXT, lock=st.integers(0, 60_000))
 def test_what_is_written_by_hand_is_what_kio_writes(version: int, topics: Any, message: Any, lock: int) -> None:
-    steps = encode_share_fetch(topics, error_code=0, error_message=message, lock_timeout_ms=lock)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            ours = b"".join(map(bytes, done.value))
-            break
-    assert ours == _kios(version, topics, message, lock)
+    encoded = encode_share_fetch(topics, error_code=0, error_message=message, lock_timeout_ms=lock)
+    assert b"".join(map(bytes, encoded)) == _kios(version, topics, message, lock)
 
 
 def _kios(version: int, topics: list[tuple[uuid.UUID, list[ShareFetchPartition]]], message: Any, lock: int) -> bytes:

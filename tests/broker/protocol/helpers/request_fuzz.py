@@ -21,8 +21,8 @@ from kio.serial import entity_reader
 
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol import api_registry
-from kafkalog_broker.protocol.array_lengths import array_check
 from kafkalog_broker.protocol.codec import decode_request, request_class
+from kafkalog_broker.protocol.entity_parser import Walk, array_check
 from tests.broker.protocol.helpers.drawn_entities import REQUEST_VERSIONS
 from tests.broker.protocol.helpers.request_tokens import damaged, tokens_of
 
@@ -52,10 +52,8 @@ def walk_and_codec(key: int, version: int, body: bytes) -> tuple[int, int] | Non
     """
     entity: Any = request_class(key, version)
     check = array_check(entity)
-    if check is None:
-        return None
     try:
-        walked = check(body, 0)
+        walked = check(body, 0, Walk())
         _, read = entity_reader(entity)(body, 0)
     except Exception:  # noqa: BLE001  refused; which errors come out is looked at through decode_request
         return None

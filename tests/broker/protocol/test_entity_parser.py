@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from kio.serial import entity_reader
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol.array_lengths import array_check, without_unknown_tags
-from kafkalog_broker.protocol.codec import decode_request, request_class
-from kafkalog_broker.protocol.request_steps import read_in_steps
+from kafkalog_broker.protocol.codec import MAX_ELEMENTS, decode_request, request_class
+from kafkalog_broker.protocol.entity_parser import Walk, array_check, entity_parser, without_unknown_tags
+from kafkalog_broker.protocol.frames import uvarint
 from tests.broker.protocol.helpers.drawn_entities import REQUEST_VERSIONS, encode, requests_of, served_first
 from tests.searches import examples
 
@@ -29,11 +29,63 @@ def test_the_check_follows_every_field_of_an_honest_request(key: int, data: st.D
     version = data.draw(st.sampled_from(REQUEST_VERSIONS[key]))
     _, _, entity = data.draw(requests_of(key, version))
     body = encode(entity, data.draw(st.none() | st.binary(max_size=200)))
-    check = array_check(request_class(key, version))
-    if check is None:
-        assert b"tuple[" not in repr(request_class(key, version).__annotations__).encode()
-    else:
-        assert check(b"head" + body, 4) == 4 + len(body)
+    assert array_check(request_class(key, version))(b"head" + body, 4, Walk()) == 4 + len(body)
+
+
+@pytest.mark.parametrize("key", served_first(REQUEST_VERSIONS), ids=str)
+@settings(max_examples=examples(10))
+@given(data=st.data())
+def test_unknown_tags_are_passed_over(key: int, data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(REQUEST_VERSIONS[key]))
+    kind: Any = request_class(key, version)
+    _, _, entity = data.draw(requests_of(key, version))
+    body = encode(entity, data.draw(st.none() | st.binary(max_size=200)))
+    assert entity_parser(kind)(b"head" + body, 4) == entity
+    assert without_unknown_tags(b"head" + body, 4, kind) == encode(entity, None)
+
+
+def _offset_fetch(elements: int) -> bytes:
+    """OffsetFetch 8 with so many elements in its arrays, two of which are the group and the topic."""
+    body = b"\2\2g\2\2t" + uvarint(elements - 2 + 1) + bytes(4 * (elements - 2)) + b"\0\0\0\0"
+    return struct.pack(">hhih", 9, 8, 1, -1) + b"\0" + body
+
+
+@pytest.mark.usefixtures("everything_served")
+def test_more_elements_than_a_request_may_have_are_refused_before_one_is_made() -> None:
+    (group,) = decode_request(_offset_fetch(MAX_ELEMENTS)).entity.groups
+    assert len(group.topics[0].partition_indexes) == MAX_ELEMENTS - 2
+    with pytest.raises(MalformedRequest, match="OffsetFetch version 8: it names more things than one request may"):
+        decode_request(_offset_fetch(MAX_ELEMENTS + 1))
+
+
+@pytest.mark.usefixtures("everything_served")
+@pytest.mark.parametrize("key", [1, 2, 3, 8])
+def test_ten_thousand_topics_of_one_partition_are_served(key: int) -> None:
+    version = {1: 12, 2: 7, 3: 12, 8: 8}[key]
+    name = [b"\x06" + b"%05d" % number for number in range(10_000)]
+    many = uvarint(10_001)
+    bodies = {
+        1: struct.pack(">iiiibii", -1, 0, 0, 0, 0, 0, 0) + many
+        + b"".join(one + b"\2" + bytes(4 + 4 + 8 + 4 + 8 + 4) + b"\0\0" for one in name) + b"\1\1\0",
+        2: struct.pack(">ib", -1, 0) + many + b"".join(one + b"\2" + bytes(16) + b"\0\0" for one in name) + bytes(5),
+        3: many + b"".join(bytes(16) + one + b"\0" for one in name) + bytes(3),
+        8: b"\2g" + bytes(4) + b"\1\0" + many
+        + b"".join(one + b"\2" + bytes(16) + b"\1\0\0" for one in name) + b"\0",
+    }  # fmt: skip
+    entity = decode_request(struct.pack(">hhih", key, version, 1, -1) + b"\0" + bodies[key]).entity
+    assert len(entity.topics) == 10_000
+
+
+@pytest.mark.usefixtures("everything_served")
+def test_tagged_fields_and_null_arrays_are_no_way_around_the_bound() -> None:
+    kind: Any = request_class(3, 12)
+    many = MAX_ELEMENTS + 1
+    tags = b"\0" + bytes(2) + uvarint(many) + b"\x63\0" * many
+    with pytest.raises(MalformedRequest, match="more things"):
+        array_check(kind)(tags, 0, Walk(MAX_ELEMENTS))
+    walk = Walk(3)
+    array_check(kind)(b"\0" + bytes(2) + b"\0", 0, walk)
+    assert walk.left == 3
 
 
 @pytest.mark.usefixtures("everything_served")
@@ -50,11 +102,8 @@ def test_where_the_codec_ends_the_check_ends(key: int, data: st.DataObject) -> N
             at = data.draw(st.integers(0, len(body) - 1))
             body[at : at + 1] = data.draw(st.binary(min_size=0, max_size=2) | st.sampled_from([b"\0", b"\1", b"\2"]))
     kind = request_class(key, version)
-    check = array_check(kind)
-    if check is None:
-        return
     try:
-        end = check(bytes(body), 0)
+        end = array_check(kind)(bytes(body), 0, Walk())
     except (MalformedRequest, struct.error, IndexError):
         return
     try:
@@ -103,8 +152,6 @@ from hypothesis import strategies as st
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.codec import decode_request, request_class
-from kafkalog_broker.protocol.request_steps import read_in_steps
-from kafkalog_broker.protocol.array_lengths import without_unknown_tags
 from tests.broker.protocol.helpers.drawn_entities import REQUEST_VERSIONS, encode_request, requests
 
 async def never(request, broker): ...
@@ -145,13 +192,7 @@ def test_only_the_byte_255_stands_for_no_struct(there: int) -> None:
     kind: Any = request_class(75, 0)
     head, cursor = b"\2\2t\0" + struct.pack(">i", 2000), b"\2t" + struct.pack(">i", 0) + b"\0"
     body = head + bytes([there]) + (b"" if there == 255 else cursor) + b"\0"
-    check = array_check(kind)
-    assert check is not None
     entity, size = entity_reader(kind)(body, 0)
-    assert check(body, 0) == size == len(body)
-    steps = read_in_steps(kind, body, 0)
-    with pytest.raises(StopIteration) as done:
-        next(steps)
-    assert done.value.value == entity
+    assert array_check(kind)(body, 0, Walk()) == size == len(body)
     assert (entity.cursor is None) == (there == 255)
     assert without_unknown_tags(body[:-1] + b"\1\x63\0", 0, kind) == body
