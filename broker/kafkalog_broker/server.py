@@ -38,8 +38,8 @@ from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.protocol.api_registry import registry
 from kafkalog_broker.quotas.quota_changes import QuotaFile
 from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.runtime.traffic import Layer
-from kafkalog_broker.runtime.turn import Turn, in_turns
 from kafkalog_broker.security.authorizer import guarded
 from kafkalog_broker.security.oauth_tokens import ListenerTokens
 from kafkalog_broker.security.sasl import Credential, KnownUsers
@@ -313,7 +313,7 @@ class Server(Broker):
 
     async def _mirror_topics(self, mirror: ServedMirror) -> None:
         async def forget(topic: str) -> None:
-            turn = Turn()
+            turn = TimeSlice()
             async for _ in turn.spread(self.groups.on_topics_deleted({topic})):
                 pass
 
@@ -350,7 +350,7 @@ class Server(Broker):
     async def _do_in_turns(self) -> None:
         """Other periodic work, which may take more than one step of the loop."""
         try:
-            await in_turns(self.share_coordinator.due())
+            await run_in_slices(self.share_coordinator.due())
         except Exception:
             _logger.exception("a periodic task failed and is tried again")
 

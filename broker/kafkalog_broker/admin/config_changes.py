@@ -37,7 +37,7 @@ from kafkalog_broker.config.listeners import LISTENER_PREFIX, listener_property
 from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
 from kafkalog_broker.config.properties import note_of_unserved
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.runtime.turn import Turn, in_turns
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.storage.topic_registry import Outcome as Changed
 from kafkalog_broker.telemetry.client_instances import check_subscription
 
@@ -70,7 +70,7 @@ class Plan:
 
 
 async def plan(
-    broker: Broker, kind: ConfigResourceType, name: str, changes: Iterable[Change], turn: Turn, *, replace: bool
+    broker: Broker, kind: ConfigResourceType, name: str, changes: Iterable[Change], turn: TimeSlice, *, replace: bool
 ) -> Plan:
     """The resource's new overrides. `replace`: all that is not set is removed (AlterConfigs).
 
@@ -124,7 +124,7 @@ async def plan(
 _KEPT_AS = {ConfigResourceType.GROUP: GROUPS, ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS}
 
 
-async def apply(broker: Broker, planned: Plan, turn: Turn) -> None:
+async def apply(broker: Broker, planned: Plan, turn: TimeSlice) -> None:
     """Make it so, for anything but a topic. Raises BrokerError (KAFKA_STORAGE_ERROR)."""
     if planned.kind is ConfigResourceType.BROKER_LOGGER:
         for name, level in planned.levels.items():
@@ -144,7 +144,7 @@ async def apply(broker: Broker, planned: Plan, turn: Turn) -> None:
         except OSError as error:
             raise BrokerError(ErrorCode.kafka_storage_error, f"the change could not be written: {error}") from None
         broker.tls.use(tls)
-        await in_turns(broker.updating_config(config), turn)
+        await run_in_slices(broker.updating_config(config), turn)
         whose = f"broker {planned.name}" if planned.name else "all brokers"
         # Names only: a value may be a password.
         names = ", ".join(sorted(planned.overrides)) or "nothing is set"
@@ -152,7 +152,7 @@ async def apply(broker: Broker, planned: Plan, turn: Turn) -> None:
         _log.info("configuration of %s is changed: %s%s", whose, names, unserved)
 
 
-async def apply_to_topics(broker: Broker, overrides: Mapping[str, Mapping[str, str]], turn: Turn) -> list[Outcome]:
+async def apply_to_topics(broker: Broker, overrides: Mapping[str, Mapping[str, str]], turn: TimeSlice) -> list[Outcome]:
     """Make it so for topics, in one write: what became of each, in order."""
     try:
         found: list[Changed] = await broker.run_blocking(broker.topics.set_all_configs, overrides)
@@ -188,7 +188,7 @@ async def alter_each(
     `resources`: with resource_type and resource_name. `changes_of`: what one of them asks for; may raise BrokerError.
     `check`: raises BrokerError where it may not be changed.
     """
-    turn = Turn()
+    turn = TimeSlice()
     outcomes: list[Outcome] = []
     topics: dict[str, Mapping[str, str]] = {}
     places: list[int] = []  # of the topics' outcomes
@@ -219,7 +219,7 @@ async def alter_each(
     return outcomes
 
 
-async def _with(broker: Broker, name: str, overrides: Mapping[str, str], turn: Turn) -> BrokerConfig:
+async def _with(broker: Broker, name: str, overrides: Mapping[str, str], turn: TimeSlice) -> BrokerConfig:
     """The broker's configuration with these overrides. Raises BrokerError (INVALID_REQUEST), also where a topic's own
     settings would contradict them."""
     default, own = broker.config.dynamic_default, broker.config.dynamic_broker

@@ -10,7 +10,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.metadata_response import NodeEndpoint
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.security.api_rights import RIGHTS
 from kafkalog_broker.security.authorizer import Authorizer
 
@@ -22,7 +22,7 @@ async def per_partition(
 ) -> tuple[Any, ...]:
     """`of_topic(topic, answers)` for each topic of a request, with the answers `of_partition(topic, partition)` for
     each of its `partitions`, in the order of the request. Others have their turn in between."""
-    turn = Turn()
+    turn = TimeSlice()
     return tuple(
         [
             of_topic(topic, tuple([of_partition(topic, one) async for one in turn.spread(topic.partitions)]))

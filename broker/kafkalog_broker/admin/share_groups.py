@@ -14,7 +14,7 @@ from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.runtime import Scheduler
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request
-from kafkalog_broker.runtime.turn import Turn, in_turns
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.share.fetching.deliveries import Deliveries
 from kafkalog_broker.share.fetching.share_sessions import Partition
 from kafkalog_broker.share.membership.group_records import TopicInfo
@@ -46,7 +46,7 @@ class Said(NamedTuple):
     message: str | None = None
 
 
-async def acknowledge_all(request: Request, broker: Broker, turn: Turn) -> Mapping[Partition, Said]:
+async def acknowledge_all(request: Request, broker: Broker, turn: TimeSlice) -> Mapping[Partition, Said]:
     """By partition, of those that the request names acknowledgements of, or, for ShareAcknowledge, names at all."""
     asked = request.entity
     may_renew = request.version >= FIRST_RENEWING_VERSION
@@ -62,7 +62,7 @@ async def acknowledge_all(request: Request, broker: Broker, turn: Turn) -> Mappi
             try:
                 if known is None:
                     raise BrokerError(ErrorCode.unknown_topic_id)
-                batches = await in_turns(checked(partition.acknowledgement_batches, may_renew, is_renewing), turn)
+                batches = await run_in_slices(checked(partition.acknowledgement_batches, may_renew, is_renewing), turn)
                 code = topic_refusal(request, known.name)
                 if code is not ErrorCode.none:
                     raise BrokerError(code)
@@ -136,7 +136,7 @@ async def ensure_state_topic(broker: Broker) -> None:
 
 async def initialize(broker: Broker, group_id: str, state_epoch: int, topics: Mapping[UUID, TopicInfo]) -> None:
     """Begin the state of share partitions that members subscribe to, and let the group know."""
-    turn = Turn()
+    turn = TimeSlice()
     try:
         try:
             await ensure_state_topic(broker)
@@ -154,7 +154,7 @@ async def initialize(broker: Broker, group_id: str, state_epoch: int, topics: Ma
 
 
 async def alter_offsets(
-    broker: Broker, group_id: str, wanted: Offsets, turn: Turn
+    broker: Broker, group_id: str, wanted: Offsets, turn: TimeSlice
 ) -> dict[tuple[UUID | None, int], BrokerError]:
     """Errors of the partitions that could not be set. Raises BrokerError."""
     await ensure_state_topic(broker)
@@ -181,7 +181,7 @@ async def alter_offsets(
 
 
 async def delete_offsets(
-    broker: Broker, group_id: str, topics: Mapping[UUID, str], turn: Turn
+    broker: Broker, group_id: str, topics: Mapping[UUID, str], turn: TimeSlice
 ) -> dict[UUID, BrokerError | None]:
     """Outcome of each topic that had state. Raises BrokerError."""
     shard = broker.share_groups.shard(group_id)
@@ -199,14 +199,14 @@ async def delete_group(broker: Broker, group_id: str) -> None:
     shard = broker.share_groups.shard(group_id)
     found = shard.all_with_state(group_id)
     broker.deliveries.forget_group(group_id)
-    for outcome in (await _delete_state(broker, group_id, found, Turn())).values():
+    for outcome in (await _delete_state(broker, group_id, found, TimeSlice())).values():
         if outcome is not None:
             raise outcome
     shard.delete(group_id)
 
 
 async def _delete_state(
-    broker: Broker, group_id: str, topics: Mapping[UUID, TopicInfo], turn: Turn
+    broker: Broker, group_id: str, topics: Mapping[UUID, TopicInfo], turn: TimeSlice
 ) -> dict[UUID, BrokerError | None]:
     outcomes: dict[UUID, BrokerError | None] = {}
     for topic_id, info in topics.items():

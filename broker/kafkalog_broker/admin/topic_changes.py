@@ -17,7 +17,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
 from kafkalog_broker.config.properties import note_of_unserved
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.log_manager import NewPartitions
 from kafkalog_broker.storage.partition_removal import PartitionRemoval, combined
 from kafkalog_broker.storage.topic_registry import Outcome
@@ -48,7 +48,7 @@ async def create_topic(broker: Broker, new: NewTopic) -> Topic:
 async def create_topics(broker: Broker, wanted: Sequence[NewTopic], charge: Charge = _free) -> list[Outcome]:
     """Make topics and their empty logs, all in one write of the registry: what became of each, in order. Names must
     differ."""
-    turn = Turn()
+    turn = TimeSlice()
     outcomes: dict[str, Outcome] = {}
     topics, configs = [], {}
     folded: set[str] = set()  # two names that collide: the registry refuses the second, which costs nothing
@@ -143,7 +143,7 @@ async def delete_topics(broker: Broker, names: Sequence[str], charge: Charge = _
     admitted = [name for name in names if name not in beyond]
     if not admitted:
         return [beyond[name] for name in names]
-    turn, left, leaving = Turn(), asyncio.Event(), broker.changes.leaving
+    turn, left, leaving = TimeSlice(), asyncio.Event(), broker.changes.leaving
     ours = [name for name in admitted if leaving.setdefault(name, left) is left]
     try:
         outcomes = await _in_registry(broker, broker.topics.delete_all, admitted)
@@ -180,7 +180,7 @@ async def delete_topics(broker: Broker, names: Sequence[str], charge: Charge = _
 async def _charged(charge: Charge, costs: Iterable[tuple[str, int]]) -> dict[str, Outcome]:
     """Why not, for each topic whose partitions are beyond the quota."""
     beyond: dict[str, Outcome] = {}
-    async for name, partitions in Turn().spread(costs):
+    async for name, partitions in TimeSlice().spread(costs):
         try:
             charge(partitions)
         except BrokerError as error:
@@ -212,7 +212,7 @@ async def _create_logs(broker: Broker, wanted: Sequence[NewLogs]) -> list[tuple[
     returned, and some of its logs may have been made."""
     if not wanted:
         return []
-    turn = Turn()
+    turn = TimeSlice()
     try:
         places: NewPartitions = await broker.run_blocking(_make_places, broker, wanted)
     except BrokerError as error:  # no log directory is left

@@ -19,7 +19,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn, in_turns
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.security.acl import Acl, Pattern, acl_of, check_deletion, filter_of, has_zero
 
 
@@ -27,7 +27,7 @@ from kafkalog_broker.security.acl import Acl, Pattern, acl_of, check_deletion, f
 async def describe_acls(request: Request, broker: Broker) -> Any:
     if _is_malformed_filter(request):
         raise BrokerError(ErrorCode.invalid_request, "a filter has a type, operation or permission of 0")
-    wanted, turn = filter_of(request.entity), Turn()
+    wanted, turn = filter_of(request.entity), TimeSlice()
     found: dict[Pattern, list[Acl]] = {}
     async for acl in turn.spread(list(authorizer_of(broker).acls)):
         if wanted.matches(acl):
@@ -80,7 +80,7 @@ MAX_CREATIONS = 10_000
 @api(30, 1, 3)
 async def create_acls(request: Request, broker: Broker) -> Any:
     _check_creations(request)
-    acls, turn = authorizer_of(broker).acls, Turn()
+    acls, turn = authorizer_of(broker).acls, TimeSlice()
     outcomes: list[tuple[ErrorCode, str | None]] = []
     wanted: list[Acl] = []
     for asked in request.entity.creations:
@@ -98,7 +98,7 @@ async def create_acls(request: Request, broker: Broker) -> Any:
                 await broker.run_blocking(acls.save, [*acls, *new])
             except OSError as error:
                 raise BrokerError(ErrorCode.kafka_storage_error, f"the ACLs could not be written: {error}") from None
-            await in_turns(acls.changing((), new), turn)
+            await run_in_slices(acls.changing((), new), turn)
             _logger.info("%d ACLs are created by %s, first %s", len(new), request.connection.principal, new[0])
     return _created(request, outcomes)
 
@@ -141,7 +141,7 @@ Outcome = tuple[ErrorCode, str | None, list[Acl]]
 async def delete_acls(request: Request, broker: Broker) -> Any:
     if _is_malformed_deletion(request):
         raise BrokerError(ErrorCode.invalid_request, "a filter has a type, operation or permission of 0")
-    acls, turn = authorizer_of(broker).acls, Turn()
+    acls, turn = authorizer_of(broker).acls, TimeSlice()
     outcomes: list[Outcome] = []
     gone: dict[Acl, None] = {}
     async with broker.changes.altering:
@@ -160,7 +160,7 @@ async def delete_acls(request: Request, broker: Broker) -> Any:
                 await broker.run_blocking(acls.save, [acl for acl in acls if acl not in gone])
             except OSError as error:
                 raise BrokerError(ErrorCode.kafka_storage_error, f"the ACLs could not be written: {error}") from None
-            await in_turns(acls.changing(gone, ()), turn)
+            await run_in_slices(acls.changing(gone, ()), turn)
             _logger.info(
                 "%d ACLs are deleted by %s, first %s", len(gone), request.connection.principal, next(iter(gone))
             )

@@ -20,8 +20,8 @@ from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.quotas.quota_changes import FilterComponent, QuotaChange, altered, described
 from kafkalog_broker.quotas.throttled_handlers import throttled
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.runtime.traffic import Layer
-from kafkalog_broker.runtime.turn import Turn, in_turns
 
 _logger = logging.getLogger(__name__)
 _LOGGED = 30
@@ -30,11 +30,11 @@ _LOGGED = 30
 
 @api(48, 0, 1)
 async def describe_client_quotas(request: Request, broker: Broker) -> Any:
-    asked, module, turn = request.entity, response_module(request), Turn()
+    asked, module, turn = request.entity, response_module(request), TimeSlice()
     quotas = dict(broker.quotas.quotas)  # they may be altered between two steps
     components = [FilterComponent(one.entity_type, one.match_type, one.match) for one in asked.components]
     try:
-        found = await in_turns(described(quotas, components, strict=asked.strict), turn)
+        found = await run_in_slices(described(quotas, components, strict=asked.strict), turn)
     except BrokerError as error:
         return _not_described(request, error.code, error.what)
     entries = []
@@ -57,7 +57,7 @@ def _not_described(request: Request, code: ErrorCode, text: str | None) -> Any:
 
 @api(49, 0, 1)
 async def alter_client_quotas(request: Request, broker: Broker) -> Any:
-    asked, module, turn = request.entity, response_module(request), Turn()
+    asked, module, turn = request.entity, response_module(request), TimeSlice()
     answers, done = [], {}
     async with broker.changes.altering:
         quotas = dict(broker.quotas.quotas)

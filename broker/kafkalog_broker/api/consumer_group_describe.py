@@ -14,13 +14,13 @@ from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 
 @api(69, 0, 1)
 async def handle(request: Request, broker: Broker) -> Any:
     """A group that is named more than once is answered once."""
-    turn, refused, found = Turn(), [], []
+    turn, refused, found = TimeSlice(), [], []
     async for group_id in turn.spread(dict.fromkeys(request.entity.group_ids)):
         code = request.refused(group_id)
         if code:
@@ -47,10 +47,10 @@ def _visible(request: Request, group: DescribedConsumerGroup) -> DescribedConsum
 @on_error(69)
 async def failed(request: Request, code: ErrorCode) -> Any:
     named = dict.fromkeys(request.entity.group_ids)
-    return await _answer(request, [DescribedConsumerGroup(group_id, error=code) for group_id in named], Turn())
+    return await _answer(request, [DescribedConsumerGroup(group_id, error=code) for group_id in named], TimeSlice())
 
 
-async def _answer(request: Request, groups: list[DescribedConsumerGroup], turn: Turn) -> Any:
+async def _answer(request: Request, groups: list[DescribedConsumerGroup], turn: TimeSlice) -> Any:
     module = response_module(request)
     wants_operations = request.entity.include_authorized_operations
     described = []

@@ -18,8 +18,8 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import LogRate
-from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.storage.topic_registry import Outcome
 from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_spark.format.partition_metadata import new_uuid
@@ -62,7 +62,7 @@ async def handle(request: Request, broker: Broker) -> Any:
 
 async def _validated(broker: Broker, wanted: Sequence[NewTopic]) -> list[Outcome]:
     """Check the topics as create_topics does, without creating any."""
-    turn, configs_of = Turn(), LogConfigs(broker)
+    turn, configs_of = TimeSlice(), LogConfigs(broker)
     outcomes: list[Outcome] = []
     async for new in turn.spread(wanted):
         try:

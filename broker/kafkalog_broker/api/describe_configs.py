@@ -30,7 +30,7 @@ from kafkalog_broker.protocol.describe_configs_response import (
     encode_describe_configs_response,
 )
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 UNKNOWN_KIND = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
@@ -47,7 +47,7 @@ Keys = frozenset[str]
 
 @api(32, 1, 4)
 async def describe_configs(request: Request, broker: Broker) -> Encoded:
-    asked, turn = request.entity, Turn()
+    asked, turn = request.entity, TimeSlice()
     wanted: dict[tuple[int, str, Keys], None] = {}
     for resource in asked.resources:
         keys = frozenset(resource.configuration_keys or ())

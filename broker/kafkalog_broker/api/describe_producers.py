@@ -9,7 +9,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.topic_registry import check_topic_name
 
 MAX_PRODUCERS = 100_000
@@ -21,7 +21,7 @@ NO_SUCH_TOPIC = "This server does not host this topic-partition."
 @api(61, 0, 0)
 async def handle(request: Request, broker: Broker) -> Any:
     """A partition that is named more than once is answered once."""
-    module, turn = response_module(request), Turn()
+    module, turn = response_module(request), TimeSlice()
     wanted: dict[str, dict[int, None]] = {}
     for topic in request.entity.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))

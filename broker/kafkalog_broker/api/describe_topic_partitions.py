@@ -15,7 +15,7 @@ from kafkalog_broker.protocol.acls import ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.metadata_response import PartitionMetadata, TopicMetadata
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.topic_registry import check_topic_name
 
 
@@ -27,7 +27,7 @@ async def handle(request: Request, broker: Broker) -> Any:
     refused: list[TopicMetadata] = []
     if request.access is not None:
         shown = []
-        async for name in Turn().spread(names):
+        async for name in TimeSlice().spread(names):
             code = request.refused(name, quiet=not asked.topics)
             if code is ErrorCode.none:
                 shown.append(name)

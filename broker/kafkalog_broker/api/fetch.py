@@ -45,7 +45,7 @@ from kafkalog_broker.protocol.fetch_response import (
     encode_fetch_response,
 )
 from kafkalog_broker.quotas.client_quotas import Client
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.format import layout
 
@@ -59,7 +59,7 @@ _LAST_REPLICA_ID_VERSION = 14  # then it is in the replica state
 @api(1, 0, 18)
 async def handle(request: Request, broker: Broker) -> Encoded:
     asked = request.entity
-    turn = Turn()
+    turn = TimeSlice()
     try:
         context = _context(request, broker)
     except BrokerError as error:
@@ -87,7 +87,7 @@ async def handle(request: Request, broker: Broker) -> Encoded:
         min_bytes = min(asked.min_bytes, max_bytes)  # as Kafka: more could never come
         committed = asked.isolation_level == READ_COMMITTED
 
-        async def read(turn: Turn) -> Fetched:
+        async def read(turn: TimeSlice) -> Fetched:
             return await read_all(context.partitions, find_log, max_bytes=max_bytes, committed=committed, turn=turn)
 
     if turn.over:
@@ -129,12 +129,12 @@ def _check(request: Request, topic: str) -> None:
 
 def _converted(
     request: Request, broker: Broker, context: FetchContext, find_log: Callable[[FetchPartition], Log]
-) -> tuple[Callable[[Turn], Awaitable[Fetched]], int]:
+) -> tuple[Callable[[TimeSlice], Awaitable[Fetched]], int]:
     """How to read for a client that knows no v2 batches, and how many bytes are worth an answer."""
     asked, connection = request.entity, request.connection
     max_bytes = min(getattr(asked, "max_bytes", layout.MAX_INT32), broker.config.fetch_max_bytes, CONVERTED_BYTES)
 
-    async def read(turn: Turn) -> Fetched:
+    async def read(turn: TimeSlice) -> Fetched:
         async with broker.converting:
             return await read_converted(
                 list(context.partitions), find_log, broker.run_computing, version=request.version,
@@ -207,7 +207,7 @@ async def _wait(
     request: Request,
     polls: LongPolls,
     fetched: Fetched,
-    read: Callable[[Turn], Awaitable[Fetched]],
+    read: Callable[[TimeSlice], Awaitable[Fetched]],
     min_bytes: int,
     seconds: float,
 ) -> Fetched:
@@ -229,7 +229,7 @@ async def _wait(
             poll = LongPoll(polls, min_bytes - fetched.size)
             await _woken(request, polls, poll, fetched, lambda: is_over)
             if not request.connection.closed:
-                turn = Turn()
+                turn = TimeSlice()
                 if polls.awake > AWAKE_AT_ONCE:
                     await turn.begin()
                 if not (is_over and all(map(_is_as_it_was, fetched.partitions))):

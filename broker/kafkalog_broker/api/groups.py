@@ -24,7 +24,7 @@ from kafkalog_broker.protocol.acls import ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.membership.share_group_coordinator import Listed
 
 
@@ -35,7 +35,9 @@ async def list_groups(request: Request, broker: Broker) -> Any:
     groups: list[ListedGroup | Listed] = [*broker.groups.list_groups(states, types)]
     groups += broker.share_groups.list_groups(states, types)
     if request.access is not None:
-        groups = [group async for group in Turn().spread(groups) if not request.refused(group.group_id, quiet=True)]
+        groups = [
+            group async for group in TimeSlice().spread(groups) if not request.refused(group.group_id, quiet=True)
+        ]
     return _listed(request, ErrorCode.none, groups)
 
 
@@ -65,7 +67,7 @@ _GROUP_ID_NOT_FOUND_FROM = 6
 @api(15, 0, 6)
 async def describe_groups(request: Request, broker: Broker) -> Any:
     """A group that is named more than once is answered once."""
-    turn, groups = Turn(), []
+    turn, groups = TimeSlice(), []
     async for group_id in turn.spread(dict.fromkeys(request.entity.groups)):
         code = request.refused(group_id)
         groups.append(broker.groups.describe(group_id) if not code else DescribedGroup(group_id, "", error=code))

@@ -26,7 +26,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import READ_COMMITTED
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.local_log import EARLIEST, LATEST, Place, listed_offsets, segment_places
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_reader import MAX_TIMESTAMP
@@ -48,7 +48,7 @@ AT_ONCE_S = 0.005
 
 @api(2, 0, 11)
 async def handle(request: Request, broker: Broker) -> Any:
-    asked, turn = request.entity, Turn()
+    asked, turn = request.entity, TimeSlice()
     committed = getattr(asked, "isolation_level", 0) == READ_COMMITTED
     wanted: dict[Key, Any] = {}
     twice = set()
@@ -80,7 +80,7 @@ async def handle(request: Request, broker: Broker) -> Any:
 
 
 async def _list_segments(
-    request: Request, broker: Broker, wanted: Mapping[Key, Any], twice: Collection[Key], turn: Turn
+    request: Request, broker: Broker, wanted: Mapping[Key, Any], twice: Collection[Key], turn: TimeSlice
 ) -> Any:
     module = response_module(request)
     topics: dict[str, list[Any]] = {}

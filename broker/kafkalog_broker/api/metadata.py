@@ -31,8 +31,8 @@ from kafkalog_broker.protocol.metadata_response import (
     TopicMetadata,
     encode_metadata_response,
 )
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import LogRate
-from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.storage.topic_registry import check_topic_name
 from kafkalog_broker.storage.topics_file import Topic
 from kafkalog_spark.format.names import is_internal
@@ -44,7 +44,7 @@ _refused = LogRate(logging.getLogger(__name__))
 
 @api(3, 0, 13)
 async def handle(request: Request, broker: Broker) -> Encoded:
-    asked, turn = request.entity, Turn()
+    asked, turn = request.entity, TimeSlice()
     if asked.topics is None or (request.version == 0 and not asked.topics):
         all_topics: Collection[Topic] = list(broker.topics)
         if request.access is not None:
@@ -78,7 +78,7 @@ def _operations(request: Request, name: str) -> int:
     return OPERATIONS_NOT_ASKED_FOR
 
 
-async def _asked_topics(request: Request, broker: Broker, turn: Turn) -> list[TopicMetadata]:
+async def _asked_topics(request: Request, broker: Broker, turn: TimeSlice) -> list[TopicMetadata]:
     """Those that exist first, each once; then what is missing, and what is not shown."""
     asked = request.entity
     wanted: dict[Any, ErrorCode] = {}
@@ -161,7 +161,9 @@ async def _create_missing(broker: Broker, names: list[str], codes: dict[Any, Err
             _refused.log(logging.INFO, "topic %s is not created: %s", topic.name, outcome)
 
 
-async def _described(request: Request, broker: Broker, topics: Collection[Topic], turn: Turn) -> list[TopicMetadata]:
+async def _described(
+    request: Request, broker: Broker, topics: Collection[Topic], turn: TimeSlice
+) -> list[TopicMetadata]:
     await learn_leader_epochs(broker, topics)
     described = []
     async for topic in turn.spread(topics):

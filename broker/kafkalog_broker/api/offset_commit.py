@@ -26,7 +26,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import NO_GENERATION, NO_MEMBER, CommitRequest, CommittedPartition
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import in_turns
+from kafkalog_broker.runtime.fair_scheduling import run_in_slices
 
 _GROUP_ID_NOT_FOUND_FROM = 9
 _TOPIC_IDS_FROM = 10
@@ -92,7 +92,7 @@ async def _commit(request: Request, broker: Broker, partitions: tuple[CommittedP
         knows_group_id_not_found=request.version >= _GROUP_ID_NOT_FOUND_FROM,
     )
     try:
-        prepared = await in_turns(broker.groups.prepare_commit(commit))
+        prepared = await run_in_slices(broker.groups.prepare_commit(commit))
         codes: list[ErrorCode] = broker.groups.commit(commit, prepared)
         # As for any append, an answer waits for the disk where flush.messages of the topic is 1.
         await broker.flush_offsets(asked.group_id)

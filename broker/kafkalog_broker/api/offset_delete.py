@@ -16,7 +16,7 @@ from kafkalog_broker.coordinator.runtime import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 AT_ONCE = 200
 """Partitions of which a group is made to forget the offsets before others may have their turn: some 2 ms."""
@@ -24,7 +24,7 @@ AT_ONCE = 200
 
 @api(47, 0, 0)
 async def handle(request: Request, broker: Broker) -> Any:
-    asked, turn = request.entity, Turn()
+    asked, turn = request.entity, TimeSlice()
     known: dict[tuple[str, int], ErrorCode] = {}
     refused: dict[str, ErrorCode] = {}
     for wanted in asked.topics:

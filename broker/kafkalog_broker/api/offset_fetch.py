@@ -34,7 +34,7 @@ from kafkalog_broker.protocol.offset_fetch_response import (
     TopicOffsets,
     encode_offset_fetch_response,
 )
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 AT_ONCE = 500
 """Partitions that are looked up before others may have their turn: about 1 ms."""
@@ -45,7 +45,7 @@ Wanted: TypeAlias = "dict[str | UUID | None, dict[int, None]]"
 
 @api(9, 0, 10)
 async def handle(request: Request, broker: Broker) -> Encoded:
-    asked, turn = request.entity, Turn()
+    asked, turn = request.entity, TimeSlice()
     stable = getattr(asked, "require_stable", False)
     answers = [await _fetch(request, broker, group, stable, turn) for group in _groups(request)]
     return encode_offset_fetch_response(request.version, answers)
@@ -69,7 +69,7 @@ def _groups(request: Request) -> list[Any]:
     )
 
 
-async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: bool, turn: Turn) -> GroupOffsets:
+async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: bool, turn: TimeSlice) -> GroupOffsets:
     by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
     group_id, answers = asked.group_id, []
     refused: Wanted = {}

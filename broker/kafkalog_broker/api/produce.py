@@ -33,8 +33,8 @@ from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
 from kafkalog_broker.protocol.produce_request import ProduceRequest
 from kafkalog_broker.protocol.produce_response import PartitionProduceResponse, encode_produce_response
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import LogRate
-from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.storage.append.append_validation import InvalidRecordErrors, bytes_at_once, validate_batch
 from kafkalog_broker.storage.append.message_sets import validate_message_set
 from kafkalog_broker.storage.append.record_walk import TakesTooLong
@@ -138,7 +138,7 @@ def _response(request: Request, answers: Answers) -> Encoded | None:
 
 async def _many(request: Request, broker: Broker) -> Encoded | None:
     answers: Answers = []
-    turn = Turn()
+    turn = TimeSlice()
     for topic, partitions in _once(request.entity.topics):
         partitions_answered = []
         for index, records in partitions:

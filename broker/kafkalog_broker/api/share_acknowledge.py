@@ -13,7 +13,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.fetching.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
 from kafkalog_broker.share.state.state_records import NO_TOPIC
 
@@ -21,7 +21,7 @@ from kafkalog_broker.share.state.state_records import NO_TOPIC
 @api(79, 1, 2)
 async def handle(request: Request, broker: Broker) -> Any:
     asked, module = request.entity, response_module(request)
-    epoch, turn = asked.share_session_epoch, Turn()
+    epoch, turn = asked.share_session_epoch, TimeSlice()
     if asked.group_id is None:
         raise BrokerError(ErrorCode.invalid_request, "Invalid group id in the request.")
     check_member_id(asked.member_id)

@@ -24,7 +24,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
 from kafkalog_broker.protocol.fetch_response import ShareFetchPartition, encode_share_fetch
 from kafkalog_broker.quotas.client_quotas import Client
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.fetching.share_fetch import Answers, Asked, Given, share_fetch
 from kafkalog_broker.share.fetching.share_sessions import (
     FINAL_EPOCH,
@@ -40,7 +40,7 @@ _RECORD_LIMIT = 1  # ShareAcquireMode
 
 @api(78, 1, 2)
 async def handle(request: Request, broker: Broker) -> Encoded:
-    asked, turn = request.entity, Turn()
+    asked, turn = request.entity, TimeSlice()
     if asked.group_id is None:
         raise BrokerError(ErrorCode.invalid_request, "Invalid group id in the request.")
     check_member_id(asked.member_id)
@@ -112,7 +112,7 @@ def _with_acks(asked: Any) -> set[Partition]:
 async def _fetched(request: Request, broker: Broker, partitions: Sequence[Partition]) -> Answers:
     asked, refused = request.entity, Answers()
     keys: list[SharePartitionKey] = []
-    async for topic_id, index in Turn().spread(partitions):
+    async for topic_id, index in TimeSlice().spread(partitions):
         key = SharePartitionKey(asked.group_id, topic_id, index)
         known = broker.topics.by_id(topic_id)
         code = ErrorCode.unknown_topic_id if known is None else topic_refusal(request, known.name)

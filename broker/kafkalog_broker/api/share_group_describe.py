@@ -9,7 +9,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.membership.share_group import NAME, Member
 
 _NO_OPERATIONS = -(2**31)
@@ -17,13 +17,13 @@ _NO_OPERATIONS = -(2**31)
 
 @api(77, 1, 1)
 async def handle(request: Request, broker: Broker) -> Any:
-    turn, groups = Turn(), []
+    turn, groups = TimeSlice(), []
     async for group_id in turn.spread(request.entity.group_ids):
         groups.append(await _described(request, broker, group_id, turn))
     return entity(response_module(request).ShareGroupDescribeResponse, groups=tuple(groups))
 
 
-async def _described(request: Request, broker: Broker, group_id: str, turn: Turn) -> Any:
+async def _described(request: Request, broker: Broker, group_id: str, turn: TimeSlice) -> Any:
     code = request.refused(group_id)
     if code is not ErrorCode.none:
         return _failed(request, group_id, code)

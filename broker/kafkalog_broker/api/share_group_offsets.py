@@ -18,7 +18,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.state.state_records import NO_START_OFFSET, NOT_COUNTED, SharePartitionKey
 from kafkalog_broker.share.state.state_shard import UNKNOWN_PARTITION, Summary
 
@@ -28,7 +28,7 @@ _TOPIC_REFUSED = "Topic authorization failed."
 
 @api(90, 0, 1)
 async def describe_share_group_offsets(request: Request, broker: Broker) -> Any:
-    turn, groups = Turn(), []
+    turn, groups = TimeSlice(), []
     async for group in turn.spread(request.entity.groups):
         code = request.refused(group.group_id)
         if code is not ErrorCode.none:
@@ -43,7 +43,7 @@ async def describe_share_group_offsets(request: Request, broker: Broker) -> Any:
     return entity(response_module(request).DescribeShareGroupOffsetsResponse, groups=tuple(groups))
 
 
-async def _described_topics(request: Request, broker: Broker, group: Any, turn: Turn) -> tuple[Any, ...]:
+async def _described_topics(request: Request, broker: Broker, group: Any, turn: TimeSlice) -> tuple[Any, ...]:
     """Raises BrokerError."""
     described: list[Any] = []
     unknown: list[Any] = []
@@ -122,7 +122,7 @@ def describe_share_group_offsets_failed(request: Request, code: ErrorCode) -> An
 
 @api(91, 0, 0)
 async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
-    asked, turn = request.entity, Turn()
+    asked, turn = request.entity, TimeSlice()
     if not asked.group_id:
         raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
     wanted: dict[UUID, dict[int, int]] = {}
@@ -192,7 +192,7 @@ _NOTHING_TO_DELETE = "There is no offset information to delete."
 
 @api(92, 0, 0)
 async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
-    asked, turn = request.entity, Turn()
+    asked, turn = request.entity, TimeSlice()
     if not asked.group_id:
         raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
     refused, named, unknown = [], {}, []

@@ -18,7 +18,7 @@ from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
 from kafkalog_broker.protocol.frames import compact_string, uvarint
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.transactions.transaction_metadata import BY_LABEL, TransactionMetadata
 
 _HEAD = struct.Struct(">h")
@@ -80,7 +80,9 @@ async def list_transactions(request: Request, broker: Broker) -> Any:
     if pattern:
         found = _matching(found, pattern)
     if request.access is not None:
-        found = [one async for one in Turn().spread(found) if not request.refused(one.transactional_id, quiet=True)]
+        found = [
+            one async for one in TimeSlice().spread(found) if not request.refused(one.transactional_id, quiet=True)
+        ]
     return _listed(request, ErrorCode.none, found, unknown)
 
 

@@ -20,7 +20,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import CommittedPartition, TransactionalCommit
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import in_turns
+from kafkalog_broker.runtime.fair_scheduling import run_in_slices
 from kafkalog_broker.transactions.transaction_coordinator import Speaks, verify
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
 from kafkalog_spark.format.names import OFFSETS_TOPIC
@@ -50,7 +50,7 @@ async def _commit(request: Request, broker: Broker, partitions: tuple[CommittedP
     try:
         if not asked.group_id:
             raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
-        prepared = await in_turns(broker.groups.prepare_commit(commit))
+        prepared = await run_in_slices(broker.groups.prepare_commit(commit))
         _verify(request, broker)  # nothing may wait between this and the commit
         codes: list[ErrorCode] = broker.groups.commit_in_transaction(commit, prepared)
     except BrokerError as error:

@@ -14,7 +14,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.transactions.transaction_metadata import EndMarker, TopicPartition
 
 _NOT_READY = frozenset(
@@ -28,7 +28,7 @@ Codes = list[tuple[Any, dict[str, dict[int, ErrorCode]]]]
 
 @api(27, 1, 2)
 async def handle(request: Request, broker: Broker) -> Any:
-    turn = Turn()
+    turn = TimeSlice()
     codes = _asked(request, ErrorCode.none)
     for marker, topics in codes:
         for name, partitions in topics.items():

@@ -29,7 +29,7 @@ from kafkalog_broker.fetching.conversion_fields import ConversionRule, Conversio
 from kafkalog_broker.fetching.fetch_read import Fetched, FetchedPartition
 from kafkalog_broker.fetching.fetch_session import FetchPartition
 from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.append.recompression import checksum, unpacked
 from kafkalog_broker.storage.append.record_walk import load_kernel
 from kafkalog_broker.storage.partition.log import Log
@@ -438,7 +438,7 @@ async def read_converted(
     version: int,
     max_bytes: int,
     begin: int,
-    turn: Turn,
+    turn: TimeSlice,
     is_over: Callable[[], bool],
 ) -> Fetched:
     """Read each partition from its fetch offset to the high watermark.

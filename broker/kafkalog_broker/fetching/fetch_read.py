@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.fetching.fetch_session import FetchPartition
 from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import MANY_OPEN, FileHandle
 
@@ -64,7 +64,7 @@ async def read_all(
     *,
     max_bytes: int,
     committed: bool,
-    turn: Turn,
+    turn: TimeSlice,
 ) -> Fetched:
     """Read each partition from its fetch offset to the high watermark, or to the LSO when `committed`. Others have
     their turn between two partitions.

@@ -18,8 +18,8 @@ from kafkalog_broker.metrics.request_counts import RequestCounts
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.quotas.client_quotas import CLIENT_KEYS, IP_KEYS
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.traffic import Traffic
-from kafkalog_broker.runtime.turn import Turn
 from kafkalog_broker.share.membership.share_group import EMPTY, STABLE
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.transactions.transaction_metadata import TransactionState
@@ -44,7 +44,7 @@ class Collector:
 
     async def collect(self) -> Samples:
         """Samples of the broker's present state."""
-        samples, turn = Samples(), Turn()
+        samples, turn = Samples(), TimeSlice()
         samples.add("kafkalog_build_info", 1, _version())
         samples.add("kafkalog_ready", self._ready() is None)
         await self._of_requests(samples, turn)
@@ -59,7 +59,7 @@ class Collector:
             await self._of_transactions(samples, turn)
         return samples
 
-    async def _of_requests(self, samples: Samples, turn: Turn) -> None:
+    async def _of_requests(self, samples: Samples, turn: TimeSlice) -> None:
         async for name, counts in turn.spread(self._requests.by_api.items()):
             samples.add_histogram("kafkalog_request_seconds", counts.buckets, counts.seconds, name)
             samples.add("kafkalog_request_bytes_total", counts.request_bytes, name)
@@ -70,7 +70,7 @@ class Collector:
         for what, seconds in self._network().watch.longest.items():
             samples.add("kafkalog_event_loop_longest_hold_seconds", seconds, what)
 
-    async def _of_connections(self, samples: Samples, turn: Turn) -> None:
+    async def _of_connections(self, samples: Samples, turn: TimeSlice) -> None:
         network = self._network()
         admission, found = network.admission, Counter({one.name: 0 for one in network.listeners})
         async for connection in turn.spread(list(admission.open)):
@@ -84,7 +84,7 @@ class Collector:
         samples.add("kafkalog_queued_request_bytes", network.shared.memory.used)
         samples.add("kafkalog_fetch_sessions", len(self._broker.fetch_sessions))
 
-    async def _of_topics(self, samples: Samples, turn: Turn) -> None:
+    async def _of_topics(self, samples: Samples, turn: TimeSlice) -> None:
         broker = self._broker
         topics = sorted(broker.topics, key=lambda topic: topic.name)
         total = opened = offline = 0
@@ -120,7 +120,7 @@ class Collector:
         samples.add("kafkalog_cleaner_seconds_total", cleaner.totals.seconds)
         samples.add("kafkalog_cleaner_uncleanable_partitions", len(cleaner.manager.uncleanable))
 
-    async def _of_groups(self, samples: Samples, turn: Turn) -> None:
+    async def _of_groups(self, samples: Samples, turn: TimeSlice) -> None:
         shards = [shard for shard in self._broker.groups.runtime.served().values() if isinstance(shard, GroupShard)]
         states: Counter[str] = Counter()
         shown = 0
@@ -136,7 +136,7 @@ class Collector:
             samples.add("kafkalog_groups", count, state)
         samples.add("kafkalog_groups_left_out", max(0, shown - MAX_GROUPS))
 
-    async def _of_share_groups(self, samples: Samples, turn: Turn) -> None:
+    async def _of_share_groups(self, samples: Samples, turn: TimeSlice) -> None:
         states: Counter[str] = Counter({EMPTY: 0, STABLE: 0})
         async for group in turn.spread(self._broker.share_groups.list_groups()):
             states[group.state] += 1
@@ -156,7 +156,7 @@ class Collector:
             samples.add("kafkalog_throttled_requests_total", quotas.throttled[key], key)
             samples.add("kafkalog_throttle_seconds_total", quotas.throttle_ms[key] / 1000, key)
 
-    async def _of_clients(self, samples: Samples, turn: Turn) -> None:
+    async def _of_clients(self, samples: Samples, turn: TimeSlice) -> None:
         telemetry, clients = self._broker.telemetry, self._clients
         telemetry.forget_silent()
         samples.add("kafkalog_client_instances", len(telemetry))
@@ -166,7 +166,7 @@ class Collector:
         async for *labels, value in turn.spread(list(clients.all())):
             samples.add("kafkalog_client_metric", value, *labels)
 
-    async def _lag(self, samples: Samples, shard: GroupShard, group_id: str, turn: Turn) -> None:
+    async def _lag(self, samples: Samples, shard: GroupShard, group_id: str, turn: TimeSlice) -> None:
         for topic, partitions in list(shard.offsets.of_group(group_id).items())[:MAX_GROUP_TOPICS]:
             lag = 0
             async for partition, committed in turn.spread(list(partitions.items())):
@@ -175,7 +175,7 @@ class Collector:
                     lag += max(0, log.high_watermark - committed.offset)
             samples.add("kafkalog_group_lag", lag, group_id, topic)
 
-    async def _of_transactions(self, samples: Samples, turn: Turn) -> None:
+    async def _of_transactions(self, samples: Samples, turn: TimeSlice) -> None:
         states: Counter[str] = Counter({state.label: 0 for state in TransactionState})
         oldest = now_ms = self._broker.clock.now_ms()
         async for one in turn.spread(self._broker.transactions.table.served()):
@@ -193,7 +193,7 @@ def _version() -> str:
     return metadata.version("kafkalog")
 
 
-async def _of_logs(samples: Samples, topic: str, logs: list[Log], turn: Turn) -> None:
+async def _of_logs(samples: Samples, topic: str, logs: list[Log], turn: TimeSlice) -> None:
     bytes_in = records_in = size = segments = lag = unflushed = flushes = 0
     seconds = 0.0
     async for log in turn.spread(logs):

@@ -26,7 +26,7 @@ from kafkalog_broker.mirror.source_connection import SourceUnreachable
 from kafkalog_broker.protocol.client_codec import SourceCluster, SourceTopic
 from kafkalog_broker.protocol.fetch_client import Key
 from kafkalog_broker.runtime.clock import Clock
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.producer_ids import ProducerIds
@@ -216,7 +216,7 @@ class Mirror:
     async def _take_in(self, mirrored: Mapping[str, SourceTopic]) -> None:
         for key in [key for key in self.partitions if key[0] not in mirrored]:
             self._let_go(key)
-        turn = Turn()  # a log takes a moment to open, and there may be thousands
+        turn = TimeSlice()  # a log takes a moment to open, and there may be thousands
         for name, topic in mirrored.items():
             here = set(self._logs.partitions(name))
             async for partition in turn.spread(topic.partitions):

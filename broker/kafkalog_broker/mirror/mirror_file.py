@@ -22,7 +22,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.protocol.client_codec import SourceTopic
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import TopicRegistry
@@ -253,7 +253,7 @@ class MirroredTopics:
         places = self._logs.place_all((topic.name, index) for index in range(first, topic.partitions))
         await self._blocking(places.make)
         try:
-            async for index in Turn().spread(range(first, topic.partitions)):
+            async for index in TimeSlice().spread(range(first, topic.partitions)):
                 try:
                     self._logs.create(topic.name, index, topic.id, config, places)
                 except BrokerError as error:

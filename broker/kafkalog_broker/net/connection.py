@@ -27,8 +27,8 @@ from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES, ResponseWrit
 from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.protocol.frames import FrameAssembler, MemoryPool
+from kafkalog_broker.runtime.fair_scheduling import FairQueue
 from kafkalog_broker.runtime.process import LogRate
-from kafkalog_broker.runtime.turn import Line
 
 # Responses that peers do not read: bounded per connection by the one response that waits, and here in all.
 #
@@ -110,7 +110,7 @@ class Shared:
     admit: Callable[[Connection], str | None]
     gone: Callable[[Connection], None]
     loop: asyncio.AbstractEventLoop
-    line: Line
+    line: FairQueue
     memory: MemoryPool
     watch: LoopWatch
     reads: ReadTurns

@@ -20,8 +20,8 @@ from kafkalog_broker.protocol.codec import (
     load,
 )
 from kafkalog_broker.protocol.frames import PRODUCE
+from kafkalog_broker.runtime.fair_scheduling import fair_queue
 from kafkalog_broker.runtime.process import IdleTrim
-from kafkalog_broker.runtime.turn import line
 
 _logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ def dispatcher(broker: Any, served: Mapping[int, Api] | None = None) -> Dispatch
             await asyncio.get_running_loop().run_in_executor(None, load, bytes(frame[:4]))
         waits = len(frame) > SMALL_BYTES and frame[:2] != PRODUCE
         if waits:
-            await line().go_on()
+            await fair_queue().go_on()
         request = _decoded(frame, connection)
         del frame
         if leave is not None and request.api_key in WAITING_APIS:
@@ -151,7 +151,7 @@ async def _answer(request: Request, api: Api, response: Any, *, waits: bool = Fa
     if _has_long_array(response):
         return await asyncio.get_running_loop().run_in_executor(None, _encoded, request, response)
     if waits:
-        await line().go_on()
+        await fair_queue().go_on()
     return _encoded(request, response)
 
 

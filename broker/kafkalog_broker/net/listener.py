@@ -19,8 +19,8 @@ from kafkalog_broker.net.response_writer import SendBuffer
 from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.net.tls_transport import TlsTransport, TlsTurns
 from kafkalog_broker.protocol.frames import MemoryPool, receive_buffer
+from kafkalog_broker.runtime.fair_scheduling import fair_queue
 from kafkalog_broker.runtime.process import LogRate
-from kafkalog_broker.runtime.turn import line
 from kafkalog_spark.errors import KafkalogError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Network:
             self.admission.admit,
             self.admission.gone,
             loop,
-            line=line(),
+            line=fair_queue(),
             memory=MemoryPool(self.admission.limits.queued_max_request_bytes),
             watch=LoopWatch(),
             reads=ReadTurns(loop),

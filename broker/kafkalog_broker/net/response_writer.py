@@ -18,7 +18,7 @@ import numpy as np
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.net.dispatch import ConnectionClosed
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log_segment import FileSlice
 
 # Responses that are partly in files: read into a buffer as fast as the peer takes them, and no faster.
@@ -221,7 +221,7 @@ class ResponseWriter:
         """Write a response that `lies_in_files`, as the peer takes it; others have their turn in between, however fast
         that is. ConnectionClosed when it cannot be read."""
         self.write_held()
-        stream, turn = ResponseStream(pieces), Turn()
+        stream, turn = ResponseStream(pieces), TimeSlice()
         while self.transport is not None:
             if turn.over:
                 await turn.next()

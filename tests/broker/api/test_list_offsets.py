@@ -96,13 +96,13 @@ def test_timestamps_are_looked_up_outside_of_the_loop_and_special_ones_in_it(bro
 def test_every_partition_is_looked_at_once_and_others_have_their_turn_in_between(broker, monkeypatch):
     turns: list[int] = []
 
-    class Short(list_offsets.Turn):  # type: ignore[name-defined]
+    class Short(list_offsets.TimeSlice):  # type: ignore[name-defined]
         over = property(lambda self: True)
 
         async def next(self):
             turns.append(1)
 
-    monkeypatch.setattr(list_offsets, "Turn", Short)
+    monkeypatch.setattr(list_offsets, "TimeSlice", Short)
     looked_up: list[Any] = []
     log = broker.log
 

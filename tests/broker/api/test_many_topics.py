@@ -55,7 +55,7 @@ def turns(monkeypatch):
     """How often others had their turn, when each step takes long."""
     taken: list[int] = []
 
-    class Short(topic_changes.Turn):  # type: ignore[name-defined]
+    class Short(topic_changes.TimeSlice):  # type: ignore[name-defined]
         over = property(lambda self: True)
 
         async def next(self):

@@ -16,7 +16,7 @@ from kafkalog_broker.fetching import down_conversion
 from kafkalog_broker.fetching import down_conversion as converted_read
 from kafkalog_broker.fetching.down_conversion import CONVERTED_BYTES, read_converted
 from kafkalog_broker.fetching.fetch_session import FetchContext, FetchPartition
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_spark.format.layout import ControlType
 from tests.broker.fetching.helpers.converted_logs import (
     OLD_CODECS,
@@ -125,7 +125,7 @@ def test_the_partition_that_is_read_first_is_another_one_each_time(tmp_path: Pat
     async def sizes(begin: int) -> list[int]:
         asked = [FetchPartition("t", index, 0, 1 << 20, -1) for index in range(3)]
         fetched = await read_converted(
-            asked, lambda _: log, run, version=2, max_bytes=4_000, begin=begin, turn=Turn(), is_over=lambda: False
+            asked, lambda _: log, run, version=2, max_bytes=4_000, begin=begin, turn=TimeSlice(), is_over=lambda: False
         )
         assert [one.asked.partition for one in fetched.partitions] == [0, 1, 2]
         return [one.size > 0 for one in fetched.partitions]

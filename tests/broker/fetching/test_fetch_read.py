@@ -8,7 +8,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching import fetch_read
 from kafkalog_broker.fetching.fetch_read import MAX_SLICES, READ_AT_ONCE_BYTES, read_all
 from kafkalog_broker.fetching.fetch_session import FetchPartition
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
 from tests.broker.storage.helpers.stored_logs import NOW, log_bytes, new_log
@@ -34,7 +34,7 @@ def logs(tmp_path):
 
 def fetched(made, *, offset=0, max_bytes=50 * MB):
     asked = [FetchPartition("t", partition, offset, MB, -1) for partition in made]
-    reading = read_all(asked, lambda one: made[one.partition], max_bytes=max_bytes, committed=False, turn=Turn())
+    reading = read_all(asked, lambda one: made[one.partition], max_bytes=max_bytes, committed=False, turn=TimeSlice())
     return asyncio.run(reading)
 
 

@@ -12,7 +12,7 @@ from kafkalog_broker.api import fetch
 from kafkalog_broker.fetching import fetch_read
 from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_spark.format.layout import ControlType
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess, _decoded
@@ -261,14 +261,14 @@ def test_a_look_that_takes_long_is_followed_by_a_rest(polls, monkeypatch):
 def test_others_have_their_turn_between_the_partitions_of_a_request(polls, monkeypatch, session_epoch, read):
     turns = []
 
-    class Short(Turn):
+    class Short(TimeSlice):
         over = property(lambda self: True)
 
         async def next(self):
             turns.append(1)
             await super().next()
 
-    monkeypatch.setattr(fetch, "Turn", Short)
+    monkeypatch.setattr(fetch, "TimeSlice", Short)
     asked = [("x", n, 0) for n in range(96)]
     begun = polls.begin(asked, min_bytes=0, session_epoch=session_epoch)
     polls.turn(500)
@@ -308,14 +308,14 @@ def test_many_requests_that_one_append_wakes_stand_in_line(polls, monkeypatch):
     """All that are ready run in one round of the loop: 2,000 of them would hold it for 0.2 s."""
     turns: list[int] = []
 
-    class Counted(Turn):
+    class Counted(TimeSlice):
         over = property(lambda self: False)
 
         async def begin(self):
             turns.append(1)
             await super().begin()
 
-    monkeypatch.setattr(fetch, "Turn", Counted)
+    monkeypatch.setattr(fetch, "TimeSlice", Counted)
     begun = [polls.begin([("t", 0, 0)]) for _ in range(50)]
     size = polls.append()
     polls.turn(100)

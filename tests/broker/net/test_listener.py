@@ -23,7 +23,7 @@ from kafkalog_broker.net.loop_watch import new_event_loop
 from kafkalog_broker.net.response_writer import BUFFER_BYTES, WRITE_BUFFER_BYTES
 from kafkalog_broker.protocol import api_registry
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request, api
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
 from kafkalog_spark.errors import KafkalogError
 from tests.broker.net.helpers.fakes import Handler, framed
@@ -160,7 +160,7 @@ def test_others_have_their_turn_while_a_response_is_sent_from_a_file(
     """A peer that reads as fast as is sent would keep the loop for as long as a response of 50 MB takes."""
     turns = []
 
-    class Short(Turn):
+    class Short(TimeSlice):
         over = property(lambda self: True)  # type: ignore[assignment]
 
         async def next(self) -> None:
@@ -176,7 +176,7 @@ def test_others_have_their_turn_while_a_response_is_sent_from_a_file(
         async with listening(handler) as (_network, listener):
             assert await ask(listener, b"fetch") == bytes(MB) + b"z"
 
-    monkeypatch.setattr(response_writer, "Turn", Short)
+    monkeypatch.setattr(response_writer, "TimeSlice", Short)
     run(test)
     assert len(turns) >= MB // BUFFER_BYTES
 

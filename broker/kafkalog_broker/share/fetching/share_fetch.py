@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import READ_AT_ONCE_BYTES
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.fetching.batch_spans import FoundBatch, aborted_in, batches_in
 from kafkalog_broker.share.fetching.deliveries import Deliveries, Delivery
 from kafkalog_broker.share.partition.acquisition import Acquired, Wanted, acquire, archive_aborted
@@ -67,7 +67,7 @@ async def share_fetch(
     if not keys or not asked.max_records or not asked.max_bytes:
         return {}
     fetch = _ShareFetch(deliveries, keys, asked, is_closed)
-    answers = await fetch.try_now(Turn(), at_once=asked.wait_s <= 0)
+    answers = await fetch.try_now(TimeSlice(), at_once=asked.wait_s <= 0)
     if answers is not None:
         return answers
     loop = asyncio.get_running_loop()
@@ -126,7 +126,7 @@ class _ShareFetch:
                 for delivery in watched:
                     delivery.pass_on()
                 return {}
-            turn = Turn()
+            turn = TimeSlice()
             await turn.next()
             answers = await self.try_now(turn, at_once=self._is_over)
             if answers is not None:
@@ -139,7 +139,7 @@ class _ShareFetch:
 
     # reading
 
-    async def try_now(self, turn: Turn, *, at_once: bool) -> Answers | None:
+    async def try_now(self, turn: TimeSlice, *, at_once: bool) -> Answers | None:
         """None: it is worth waiting. at_once: nothing is."""
         answers: Answers = {}
         in_use: list[Delivery] = []

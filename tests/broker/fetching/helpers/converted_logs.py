@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.fetching.down_conversion import read_converted
 from kafkalog_broker.fetching.fetch_session import FetchPartition
-from kafkalog_broker.runtime.turn import Turn
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
@@ -51,7 +51,12 @@ def read(log: Log, version: int, offset: int = 0, most: int = 1 << 20, **changes
     async def pass_() -> Any:
         settings_: dict[str, Any] = {"max_bytes": 1 << 30, "begin": 0, "is_over": lambda: False, **changes}
         return await read_converted(
-            [FetchPartition("t", 0, offset, most, -1)], lambda _: log, run, version=version, turn=Turn(), **settings_
+            [FetchPartition("t", 0, offset, most, -1)],
+            lambda _: log,
+            run,
+            version=version,
+            turn=TimeSlice(),
+            **settings_,
         )
 
     return asyncio.run(pass_())

@@ -6,8 +6,17 @@ import asyncio
 
 import pytest
 
-from kafkalog_broker.runtime import turn
-from kafkalog_broker.runtime.turn import FIRST_S, SLICE_S, SLICES, STALE_S, TURN_S, Line, Turn, line
+from kafkalog_broker.runtime import fair_scheduling
+from kafkalog_broker.runtime.fair_scheduling import (
+    FIRST_S,
+    SLICE_S,
+    SLICES,
+    STALE_S,
+    TURN_S,
+    FairQueue,
+    TimeSlice,
+    fair_queue,
+)
 from tests.broker.net.helpers.fakes import in_a_loop
 
 STEP_S = 0.0001
@@ -26,12 +35,12 @@ class Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     clock = Time()
-    monkeypatch.setattr(turn, "perf_counter", clock)
+    monkeypatch.setattr(fair_scheduling, "perf_counter", clock)
     return clock
 
 
 async def long_request(time: Time, steps: int) -> None:
-    async for _ in Turn().spread(range(steps)):
+    async for _ in TimeSlice().spread(range(steps)):
         time.now += STEP_S
 
 
@@ -73,7 +82,7 @@ async def test_who_begins_does_not_wait_for_those_that_go_on(time: Time) -> None
     hogs = [asyncio.create_task(long_request(time, 10_000)) for _ in range(50)]
     await asyncio.sleep(0)
     before = time.now
-    await line().begin()
+    await fair_queue().begin()
     waited = time.now - before
     for hog in hogs:
         hog.cancel()
@@ -86,14 +95,14 @@ async def test_a_short_request_waits_for_slices_and_short_turns_only(time: Time)
     await asyncio.sleep(0)
 
     async def begins() -> None:
-        end = await line().begin()
+        end = await fair_queue().begin()
         while time.now < end:
             time.now += STEP_S
 
     slices = [asyncio.create_task(begins()) for _ in range(50)]
     await asyncio.sleep(0)
     before = time.now
-    await line().begin()
+    await fair_queue().begin()
     waited = time.now - before
     for task in hogs + slices:
         task.cancel()
@@ -102,7 +111,7 @@ async def test_a_short_request_waits_for_slices_and_short_turns_only(time: Time)
 
 @in_a_loop
 async def test_slices_that_nobody_waits_for_are_limited_until_sockets_are_read(time: Time) -> None:
-    one = Line(asyncio.get_running_loop())
+    one = FairQueue(asyncio.get_running_loop())
     given = 0
     while one.slice_now(time.now):
         time.now += SLICE_S
@@ -115,7 +124,7 @@ async def test_slices_that_nobody_waits_for_are_limited_until_sockets_are_read(t
 
 @in_a_loop
 async def test_a_round_that_nobody_ended_is_over_after_a_while(time: Time) -> None:
-    one = Line(asyncio.get_running_loop())
+    one = FairQueue(asyncio.get_running_loop())
     assert one.slice_now(time.now)
     time.now += SLICES * SLICE_S + STALE_S
     assert one.slice_now(time.now)
@@ -123,17 +132,17 @@ async def test_a_round_that_nobody_ended_is_over_after_a_while(time: Time) -> No
 
 @in_a_loop
 async def test_nobody_overtakes_those_in_line(time: Time) -> None:
-    waiting = asyncio.ensure_future(line().begin())
+    waiting = asyncio.ensure_future(fair_queue().begin())
     await asyncio.sleep(0)
-    assert not line().slice_now(time.now)
+    assert not fair_queue().slice_now(time.now)
     await waiting
     await asyncio.sleep(0)
-    assert line().slice_now(time.now)
+    assert fair_queue().slice_now(time.now)
 
 
 @in_a_loop
 async def test_who_was_cancelled_keeps_nobody(time: Time) -> None:
-    first, second = (asyncio.ensure_future(line().go_on()) for _ in range(2))
+    first, second = (asyncio.ensure_future(fair_queue().go_on()) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
     assert await second == pytest.approx(time.now + TURN_S)
@@ -141,7 +150,7 @@ async def test_who_was_cancelled_keeps_nobody(time: Time) -> None:
 
 @in_a_loop
 async def test_a_turn_is_over_when_its_time_is_used_up(time: Time) -> None:
-    own = Turn()
+    own = TimeSlice()
     assert not own.over
     time.now += FIRST_S
     assert own.over
@@ -159,8 +168,8 @@ async def test_those_that_one_event_wakes_begin_over_many_rounds(time: Time) -> 
 
     async def poll() -> None:
         await woken
-        if not line().slice_now(time.now):
-            await line().begin()
+        if not fair_queue().slice_now(time.now):
+            await fair_queue().begin()
         time.now += SLICE_S
 
     tasks = [asyncio.create_task(poll()) for _ in range(400)]

@@ -1,12 +1,12 @@
-"""A request's turn in the event loop: long work lets others go between two of its steps.
+"""Fair scheduling of the event loop: long work lets others run between two of its steps.
 
-turn = Turn()
+turn = TimeSlice()
 async for partition in turn.spread(asked):
     ...
 
-Work that is a generator, which yields between its steps, is driven by `in_turns`. What cannot be cut into steps runs
-in a thread (`Broker.run_blocking`, `Broker.run_computing`). `spread` costs some 2 microseconds and 0.2 an item, so
-Fetch and Produce look at `over` by hand.
+Work that is a generator, which yields between its steps, is driven by `run_in_slices`. What cannot be cut into
+steps runs in a thread (`Broker.run_blocking`, `Broker.run_computing`). `spread` costs some 2 microseconds and 0.2 an
+item, so Fetch and Produce look at `over` by hand.
 
 All who want the loop for longer than a slice stand in one line, so that their turns do not add up. A round of the loop
 (whatever is ready runs, then sockets are looked at) holds the slices of some who begin, and one turn of somebody who
@@ -25,8 +25,7 @@ from weakref import WeakKeyDictionary
 T = TypeVar("T")
 
 TURN_S = 0.004
-"""How long one request may go on in a round. With the slices of that round (SLICES x SLICE_S) it is below 10 ms, as the
-step in which the time runs out is still finished."""
+"""How long one request may go on in a round. The step in which the time runs out is still finished."""
 
 SHORT_TURN_S = 0.001
 """The same while others wait to begin: they are more likely to be short."""
@@ -45,8 +44,8 @@ STALE_S = 0.02
 """After this long a round is over even if nobody said so: longer than one in which everybody just gets in line."""
 
 
-class Turn:
-    """Begins when it is made. Not for more than one request."""
+class TimeSlice:
+    """Time slice of one request. It begins when it is made."""
 
     __slots__ = ("_end",)
 
@@ -60,11 +59,11 @@ class Turn:
 
     async def next(self) -> None:
         """Let others go, then begin again."""
-        self._end = await line().go_on()
+        self._end = await fair_queue().go_on()
 
     async def begin(self) -> None:
         """Let those go who wait to begin, and then begin: for short work that comes in a crowd."""
-        self._end = await line().begin()
+        self._end = await fair_queue().begin()
 
     async def spread(self, items: Iterable[T]) -> AsyncIterator[T]:
         """The items; others go before one of them when the turn is over. May be nested."""
@@ -74,9 +73,9 @@ class Turn:
             yield item
 
 
-async def in_turns(steps: Generator[None, None, T], turn: Turn | None = None) -> T:
+async def run_in_slices(steps: Generator[None, None, T], turn: TimeSlice | None = None) -> T:
     """What `steps` returns; others go in between when a turn is over."""
-    turn = turn or Turn()
+    turn = turn or TimeSlice()
     while True:
         try:
             next(steps)
@@ -87,8 +86,9 @@ async def in_turns(steps: Generator[None, None, T], turn: Turn | None = None) ->
             await turn.next()
 
 
-class Line:
-    """Who waits for the loop. One per event loop (`line()`), used in its thread; times are those of perf_counter."""
+class FairQueue:
+    """Queue of those who wait for the loop, one per event loop (`fair_queue()`), used in its thread. Times are those of
+    perf_counter."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -148,13 +148,13 @@ def _let_go(queue: deque[asyncio.Future[float]], seconds: float) -> bool:
     return False
 
 
-_LINES: WeakKeyDictionary[asyncio.AbstractEventLoop, Line] = WeakKeyDictionary()
+_QUEUES: WeakKeyDictionary[asyncio.AbstractEventLoop, FairQueue] = WeakKeyDictionary()
 
 
-def line() -> Line:
-    """The line of the running event loop."""
+def fair_queue() -> FairQueue:
+    """The queue of the running event loop."""
     loop = asyncio.get_running_loop()
-    found = _LINES.get(loop)
+    found = _QUEUES.get(loop)
     if found is None:
-        found = _LINES[loop] = Line(loop)
+        found = _QUEUES[loop] = FairQueue(loop)
     return found
