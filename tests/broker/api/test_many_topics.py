@@ -62,7 +62,7 @@ def turns(monkeypatch):
             taken.append(1)
 
     for module in (topic_changes, config_changes, create_topics):
-        monkeypatch.setattr(module, "Turn", Short)
+        monkeypatch.setattr(module, "TimeSlice", Short)
     return taken
 
 

@@ -113,13 +113,13 @@ def test_others_have_their_turn_while_offsets_are_fetched(monkeypatch):
 def always_over(monkeypatch, module):
     turns: list[int] = []
 
-    class Short(module.Turn):  # type: ignore[misc, name-defined]
+    class Short(module.TimeSlice):  # type: ignore[misc, name-defined]
         over = property(lambda self: True)
 
         async def next(self):
             turns.append(1)
 
-    monkeypatch.setattr(module, "Turn", Short)
+    monkeypatch.setattr(module, "TimeSlice", Short)
     return turns
 
 

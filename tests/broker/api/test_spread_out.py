@@ -22,7 +22,7 @@ from kafkalog_broker.groups.classic.offset_records import OffsetKey
 from kafkalog_broker.groups.offset_store import AT_ONCE
 from kafkalog_broker.protocol.api_registry import Access, ConnectionInfo
 from kafkalog_broker.protocol.codec import decode_request
-from kafkalog_broker.runtime import fair_scheduling as turn_module
+from kafkalog_broker.runtime import fair_scheduling
 from kafkalog_broker.testing_support.remote import frame_of
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from tests.broker.api.helpers.admin_scenario import create, new_topic
@@ -42,7 +42,7 @@ def turns(monkeypatch):
 
     found = Turns()
 
-    class Short(turn_module.TimeSlice):
+    class Short(fair_scheduling.TimeSlice):
         over = property(lambda self: True)  # type: ignore[assignment]
 
         async def next(self) -> None:
@@ -51,9 +51,9 @@ def turns(monkeypatch):
                 found.do()
 
     for module in (
-        turn_module, responses, describe_topic_partitions, groups, transactions, metadata, offset_delete,
+        fair_scheduling, responses, describe_topic_partitions, groups, transactions, metadata, offset_delete,
     ):  # fmt: skip
-        monkeypatch.setattr(module, "Turn", Short)
+        monkeypatch.setattr(module, "TimeSlice", Short)
     return found
 
 
