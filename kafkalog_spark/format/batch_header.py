@@ -13,7 +13,8 @@ from typing import NamedTuple
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import ControlType, TimestampType
-from kafkalog_spark.format.records import crc32c, read_varint, read_varlong
+from kafkalog_spark.format.records import crc32c
+from kafkalog_spark.format.varints import read_varint, read_varlong
 
 _PREFIX = struct.Struct(">qi4xb")  # offset, length, magic
 _V0 = struct.Struct(">qiIbb")

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch
+from kafkalog_spark.format.varints import read_varint, read_varlong, write_varint
 
 
 class RecordFault(IntEnum):
@@ -147,54 +148,6 @@ def write_record(out: bytearray, offset_delta: int, key: bytes | None, value: by
     body.append(0)  # no headers
     write_varint(out, len(body))
     out += body
-
-
-def write_varint(out: bytearray, value: int) -> None:
-    """Append a zigzag varint of at most 64 bits."""
-    number = (value << 1) ^ (value >> 63)
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-
-
-def read_varint(data: memoryview | bytes, at: int, end: int) -> tuple[int, int]:
-    """(value, position after it) of a zigzag varint of 32 bits in data[at:end], as Java's ByteUtils.readVarint.
-
-    IndexError when it does not end there, or not within five bytes. Bits above the 32nd are lost.
-    """
-    if at >= end:
-        raise IndexError
-    byte = data[at]
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), at + 1
-    number, at = _unsigned(data, at, min(end, at + 5))
-    number &= 0xFFFFFFFF
-    return (number >> 1) ^ -(number & 1), at
-
-
-def read_varlong(data: memoryview | bytes, at: int, end: int) -> tuple[int, int]:
-    """As read_varint, of 64 bits and at most ten bytes."""
-    if at >= end:
-        raise IndexError
-    byte = data[at]
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), at + 1
-    number, at = _unsigned(data, at, min(end, at + 10))
-    number &= 2**64 - 1
-    return (number >> 1) ^ -(number & 1), at
-
-
-def _unsigned(data: memoryview | bytes, at: int, end: int) -> tuple[int, int]:
-    number = shift = 0
-    while at < end:
-        byte = data[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at
-        shift += 7
-    raise IndexError
 
 
 def _after_headers(data: memoryview | bytes, at: int, end: int, headers: int) -> int:

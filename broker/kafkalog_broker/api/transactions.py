@@ -16,10 +16,11 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
-from kafkalog_broker.protocol.frames import compact_string, uvarint
+from kafkalog_broker.protocol.frames import compact_string
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.transactions.transaction_metadata import BY_LABEL, TransactionMetadata
+from kafkalog_spark.format.varints import uvarint
 
 _HEAD = struct.Struct(">h")
 _FIELDS = struct.Struct(">iqqh")  # timeout, start, producer id, producer epoch

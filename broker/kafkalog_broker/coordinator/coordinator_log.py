@@ -7,16 +7,17 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic_registry import TopicRegistry
-from kafkalog_spark.errors import CorruptBatch
+from kafkalog_spark.errors import CorruptBatch, InvalidRecord
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader, check_crc, control_type
 from kafkalog_spark.format.layout import ControlType
+from kafkalog_spark.format.messages import Message
 from kafkalog_spark.format.records import RecordView, read_records
 from kafkalog_spark.log.decode.decompress import Output, decompress
 from kafkalog_spark.log.decode.scratch import Scratch
@@ -31,6 +32,20 @@ _logger = logging.getLogger(__name__)
 
 Record = tuple[bytes, bytes | None]
 """Key, and value or None for a tombstone."""
+
+
+def encoded(kind: Message, values: Sequence[Any], version: int | None = None) -> bytes:
+    """As Message.encode. Raises BrokerError as `too_long`."""
+    try:
+        return kind.encode(values, version)
+    except InvalidRecord as error:
+        raise too_long(error) from None
+
+
+def too_long(error: InvalidRecord) -> BrokerError:
+    """A text does not fit into a record: a flexible request can name what a key cannot hold. Kafka fails there too."""
+    return BrokerError(ErrorCode.unknown_server_error, error.what)
+
 
 TOMBSTONES_A_WRITE = 1_000
 """Some 100 KB a batch, far from message.max.bytes."""

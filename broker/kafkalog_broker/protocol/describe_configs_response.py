@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kafkalog_broker.protocol.api_registry import Encoded
-from kafkalog_broker.protocol.frames import compact_string, legacy_count, legacy_string, uvarint
+from kafkalog_broker.protocol.frames import compact_string, legacy_count, legacy_string
+from kafkalog_spark.format.varints import uvarint
 
 FIRST_VERSION_WITH_DOCUMENTATION = 3
 FIRST_FLEXIBLE_VERSION = 4

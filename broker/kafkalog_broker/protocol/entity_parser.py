@@ -26,7 +26,8 @@ from kio.serial._introspect import EntityField, EntityTupleField, classify_field
 from kio.serial.errors import SerialError
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol.frames import read_uvarint, uvarint
+from kafkalog_broker.protocol.frames import read_uvarint
+from kafkalog_spark.format.varints import uvarint
 
 Body = bytes | memoryview
 DAMAGE = (MalformedRequest, SerialError, ValueError, KeyError, OverflowError, IndexError, struct.error)

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol.frames import compact_string, legacy_string, read_uvarint, skip_tagged_fields, uvarint
+from kafkalog_broker.protocol.frames import compact_string, legacy_string, read_uvarint, skip_tagged_fields
+from kafkalog_spark.format.varints import uvarint
 
 FETCH = 1
 MIN_VERSION, MAX_VERSION = 5, 13

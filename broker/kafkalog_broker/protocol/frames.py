@@ -17,45 +17,24 @@ from collections.abc import Callable
 import numpy as np
 
 from kafkalog_broker.errors import MalformedRequest
+from kafkalog_spark.format import varints
+from kafkalog_spark.format.varints import uvarint
 
 # What the flexible versions of the protocol (KIP-482) are made of: varints and tagged fields.
 
-MAX_VARINT_BYTES = 5  # 32 bits, 7 a byte
 MAX_UNKNOWN_TAGS = 100
 """Tagged fields that are passed over one after the other in a struct that has none by itself."""
 
 
 def read_uvarint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """An unsigned varint: (value, position after it). MalformedRequest where it is cut short or above 32 bits."""
+    """As varints.read_uvarint. MalformedRequest where it is cut short or above 32 bits."""
     try:
         byte = data[position]
-        if byte < 0x80:
-            return byte, position + 1
-        value = byte & 0x7F
-        shift = 7
-        for at in range(position + 1, position + MAX_VARINT_BYTES):
-            byte = data[at]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                if value >> 32:
-                    break
-                return value, at + 1
-            shift += 7
+        return (byte, position + 1) if byte < 0x80 else varints.read_uvarint(data, position)
     except IndexError:
         raise MalformedRequest(f"the request ends inside a varint at byte {position} of {len(data)}") from None
-    raise MalformedRequest(f"the varint at byte {position} has more than 32 bits")
-
-
-def uvarint(value: int) -> bytes:
-    """Encode an unsigned varint."""
-    if value < 0x80:
-        return _SHORT[value]
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    except ValueError:
+        raise MalformedRequest(f"the varint at byte {position} has more than 32 bits") from None
 
 
 def skip_tagged_fields(data: bytes | memoryview, position: int) -> int:
@@ -95,9 +74,6 @@ def legacy_string(value: str | None) -> bytes:
 def legacy_count(count: int) -> bytes:
     """The length of an array, as i32."""
     return count.to_bytes(4, "big")
-
-
-_SHORT = [bytes((value,)) for value in range(0x80)]
 
 
 # queued.max.request.bytes: how many bytes of requests may be in memory at once (Kafka's SimpleMemoryPool, KIP-72).

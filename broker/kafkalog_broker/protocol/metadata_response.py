@@ -21,7 +21,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.protocol.api_registry import Encoded
-from kafkalog_broker.protocol.frames import compact_string, legacy_count, legacy_string, uvarint
+from kafkalog_broker.protocol.frames import compact_string, legacy_count, legacy_string
+from kafkalog_spark.format.varints import uvarint
 
 # Node endpoints: where the current leaders of KIP-951 are, as tag 0 of Produce and Fetch responses.
 

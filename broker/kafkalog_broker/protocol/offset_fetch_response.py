@@ -17,7 +17,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.protocol.api_registry import Encoded
-from kafkalog_broker.protocol.frames import compact_string, legacy_count, legacy_string, uvarint
+from kafkalog_broker.protocol.frames import compact_string, legacy_count, legacy_string
+from kafkalog_spark.format.varints import uvarint
 
 FIRST_VERSION_WITH_ERROR = 2
 FIRST_VERSION_WITH_THROTTLE = 3

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from kafkalog_broker.protocol.api_registry import Encoded
-from kafkalog_broker.protocol.frames import compact_string, legacy_count, legacy_string, uvarint
+from kafkalog_broker.protocol.frames import compact_string, legacy_count, legacy_string
 from kafkalog_broker.protocol.metadata_response import NodeEndpoint, node_endpoints_tag
+from kafkalog_spark.format.varints import uvarint
 
 FIRST_VERSION_WITH_THROTTLE = 1
 FIRST_VERSION_WITH_TIME = 2

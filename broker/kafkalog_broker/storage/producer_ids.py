@@ -23,8 +23,8 @@ from kafkalog_broker.storage.housekeeping import RunBlocking
 from kafkalog_spark.errors import CorruptFile, CorruptLog, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.atomic_file import descriptor, read_whole, replace_files
 from kafkalog_spark.format.batch_header import check_crc
-from kafkalog_spark.format.internal_records import PRODUCER_IDS, next_producer_id
 from kafkalog_spark.format.layout import RECORDS_AT
+from kafkalog_spark.format.messages import Malformed, message
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC, LOG_SUFFIX, PRODUCER_SNAPSHOT_SUFFIX
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.format.records import read_records
@@ -35,6 +35,20 @@ from kafkalog_spark.store.local_store import DescriptorFile
 
 _SNAPSHOT_SUFFIX = ".checkpoint"
 """Suffix of KRaft's snapshots, whose batches are those of a log."""
+
+_PRODUCER_IDS = b"\x01\x0f\x00"
+"""How the value of a ProducerIdsRecord begins: frame version 1, apiKey 15, version 0 (MetadataRecordSerde)."""
+_read_producer_ids = message("ProducerIdsRecord").read[0]
+
+
+def next_producer_id(value: bytes) -> int | None:
+    """The first id that no broker has got, of a ProducerIdsRecord; None of any other record."""
+    if not value.startswith(_PRODUCER_IDS):
+        return None
+    try:
+        return int(_read_producer_ids(value, len(_PRODUCER_IDS))[0].next_producer_id)
+    except Malformed:
+        return None
 
 
 def next_of_cluster(directory: Path) -> int:
@@ -56,7 +70,7 @@ def _ids_in(path: Path) -> Iterator[int]:
             for row in range(len(window.table)):
                 header, batch = window.header(row), bytes(window.batch(row))
                 # Kafka does not compress them, and one in thousands of batches has the record.
-                if header.is_control or header.codec or PRODUCER_IDS not in batch:
+                if header.is_control or header.codec or _PRODUCER_IDS not in batch:
                     continue
                 check_crc(header, batch)
                 payload = batch[RECORDS_AT:]

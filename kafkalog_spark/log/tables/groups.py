@@ -3,29 +3,75 @@ one."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
-from kafkalog_spark.format.internal_records import (
-    NOT_SAID,
-    CommittedOffset,
-    Group,
-    GroupKey,
-    Key,
-    MemberKey,
-    OffsetKey,
-    parse_group,
-    parse_key,
-    parse_offset,
-)
+from kafkalog_spark.format.messages import decode_key, message
+from kafkalog_spark.format.names import OFFSETS_TOPIC
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.tables.damage import Record, committed_records
 from kafkalog_spark.log.tables.table import CONSUMER_OFFSETS, GROUPS, collected, timestamp_us
+
+NOT_SAID = -1
+"""A time or an epoch that the record's version does not have."""
+_GROUP_KINDS = {2: "classic", 3: "consumer", 11: "share", 17: "streams"}
+"""Type of the key of a group's record, and the kind of group (KIP-848, KIP-932, KIP-1071)."""
+_MEMBER_KINDS = {5: "consumer", 10: "share", 19: "streams"}
+"""Type of the key of a member's record, and the kind of its group."""
+_OFFSET_VALUE, _CLASSIC_GROUP = message("OffsetCommitValue"), message("GroupMetadataValue")
+_VERSION_AND_EPOCH = struct.Struct(">hi")
+
+
+class OffsetKey(NamedTuple):
+    """A committed offset is about this."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+class GroupKey(NamedTuple):
+    """A group. kind: of _GROUP_KINDS."""
+
+    group_id: str
+    kind: str
+
+
+class MemberKey(NamedTuple):
+    """A member of a group of a newer protocol."""
+
+    group_id: str
+    member_id: str
+
+
+Key = OffsetKey | GroupKey | MemberKey
+
+
+def _key(data: bytes) -> Key | None:
+    """None for what is neither offset, group nor member. Raises CorruptLog."""
+    found = decode_key(OFFSETS_TOPIC, data)
+    if found is None:
+        return None
+    kind, fields = found
+    if kind < 2:
+        return OffsetKey(*fields)
+    if kind in _GROUP_KINDS:
+        return GroupKey(fields[0], _GROUP_KINDS[kind])
+    return MemberKey(*fields) if kind in _MEMBER_KINDS else None
+
+
+def _epoch(kind: str, value: bytes) -> int:
+    """The epoch of a group of a newer protocol, with which the fields of its record begin. Raises CorruptLog."""
+    if len(value) < _VERSION_AND_EPOCH.size:
+        raise CorruptLog(f"the record of a {kind} group has {len(value)} bytes, no epoch fits")
+    return int(_VERSION_AND_EPOCH.unpack_from(value)[1])
+
 
 EndOf = Callable[[str, int], int | None]
 """The log end offset of a topic's partition; None where no directory holds it."""
@@ -33,11 +79,12 @@ EndOf = Callable[[str, int], int | None]
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """A record, parsed. value: None for a tombstone, and for one that cannot be read, which has an error."""
+    """A record, parsed. value: of an offset or a classic group its message, of another group the epoch, of a member
+    bytes; None for a tombstone, and for one that cannot be read, which has an error."""
 
     offset: int
     key: Key | None
-    value: CommittedOffset | Group | bytes | None
+    value: Any
     error: str | None = None
 
 
@@ -46,14 +93,16 @@ def _parsed(record: Record) -> _Event | None:
     offset, key, value = record
     known: Key | None = None
     try:
-        known = parse_key(key or b"")
+        known = _key(key or b"")
         if known is None:
             return None
         if value is None or isinstance(known, MemberKey):
             return _Event(offset, known, value)
         if isinstance(known, OffsetKey):
-            return _Event(offset, known, parse_offset(value))
-        return _Event(offset, known, parse_group(known.kind, value))
+            return _Event(offset, known, _OFFSET_VALUE.decode(value))
+        if known.kind == "classic":
+            return _Event(offset, known, _CLASSIC_GROUP.decode(value))
+        return _Event(offset, known, _epoch(known.kind, value))
     except (CorruptLog, UnsupportedFormat) as error:
         return _Event(offset, known, None, error.what)
 
@@ -91,7 +140,7 @@ def _offset_row(event: _Event, source: int, end_of: EndOf) -> dict[str, Any]:
     row |= event.key._asdict()
     end = row["log_end_offset"] = end_of(event.key.topic, event.key.partition)
     value = event.value
-    if isinstance(value, CommittedOffset):
+    if value is not None:
         row |= {
             "offset": value.offset,
             "leader_epoch": value.leader_epoch,
@@ -133,12 +182,12 @@ class _Known:
         if isinstance(key, GroupKey):
             gone = value is None and event.error is None
             self.event = None if gone else event
-            if gone or (isinstance(value, Group) and key.kind == "classic"):
+            if gone or (value is not None and key.kind == "classic"):
                 self.members.clear()
         elif isinstance(key, MemberKey):
             (self.members.discard if value is None else self.members.add)(key.member_id)
         elif isinstance(key, OffsetKey):
-            if isinstance(value, CommittedOffset):
+            if value is not None:
                 self.committed[key.topic, key.partition] = value.offset
             elif value is None:
                 self.committed.pop((key.topic, key.partition), None)
@@ -184,16 +233,18 @@ def _group(event: _Event, members: int) -> dict[str, Any]:
     assert isinstance(event.key, GroupKey)
     row: dict[str, Any] = {"kind": event.key.kind}
     value = event.value
-    if not isinstance(value, Group):
+    if value is None:
         return row
-    row["generation"] = value.generation
     if event.key.kind != "classic":
-        return row | {"member_count": members}
+        return row | {"generation": value, "member_count": members}
     return row | {
+        "generation": value.generation,
         "protocol_type": value.protocol_type,
         "protocol": value.protocol,
         "leader": value.leader,
-        "state_since": timestamp_us(value.state_timestamp) if value.state_timestamp != NOT_SAID else None,
+        "state_since": timestamp_us(value.current_state_timestamp)
+        if value.current_state_timestamp != NOT_SAID
+        else None,
         "members": [
             {
                 "member_id": member.member_id,

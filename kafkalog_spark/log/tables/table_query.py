@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import TopicPartition
-from kafkalog_spark.format.internal_records import TransactionalId
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from kafkalog_spark.log.read.discovery import Root
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.partition_place import PartitionPlace
 from kafkalog_spark.log.tables.table import FINDINGS, PRODUCERS, SEGMENTS, TABLES, TRANSACTIONS, Table, Unit
+
+if TYPE_CHECKING:
+    from kafkalog_spark.log.tables.transactions import TransactionalId
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,74 @@ import pyarrow as pa
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader, transaction_end
-from kafkalog_spark.format.internal_records import TransactionalId, parse_transaction, parse_transactional_id
 from kafkalog_spark.format.layout import NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, ControlType, H
+from kafkalog_spark.format.messages import message
 from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION, ProducerEntry
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.tables.damage import committed_records, stretches
 from kafkalog_spark.log.tables.table import PRODUCERS, TRANSACTIONAL_IDS, TRANSACTIONS, collected, timestamp_us
+
+STATES = (
+    "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
+    "PrepareEpochFence",
+)  # fmt: skip
+"""By number; Kafka's TransactionState."""
+UNFINISHED = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+"""A partition of a transaction in one of these waits for its marker."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalId:
+    """state: of STATES. Times in ms, -1 where there is none; producer ids -1 for none. partitions: (topic, number)."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout: int
+    state: str
+    partitions: tuple[tuple[str, int], ...]
+    last_update: int
+    start: int
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+
+    def waits_for(self, topic: str, partition: int, producer_epoch: int) -> bool:
+        """Whether its coordinator knows of a transaction of that epoch in the partition, and will end it."""
+        return (
+            self.state in UNFINISHED and (topic, partition) in self.partitions and self.producer_epoch >= producer_epoch
+        )
+
+
+_KEY, _VALUE = message("TransactionLogKey"), message("TransactionLogValue")
+
+
+def _transactional_id(key: bytes) -> str:
+    """Raises CorruptLog; UnsupportedFormat for another version."""
+    return str(_KEY.decode(key, "a key of __transaction_state").transactional_id)
+
+
+def _transaction(transactional_id: str, data: bytes) -> TransactionalId:
+    """What the coordinator wrote. Raises CorruptLog; UnsupportedFormat for another version or state."""
+    what = f"the record of transactional id {transactional_id!r}"
+    found = _VALUE.decode(data, what)
+    state = found.transaction_status
+    if not 0 <= state < len(STATES):
+        raise UnsupportedFormat(f"{what} has state {state}, expected 0 to {len(STATES) - 1}")
+    partitions = ((topic, index) for topic, indexes in found.transaction_partitions or () for index in indexes)
+    return TransactionalId(
+        transactional_id,
+        found.producer_id,
+        found.producer_epoch,
+        found.transaction_timeout_ms,
+        STATES[state],
+        tuple(sorted(partitions)),
+        found.transaction_last_update_timestamp_ms,
+        found.transaction_start_timestamp_ms,
+        found.previous_producer_id,
+        found.next_producer_id,
+    )
+
 
 Coordinators = Mapping[int, TransactionalId]
 """By producer id."""
@@ -38,8 +99,8 @@ def _changes(log: PartitionLog) -> Iterator[_Change]:
     for offset, key, value in committed_records(log):
         name = None
         try:
-            name = parse_transactional_id(key or b"")
-            yield _Change(offset, name, None if value is None else parse_transaction(name, value))
+            name = _transactional_id(key or b"")
+            yield _Change(offset, name, None if value is None else _transaction(name, value))
         except (CorruptLog, UnsupportedFormat) as error:
             yield _Change(offset, name, None, error.what)
 

@@ -10,7 +10,6 @@ RemoteLogSegmentMetadataRecord.json and its neighbours, BytesApiMessageSerde, Re
 
 from __future__ import annotations
 
-import struct
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -19,126 +18,14 @@ from typing import Any, NamedTuple
 
 from kafkalog_spark.errors import CorruptRemoteMetadata, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.format.records import read_varlong
+from kafkalog_spark.format.messages import Malformed, message, read_tagged_fields, read_unsigned_varint, sized
+from kafkalog_spark.format.varints import read_varlong
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
-
-# The compact types of Kafka's flexible messages (KIP-482), as far as tiered storage's metadata uses them.
-#
-# The broker has a codec for the protocol's messages; the reader must not depend on it for three small ones.
-
-_MAX_VARINT = 5  # bytes of an unsigned varint of 32 bits
-
-
-class CompactReader:
-    """Reads one message from its first byte on. Whatever does not fit raises CorruptRemoteMetadata with the byte."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.at = 0
-
-    @property
-    def left(self) -> int:
-        """Bytes after what has been read."""
-        return len(self._data) - self.at
-
-    def wrong(self, what: str, position: int | None = None) -> CorruptRemoteMetadata:
-        """An error that points to the byte that comes next, or to `position`."""
-        return CorruptRemoteMetadata(what, position=self.at if position is None else position)
-
-    def take(self, size: int) -> bytes:
-        """The next `size` bytes."""
-        if not 0 <= size <= self.left:
-            raise self.wrong(f"{size} bytes are announced, {self.left} are left")
-        self.at += size
-        return self._data[self.at - size : self.at]
-
-    def uvarint(self) -> int:
-        """An unsigned varint of 32 bits."""
-        begins, value = self.at, 0
-        for place in range(_MAX_VARINT):
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << (7 * place)
-            if byte < 0x80:
-                if value >= 2**32:
-                    break
-                return value
-        raise self.wrong("an unsigned varint has more than 32 bits", begins)
-
-    def varlong(self) -> int:
-        """A zigzag varint of 64 bits."""
-        try:
-            value, self.at = read_varlong(self._data, self.at, len(self._data))
-        except IndexError:
-            raise self.wrong("a varlong does not end") from None
-        return value
-
-    def _number(self, form: struct.Struct) -> Any:
-        return form.unpack(self.take(form.size))[0]
-
-    def int8(self) -> int:
-        return int(self._number(_INT8))
-
-    def int32(self) -> int:
-        return int(self._number(_INT32))
-
-    def int64(self) -> int:
-        return int(self._number(_INT64))
-
-    def uuid(self) -> uuid.UUID:
-        return uuid.UUID(bytes=self.take(16))
-
-    def string(self) -> str:
-        """A compact string that is not null."""
-        begins = self.at
-        size = self.uvarint() - 1
-        if size < 0:
-            raise self.wrong("a string is null that must not be", begins)
-        try:
-            return self.take(size).decode("utf-8")
-        except UnicodeDecodeError:
-            raise self.wrong("a string is not UTF-8", begins) from None
-
-    def nullable_bytes(self) -> bytes | None:
-        """Compact bytes; None for null."""
-        size = self.uvarint() - 1
-        return None if size < 0 else self.take(size)
-
-    def array_length(self, least: int) -> int:
-        """How many elements of at least `least` bytes follow. Raises for null, and for more than there is room for."""
-        begins = self.at
-        count = self.uvarint() - 1
-        if not 0 <= count * least <= self.left:
-            raise self.wrong(f"an array announces {count} elements, {self.left} bytes are left", begins)
-        return count
-
-    def tagged_fields(self) -> dict[int, bytes]:
-        """The tagged fields that stand here, by tag; tags must rise."""
-        found: dict[int, bytes] = {}
-        last = -1
-        for _ in range(self.uvarint()):
-            begins = self.at
-            tag = self.uvarint()
-            if tag <= last:
-                raise self.wrong(f"tag {tag} follows tag {last}", begins)
-            last = tag
-            found[tag] = self.take(self.uvarint())
-        return found
-
-    def end(self) -> None:
-        """Raise when bytes are left."""
-        if self.left:
-            raise self.wrong(f"{self.left} bytes follow the message")
-
-
-_INT8, _INT32, _INT64 = struct.Struct(">b"), struct.Struct(">i"), struct.Struct(">q")
-
 
 REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
 
 _FRAME_VERSION = 1
 _SEGMENT, _UPDATE, _PARTITION_DELETE, _SNAPSHOT = range(4)
-_TXN_INDEX_EMPTY_TAG = 0  # Kafka 4.0
-_EPOCH_SIZE = 13  # bytes at least: int32, int64, no tagged fields
 
 
 class RemoteSegmentState(IntEnum):
@@ -210,86 +97,59 @@ def decode_event(value: bytes) -> RemoteLogEvent:
     Fields that later versions add come as tagged fields and are passed over. Raises CorruptRemoteMetadata with the
     byte, UnsupportedFormat for another frame version or apiKey.
     """
-    reader = CompactReader(value)
-    frame = reader.uvarint()
+    try:
+        return _event(value)
+    except Malformed as error:
+        raise CorruptRemoteMetadata(str(error), position=error.position) from None
+
+
+def _event(value: bytes) -> RemoteLogEvent:
+    frame, at = read_unsigned_varint(value, 0)
     if frame != _FRAME_VERSION:
         raise UnsupportedFormat(f"frame version {frame} of remote log metadata, only {_FRAME_VERSION} is known")
-    api_key, version = reader.uvarint(), reader.uvarint()
-    if api_key not in _DECODERS:
+    api_key, at = read_unsigned_varint(value, at)
+    version, at = read_unsigned_varint(value, at)
+    if api_key not in _EVENTS:
         raise UnsupportedFormat(
             f"apiKey {api_key} of remote log metadata (version {version}), 0 to 2 are known"
             + (": 3 stands in snapshot files only" if api_key == _SNAPSHOT else "")
         )
-    event = _DECODERS[api_key](reader)
-    reader.end()
-    return event
+    read, event_of = _EVENTS[api_key]
+    fields, end = read(value, at)
+    if end < len(value):
+        raise Malformed(f"{len(value) - end} bytes follow the message", end)
+    return event_of(fields)
 
 
-def _topic_id_partition(reader: CompactReader) -> TopicIdPartition:
-    topic, topic_id, partition = reader.string(), reader.uuid(), reader.int32()
-    reader.tagged_fields()
-    return TopicIdPartition(topic, topic_id, partition)
-
-
-def _segment_id(reader: CompactReader) -> tuple[TopicIdPartition, uuid.UUID]:
-    partition, segment_id = _topic_id_partition(reader), reader.uuid()
-    reader.tagged_fields()
-    return partition, segment_id
-
-
-def _epochs(reader: CompactReader) -> tuple[EpochEntry, ...]:
-    epochs = []
-    for _ in range(reader.array_length(_EPOCH_SIZE)):
-        epochs.append(EpochEntry(reader.int32(), reader.int64()))
-        reader.tagged_fields()
-    return tuple(sorted(epochs))
-
-
-def _segment_state(reader: CompactReader) -> RemoteSegmentState:
-    try:
-        return RemoteSegmentState(reader.int8())
-    except ValueError as error:
-        raise reader.wrong(f"{error}: 0 to 3 are known", reader.at - 1) from None
-
-
-def _segment_event(reader: CompactReader) -> SegmentEvent:
-    partition, segment_id = _segment_id(reader)
-    start, end = reader.int64(), reader.int64()
-    broker_id, max_timestamp, event_timestamp = reader.int32(), reader.int64(), reader.int64()
-    epochs, size, custom = _epochs(reader), reader.int32(), reader.nullable_bytes()
-    state = _segment_state(reader)
-    tagged = reader.tagged_fields()
+def _segment_event(fields: Any) -> SegmentEvent:
+    partition, segment_id = fields.remote_log_segment_id
+    epochs = sorted(EpochEntry(*epoch) for epoch in fields.segment_leader_epochs)
     return SegmentEvent(
         RemoteSegment(
-            partition, segment_id, start, end, epochs, size, max_timestamp, broker_id, event_timestamp, custom,
-            transaction_index_empty=any(tagged.get(_TXN_INDEX_EMPTY_TAG, b"")),
+            TopicIdPartition(*partition), segment_id, fields.start_offset, fields.end_offset, tuple(epochs),
+            fields.segment_size_in_bytes, fields.max_timestamp_ms, fields.broker_id, fields.event_timestamp_ms,
+            fields.custom_metadata, transaction_index_empty=fields.txn_index_empty,
         ),
-        state,
+        RemoteSegmentState(fields.remote_log_segment_state),
     )  # fmt: skip
 
 
-def _segment_update(reader: CompactReader) -> SegmentUpdate:
-    partition, segment_id = _segment_id(reader)
-    broker_id, event_timestamp, custom = reader.int32(), reader.int64(), reader.nullable_bytes()
-    state = _segment_state(reader)
-    reader.tagged_fields()
-    return SegmentUpdate(partition, segment_id, broker_id, event_timestamp, custom, state)
+def _segment_update(fields: Any) -> SegmentUpdate:
+    (partition, segment_id), broker_id, event_timestamp, custom, state = fields
+    partition = TopicIdPartition(*partition)
+    return SegmentUpdate(partition, segment_id, broker_id, event_timestamp, custom, RemoteSegmentState(state))
 
 
-def _partition_deletion(reader: CompactReader) -> PartitionDeletion:
-    partition, broker_id, event_timestamp = _topic_id_partition(reader), reader.int32(), reader.int64()
-    try:
-        state = PartitionDeleteState(reader.int8())
-    except ValueError as error:
-        raise reader.wrong(f"{error}: 0 to 2 are known", reader.at - 1) from None
-    reader.tagged_fields()
-    return PartitionDeletion(partition, broker_id, event_timestamp, state)
+def _partition_deletion(fields: Any) -> PartitionDeletion:
+    partition, broker_id, event_timestamp, state = fields
+    return PartitionDeletion(TopicIdPartition(*partition), broker_id, event_timestamp, PartitionDeleteState(state))
 
 
-_DECODERS: dict[int, Callable[[CompactReader], RemoteLogEvent]] = {
-    _SEGMENT: _segment_event,
-    _UPDATE: _segment_update,
-    _PARTITION_DELETE: _partition_deletion,
+# A later version adds tagged fields only.
+_EVENTS: dict[int, tuple[Callable[[bytes, int], tuple[Any, int]], Callable[[Any], RemoteLogEvent]]] = {
+    _SEGMENT: (message("RemoteLogSegmentMetadataRecord").read[0], _segment_event),
+    _UPDATE: (message("RemoteLogSegmentMetadataUpdateRecord").read[0], _segment_update),
+    _PARTITION_DELETE: (message("RemotePartitionDeleteMetadataRecord").read[0], _partition_deletion),
 }
 
 
@@ -369,6 +229,9 @@ def _updated(segment: RemoteSegment, event: SegmentUpdate) -> RemoteSegment:
 # indexes lie, whatever the plugin's `key.prefix` has become since. The manifest lies below the prefix of today.
 
 
+_STRING = sized(is_text=True, flexible=True, nullable=False)
+
+
 class CustomMetadata(NamedTuple):
     """Fields of the plugin's `custom.metadata.fields.include`; None for those that it does not include."""
 
@@ -381,7 +244,11 @@ def parse_custom_metadata(data: bytes) -> CustomMetadata:
     """Empty data has no fields; unknown tags are passed over. Raises CorruptRemoteMetadata."""
     if not data:
         return CustomMetadata()
-    found: dict[int, bytes] = CompactReader(data).tagged_fields()
-    size = CompactReader(found[0]).varlong() if 0 in found else None
-    texts = [CompactReader(found[tag]).string() if tag in found else None for tag in (1, 2)]
-    return CustomMetadata(size, *texts)
+    try:
+        found, _ = read_tagged_fields(data, 0)
+        size = read_varlong(found[0], 0, len(found[0]))[0] if 0 in found else None
+        return CustomMetadata(size, *(_STRING.read(found[tag], 0)[0] if tag in found else None for tag in (1, 2)))
+    except Malformed as error:
+        raise CorruptRemoteMetadata(str(error), position=error.position) from None
+    except IndexError:
+        raise CorruptRemoteMetadata("a varlong does not end") from None

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.format.records import write_varint
+from kafkalog_spark.format.varints import write_varint
 from kafkalog_spark.typed.avro.resolve import as_double, default_branch, is_value
 from kafkalog_spark.typed.avro.schema import NO_DEFAULT, AvroField, AvroType, parse_schema
 from kafkalog_spark.typed.avro.types import MAX_PRECISION, MILLIS, avro_schema_of, root_record

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.format.varints import UVARLONG_BYTES, read_unsigned, uvarint
 from kafkalog_spark.typed.columns.buffer_pool import SpareMemory, Values
 from kafkalog_spark.typed.columns.buffers import ColumnBuffers
 from kafkalog_spark.typed.columns.projection import NOT_WANTED, ColumnTree, check_wanted, tree_of
@@ -133,16 +134,11 @@ def _check_utf8(text: bytes) -> None:
 
 def _uvarint(data: bytes, at: int, end: int) -> tuple[int, int]:
     """An unsigned varint of at most ten bytes -> (its 64 bits, position after it)."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= end:
-            break
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & (2**64 - 1), at
-    raise Malformed(Fault.TRUNCATED)
+    try:
+        value, at = read_unsigned(data, at, min(end, at + UVARLONG_BYTES))
+    except IndexError:
+        raise Malformed(Fault.TRUNCATED) from None
+    return value & (2**64 - 1), at
 
 
 def _passed(data: bytes, at: int, end: int, wire: int, number: int, depth: int) -> int:
@@ -184,16 +180,7 @@ def _passed_group(data: bytes, at: int, end: int, number: int, depth: int) -> in
 
 def _delimited(number: int, content: bytes) -> bytes:
     """A field of wire type 2."""
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 127:
-        found.append(value & 127 | 128)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
+    return uvarint(number << 3 | 2) + uvarint(len(content)) + content
 
 
 NO_PLAN = -1

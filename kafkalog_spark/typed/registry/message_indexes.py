@@ -11,23 +11,11 @@ from typing import Any
 import numpy as np
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.format.varints import UVARINT_BYTES, read_varint
 
 FIRST = (0,)
 _MOST = 64
 """Messages are not nested deeper."""
-
-
-def varint(data: Any, at: int, end: int) -> tuple[int, int]:
-    """A zigzag varint -> (value, position after it). Raises ValueError where it does not end."""
-    raw = shift = 0
-    while at < end and shift < 35:
-        byte = int(data[at])
-        at += 1
-        raw |= (byte & 127) << shift
-        if byte < 128:
-            return (raw >> 1) ^ -(raw & 1), at
-        shift += 7
-    raise ValueError("a number that does not end")
 
 
 def take_indexes(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, list[Any]]:
@@ -56,18 +44,19 @@ def take_indexes(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> tupl
 
 
 def _indexes(data: np.ndarray, at: int, end: int) -> tuple[Any, int]:
-    begin = at
+    """(the indexes, or what is wrong with them; their bytes)"""
+    head = data[at : min(end, at + UVARINT_BYTES * (_MOST + 1))].tobytes()
     try:
-        count, at = varint(data, at, end)
+        count, after = read_varint(head, 0, len(head))
         if not 0 <= count <= _MOST:
             return f"its message has {count} indexes", 0
         indexes = []
         for _ in range(count):
-            one, at = varint(data, at, end)
+            one, after = read_varint(head, after, len(head))
             indexes.append(one)
-    except ValueError:
+    except IndexError:
         return "the indexes of its message do not end", 0
-    return tuple(indexes) or FIRST, at - begin
+    return tuple(indexes) or FIRST, after
 
 
 def message_at(file: Any, indexes: tuple[int, ...]) -> Any:

@@ -79,7 +79,7 @@ def _shown(group: ConsumerGroup) -> Any:
 def test_a_record_of_a_later_version_is_not_guessed_at() -> None:
     key, value = encode(Change(Kind.TARGET_EPOCH, "g", "", TargetEpochValue(3, 7)))
     assert value is not None
-    with pytest.raises(UnsupportedFormat, match="has version 1, expected 0"):
+    with pytest.raises(UnsupportedFormat, match="of version 1, expected 0"):
         decode(key, b"\0\1" + value[2:])
 
 
@@ -91,5 +91,5 @@ def test_a_record_that_is_cut_short_is_an_error_that_names_it(kind: Kind) -> Non
     )
     assert value is not None
     for end in range(2, len(value)):
-        with pytest.raises(KafkalogError, match=r"record of a consumer group|epochs of|classic metadata"):
+        with pytest.raises(KafkalogError, match="record of a consumer group"):
             decode(key, value[:end])

@@ -18,7 +18,7 @@ import zstandard
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.metrics import client_metrics
 from kafkalog_broker.metrics.client_metrics import ClientMetrics
-from kafkalog_broker.protocol.frames import uvarint
+from kafkalog_spark.format.varints import uvarint
 
 ID, SHOWN = UUID(int=2), "AAAAAAAAAAAAAAAAAAAAAg"
 

@@ -11,7 +11,7 @@ from kafkalog_broker.api.api_versions import api_versions_error, handle
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api, on_error
 from kafkalog_broker.protocol.codec import decode_request, encode_response, request_class
-from kafkalog_broker.protocol.frames import uvarint
+from kafkalog_spark.format.varints import uvarint
 
 BROKER: Any = SimpleNamespace(telemetry=SimpleNamespace(receiver=None))
 SOFTWARE = {"client_software_name": "librdkafka", "client_software_version": "2.15.0-rc.1"}

@@ -15,7 +15,7 @@ from kio.serial import entity_reader
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol.codec import MAX_ELEMENTS, decode_request, request_class
 from kafkalog_broker.protocol.entity_parser import Walk, array_check, entity_parser, without_unknown_tags
-from kafkalog_broker.protocol.frames import uvarint
+from kafkalog_spark.format.varints import uvarint
 from tests.broker.protocol.helpers.drawn_entities import REQUEST_VERSIONS, encode, requests_of, served_first
 from tests.searches import examples
 

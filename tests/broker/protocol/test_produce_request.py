@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol import produce_request
 from kafkalog_broker.protocol.codec import decode_request
-from kafkalog_broker.protocol.frames import uvarint
 from kafkalog_broker.protocol.produce_request import (
     MAX_PARTITIONS,
     ProduceRequest,
     parse_produce_request,
 )
+from kafkalog_spark.format.varints import uvarint
 from tests.broker.protocol.helpers.drawn_entities import encode_request, requests_of
 
 pytestmark = pytest.mark.usefixtures("everything_served")

@@ -4,8 +4,6 @@
 |---|---|---|
 | all that is known of a share partition | ShareSnapshotKey, type 0 | ShareSnapshotValue 0, or null: forgotten |
 | what has changed since | ShareUpdateKey, type 1 | ShareUpdateValue 0 |
-
-A key begins with its type. Layouts: ShareSnapshotValue.json and its neighbours in Kafka's share-coordinator.
 """
 
 from __future__ import annotations
@@ -14,24 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.protocol.frames import uvarint
-from kafkalog_broker.share.message_parts import (
-    I8,
-    I16,
-    I32,
-    I64,
-    VALUE_VERSION,
-    array,
-    key_string,
-    read_number,
-    read_uuid,
-    tagged_number,
-    value_reader,
-)
-from kafkalog_spark.format.internal_records import MessageReader
+from kafkalog_broker.coordinator.coordinator_log import encoded
+from kafkalog_spark.format.messages import decode_key, message
+from kafkalog_spark.format.names import SHARE_STATE_TOPIC
 
 # State batches: runs of offsets that have been delivered equally often and are in the same state.
 #
@@ -104,7 +90,8 @@ NO_TOPIC = UUID(int=0)
 NOT_COUNTED = -1
 """A delivery complete count that nobody has said."""
 
-_DELIVERY_COMPLETE_COUNT = 0  # tag
+_KEYS = {SNAPSHOT: message("ShareSnapshotKey"), UPDATE: message("ShareUpdateKey")}
+_SNAPSHOT_VALUE, _UPDATE_VALUE = message("ShareSnapshotValue"), message("ShareUpdateValue")
 
 
 class SharePartitionKey(NamedTuple):
@@ -136,71 +123,42 @@ class ShareState:
 
 
 def state_key(kind: int, key: SharePartitionKey) -> bytes:
-    return I16.pack(kind) + key_string(key.group_id) + key.topic_id.bytes + I32.pack(key.partition)
+    """Raises BrokerError where the group's id is too long."""
+    return encoded(_KEYS[kind], key)
 
 
 def snapshot_value(state: ShareState) -> bytes:
-    head = I32.pack(state.snapshot_epoch) + I32.pack(state.state_epoch) + I32.pack(state.leader_epoch)
-    times = I64.pack(state.create_timestamp_ms) + I64.pack(state.write_timestamp_ms)
-    return VALUE_VERSION + head + I64.pack(state.start_offset) + times + _batches(state) + _tags(state)
+    return _SNAPSHOT_VALUE.encode(
+        (
+            state.snapshot_epoch, state.state_epoch, state.leader_epoch, state.start_offset, state.create_timestamp_ms,
+            state.write_timestamp_ms, state.batches, state.delivery_complete_count,
+        )
+    )  # fmt: skip
 
 
 def update_value(state: ShareState) -> bytes:
-    head = I32.pack(state.snapshot_epoch) + I32.pack(state.leader_epoch) + I64.pack(state.start_offset)
-    return VALUE_VERSION + head + _batches(state) + _tags(state)
+    return _UPDATE_VALUE.encode(
+        (state.snapshot_epoch, state.leader_epoch, state.start_offset, state.batches, state.delivery_complete_count)
+    )
 
 
 def decode_state_key(key: bytes) -> tuple[int, SharePartitionKey] | None:
     """(type, share partition); None for a type that Kafka 4.3 does not know. Raises CorruptLog."""
-    reader = MessageReader(key, "key of __share_group_state")
-    kind = reader.int16()
-    if kind not in (SNAPSHOT, UPDATE):
-        return None
-    return kind, SharePartitionKey(reader.string(), read_uuid(reader), reader.int32())
+    found = decode_key(SHARE_STATE_TOPIC, key)
+    return None if found is None else (found[0], SharePartitionKey(*found[1]))
 
 
 def decode_snapshot(value: bytes) -> ShareState:
     """Raises CorruptLog, and UnsupportedFormat for a later version."""
-    reader = value_reader(value, "ShareSnapshotValue")
-    snapshot_epoch, state_epoch, leader_epoch = reader.int32(), reader.int32(), reader.int32()
-    start, created, written = reader.int64(), reader.int64(), reader.int64()
-    batches = _read_batches(reader)
-    complete = read_number(reader, _DELIVERY_COMPLETE_COUNT, I32, NOT_COUNTED)
-    return ShareState(snapshot_epoch, state_epoch, leader_epoch, start, complete, batches, created, written)
+    epoch, state_epoch, leader_epoch, start, created, written, batches, complete = _SNAPSHOT_VALUE.decode(value)
+    return ShareState(epoch, state_epoch, leader_epoch, start, complete, _batches(batches), created, written)
 
 
 def decode_update(value: bytes) -> ShareState:
     """Raises CorruptLog, and UnsupportedFormat for a later version."""
-    reader = value_reader(value, "ShareUpdateValue")
-    snapshot_epoch, leader_epoch, start = reader.int32(), reader.int32(), reader.int64()
-    batches = _read_batches(reader)
-    complete = read_number(reader, _DELIVERY_COMPLETE_COUNT, I32, NOT_COUNTED)
-    return ShareState(snapshot_epoch, 0, leader_epoch, start, complete, batches)
+    epoch, leader_epoch, start, batches, complete = _UPDATE_VALUE.decode(value)
+    return ShareState(epoch, 0, leader_epoch, start, complete, _batches(batches))
 
 
-def _batches(state: ShareState) -> bytes:
-    return array(
-        [
-            I64.pack(batch.first_offset)
-            + I64.pack(batch.last_offset)
-            + I8.pack(batch.delivery_state)
-            + I16.pack(batch.delivery_count)
-            + uvarint(0)
-            for batch in state.batches
-        ]
-    )
-
-
-def _tags(state: ShareState) -> bytes:
-    return tagged_number(_DELIVERY_COMPLETE_COUNT, I32, state.delivery_complete_count, NOT_COUNTED)
-
-
-def _read_batches(reader: MessageReader) -> tuple[StateBatch, ...]:
-    return tuple(_read_batch(reader) for _ in range(reader.array_length()))
-
-
-def _read_batch(reader: MessageReader) -> StateBatch:
-    first, last = reader.int64(), reader.int64()
-    delivery_state, delivery_count = reader.int8(), reader.int16()
-    reader.tagged_fields()
-    return StateBatch(first, last, delivery_state, delivery_count)
+def _batches(found: Iterable[Iterable[Any]]) -> tuple[StateBatch, ...]:
+    return tuple(StateBatch(*batch) for batch in found)

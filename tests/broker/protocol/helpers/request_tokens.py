@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
 
-from kafkalog_broker.protocol.frames import uvarint
+from kafkalog_spark.format.varints import uvarint
 
 _SIZES = {
     "bool": 1, "int8": 1, "int16": 2, "uint16": 2, "error_code": 2, "int32": 4, "uint32": 4, "timedelta_i32": 4,

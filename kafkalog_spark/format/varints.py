@@ -1,0 +1,85 @@
+"""Varints: integers of seven bits a byte, the lowest first; zigzag in records, unsigned in flexible messages (KIP-482).
+
+Kafka's ByteUtils. Protobuf and Avro have the same. All of them raise IndexError where a varint does not end in time.
+"""
+
+from __future__ import annotations
+
+UVARINT_BYTES, UVARLONG_BYTES = 5, 10
+"""At most, of 32 and of 64 bits."""
+
+_SHORT = [bytes((value,)) for value in range(0x80)]
+
+
+def read_unsigned(data: memoryview | bytes, at: int, end: int) -> tuple[int, int]:
+    """(value, position after it) of an unsigned varint in data[at:end], of any number of bits."""
+    number = shift = 0
+    while at < end:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+    raise IndexError
+
+
+def read_uvarint(data: memoryview | bytes, at: int) -> tuple[int, int]:
+    """An unsigned varint of 32 bits. ValueError where it has more of them, or more bytes than they need."""
+    byte = data[at]
+    if byte < 0x80:
+        return byte, at + 1
+    number = byte & 0x7F
+    for place in range(1, UVARINT_BYTES):
+        byte = data[at + place]
+        number |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            if number >> 32:
+                break
+            return number, at + place + 1
+    raise ValueError("an unsigned varint has more than 32 bits")
+
+
+def uvarint(value: int) -> bytes:
+    """An unsigned varint of a value that is not negative."""
+    if value < 0x80:
+        return _SHORT[value]
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_varint(data: memoryview | bytes, at: int, end: int) -> tuple[int, int]:
+    """(value, position after it) of a zigzag varint of 32 bits in data[at:end]. Bits above the 32nd are lost."""
+    if at >= end:
+        raise IndexError
+    byte = data[at]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    number, at = read_unsigned(data, at, min(end, at + UVARINT_BYTES))
+    number &= 0xFFFFFFFF
+    return (number >> 1) ^ -(number & 1), at
+
+
+def read_varlong(data: memoryview | bytes, at: int, end: int) -> tuple[int, int]:
+    """As read_varint, of 64 bits."""
+    if at >= end:
+        raise IndexError
+    byte = data[at]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    number, at = read_unsigned(data, at, min(end, at + UVARLONG_BYTES))
+    number &= 2**64 - 1
+    return (number >> 1) ^ -(number & 1), at
+
+
+def write_varint(out: bytearray, value: int) -> None:
+    """Append a zigzag varint of at most 64 bits."""
+    number = (value << 1) ^ (value >> 63)
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
