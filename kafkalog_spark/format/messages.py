@@ -55,6 +55,8 @@ class Codec(NamedTuple):
     read: Callable[[bytes, int], tuple[Any, int]]
     write: Callable[[Any], bytes]
     least: int
+    is_fixed: bool = False
+    """Each value has `least` bytes."""
 
 
 class Message:
@@ -208,7 +210,7 @@ def _number(form: struct.Struct) -> Codec:
         except struct.error:
             raise _short(data, at, size) from None
 
-    return Codec(read, form.pack, size)
+    return Codec(read, form.pack, size, is_fixed=True)
 
 
 def _state(number: Codec, field: _Definition) -> Codec:
@@ -233,7 +235,7 @@ def _uuid(nullable: bool) -> Codec:
         found = data[at:end]
         return None if nullable and found == zeros else UUID(bytes=found), end
 
-    return Codec(read, lambda value: zeros if value is None else value.bytes, 16)
+    return Codec(read, lambda value: zeros if value is None else value.bytes, 16, is_fixed=True)
 
 
 def sized(is_text: bool, flexible: bool, nullable: bool) -> Codec:
@@ -276,7 +278,7 @@ def sized(is_text: bool, flexible: bool, nullable: bool) -> Codec:
 
 def _array(element: _Definition, version: int, flexible: bool, nullable: bool) -> Codec:
     form = _FORMS.get(element["type"])
-    read_one, write_one, least = _codec(element, version, flexible)
+    read_one, write_one, least, _ = _codec(element, version, flexible)
     read_length = _read_compact if flexible else _read_int32
     write_length = _write_compact if flexible else _INT32.pack
     null = write_length(-1)
@@ -357,12 +359,14 @@ def _struct(name: str, fields: list[_Definition], version: int, flexible: bool, 
         known |= {f"tag{one}": _tagged(tag, codec) for one, (tag, codec, _) in zip(targets, codecs, strict=True)}
         reads.append("if data[at:at + 1] == b'\\0': at += 1" + "".join(f"; {one} = default{one}" for one in targets))
         reads.append(f"else: {', '.join(['at', *targets])}, = read_tags(data, at)")
-        for one in targets:
-            same = f"{one} is None" if known["default" + one] is None else f"{one} == default{one}"
-            tags.append(f"t{one} = b'' if {same} else tag{one}({one})")
-        known["counts"] = [bytes((count,)) for count in range(len(targets) + 1)]
-        writes.append(f"counts[{' + '.join(f'bool(t{one})' for one in targets) or 0}]")
-        writes += [f"t{one}" for one in targets]
+        same = [f"{one} is None" if known["default" + one] is None else f"{one} == default{one}" for one in targets]
+        if len(targets) > 1:
+            tags = [
+                f"t{one} = b'' if {is_same} else tag{one}({one})" for one, is_same in zip(targets, same, strict=True)
+            ]
+            writes += [f"bytes(({' + '.join(f'bool(t{one})' for one in targets)},))", *(f"t{one}" for one in targets)]
+        else:
+            writes.append(f"b'\\0' if {same[0]} else b'\\1' + tag{targets[0]}({targets[0]})" if targets else "b'\\0'")
         least += 1
     every = ", ".join(names.values())
     source = ["def read(data, at):", *(f"    {line}" for line in reads), f"    return new(made, ({every},)), at"]
@@ -404,6 +408,9 @@ def _read_tags(known: _Tagged, data: bytes, at: int) -> list[Any]:
 def _tagged(tag: int, codec: Codec) -> Callable[[Any], bytes]:
     """The writer of one tagged field: tag, size, value."""
     head, write_value = uvarint(tag), codec.write
+    if codec.is_fixed:
+        head += uvarint(codec.least)
+        return lambda value: head + write_value(value)
 
     def write(value: Any) -> bytes:
         data = write_value(value)
