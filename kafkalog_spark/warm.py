@@ -45,9 +45,7 @@ def warm() -> None:
         )
     for search in (search_v2, search_legacy):
         none = RecordSearch.of(WantedRecords())
-        search(
-            payload, nothing, nothing, units, np.empty(0, np.int64), np.empty(0, np.uint8), none.asked, *none.patterns
-        )
+        search(payload, nothing, nothing, units, np.empty(0, np.int64), np.empty(0, np.uint8), none.patterns)
     _warm_encoder()
     _warm_formats()
 
@@ -100,7 +98,7 @@ def _warm_encoder() -> None:
         pass
     nothing, no_bytes = np.empty(0, np.int32), np.empty(0, np.uint8)
     ones = np.ones(1, np.int64)
-    choose_slots(0, *key_column(records["key"].chunk(0)), nothing, no_bytes, 0, nothing, ones, ones, nothing)
+    choose_slots(0, key_column(records["key"].chunk(0)), nothing, no_bytes, 0, nothing, ones, ones, nothing)
 
 
 def main() -> None:

@@ -3,8 +3,8 @@
 The kernel cuts the rows into batches, leaves room for each batch's header in front of its records, and tells the facts
 that the header needs. Headers, compression and CRC are the caller's.
 
-Columns come as numpy views of Arrow buffers, one value buffer each of offsets, data and validity. An array of length 0
-stands for: the column is null throughout (offsets), nothing is null (validity).
+Columns are read-only numpy views of Arrow buffers. An array of length 0 stands for: the column is null throughout
+(offsets), nothing is null (validity).
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import numpy as np
 from numba import njit, types
 
 from kafkalog_spark.format.layout import BATCH_OVERHEAD, MAX_INT32, NO_TIMESTAMP
+from kafkalog_spark.kernels.columns import BinaryColumn, HeadersColumn
 from kafkalog_spark.kernels.primitives import copy_bytes, kernel_for
 
 
-class F(IntEnum):
-    """Columns of the facts table, int64[n, len(F)], one row a batch."""
+class Fact(IntEnum):
+    """Columns of the facts table, int64[n, len(Fact)], one row a batch."""
 
     START = 0  # byte in `out` where the header goes; the records follow it
     END = 1  # byte in `out` after the last record
@@ -30,8 +31,8 @@ class F(IntEnum):
     MAX_TIMESTAMP = 6  # ms
 
 
-class W(IntEnum):
-    """Entries of `cursor`, int64[len(W)]: where to go on, and what the caller must know."""
+class EncodeCursor(IntEnum):
+    """Entries of `cursor`, int64[len(EncodeCursor)]: where to go on, and what the caller must know."""
 
     ROW = 0  # in, out: next row
     NEXT_OFFSET = 1  # in, out: lowest offset that the next record may have
@@ -88,21 +89,26 @@ def write_varint(out, at, value):  # type: ignore[no-untyped-def]
 
 
 @njit
-def size_of(offsets, valid, bit, i):  # type: ignore[no-untyped-def]
-    """Bytes of value i of a binary column, -1 for null."""
-    if offsets.size == 0:
-        return np.int64(-1)
-    if valid.size > 0 and not (valid[(bit + i) >> 3] >> ((bit + i) & 7)) & 1:
-        return np.int64(-1)
-    return np.int64(offsets[i + 1]) - np.int64(offsets[i])
+def is_valid(bitmap, first_bit, i):  # type: ignore[no-untyped-def]
+    """True unless value i is null by a bitmap, of which an empty one has no nulls."""
+    bit = first_bit + i
+    return bitmap.size == 0 or (bitmap[bit >> 3] >> (bit & 7)) & 1 != 0
 
 
 @njit
-def write_sized(out, at, offsets, data, i, size):  # type: ignore[no-untyped-def]
-    """Store the length and, unless it is -1, the bytes of value i; returns the position after them."""
+def size_of(column, i):  # type: ignore[no-untyped-def]
+    """Bytes of value i of a BinaryColumn, -1 for null."""
+    if column.offsets.size == 0 or not is_valid(column.valid, column.first_bit, i):
+        return np.int64(-1)
+    return np.int64(column.offsets[i + 1]) - np.int64(column.offsets[i])
+
+
+@njit
+def write_sized(out, at, column, i, size):  # type: ignore[no-untyped-def]
+    """Store the length and, unless it is -1, the bytes of value i of a column; returns the position after them."""
     at = write_varint(out, at, size)
     if size > 0:
-        copy_bytes(out, at, data, np.int64(offsets[i]), size)
+        copy_bytes(out, at, column.data, np.int64(column.offsets[i]), size)
         at += size
     return at
 
@@ -111,10 +117,10 @@ _BYTES_IN = types.Array(types.uint8, 1, "C", readonly=True)  # takes writable ar
 _BYTES_OUT = types.Array(types.uint8, 1, "C")
 _INT32_IN = types.Array(types.int32, 1, "C", readonly=True)
 _INT64_IN = types.Array(types.int64, 1, "C", readonly=True)
-_BINARY = (_INT32_IN, _BYTES_IN, _BYTES_IN, types.int64)  # offsets, data, validity bitmap, its first bit
+BINARY = types.NamedTuple((_INT32_IN, _BYTES_IN, _BYTES_IN, types.int64), BinaryColumn)
+_HEADERS = types.NamedTuple((_INT32_IN, _BYTES_IN, types.int64, BINARY, BINARY), HeadersColumn)
 _SIGNATURE = types.int64(
-    types.int64, *_BINARY, *_BINARY,  # rows, key, value
-    _INT32_IN, _BYTES_IN, types.int64, *_BINARY, *_BINARY,  # header lists, header keys, header values
+    types.int64, BINARY, BINARY, _HEADERS,  # rows, key, value, headers
     _INT64_IN, types.int64, _INT64_IN, types.int64,  # timestamps, timestamp without them, offsets, batch size
     _BYTES_OUT, types.Array(types.int64, 2, "C"), types.Array(types.int64, 1, "C"),  # out, facts, cursor
 )  # fmt: skip
@@ -122,23 +128,24 @@ _SIGNATURE = types.int64(
 
 @kernel_for(_SIGNATURE)
 def encode_records(  # type: ignore[no-untyped-def]
-    rows, key_offsets, key_data, key_valid, key_bit, value_offsets, value_data, value_valid, value_bit,
-    lists, lists_valid, lists_bit, name_offsets, name_data, name_valid, name_bit,
-    item_offsets, item_data, item_valid, item_bit,
-    timestamps, timestamp_of_all, offsets, batch_size, out, facts, cursor,
-):  # fmt: skip
+    rows, key, value, headers, timestamps, timestamp_of_all, offsets, batch_size, out, facts, cursor
+):
     """Write batches into `out` from row cursor[ROW] on, until the rows, `out` or `facts` are used up.
 
-    lists: int32[rows + 1], indexes into the header names and items. timestamps: int64[rows], ms; empty: all have
-    `timestamp_of_all`. offsets: int64[rows]; empty: they count up from cursor[NEXT_OFFSET].
+    key, value: BinaryColumn. headers: HeadersColumn. timestamps: int64[rows], ms; empty: all have `timestamp_of_all`.
+    offsets: int64[rows]; empty: they count up from cursor[NEXT_OFFSET].
     batch_size: bytes of a batch with its header that are not exceeded, except by a batch of one record.
     `out` has room for batch_size. Returns an EncodeStatus.
     """
-    row, next_offset = cursor[W.ROW], cursor[W.NEXT_OFFSET]
+    row, next_offset = cursor[EncodeCursor.ROW], cursor[EncodeCursor.NEXT_OFFSET]
     at, batch = 0, 0
     while row < rows:
         if batch == facts.shape[0] or (batch > 0 and at + batch_size > out.size):
-            cursor[W.ROW], cursor[W.NEXT_OFFSET], cursor[W.BATCHES] = row, next_offset, batch
+            cursor[EncodeCursor.ROW], cursor[EncodeCursor.NEXT_OFFSET], cursor[EncodeCursor.BATCHES] = (
+                row,
+                next_offset,
+                batch,
+            )
             return np.int64(EncodeStatus.FULL)
         start, first = at, row
         at += BATCH_OVERHEAD
@@ -148,13 +155,11 @@ def encode_records(  # type: ignore[no-untyped-def]
         while row < rows:
             offset = offsets[row] if offsets.size > 0 else next_offset
             timestamp = timestamps[row] if timestamps.size > 0 else timestamp_of_all
-            key_size = size_of(key_offsets, key_valid, key_bit, row)
-            value_size = size_of(value_offsets, value_valid, value_bit, row)
+            key_size = size_of(key, row)
+            value_size = size_of(value, row)
             header, headers_end = np.int64(0), np.int64(0)
-            if lists.size > 0 and (
-                lists_valid.size == 0 or (lists_valid[(lists_bit + row) >> 3] >> ((lists_bit + row) & 7)) & 1
-            ):
-                header, headers_end = np.int64(lists[row]), np.int64(lists[row + 1])
+            if headers.lists.size > 0 and is_valid(headers.valid, headers.first_bit, row):
+                header, headers_end = np.int64(headers.lists[row]), np.int64(headers.lists[row + 1])
 
             status = np.int64(EncodeStatus.DONE)
             if offset < next_offset:
@@ -167,22 +172,31 @@ def encode_records(  # type: ignore[no-untyped-def]
                 + varint_size(headers_end - header)
             )  # fmt: skip
             for h in range(header, headers_end):
-                name_size = size_of(name_offsets, name_valid, name_bit, h)
-                item_size = size_of(item_offsets, item_valid, item_bit, h)
+                name_size = size_of(headers.keys, h)
+                item_size = size_of(headers.values, h)
                 size += varint_size(name_size) + name_size + varint_size(item_size) + max(item_size, 0)
                 if name_size < 0:
                     status = np.int64(EncodeStatus.HEADER_KEY_NULL)
             if size > MAX_INT32:
                 status = np.int64(EncodeStatus.RECORD_TOO_LARGE)
             if status != EncodeStatus.DONE:
-                cursor[W.ROW], cursor[W.NEXT_OFFSET], cursor[W.BATCHES] = row, next_offset, batch
+                cursor[EncodeCursor.ROW], cursor[EncodeCursor.NEXT_OFFSET], cursor[EncodeCursor.BATCHES] = (
+                    row,
+                    next_offset,
+                    batch,
+                )
                 return status
 
             whole = varint_size(size) + size
             if row > first and (at - start + whole > batch_size or offset - base_offset > MAX_INT32):
                 break
             if at + whole > out.size:  # only a batch's first record: the others fit batch_size
-                cursor[W.ROW], cursor[W.NEXT_OFFSET], cursor[W.BATCHES], cursor[W.NEEDED] = (
+                (
+                    cursor[EncodeCursor.ROW],
+                    cursor[EncodeCursor.NEXT_OFFSET],
+                    cursor[EncodeCursor.BATCHES],
+                    cursor[EncodeCursor.NEEDED],
+                ) = (
                     row,
                     next_offset,
                     batch,
@@ -194,18 +208,18 @@ def encode_records(  # type: ignore[no-untyped-def]
             out[at] = 0  # record attributes: none are defined
             at = write_varint(out, at + 1, timestamp - base_timestamp)
             at = write_varint(out, at, offset - base_offset)
-            at = write_sized(out, at, key_offsets, key_data, row, key_size)
-            at = write_sized(out, at, value_offsets, value_data, row, value_size)
+            at = write_sized(out, at, key, row, key_size)
+            at = write_sized(out, at, value, row, value_size)
             at = write_varint(out, at, headers_end - header)
             for h in range(header, headers_end):
-                at = write_sized(out, at, name_offsets, name_data, h, size_of(name_offsets, name_valid, name_bit, h))
-                at = write_sized(out, at, item_offsets, item_data, h, size_of(item_offsets, item_valid, item_bit, h))
+                at = write_sized(out, at, headers.keys, h, size_of(headers.keys, h))
+                at = write_sized(out, at, headers.values, h, size_of(headers.values, h))
             max_timestamp = max(max_timestamp, timestamp)
             next_offset = offset + 1
             row += 1
-        facts[batch, F.START], facts[batch, F.END], facts[batch, F.COUNT] = start, at, row - first
-        facts[batch, F.BASE_OFFSET], facts[batch, F.LAST_OFFSET] = base_offset, next_offset - 1
-        facts[batch, F.BASE_TIMESTAMP], facts[batch, F.MAX_TIMESTAMP] = base_timestamp, max_timestamp
+        facts[batch, Fact.START], facts[batch, Fact.END], facts[batch, Fact.COUNT] = start, at, row - first
+        facts[batch, Fact.BASE_OFFSET], facts[batch, Fact.LAST_OFFSET] = base_offset, next_offset - 1
+        facts[batch, Fact.BASE_TIMESTAMP], facts[batch, Fact.MAX_TIMESTAMP] = base_timestamp, max_timestamp
         batch += 1
-    cursor[W.ROW], cursor[W.NEXT_OFFSET], cursor[W.BATCHES] = row, next_offset, batch
+    cursor[EncodeCursor.ROW], cursor[EncodeCursor.NEXT_OFFSET], cursor[EncodeCursor.BATCHES] = row, next_offset, batch
     return np.int64(EncodeStatus.DONE)

@@ -1,11 +1,11 @@
-"""Which partition a record goes to: Kafka's default partitioner (BuiltInPartitioner, Utils.murmur2), over Arrow."""
+"""The partition of each record: Kafka's default partitioner (BuiltInPartitioner, Utils.murmur2), over Arrow."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit, types
 
-from kafkalog_spark.kernels.encode import size_of
+from kafkalog_spark.kernels.encode import BINARY, is_valid, size_of
 from kafkalog_spark.kernels.primitives import JIT
 
 _M = np.uint64(0x5BD1E995)
@@ -51,15 +51,12 @@ _INT64_IN = types.Array(types.int64, 1, "C", readonly=True)
 
 @njit(
     types.int64(
-        types.int64, _INT32_IN, _BYTES_IN, _BYTES_IN, types.int64,  # rows, key as in encode_records
-        _INT32_IN, _BYTES_IN, types.int64,  # partitions, their validity, its first bit
+        types.int64, BINARY, _INT32_IN, _BYTES_IN, types.int64,  # rows, key, partitions, their validity, its first bit
         _INT32_IN, _INT64_IN, _INT64_IN, types.Array(types.int32, 1, "C"),  # topics, counts, first slots, slots
     ),
     **JIT,
 )  # fmt: skip
-def choose_slots(  # type: ignore[no-untyped-def]
-    rows, key_offsets, key_data, key_valid, key_bit, partitions, valid, bit, topics, counts, firsts, slots,
-):  # fmt: skip
+def choose_slots(rows, key, partitions, valid, first_bit, topics, counts, firsts, slots):  # type: ignore[no-untyped-def]
     """slots[row] = firsts[topic] + partition: the row's own partition, else that of its key, else -1.
 
     partitions: int32[rows], empty when no row names one. topics: int32[rows], indexes into `counts` (partitions of
@@ -68,16 +65,16 @@ def choose_slots(  # type: ignore[no-untyped-def]
     """
     for row in range(rows):
         topic = np.int64(topics[row]) if topics.size > 0 else np.int64(0)
-        if partitions.size > 0 and (valid.size == 0 or (valid[(bit + row) >> 3] >> ((bit + row) & 7)) & 1):
+        if partitions.size > 0 and is_valid(valid, first_bit, row):
             partition = np.int64(partitions[row])
             if partition < 0 or partition >= counts[topic]:
                 return row
             slots[row] = np.int32(firsts[topic] + partition)
             continue
-        size = size_of(key_offsets, key_valid, key_bit, row)
+        size = size_of(key, row)
         if size < 0:
             slots[row] = np.int32(-1)
         else:
-            positive = np.int64(murmur2(key_data, np.int64(key_offsets[row]), size) & np.uint64(0x7FFFFFFF))
+            positive = np.int64(murmur2(key.data, np.int64(key.offsets[row]), size) & np.uint64(0x7FFFFFFF))
             slots[row] = np.int32(firsts[topic] + positive % counts[topic])
     return -1

@@ -7,6 +7,7 @@ these as the list of offsets wanted, and only the batches that have one: reading
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -20,7 +21,7 @@ _KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
 _LENGTH_SIZE = 4  # bytes of the length before a key and before a value
 
 
-class S(IntEnum):
+class Condition(IntEnum):
     """Entries of `asked`, int64: 1 for each condition that there is. All of them must hold."""
 
     KEY = 0  # the key is these bytes
@@ -28,6 +29,18 @@ class S(IntEnum):
     PART = 2  # the value holds these
     HEADER = 3  # a header has this name
     HEADER_VALUE = 4  # and this value
+
+
+class Patterns(NamedTuple):
+    """The conditions of a search as kernels take them. Patterns are uint8, empty where nothing is asked for."""
+
+    asked: np.ndarray  # int64[len(Condition)]
+    key: np.ndarray
+    prefix: np.ndarray
+    part: np.ndarray
+    steps: np.ndarray  # int64[256]: steps_of(part)
+    header: np.ndarray
+    header_value: np.ndarray
 
 
 @njit(forceinline=True)
@@ -63,22 +76,24 @@ def steps_of(pattern: bytes) -> np.ndarray:
 
 
 @njit(forceinline=True)
-def _key_matches(payload, at, size, asked, key, prefix):  # type: ignore[no-untyped-def]
+def _key_matches(payload, at, size, patterns):  # type: ignore[no-untyped-def]
     """Whether the key payload[at:at + size] (a negative size: null) is what is asked for."""
-    if asked[S.KEY] != 0 and (size != key.size or not _same(payload, at, key)):
+    asked, key, prefix = patterns.asked, patterns.key, patterns.prefix
+    if asked[Condition.KEY] != 0 and (size != key.size or not _same(payload, at, key)):
         return False
-    return asked[S.PREFIX] == 0 or (size >= prefix.size and _same(payload, at, prefix))
+    return asked[Condition.PREFIX] == 0 or (size >= prefix.size and _same(payload, at, prefix))
 
 
 @njit
-def _header_matches(payload, at, end, name, value, with_value):  # type: ignore[no-untyped-def]
+def _header_matches(payload, at, end, patterns):  # type: ignore[no-untyped-def]
     """Whether one of the headers in payload[at:end], which begin with their number, matches. They are well-formed."""
+    name, value = patterns.header, patterns.header_value
     headers, at = varint32(payload, at, end)
     for _ in range(headers):
         name_size, name_at = varint32(payload, at, end)
         value_size, value_at = varint32(payload, name_at + name_size, end)
         if name_size == name.size and _same(payload, name_at, name):
-            if with_value == 0:
+            if patterns.asked[Condition.HEADER_VALUE] == 0:
                 return True
             if value_size == value.size and _same(payload, value_at, value):
                 return True
@@ -87,28 +102,28 @@ def _header_matches(payload, at, end, name, value, with_value):  # type: ignore[
 
 
 @njit
-def _rest_matches(payload, at, end, asked, part, steps, name, header_value):  # type: ignore[no-untyped-def]
+def _rest_matches(payload, at, end, patterns):  # type: ignore[no-untyped-def]
     """Whether value and headers match; payload[at:end] begins with the value's length, and is well-formed."""
+    asked, part = patterns.asked, patterns.part
     size, value_at = varint32(payload, at, end)
-    if asked[S.PART] != 0 and (size < part.size or not _holds(payload, value_at, size, part, steps)):
+    if asked[Condition.PART] != 0 and (size < part.size or not _holds(payload, value_at, size, part, patterns.steps)):
         return False
-    if asked[S.HEADER] == 0:
+    if asked[Condition.HEADER] == 0:
         return True
     at = value_at + max(size, 0)
-    return _header_matches(payload, at, end, name, header_value, asked[S.HEADER_VALUE])
+    return _header_matches(payload, at, end, patterns)
 
 
 @kernel
-def search_v2(payload, starts, ends, units, found, hits, asked, key, prefix, part, steps, name, header_value):  # type: ignore[no-untyped-def]
+def search_v2(payload, starts, ends, units, found, hits, patterns):  # type: ignore[no-untyped-def]
     """Look at every record of some v2 batches.
 
     payload, starts, ends, units: as of decode_v2. found: int64, gets the offsets that match, in order, as far as there
-    is room. hits: uint8[n], gets 1 for each batch with a match. asked: int64[len(S)]; key, prefix, part, name,
-    header_value: uint8[], the patterns; steps: `steps_of(part)`. Returns (matches, batch where it stopped, Status): n
+    is room. hits: uint8[n], gets 1 for each batch with a match. Returns (matches, batch where it stopped, Status): n
     and DONE, or a fault.
     """
     matches = 0
-    with_rest = asked[S.PART] != 0 or asked[S.HEADER] != 0
+    with_rest = patterns.asked[Condition.PART] != 0 or patterns.asked[Condition.HEADER] != 0
     for i in range(starts.size):
         at, end = starts[i], ends[i]
         base, last_delta, count = units[i, U.BASE_OFFSET], units[i, U.LAST_DELTA], units[i, U.COUNT]
@@ -121,9 +136,8 @@ def search_v2(payload, starts, ends, units, found, hits, asked, key, prefix, par
             if delta <= previous or delta > last_delta:
                 return before, i, np.int64(Status.OFFSET_ORDER)
             previous = delta
-            if _key_matches(payload, key_at, key_size, asked, key, prefix) and (
-                not with_rest
-                or _rest_matches(payload, key_at + max(key_size, 0), record_end, asked, part, steps, name, header_value)
+            if _key_matches(payload, key_at, key_size, patterns) and (
+                not with_rest or _rest_matches(payload, key_at + max(key_size, 0), record_end, patterns)
             ):
                 if matches < found.size:
                     found[matches] = base + delta
@@ -136,8 +150,9 @@ def search_v2(payload, starts, ends, units, found, hits, asked, key, prefix, par
 
 
 @kernel
-def search_legacy(payload, starts, ends, units, found, hits, asked, key, prefix, part, steps, name, header_value):  # type: ignore[no-untyped-def]
+def search_legacy(payload, starts, ends, units, found, hits, patterns):  # type: ignore[no-untyped-def]
     """As search_v2, for sets of messages v0 and v1, which have no headers; payload and units as of decode_legacy."""
+    asked, part = patterns.asked, patterns.part
     matches = 0
     for i in range(starts.size):
         at, end = starts[i], ends[i]
@@ -153,9 +168,9 @@ def search_legacy(payload, starts, ends, units, found, hits, asked, key, prefix,
             value_size = read_i32(payload, value_at - _LENGTH_SIZE)
             if value_size > body_end - value_at:
                 return before, i, np.int64(Status.FIELD_OVERRUNS)
-            matched = asked[S.HEADER] == 0 and _key_matches(payload, key_at, key_size, asked, key, prefix)
-            if matched and asked[S.PART] != 0:
-                matched = value_size >= part.size and _holds(payload, value_at, value_size, part, steps)
+            matched = asked[Condition.HEADER] == 0 and _key_matches(payload, key_at, key_size, patterns)
+            if matched and asked[Condition.PART] != 0:
+                matched = value_size >= part.size and _holds(payload, value_at, value_size, part, patterns.steps)
             if matched:
                 if matches < found.size:
                     found[matches] = read_i64(payload, at + layout.OFFSET_AT) + units[i, M.ADD]

@@ -127,7 +127,7 @@ class Partitioner:
             named = _int32(partition)
         key = key_column(batch.column("key") if "key" in self.record_columns else None)
         slots = np.empty(batch.num_rows, np.int32)
-        fault = choose_slots(batch.num_rows, *key, *named, codes, counts, firsts, slots)
+        fault = choose_slots(batch.num_rows, key, *named, codes, counts, firsts, slots)
         if fault >= 0:
             assert partition is not None
             topic = topics[int(codes[fault]) if len(codes) else 0]

@@ -16,7 +16,8 @@ KERNELS = [
     path
     for path in [
         *(Path(kafkalog_spark.__file__).parent / "kernels").glob("*.py"),
-        *(Path(kafkalog_spark.__file__).parent / "typed" / "json").glob("*kernel.py"),
+        *(Path(kafkalog_spark.__file__).parent / "typed").rglob("*kernel.py"),
+        Path(kafkalog_spark.__file__).parent / "typed" / "protobuf" / "wire.py",
         *Path(kafkalog_broker.__file__).parent.rglob("*_kernel.py"),
     ]
     if path.name not in OTHERS
@@ -28,12 +29,13 @@ def is_number(node: ast.expr) -> bool:
 
 
 def numbered(source: str) -> list[str]:
-    """Subscripts like `cursor[3]` and `units[unit, 3]`. Those of `shape` have no other name."""
+    """Subscripts like `cursor[3]` and `units[unit, 3]`. Those of `shape` and of an intrinsic's `args` have no other
+    name."""
     found: list[str] = []
     for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.Subscript) or (
-            isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
-        ):
+        if not isinstance(node, ast.Subscript):
+            continue
+        if ast.unparse(node.value).rpartition(".")[2] in {"shape", "args"}:
             continue
         places = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if any(map(is_number, places)):
@@ -47,6 +49,7 @@ def test_no_place_in_an_array_is_named_by_a_number(path: Path) -> None:
 
 
 def test_numbers_are_found_where_they_are() -> None:
-    assert {"decode_v2.py", "sweep.py", "cleaner_kernel.py", "record_walk_kernel.py"} <= {path.name for path in KERNELS}
+    names = {path.name for path in KERNELS}
+    assert {"decode_v2.py", "sweep.py", "cleaner_kernel.py", "record_walk_kernel.py", "wire.py"} <= names
     found = numbered("a[3] = b[i, 2] + c[C.ROWS] + d.shape[0] + e[i:j]")
     assert sorted(found) == ["line 1: a[3]", "line 1: b[i, 2]"]

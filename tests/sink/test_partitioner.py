@@ -21,7 +21,7 @@ NOTHING_I32, NOTHING_U8 = np.empty(0, np.int32), np.empty(0, np.uint8)
 def partitions_of(keys: list[bytes | None], count: int) -> list[int]:
     slots = np.empty(len(keys), np.int32)
     fault = choose_slots(
-        len(keys), *key_column(pa.array(keys, pa.binary())), NOTHING_I32, NOTHING_U8, 0,
+        len(keys), key_column(pa.array(keys, pa.binary())), NOTHING_I32, NOTHING_U8, 0,
         NOTHING_I32, np.array([count]), np.array([0]), slots,
     )  # fmt: skip
     assert fault == -1

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_spark.kernels.rows import Status
-from kafkalog_spark.kernels.search import S, search_legacy, search_v2, steps_of
+from kafkalog_spark.kernels.search import Condition, Patterns, search_legacy, search_v2, steps_of
 from kafkalog_spark.log.decode.record_schema import WantedRecords
 
 _FEW = 4096
@@ -30,27 +30,22 @@ class Found(NamedTuple):
 class RecordSearch:
     """The conditions as kernels take them."""
 
-    asked: npt.NDArray[np.int64]
-    patterns: tuple[npt.NDArray[np.generic], ...]
-    """As the kernels take them, with the steps of S.PART after that."""
+    patterns: Patterns
 
     @classmethod
     def of(cls, wanted: WantedRecords) -> RecordSearch:
-        asked = np.zeros(len(S), np.int64)
         given = {
-            S.KEY: wanted.key,
-            S.PREFIX: wanted.key_prefix,
-            S.PART: wanted.value_contains,
-            S.HEADER: wanted.header_name,
-            S.HEADER_VALUE: wanted.header_value,
+            Condition.KEY: wanted.key,
+            Condition.PREFIX: wanted.key_prefix,
+            Condition.PART: wanted.value_contains,
+            Condition.HEADER: wanted.header_name,
+            Condition.HEADER_VALUE: wanted.header_value,
         }
-        for place, pattern in given.items():
-            asked[place] = pattern is not None
-        patterns: list[npt.NDArray[np.generic]] = [
-            np.frombuffer(pattern or b"", np.uint8) for pattern in given.values()
-        ]
-        patterns.insert(list(given).index(S.PART) + 1, steps_of(wanted.value_contains or b""))
-        return cls(asked, tuple(patterns))
+        asked = np.zeros(len(Condition), np.int64)
+        for condition, pattern in given.items():
+            asked[condition] = pattern is not None
+        key, prefix, part, header, value = (np.frombuffer(pattern or b"", np.uint8) for pattern in given.values())
+        return cls(Patterns(asked, key, prefix, part, steps_of(wanted.value_contains or b""), header, value))
 
     def find(self, payload: npt.NDArray[np.uint8], run: Any, *, legacy: bool) -> Found:
         """Search the batches of a run (run_decoder.Chosen), whose records lie in `payload`."""
@@ -58,9 +53,7 @@ class RecordSearch:
         hits = np.zeros(len(run), np.uint8)
         found = np.empty(_FEW, np.int64)
         while True:
-            matches, stopped, status = search(
-                payload, run.starts, run.ends, run.units, found, hits, self.asked, *self.patterns
-            )
+            matches, stopped, status = search(payload, run.starts, run.ends, run.units, found, hits, self.patterns)
             if matches <= len(found):
                 break
             found = np.empty(matches, np.int64)

@@ -8,10 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import InvalidRecord
+from kafkalog_spark.kernels.columns import BinaryColumn, HeadersColumn
 
 _UNITS_PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 _EMPTY_I32, _EMPTY_I64, _EMPTY_U8 = np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.uint8)
-_NO_BINARY = (_EMPTY_I32, _EMPTY_U8, _EMPTY_U8, 0)
+for _empty in (_EMPTY_I32, _EMPTY_I64, _EMPTY_U8):
+    _empty.flags.writeable = False
+_NO_BINARY = BinaryColumn(_EMPTY_I32, _EMPTY_U8, _EMPTY_U8, 0)
 
 
 def kernel_columns(records: pa.RecordBatch, time_of_missing: int | None) -> tuple[Any, ...]:
@@ -29,17 +32,17 @@ def kernel_columns(records: pa.RecordBatch, time_of_missing: int | None) -> tupl
     columns = {name: records.column(name) for name in names}
     timestamps, timestamp_of_all = _timestamps(columns.get("timestamp"), time_of_missing)
     return (
-        *_binary("key", columns.get("key")),
-        *_binary("value", columns["value"]),
-        *_headers(columns.get("headers")),
+        _binary("key", columns.get("key")),
+        _binary("value", columns["value"]),
+        _headers(columns.get("headers")),
         timestamps,
         timestamp_of_all,
         _offsets(columns.get("offset")),
     )
 
 
-def key_column(column: pa.Array | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """A key column as a kernel takes it: offsets, data, validity, first bit. None: no record has a key.
+def key_column(column: pa.Array | None) -> BinaryColumn:
+    """A key column as a kernel takes it. None: no record has a key.
 
     Raises InvalidRecord for another type than binary or string.
     """
@@ -54,25 +57,32 @@ def _cast(name: str, column: pa.Array, to: pa.DataType) -> pa.Array:
         raise InvalidRecord(f"column {name} of type {column.type} cannot be taken as {to}: {text}") from error
 
 
-def _binary(name: str, column: pa.Array | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """(offsets, data, validity, first bit) of a column; offsets begin at its slice, validity at bit `first bit`."""
+def _view(buffer: pa.Buffer | None, dtype: type[np.generic]) -> np.ndarray:
+    """A buffer as a read-only array."""
+    view = np.frombuffer(b"" if buffer is None else buffer, dtype)
+    view.flags.writeable = False
+    return view
+
+
+def _binary(name: str, column: pa.Array | None) -> BinaryColumn:
+    """Views of a column's buffers; the offsets begin at its slice."""
     if column is None or len(column) == column.null_count:
         return _NO_BINARY
     if column.type != pa.string():  # has the same buffers as binary: no cast, which would check UTF-8 again
         column = _cast(name, column, pa.binary())
     valid, offsets, data = column.buffers()
     at = column.offset
-    return (
-        np.frombuffer(offsets, np.int32)[at : at + len(column) + 1],
-        _EMPTY_U8 if data is None else np.frombuffer(data, np.uint8),
-        _EMPTY_U8 if valid is None or column.null_count == 0 else np.frombuffer(valid, np.uint8),
+    return BinaryColumn(
+        _view(offsets, np.int32)[at : at + len(column) + 1],
+        _view(data, np.uint8),
+        _EMPTY_U8 if column.null_count == 0 else _view(valid, np.uint8),
         at,
     )
 
 
-def _headers(column: pa.Array | None) -> tuple[Any, ...]:
+def _headers(column: pa.Array | None) -> HeadersColumn:
     if column is None or len(column) == column.null_count:
-        return (_EMPTY_I32, _EMPTY_U8, 0, *_NO_BINARY, *_NO_BINARY)
+        return HeadersColumn(_EMPTY_I32, _EMPTY_U8, 0, _NO_BINARY, _NO_BINARY)
     kind = column.type
     if not (
         (pa.types.is_list(kind) or pa.types.is_large_list(kind))
@@ -87,12 +97,12 @@ def _headers(column: pa.Array | None) -> tuple[Any, ...]:
     structs = column.values
     # flatten() gives the fields the nulls of their structs: a null header is one without a key
     fields = dict(zip([field.name for field in structs.type], structs.flatten(), strict=True))
-    return (
-        np.frombuffer(offsets, np.int32)[at : at + len(column) + 1],
-        _EMPTY_U8 if valid is None or column.null_count == 0 else np.frombuffer(valid, np.uint8),
+    return HeadersColumn(
+        _view(offsets, np.int32)[at : at + len(column) + 1],
+        _EMPTY_U8 if column.null_count == 0 else _view(valid, np.uint8),
         at,
-        *_binary("headers", fields["key"]),
-        *_binary("headers", fields["value"]),
+        _binary("headers", fields["key"]),
+        _binary("headers", fields["value"]),
     )
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
-from kafkalog_spark.kernels.encode import ENCODE_FAULTS, EncodeStatus, F, W, encode_records
+from kafkalog_spark.kernels.encode import ENCODE_FAULTS, EncodeCursor, EncodeStatus, Fact, encode_records
 from kafkalog_spark.log.write.compress import check_decompressed, compress, compression_level
 from kafkalog_spark.log.write.encoded_batch import header_fields, seal
 from kafkalog_spark.log.write.encoder_columns import kernel_columns
@@ -84,7 +84,7 @@ class EncodeBuffers:
 
     def __init__(self) -> None:
         self.out = np.empty(0, np.uint8)
-        self.facts = np.empty((_FACTS, len(F)), np.int64)
+        self.facts = np.empty((_FACTS, len(Fact)), np.int64)
 
     def begin(self, batch_size: int) -> None:
         """Room for a batch of `batch_size` bytes. What an unusually large record took is given back."""
@@ -163,12 +163,12 @@ class _Encoder:
         self._first_row = first_row
         self._buffers = buffers
         buffers.begin(params.batch_size)
-        self._cursor = np.zeros(len(W), np.int64)
-        self._cursor[W.NEXT_OFFSET] = next_offset
+        self._cursor = np.zeros(len(EncodeCursor), np.int64)
+        self._cursor[EncodeCursor.NEXT_OFFSET] = next_offset
 
     @property
     def next_offset(self) -> int:
-        return int(self._cursor[W.NEXT_OFFSET])
+        return int(self._cursor[EncodeCursor.NEXT_OFFSET])
 
     def runs(self) -> Iterator[EncodedRun]:
         """All batches of one call of the kernel at a time."""
@@ -191,15 +191,15 @@ class _Encoder:
         status = EncodeStatus.FULL
         while status in (EncodeStatus.FULL, EncodeStatus.NEED_ROOM):
             if status == EncodeStatus.NEED_ROOM:
-                self._make_room(int(self._cursor[W.NEEDED]))
+                self._make_room(int(self._cursor[EncodeCursor.NEEDED]))
             status = EncodeStatus(
                 encode_records(
                     self._rows, *self._columns, self._params.batch_size, buffers.out, buffers.facts, self._cursor
                 )
             )
-            yield memoryview(buffers.out.data), buffers.facts[: self._cursor[W.BATCHES]].tolist()
+            yield memoryview(buffers.out.data), buffers.facts[: self._cursor[EncodeCursor.BATCHES]].tolist()
         if status in ENCODE_FAULTS:
-            row, offset = int(self._cursor[W.ROW]), self.next_offset
+            row, offset = int(self._cursor[EncodeCursor.ROW]), self.next_offset
             raise InvalidRecord(
                 f"row {self._first_row + row} cannot be encoded: {ENCODE_FAULTS[status]}", offset=offset
             )

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.avro.program import FAULTS, FULL, Fault, Program
+from kafkalog_spark.typed.avro.program import FAULTS, FULL, Fault, Program, ProgramArrays
 from kafkalog_spark.typed.avro.resolve import add_reading
 from kafkalog_spark.typed.avro.schema import AvroType
 from kafkalog_spark.typed.avro.types import VALUE, AvroMeaning, columns_of
@@ -41,8 +41,8 @@ class AvroReading:
         self._program = Program()
         under = self._tree.under()
         start = self._program.table(under)
-        self._root = np.array([start, start + len(under)], np.int64)
-        self._arrays: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+        self._root = (start, start + len(under))
+        self._arrays: ProgramArrays | None = None
 
     @property
     def is_full(self) -> bool:
@@ -65,35 +65,33 @@ class AvroReading:
     ) -> Decoded:
         """entries int64[n]: what `entry_of` gave for each value's schema, or NO_PROGRAM; unknown: why value i has
         none."""
-        from kafkalog_spark.typed.avro.kernel import STACK, decode_avro
+        from kafkalog_spark.typed.avro.kernel import STACK, AvroFaults, Loop, decode_avro
         from kafkalog_spark.typed.columns.buffers import ColumnBuffers
 
         n = len(values.starts)
         if self._arrays is None:
             self._arrays = self._program.arrays()
-        rows, tables, texts = self._arrays
         sizes = int(np.maximum(values.ends - values.starts, 0).sum())
         buffers = ColumnBuffers(self._tree, n, sizes, self._spare)
-        faults = np.zeros(n, np.uint8)
+        faults = AvroFaults(np.zeros(n, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64))
         if (without := entries < 0).any():
-            faults[without & (values.ends >= 0)] = Fault.NO_PROGRAM
-        places, steps, full = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(2, np.int64)
-        stack, at = np.empty((STACK, 3), np.int64), 0
+            faults.codes[without & (values.ends >= 0)] = Fault.NO_PROGRAM
+        stack, at = np.empty((STACK, len(Loop)), np.int64), 0
         while at < n:
             at = decode_avro(
-                *values, entries, at, rows, tables, texts, self._root, buffers.table, buffers.marks, stack, faults,
-                places, steps, full,
+                values, entries, at, self._arrays, self._root, buffers.table, buffers.marks, stack, faults,
+                buffers.missing,
             )  # fmt: skip
-            if at < n and not buffers.grow(int(full[0]), entries=bool(full[1])):
+            if at < n and not buffers.grow():
                 entries = entries.copy()
-                entries[at], faults[at] = NO_PROGRAM, Fault.SIZE
+                entries[at], faults.codes[at] = NO_PROGRAM, Fault.SIZE
         paths = self._program.paths
 
         def why(i: int) -> str:
             if (reason := unknown(i)) is not None:
                 return reason
-            path = paths[int(steps[i])].removeprefix(f"{VALUE}.")
-            return f"{path} at byte {int(places[i])} of the value: {FAULTS[Fault(int(faults[i]))]}"
+            path = paths[int(faults.steps[i])].removeprefix(f"{VALUE}.")
+            return f"{path} at byte {int(faults.places[i])} of the value: {FAULTS[Fault(int(faults.codes[i]))]}"
 
-        bad = faults != 0
+        bad = faults.codes != Fault.NONE
         return Decoded(buffers.finish(self._program.java_texts), bad if bad.any() else None, why)

@@ -1,27 +1,29 @@
 """The kernel that decodes Avro: it runs a program (`program.py`) over every value of a batch.
 
 What is read follows Java's BinaryDecoder (Avro 1.12): an int has at most five bytes, a long ten, any byte but 1 is
-false, bytes after the value count for nothing. A value that does not hold what it should is bad, and leaves nothing.
+false, bytes after the value are ignored. A malformed value leaves nothing in the columns.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
+from enum import IntEnum
+from typing import NamedTuple
 
-from kafkalog_spark.kernels.primitives import kernel, varint, varint32
-from kafkalog_spark.typed.avro.number_kernel import FULL, GOOD, keep_decimal, keep_number
-from kafkalog_spark.typed.avro.program import As, Fault, Op
+import numpy as np
+
+from kafkalog_spark.kernels.primitives import inlined, kernel, varint, varint32
+from kafkalog_spark.typed.avro.number_kernel import keep_decimal, keep_number
+from kafkalog_spark.typed.avro.program import As, Fault, Op, Word
 from kafkalog_spark.typed.columns.column_builder_kernel import (
-    CHILD,
-    ENTRIES,
-    REPEATS,
-    ROOM,
+    Col,
+    Room,
     back_to,
+    full,
     has_key_twice,
     load_f32,
     load_f64,
     mark,
+    note_full,
     put_bool,
     put_bytes,
     put_f32,
@@ -39,28 +41,192 @@ MOST_EMPTIES = 65_536
 STACK = 4096
 """Loops and calls inside each other. Java's own stack ends at some thousands as well."""
 
-(
-    _END, _BOOLEAN, _INT, _LONG, _FLOAT, _DOUBLE, _BYTES, _FIXED, _DECIMAL, _ENUM, _UNION, _JUMP, _NULLABLE, _STRUCT,
-    _NULLS, _ARRAY, _NEXT, _CONST_BOOLEAN, _CONST_I32, _CONST_I64, _CONST_F32, _CONST_F64, _CONST_DECIMAL, _CONST_BYTES,
-    _LIST, _CALL, _RETURN, _REFUSED, _SKIP_BYTES, _SKIP_FIXED, _SKIP_INT, _SKIP_LONG, _SKIP_ARRAY, _SKIP_NEXT,
-) = (int(op) for op in Op)  # fmt: skip
-_F32 = int(As.F32)
-(
-    _TRUNCATED, _NUMBER, _LENGTH, _COUNT, _BRANCH, _SYMBOL, _NO_PLACE, _DIGITS, _TIMESTAMP, _EMPTIES, _DEPTH, _SIZE,
-    _NO_PROGRAM,
-) = (int(fault) for fault in Fault)  # fmt: skip
+
+class Loop(IntEnum):
+    """Columns of the stack, int64[STACK, len(Loop)], for an array or map."""
+
+    LEFT = 0  # elements left of the block
+    AT = 1  # position of the element before; -1: there is none
+    FIRST = 2  # entries of the child column before the first element
 
 
-@njit
-def _noted(faults, i):  # type: ignore[no-untyped-def]
-    """What is known of a value before it is read, as int64."""
-    return np.int64(faults[i])
+class Call(IntEnum):
+    """Columns of the stack for a record that is called."""
+
+    RETURN = 0  # the row to go on with
+    AT = 1  # position of its first byte
 
 
-@njit
+class AvroFaults(NamedTuple):
+    """Per value, n of them: which are malformed, and where."""
+
+    codes: np.ndarray  # uint8, Fault
+    places: np.ndarray  # int64, byte of the value
+    steps: np.ndarray  # int64, row of the program
+
+
+@inlined
+def _length(data, at, end):  # type: ignore[no-untyped-def]
+    """The length of bytes that follow -> (fault, length, position after it)."""
+    size, at = varint(data, at, end)
+    if at > end:
+        return np.int64(Fault.NUMBER), size, at
+    return np.int64(Fault.LENGTH if size < 0 or size > end - at else Fault.NONE), size, at
+
+
+@inlined
+def _read_bytes(op, c, data, at, end, columns):  # type: ignore[no-untyped-def]
+    """A length and as many bytes -> (result, position after them)."""
+    fault, size, at = _length(data, at, end)
+    if fault != Fault.NONE:
+        return fault, at
+    if op == Op.BYTES and c >= 0 and not put_bytes(columns, c, data, at, size):
+        return full(c), at
+    return np.int64(Fault.NONE), at + size
+
+
+@inlined
+def _read_fixed(op, c, size, data, at, end, columns):  # type: ignore[no-untyped-def]
+    """As many bytes as the schema says -> (result, position after them)."""
+    if end - at < size:
+        return np.int64(Fault.TRUNCATED), at
+    if op == Op.FIXED and c >= 0 and not put_bytes(columns, c, data, at, size):
+        return full(c), at
+    return np.int64(Fault.NONE), at + size
+
+
+@inlined
+def _read_whole(op, c, kept, data, at, end, columns):  # type: ignore[no-untyped-def]
+    """An int or a long, kept as `kept` (As) -> (result, position after it)."""
+    if at < end and data[at] < 128:
+        byte = np.int64(data[at])
+        value = (byte >> 1) ^ -(byte & 1)
+        at += 1
+    elif op == Op.LONG:
+        value, at = varint(data, at, end)
+    else:
+        value, at = varint32(data, at, end)
+    if at > end:
+        return np.int64(Fault.NUMBER), at
+    return keep_number(columns, c, value, kept), at
+
+
+@inlined
+def _skip_whole(op, data, at, end):  # type: ignore[no-untyped-def]
+    """An int or a long -> (fault, position after it)."""
+    if op == Op.SKIP_INT:
+        _, at = varint32(data, at, end)
+    else:
+        _, at = varint(data, at, end)
+    return np.int64(Fault.NUMBER if at > end else Fault.NONE), at
+
+
+@inlined
+def _read_double(c, data, at, end, columns):  # type: ignore[no-untyped-def]
+    if end - at < 8:
+        return np.int64(Fault.TRUNCATED), at
+    if c >= 0 and not put_f64(columns, c, load_f64(data, at)):
+        return full(c), at
+    return np.int64(Fault.NONE), at + 8
+
+
+@inlined
+def _read_float(c, kept, data, at, end, columns):  # type: ignore[no-untyped-def]
+    if end - at < 4:
+        return np.int64(Fault.TRUNCATED), at
+    fits = True
+    if c >= 0:
+        small = load_f32(data, at)
+        fits = put_f32(columns, c, small) if kept == As.F32 else put_f64(columns, c, np.float64(small))
+    return (np.int64(Fault.NONE) if fits else full(c)), at + 4
+
+
+@inlined
+def _read_boolean(c, data, at, end, columns):  # type: ignore[no-untyped-def]
+    if at >= end:
+        return np.int64(Fault.TRUNCATED), at
+    if c >= 0 and not put_bool(columns, c, data[at] == 1):
+        return full(c), at
+    return np.int64(Fault.NONE), at + 1
+
+
+@inlined
+def _read_decimal(c, precision, size, data, at, end, columns):  # type: ignore[no-untyped-def]
+    """A decimal of `size` bytes, or below 0 of as many as its length says -> (result, position after it)."""
+    if size < 0:
+        fault, size, at = _length(data, at, end)
+        if fault != Fault.NONE:
+            return fault, at
+    elif size > end - at:
+        return np.int64(Fault.LENGTH), at
+    result = keep_decimal(columns, c, data, at, size, precision)
+    return result, (at + size if result == Fault.NONE else at)
+
+
+@inlined
+def _read_enum(instruction, program, data, at, end, columns):  # type: ignore[no-untyped-def]
+    """An enum's symbol -> (result, position after it)."""
+    c, symbols = instruction[Word.A], instruction[Word.B]
+    value, at = varint32(data, at, end)
+    if at > end:
+        return np.int64(Fault.NUMBER), at
+    if value < 0 or value >= instruction[Word.C] or program.tables[symbols + 2 * value] < 0:
+        return np.int64(Fault.SYMBOL), at
+    symbol = symbols + 2 * value
+    if c >= 0 and not put_bytes(columns, c, program.texts, program.tables[symbol], program.tables[symbol + 1]):
+        return full(c), at
+    return np.int64(Fault.NONE), at
+
+
+@inlined
+def _nullable(pc, instruction, tables, data, at, end, columns):  # type: ignore[no-untyped-def]
+    """A union of null and one other branch -> (result, position after its index, row to go on with)."""
+    value, at = varint32(data, at, end)
+    if at > end:
+        return np.int64(Fault.NUMBER), at, pc
+    if value == instruction[Word.A]:
+        return put_nulls(columns, tables, instruction[Word.C], instruction[Word.D]), at, instruction[Word.B]
+    return np.int64(Fault.BRANCH if value < 0 or value > 1 else Fault.NONE), at, pc
+
+
+@inlined
+def _union(pc, instruction, tables, data, at, end):  # type: ignore[no-untyped-def]
+    """A branch's index -> (fault, position after it, row to go on with)."""
+    value, at = varint32(data, at, end)
+    if at > end:
+        return np.int64(Fault.NUMBER), at, pc
+    if value < 0 or value >= instruction[Word.A]:
+        return np.int64(Fault.BRANCH), at, pc
+    return np.int64(Fault.NONE), at, tables[instruction[Word.B] + value]
+
+
+@inlined
+def _put_constant(op, c, instruction, texts, columns):  # type: ignore[no-untyped-def]
+    """A field that the writer does not have: its default."""
+    value, more = instruction[Word.B], instruction[Word.C]
+    if op == Op.CONST_BOOLEAN:
+        fits = put_bool(columns, c, value)
+    elif op == Op.CONST_I32:
+        fits = put_i32(columns, c, value)
+    elif op == Op.CONST_I64:
+        fits = put_i64(columns, c, value)
+    elif op == Op.CONST_F32:
+        fits = put_f32(columns, c, np.float32(load_f64(texts, value)))
+    elif op == Op.CONST_F64:
+        fits = put_f64(columns, c, load_f64(texts, value))
+    elif op == Op.CONST_DECIMAL:
+        fits = put_i128(columns, c, value, more)
+    elif op == Op.CONST_BYTES:
+        fits = put_bytes(columns, c, texts, value, more)
+    else:
+        fits = put_list(columns, c)
+    return np.int64(Fault.NONE) if fits else full(c)
+
+
+@inlined
 def _next_block(data, at, end):  # type: ignore[no-untyped-def]
     """The head of a block of elements -> (count, position after it); (-1, at) where it is none. A count below 0 is
-    followed by the block's bytes, which count for nothing here."""
+    followed by the block's bytes, which are not needed here."""
     count, at = varint(data, at, end)
     if at > end:
         return np.int64(-1), at
@@ -72,300 +238,190 @@ def _next_block(data, at, end):  # type: ignore[no-untyped-def]
     return count, at
 
 
-@kernel
-def decode_avro(  # type: ignore[no-untyped-def]
-    data, starts, ends, entries, first, rows, tables, texts, root, columns, marks, stack, faults, places, steps, full
-):
-    """Decode the values data[starts[i]:ends[i]] from value `first` on; the value at which it stopped, or their number.
+@inlined
+def _begin_array(c, data, at, end, columns, stack, depth):  # type: ignore[no-untyped-def]
+    """The head of an array or map -> (fault, position after it)."""
+    if depth >= STACK:
+        return np.int64(Fault.DEPTH), at
+    count, at = _next_block(data, at, end)
+    if count < 0:
+        return np.int64(Fault.COUNT), at
+    # As if an element before the first were complete: NEXT goes on from there.
+    stack[depth, Loop.LEFT] = count + 1 if count > 0 else 0
+    stack[depth, Loop.AT] = -1
+    stack[depth, Loop.FIRST] = columns[columns[c, Col.CHILD], Col.ENTRIES] if c >= 0 else 0
+    return np.int64(Fault.NONE), at
 
-    data uint8[:]; starts, ends int64[n], end -1: there is no value, and the row is null. entries int64[n]: the row of
-    `rows` at which a value's program begins; -1: bad by what it has in faults[i] already. root int64[2]: the list (in
-    tables) of the columns that a null row fills. marks int64[columns, 2], stack int64[STACK, 3]: room to work in.
-    faults uint8[n]: 0, or why a value is bad (Fault); places, steps int64[n]: where in the value, and at which row.
-    full int64[2]: -1, or the column that must grow before it goes on with the value that is returned; and whether it is
-    full of entries, 1, or of bytes, 0.
+
+@inlined
+def _end_element(stack, top, at, empties):  # type: ignore[no-untyped-def]
+    """Count off the element that ends at `at` -> (fault, empty elements so far)."""
+    stack[top, Loop.LEFT] -= 1
+    if stack[top, Loop.AT] == at:
+        empties += 1
+    stack[top, Loop.AT] = at
+    return np.int64(Fault.EMPTIES if empties > MOST_EMPTIES else Fault.NONE), empties
+
+
+@inlined
+def _next_element(stack, top, data, at, end, empties):  # type: ignore[no-untyped-def]
+    """Go on with the next element or block, if there is one -> (fault, position, empty elements so far)."""
+    fault = np.int64(Fault.NONE)
+    if stack[top, Loop.LEFT] > 0:
+        fault, empties = _end_element(stack, top, at, empties)
+        if stack[top, Loop.LEFT] == 0 and fault == Fault.NONE:
+            count, at = _next_block(data, at, end)
+            if count < 0:
+                fault = np.int64(Fault.COUNT)
+            stack[top, Loop.LEFT], stack[top, Loop.AT] = count, at
+    return fault, at, empties
+
+
+@inlined
+def _skip_element(stack, top, data, at, end, empties):  # type: ignore[no-untyped-def]
+    """As `_next_element`, over blocks as a whole where they say how long they are."""
+    fault = np.int64(Fault.NONE)
+    if stack[top, Loop.LEFT] > 0:
+        fault, empties = _end_element(stack, top, at, empties)
+    while fault == Fault.NONE and stack[top, Loop.LEFT] == 0:
+        count, at = varint(data, at, end)
+        if at > end:
+            fault = np.int64(Fault.NUMBER)
+        elif count == 0:
+            break
+        elif count > 0:
+            stack[top, Loop.LEFT], stack[top, Loop.AT] = count, at
+        else:
+            fault, size, at = _length(data, at, end)
+            if fault == Fault.NONE:
+                at += size
+    return fault, at, empties
+
+
+@inlined
+def _put_elements(c, key, first, columns):  # type: ignore[no-untyped-def]
+    """The list or map whose elements, from entry `first` of the child on, are complete. key: a map's key column."""
+    if c < 0:
+        return np.int64(Fault.NONE)
+    if key >= 0 and has_key_twice(columns, key, first):
+        columns[c, Col.REPEATS] = 1
+    return np.int64(Fault.NONE) if put_list(columns, c) else full(c)
+
+
+@inlined
+def _run(data, at, end, pc, program, columns, stack):  # type: ignore[no-untyped-def]
+    """Run the program from row `pc` on over the value data[at:end] -> (result, position, row where it stopped)."""
+    rows, tables = program.rows, program.tables
+    result = np.int64(Fault.NONE)
+    depth, empties, last = 0, 0, pc
+    while result == Fault.NONE:
+        op, c = rows[pc, Word.OP], rows[pc, Word.A]
+        instruction = rows[pc]
+        last = pc
+        pc += 1
+        if op in (Op.BYTES, Op.SKIP_BYTES):
+            result, at = _read_bytes(op, c, data, at, end, columns)
+        elif op in (Op.LONG, Op.INT):
+            result, at = _read_whole(op, c, instruction[Word.B], data, at, end, columns)
+        elif op == Op.NULLABLE:
+            result, at, pc = _nullable(pc, instruction, tables, data, at, end, columns)
+        elif op == Op.STRUCT:
+            if not put_struct(columns, c):
+                result = full(c)
+        elif op == Op.DOUBLE:
+            result, at = _read_double(c, data, at, end, columns)
+        elif op == Op.END:
+            break
+        elif op == Op.FLOAT:
+            result, at = _read_float(c, instruction[Word.B], data, at, end, columns)
+        elif op == Op.BOOLEAN:
+            result, at = _read_boolean(c, data, at, end, columns)
+        elif op in (Op.FIXED, Op.SKIP_FIXED):
+            result, at = _read_fixed(op, c, instruction[Word.B], data, at, end, columns)
+        elif op == Op.DECIMAL:
+            result, at = _read_decimal(c, instruction[Word.B], instruction[Word.C], data, at, end, columns)
+        elif op == Op.ENUM:
+            result, at = _read_enum(instruction, program, data, at, end, columns)
+        elif op == Op.UNION:
+            result, at, pc = _union(pc, instruction, tables, data, at, end)
+        elif op == Op.JUMP:
+            pc = c
+        elif op == Op.NULLS:
+            result = put_nulls(columns, tables, instruction[Word.A], instruction[Word.B])
+        elif op == Op.ARRAY:
+            result, at = _begin_array(c, data, at, end, columns, stack, depth)
+            depth += 1
+            pc = instruction[Word.B]
+        elif op == Op.NEXT:
+            result, at, empties = _next_element(stack, depth - 1, data, at, end, empties)
+            if stack[depth - 1, Loop.LEFT] > 0:
+                pc = instruction[Word.B]
+            elif result == Fault.NONE:
+                depth -= 1
+                result = _put_elements(c, instruction[Word.C], stack[depth, Loop.FIRST], columns)
+        elif op >= Op.CONST_BOOLEAN and op <= Op.LIST:
+            result = _put_constant(op, c, instruction, program.texts, columns)
+        elif op in (Op.CALL, Op.SKIP_ARRAY):
+            if depth >= STACK:
+                result = np.int64(Fault.DEPTH)
+            elif op == Op.CALL:
+                stack[depth, Call.RETURN], stack[depth, Call.AT] = pc, at
+                pc = c
+            else:
+                stack[depth, Loop.LEFT], stack[depth, Loop.AT] = 0, -1
+                pc = instruction[Word.B]
+            depth += 1
+        elif op == Op.RETURN:
+            depth -= 1
+            pc = stack[depth, Call.RETURN]
+            if at == stack[depth, Call.AT]:  # a record of no bytes: types that name each other make 2^40 of them
+                empties += 1
+                if empties > MOST_EMPTIES:
+                    result = np.int64(Fault.EMPTIES)
+        elif op == Op.REFUSED:
+            result = np.int64(Fault.REFUSED)
+        elif op in (Op.SKIP_INT, Op.SKIP_LONG):
+            result, at = _skip_whole(op, data, at, end)
+        elif op == Op.SKIP_NEXT:
+            result, at, empties = _skip_element(stack, depth - 1, data, at, end, empties)
+            if stack[depth - 1, Loop.LEFT] > 0:
+                pc = instruction[Word.B]
+            else:
+                depth -= 1
+    return result, at, last
+
+
+@kernel
+def decode_avro(values, entries, first, program, root, columns, marks, stack, faults, missing):  # type: ignore[no-untyped-def]
+    """Decode `values` (buffer_pool.Values) from number `first` on; returns the one at which it stopped, or their count.
+
+    entries int64[n]: the row of the program (ProgramArrays) at which a value's begins; -1: malformed by what
+    faults.codes has already. root: start and end, in the program's tables, of the columns that a null value
+    fills. columns int64[m, len(Col)], marks int64[m, len(Mark)]. stack int64[STACK, len(Loop)]: room to work in.
+    missing int64[len(Room)]: the column that must grow before it goes on with the value that is returned.
     """
+    starts, ends = values.starts, values.ends
+    root_start, root_end = root
     n = len(starts)
-    root_start, root_end = root[0], root[1]
-    full[0] = -1
+    missing[Room.COLUMN] = -1
     for i in range(first, n):
         if ends[i] < 0:
-            put_nulls(columns, tables, root_start, root_end)
+            put_nulls(columns, program.tables, root_start, root_end)
             continue
         mark(columns, marks)
-        at, end = starts[i], ends[i]
-        pc = entries[i]
-        fault = GOOD
-        depth = 0
-        empties = 0
-        if pc < 0:
-            fault = _noted(faults, i)
-            pc = 0
-        last = pc
-        while fault == GOOD:
-            op, c = rows[pc, 0], rows[pc, 1]
-            last = pc
-            pc += 1
-            if op in (_BYTES, _SKIP_BYTES):
-                size, at = varint(data, at, end)
-                if at > end:
-                    fault = _NUMBER
-                elif size < 0 or size > end - at:
-                    fault = _LENGTH
-                else:
-                    if op == _BYTES and c >= 0 and not put_bytes(columns, c, data, at, size):
-                        full[0] = c
-                        break
-                    at += size
-            elif op in (_LONG, _INT):
-                if at < end and data[at] < 128:
-                    byte = np.int64(data[at])
-                    value = (byte >> 1) ^ -(byte & 1)
-                    at += 1
-                elif op == _LONG:
-                    value, at = varint(data, at, end)
-                else:
-                    value, at = varint32(data, at, end)
-                if at > end:
-                    fault = _NUMBER
-                else:
-                    fault = keep_number(columns, c, value, rows[pc - 1, 2])
-                    if fault == FULL:
-                        full[0] = c
-                        break
-            elif op == _NULLABLE:
-                value, at = varint32(data, at, end)
-                if at > end:
-                    fault = _NUMBER
-                elif value == rows[last, 1]:
-                    left = put_nulls(columns, tables, rows[last, 3], rows[last, 4])
-                    if left >= 0:
-                        full[0] = left
-                        break
-                    pc = rows[last, 2]
-                elif value < 0 or value > 1:
-                    fault = _BRANCH
-            elif op == _STRUCT:
-                if not put_struct(columns, c):
-                    full[0] = c
-                    break
-            elif op == _DOUBLE:
-                if end - at < 8:
-                    fault = _TRUNCATED
-                else:
-                    if c >= 0 and not put_f64(columns, c, load_f64(data, at)):
-                        full[0] = c
-                        break
-                    at += 8
-            elif op == _END:
-                break
-            elif op == _FLOAT:
-                if end - at < 4:
-                    fault = _TRUNCATED
-                else:
-                    small = load_f32(data, at)
-                    at += 4
-                    fits = True
-                    if c >= 0:
-                        if rows[last, 2] == _F32:
-                            fits = put_f32(columns, c, small)
-                        else:
-                            fits = put_f64(columns, c, np.float64(small))
-                    if not fits:
-                        full[0] = c
-                        break
-            elif op == _BOOLEAN:
-                if at >= end:
-                    fault = _TRUNCATED
-                else:
-                    if c >= 0 and not put_bool(columns, c, data[at] == 1):
-                        full[0] = c
-                        break
-                    at += 1
-            elif op in (_FIXED, _SKIP_FIXED):
-                size = rows[last, 2]
-                if end - at < size:
-                    fault = _TRUNCATED
-                else:
-                    if op == _FIXED and c >= 0 and not put_bytes(columns, c, data, at, size):
-                        full[0] = c
-                        break
-                    at += size
-            elif op == _DECIMAL:
-                size = rows[last, 3]
-                if size < 0:
-                    size, at = varint(data, at, end)
-                if at > end:
-                    fault = _NUMBER
-                elif size < 0 or size > end - at:
-                    fault = _LENGTH
-                else:
-                    fault = keep_decimal(columns, c, data, at, size, rows[last, 2])
-                    if fault == FULL:
-                        full[0] = c
-                        break
-                    at += size
-            elif op == _ENUM:
-                value, at = varint32(data, at, end)
-                if at > end:
-                    fault = _NUMBER
-                elif value < 0 or value >= rows[last, 3] or tables[rows[last, 2] + 2 * value] < 0:
-                    fault = _SYMBOL
-                elif c >= 0:
-                    symbol = rows[last, 2] + 2 * value
-                    if not put_bytes(columns, c, texts, tables[symbol], tables[symbol + 1]):
-                        full[0] = c
-                        break
-            elif op == _UNION:
-                value, at = varint32(data, at, end)
-                if at > end:
-                    fault = _NUMBER
-                elif value < 0 or value >= rows[last, 1]:
-                    fault = _BRANCH
-                else:
-                    pc = tables[rows[last, 2] + value]
-            elif op == _JUMP:
-                pc = c
-            elif op == _NULLS:
-                left = put_nulls(columns, tables, rows[last, 1], rows[last, 2])
-                if left >= 0:
-                    full[0] = left
-                    break
-            elif op == _ARRAY:
-                if depth >= STACK:
-                    fault = _DEPTH
-                else:
-                    count, at = _next_block(data, at, end)
-                    if count < 0:
-                        fault = _COUNT
-                    else:
-                        # As if an element before the first were complete: NEXT goes on from there.
-                        stack[depth, 0] = count + 1
-                        stack[depth, 1] = -1
-                        stack[depth, 2] = columns[columns[c, CHILD], ENTRIES] if c >= 0 else 0
-                        if count == 0:
-                            stack[depth, 0] = 0
-                        depth += 1
-                        pc = rows[last, 2]
-            elif op == _NEXT:
-                top = depth - 1
-                if stack[top, 0] > 0:
-                    stack[top, 0] -= 1
-                    if stack[top, 1] == at:
-                        empties += 1
-                        if empties > MOST_EMPTIES:
-                            fault = _EMPTIES
-                    stack[top, 1] = at
-                    if stack[top, 0] == 0 and fault == GOOD:
-                        count, at = _next_block(data, at, end)
-                        if count < 0:
-                            fault = _COUNT
-                        stack[top, 0] = count
-                        stack[top, 1] = at
-                if fault == GOOD:
-                    if stack[top, 0] > 0:
-                        pc = rows[last, 2]
-                    else:
-                        depth = top
-                        if c >= 0:
-                            key = rows[last, 3]
-                            if key >= 0 and has_key_twice(columns, key, stack[top, 2]):
-                                columns[c, REPEATS] = 1
-                            if not put_list(columns, c):
-                                full[0] = c
-                                break
-            elif op >= _CONST_BOOLEAN and op <= _LIST:
-                if op == _CONST_BOOLEAN:
-                    fits = put_bool(columns, c, rows[last, 2])
-                elif op == _CONST_I32:
-                    fits = put_i32(columns, c, rows[last, 2])
-                elif op == _CONST_I64:
-                    fits = put_i64(columns, c, rows[last, 2])
-                elif op == _CONST_F32:
-                    fits = put_f32(columns, c, np.float32(load_f64(texts, rows[last, 2])))
-                elif op == _CONST_F64:
-                    fits = put_f64(columns, c, load_f64(texts, rows[last, 2]))
-                elif op == _CONST_DECIMAL:
-                    fits = put_i128(columns, c, rows[last, 2], rows[last, 3])
-                elif op == _CONST_BYTES:
-                    fits = put_bytes(columns, c, texts, rows[last, 2], rows[last, 3])
-                else:
-                    fits = put_list(columns, c)
-                if not fits:
-                    full[0] = c
-                    break
-            elif op == _CALL:
-                if depth >= STACK:
-                    fault = _DEPTH
-                else:
-                    stack[depth, 0] = pc
-                    stack[depth, 1] = at
-                    depth += 1
-                    pc = c
-            elif op == _RETURN:
-                depth -= 1
-                pc = stack[depth, 0]
-                if at == stack[depth, 1]:  # a record of no bytes: types that name each other make 2^40 of them
-                    empties += 1
-                    if empties > MOST_EMPTIES:
-                        fault = _EMPTIES
-            elif op == _REFUSED:
-                fault = _NO_PLACE
-            elif op in (_SKIP_INT, _SKIP_LONG):
-                if op == _SKIP_INT:
-                    _, at = varint32(data, at, end)
-                else:
-                    _, at = varint(data, at, end)
-                if at > end:
-                    fault = _NUMBER
-            elif op == _SKIP_ARRAY:
-                if depth >= STACK:
-                    fault = _DEPTH
-                else:
-                    stack[depth, 0] = 0
-                    stack[depth, 1] = -1
-                    depth += 1
-                    pc = rows[last, 2]
-            elif op == _SKIP_NEXT:
-                top = depth - 1
-                if stack[top, 0] > 0:
-                    stack[top, 0] -= 1
-                    if stack[top, 1] == at:
-                        empties += 1
-                        if empties > MOST_EMPTIES:
-                            fault = _EMPTIES
-                    stack[top, 1] = at
-                while fault == GOOD and stack[top, 0] == 0:
-                    count, at = varint(data, at, end)
-                    if at > end:
-                        fault = _NUMBER
-                    elif count == 0:
-                        break
-                    elif count > 0:
-                        stack[top, 0] = count
-                        stack[top, 1] = at
-                    else:  # blocks that say how long they are
-                        size, at = varint(data, at, end)
-                        if at > end:
-                            fault = _NUMBER
-                        elif size < 0 or size > end - at:
-                            fault = _LENGTH
-                        else:
-                            at += size
-                if fault == GOOD:
-                    if stack[top, 0] > 0:
-                        pc = rows[last, 2]
-                    else:
-                        depth = top
-        if full[0] >= 0:
-            full[1] = columns[full[0], ENTRIES] >= columns[full[0], ROOM]
+        if entries[i] < 0:
+            result, at, last = np.int64(faults.codes[i]), starts[i], np.int64(0)
+        else:
+            result, at, last = _run(values.data, starts[i], ends[i], entries[i], program, columns, stack)
+        if result < 0:
+            note_full(columns, result, missing)
             back_to(columns, marks)
             return i
-        if fault != GOOD:
+        if result != Fault.NONE:
             back_to(columns, marks)
             put_struct(columns, 0)  # columns of the root's fields have room for every value
-            put_nulls(columns, tables, root_start + 1, root_end)
-            faults[i] = fault
-            places[i] = min(at, end) - starts[i]
-            steps[i] = last
+            put_nulls(columns, program.tables, root_start + 1, root_end)
+            faults.codes[i] = result
+            faults.places[i] = min(at, ends[i]) - starts[i]
+            faults.steps[i] = last
     return n

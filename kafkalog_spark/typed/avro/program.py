@@ -1,12 +1,13 @@
-"""The program that a decoding kernel runs: its instructions, and how one is written down.
+"""The program that the Avro kernel runs: its instructions, and how one is written down.
 
-A program is int64[n, 5], one instruction a row: what to do, and four operands (`Op` says which). The values of some
-schemas can share one program: each begins at a row of its own.
+A program is int64[n, len(Word)], one instruction a row: what to do, and four operands (`Op` says which). The values of
+some schemas can share one program: each begins at a row of its own.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -58,6 +59,24 @@ class Op(IntEnum):
     SKIP_NEXT = 33  # -, row of an element's begin
 
 
+class Word(IntEnum):
+    """Columns of a program: the instruction and its operands."""
+
+    OP = 0
+    A = 1
+    B = 2
+    C = 3
+    D = 4
+
+
+class ProgramArrays(NamedTuple):
+    """A program as kernels take it."""
+
+    rows: np.ndarray  # int64[n, len(Word)]
+    tables: np.ndarray  # int64
+    texts: np.ndarray  # uint8
+
+
 class As(IntEnum):
     """What a number is kept as."""
 
@@ -70,8 +89,9 @@ class As(IntEnum):
 
 
 class Fault(IntEnum):
-    """Why a value is bad."""
+    """Why a value is bad; NONE where it is not."""
 
+    NONE = 0
     TRUNCATED = 1
     NUMBER = 2
     LENGTH = 3
@@ -150,7 +170,7 @@ class Program:
         self.texts += text
         return len(self.texts) - len(text)
 
-    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(instructions int64[n, 5], tables int64[m], texts uint8[k])."""
-        rows = np.array(self.rows, np.int64).reshape(-1, 5)
-        return rows, np.array(self.tables or [0], np.int64), np.frombuffer(bytes(self.texts) or b"\0", np.uint8)
+    def arrays(self) -> ProgramArrays:
+        rows = np.array(self.rows, np.int64).reshape(-1, len(Word))
+        tables, texts = np.array(self.tables or [0], np.int64), np.frombuffer(bytes(self.texts) or b"\0", np.uint8)
+        return ProgramArrays(rows, tables, texts)

@@ -36,7 +36,7 @@ class SpareMemory:
         self._kept: dict[tuple[int, int], list[np.ndarray]] = {}
 
     def take(self, number: int, which: int, size: int, dtype: Any) -> np.ndarray:
-        """At least `size` numbers, of any content. which: what it is for, of the column (`cells.C`)."""
+        """At least `size` numbers, of any content. which: what it is for, of the column (`Col`)."""
         kept = self._kept.setdefault((number, which), [])
         if _COUNTS_ARE_EXACT:
             for place, count in enumerate(_references(kept)):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkalog_spark.typed.columns.buffer_pool import SpareMemory
-from kafkalog_spark.typed.columns.column_builder_kernel import MAX_INT32, C
+from kafkalog_spark.typed.columns.column_builder_kernel import MAX_INT32, Col, Mark, Room
 from kafkalog_spark.typed.columns.projection import ColumnTree
 from kafkalog_spark.typed.java_text import java_decoded
 
@@ -19,7 +19,7 @@ _SMALLEST = 1024
 
 
 class ColumnBuffers:
-    """The columns of a tree for `rows` values. `table` is what kernels take (`cells.C`), `marks` their notes."""
+    """The columns of a tree for `rows` values. `table` is what kernels take (`Col`), `marks` their notes."""
 
     def __init__(self, tree: ColumnTree, rows: int, bytes_: int, spare: SpareMemory | None = None) -> None:
         """bytes_: how many bytes the values have; a column of strings begins with as much, up to a megabyte. spare:
@@ -27,21 +27,24 @@ class ColumnBuffers:
         self._parts = tree.all()
         self._spare = spare or SpareMemory()
         self._java_texts: Collection[int] = ()
-        self.table = np.zeros((len(self._parts), len(C)), np.int64)
-        self.marks = np.zeros((len(self._parts), 2), np.int64)
-        self._memory: list[dict[C, np.ndarray]] = [{} for _ in self._parts]
+        self.table = np.zeros((len(self._parts), len(Col)), np.int64)
+        self.marks = np.zeros((len(self._parts), len(Mark)), np.int64)
+        self.missing = np.zeros(len(Room), np.int64)
+        self._memory: list[dict[Col, np.ndarray]] = [{} for _ in self._parts]
         for part in self._parts:
             row = self.table[part.number]
-            row[C.WIDTH] = _width(part.type)
-            row[C.CHILD] = part.children[0].number if _is_list(part.type) else 0
+            row[Col.WIDTH] = _width(part.type)
+            row[Col.CHILD] = part.children[0].number if _is_list(part.type) else 0
             self._room_for(part, max(rows, _SMALLEST))
             if _has_bytes(part.type):
                 self._bytes_for(part.number, min(max(bytes_, _SMALLEST), 1 << 20))
 
-    def grow(self, number: int, *, entries: bool) -> bool:
-        """Make room for twice as many entries, or bytes, in a column; False when Arrow's offsets cannot say more."""
+    def grow(self) -> bool:
+        """Double the room of the column that a kernel noted in `missing`; False when Arrow's offsets cannot count
+        more."""
+        number, entries = int(self.missing[Room.COLUMN]), bool(self.missing[Room.OF_ENTRIES])
         row = self.table[number]
-        room = int(row[C.ROOM if entries else C.BYTES_ROOM])
+        room = int(row[Col.ROOM if entries else Col.BYTES_ROOM])
         if room >= MAX_INT32 - 1:
             return False
         if entries:
@@ -57,24 +60,24 @@ class ColumnBuffers:
         return self._array(self._parts[0])
 
     def _room_for(self, part: ColumnTree, room: int) -> None:
-        row, n = self.table[part.number], int(self.table[part.number, C.ENTRIES])
+        row, n = self.table[part.number], int(self.table[part.number, Col.ENTRIES])
         take = partial(self._spare.take, part.number)
-        self._replace(part.number, C.VALID, take(C.VALID, room, np.uint8), n)
-        if row[C.WIDTH]:
-            width = int(row[C.WIDTH])
-            self._replace(part.number, C.DATA, take(C.DATA, room * width, np.uint8), n * width)
+        self._replace(part.number, Col.VALID, take(Col.VALID, room, np.uint8), n)
+        if row[Col.WIDTH]:
+            width = int(row[Col.WIDTH])
+            self._replace(part.number, Col.DATA, take(Col.DATA, room * width, np.uint8), n * width)
         elif _is_list(part.type) or _has_bytes(part.type):
-            offsets = take(C.OFFSETS, room + 1, np.int32)
+            offsets = take(Col.OFFSETS, room + 1, np.int32)
             offsets[0] = 0
-            self._replace(part.number, C.OFFSETS, offsets, n + 1)
-        row[C.ROOM] = room
+            self._replace(part.number, Col.OFFSETS, offsets, n + 1)
+        row[Col.ROOM] = room
 
     def _bytes_for(self, number: int, room: int) -> None:
-        memory = self._spare.take(number, C.DATA, room, np.uint8)
-        self._replace(number, C.DATA, memory, int(self.table[number, C.BYTES]))
-        self.table[number, C.BYTES_ROOM] = len(memory)
+        memory = self._spare.take(number, Col.DATA, room, np.uint8)
+        self._replace(number, Col.DATA, memory, int(self.table[number, Col.BYTES]))
+        self.table[number, Col.BYTES_ROOM] = len(memory)
 
-    def _replace(self, number: int, which: C, new: np.ndarray, keep: int) -> None:
+    def _replace(self, number: int, which: Col, new: np.ndarray, keep: int) -> None:
         old = self._memory[number].get(which)
         if old is not None:
             new[:keep] = old[:keep]
@@ -83,8 +86,8 @@ class ColumnBuffers:
 
     def _array(self, part: ColumnTree) -> pa.Array:
         row, memory = self.table[part.number], self._memory[part.number]
-        n = int(row[C.ENTRIES])
-        valid = memory[C.VALID][:n]
+        n = int(row[Col.ENTRIES])
+        valid = memory[Col.VALID][:n]
         nulls = n - int(np.count_nonzero(valid))
         bits = pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None
         if pa.types.is_null(part.type):
@@ -93,16 +96,16 @@ class ColumnBuffers:
             children = [self._array(child) for child in part.children]
             return pa.Array.from_buffers(part.type, n, [bits], nulls, children=children)
         if _is_list(part.type):
-            offsets = pa.py_buffer(memory[C.OFFSETS][: n + 1])
+            offsets = pa.py_buffer(memory[Col.OFFSETS][: n + 1])
             array = pa.Array.from_buffers(
                 part.type, n, [bits, offsets], nulls, children=[self._array(part.children[0])]
             )
-            return last_of_each_key(array) if row[C.REPEATS] else array
+            return last_of_each_key(array) if row[Col.REPEATS] else array
         if _has_bytes(part.type):
-            data = pa.py_buffer(memory[C.DATA][: int(row[C.BYTES])])
-            array = pa.Array.from_buffers(part.type, n, [bits, pa.py_buffer(memory[C.OFFSETS][: n + 1]), data], nulls)
+            data = pa.py_buffer(memory[Col.DATA][: int(row[Col.BYTES])])
+            array = pa.Array.from_buffers(part.type, n, [bits, pa.py_buffer(memory[Col.OFFSETS][: n + 1]), data], nulls)
             return as_java_texts(array) if part.number in self._java_texts else array
-        data = memory[C.DATA][: n * int(row[C.WIDTH])]
+        data = memory[Col.DATA][: n * int(row[Col.WIDTH])]
         if pa.types.is_boolean(part.type):
             data = np.packbits(data, bitorder="little")
         return pa.Array.from_buffers(part.type, n, [bits, pa.py_buffer(data)], nulls)

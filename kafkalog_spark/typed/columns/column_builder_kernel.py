@@ -1,8 +1,11 @@
-"""How kernels append to columns: one row of an int64 table a column, with the addresses of its buffers.
+"""Kernel side of the column builder: appending to columns through one row of an int64 table each.
 
-A kernel gets columns of any number and type as one table, `columns` int64[n, len(C)], so it is compiled once and not
-for every schema. Every `put_…` gives whether the entry fitted; where it did not, the kernel stops, its caller grows the
-column, and the value is decoded again from its beginning (`ColumnBuffers.grow`).
+A kernel gets columns of any number and type as one table, `columns` int64[n, len(Col)], with the addresses of their
+buffers, so it is compiled once and not for every schema. Every `put_...` returns whether the entry fitted; where it did
+not, the kernel stops, its caller grows the column (`ColumnBuffers.grow`), and the value is decoded again from its
+beginning.
+
+Decoding steps return one int64, their result: 0, a fault above 0, or `full(column)` below 0.
 """
 
 from __future__ import annotations
@@ -16,9 +19,11 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from kafkalog_spark.kernels.primitives import inlined
 
-class C(IntEnum):
-    """The fields of a column's row."""
+
+class Col(IntEnum):
+    """Fields of a column's row in the table."""
 
     ENTRIES = 0  # how many it has
     ROOM = 1  # how many fit
@@ -32,7 +37,6 @@ class C(IntEnum):
     REPEATS = 9  # of maps: whether one may have a key twice
 
 
-ENTRIES, ROOM, VALID, DATA, WIDTH, OFFSETS, BYTES, BYTES_ROOM, CHILD, REPEATS = (int(field) for field in C)
 MAX_INT32 = 2**31 - 1
 
 
@@ -121,171 +125,197 @@ def int32_at(typingctx, address, index):  # type: ignore[no-untyped-def]
     return signature, generate
 
 
-@njit(inline="always")
+@inlined
+def full(column):  # type: ignore[no-untyped-def]
+    """Result of a step for which a column has no room. It is its own inverse: full(full(column)) == column."""
+    return -1 - column
+
+
+@inlined
 def put_i32(columns, c, value):  # type: ignore[no-untyped-def]
-    n = columns[c, ENTRIES]
-    if n >= columns[c, ROOM]:
+    n = columns[c, Col.ENTRIES]
+    if n >= columns[c, Col.ROOM]:
         return False
-    store_i32(columns[c, DATA], n, np.int32(value))
-    store_u8(columns[c, VALID], n, np.uint8(1))
-    columns[c, ENTRIES] = n + 1
+    store_i32(columns[c, Col.DATA], n, np.int32(value))
+    store_u8(columns[c, Col.VALID], n, np.uint8(1))
+    columns[c, Col.ENTRIES] = n + 1
     return True
 
 
-@njit(inline="always")
+@inlined
 def put_i64(columns, c, value):  # type: ignore[no-untyped-def]
-    n = columns[c, ENTRIES]
-    if n >= columns[c, ROOM]:
+    n = columns[c, Col.ENTRIES]
+    if n >= columns[c, Col.ROOM]:
         return False
-    store_i64(columns[c, DATA], n, np.int64(value))
-    store_u8(columns[c, VALID], n, np.uint8(1))
-    columns[c, ENTRIES] = n + 1
+    store_i64(columns[c, Col.DATA], n, np.int64(value))
+    store_u8(columns[c, Col.VALID], n, np.uint8(1))
+    columns[c, Col.ENTRIES] = n + 1
     return True
 
 
-@njit(inline="always")
+@inlined
 def put_i128(columns, c, low, high):  # type: ignore[no-untyped-def]
     """The low and the high 64 bits of a decimal's unscaled value."""
-    n = columns[c, ENTRIES]
-    if n >= columns[c, ROOM]:
+    n = columns[c, Col.ENTRIES]
+    if n >= columns[c, Col.ROOM]:
         return False
-    store_i64(columns[c, DATA], 2 * n, np.int64(low))
-    store_i64(columns[c, DATA], 2 * n + 1, np.int64(high))
-    store_u8(columns[c, VALID], n, np.uint8(1))
-    columns[c, ENTRIES] = n + 1
+    store_i64(columns[c, Col.DATA], 2 * n, np.int64(low))
+    store_i64(columns[c, Col.DATA], 2 * n + 1, np.int64(high))
+    store_u8(columns[c, Col.VALID], n, np.uint8(1))
+    columns[c, Col.ENTRIES] = n + 1
     return True
 
 
-@njit(inline="always")
+@inlined
 def put_f32(columns, c, value):  # type: ignore[no-untyped-def]
-    n = columns[c, ENTRIES]
-    if n >= columns[c, ROOM]:
+    n = columns[c, Col.ENTRIES]
+    if n >= columns[c, Col.ROOM]:
         return False
-    store_f32(columns[c, DATA], n, np.float32(value))
-    store_u8(columns[c, VALID], n, np.uint8(1))
-    columns[c, ENTRIES] = n + 1
+    store_f32(columns[c, Col.DATA], n, np.float32(value))
+    store_u8(columns[c, Col.VALID], n, np.uint8(1))
+    columns[c, Col.ENTRIES] = n + 1
     return True
 
 
-@njit(inline="always")
+@inlined
 def put_f64(columns, c, value):  # type: ignore[no-untyped-def]
-    n = columns[c, ENTRIES]
-    if n >= columns[c, ROOM]:
+    n = columns[c, Col.ENTRIES]
+    if n >= columns[c, Col.ROOM]:
         return False
-    store_f64(columns[c, DATA], n, np.float64(value))
-    store_u8(columns[c, VALID], n, np.uint8(1))
-    columns[c, ENTRIES] = n + 1
+    store_f64(columns[c, Col.DATA], n, np.float64(value))
+    store_u8(columns[c, Col.VALID], n, np.uint8(1))
+    columns[c, Col.ENTRIES] = n + 1
     return True
 
 
-@njit(inline="always")
+@inlined
 def put_bool(columns, c, value):  # type: ignore[no-untyped-def]
     """One byte each; they become bits when the column is finished."""
-    n = columns[c, ENTRIES]
-    if n >= columns[c, ROOM]:
+    n = columns[c, Col.ENTRIES]
+    if n >= columns[c, Col.ROOM]:
         return False
-    store_u8(columns[c, DATA], n, np.uint8(value))
-    store_u8(columns[c, VALID], n, np.uint8(1))
-    columns[c, ENTRIES] = n + 1
+    store_u8(columns[c, Col.DATA], n, np.uint8(value))
+    store_u8(columns[c, Col.VALID], n, np.uint8(1))
+    columns[c, Col.ENTRIES] = n + 1
     return True
 
 
-@njit(inline="always")
+@inlined
 def put_bytes(columns, c, source, at, count):  # type: ignore[no-untyped-def]
     """The entry of a string or binary column: source[at:at + count]."""
-    n = columns[c, ENTRIES]
-    used = columns[c, BYTES]
-    if n >= columns[c, ROOM] or used + count > columns[c, BYTES_ROOM]:
+    n = columns[c, Col.ENTRIES]
+    used = columns[c, Col.BYTES]
+    if n >= columns[c, Col.ROOM] or used + count > columns[c, Col.BYTES_ROOM]:
         return False
-    copy_to(columns[c, DATA], used, source, at, count)
-    store_u8(columns[c, VALID], n, np.uint8(1))
-    store_i32(columns[c, OFFSETS], n + 1, np.int32(used + count))
-    columns[c, BYTES] = used + count
-    columns[c, ENTRIES] = n + 1
+    copy_to(columns[c, Col.DATA], used, source, at, count)
+    store_u8(columns[c, Col.VALID], n, np.uint8(1))
+    store_i32(columns[c, Col.OFFSETS], n + 1, np.int32(used + count))
+    columns[c, Col.BYTES] = used + count
+    columns[c, Col.ENTRIES] = n + 1
     return True
 
 
-@njit(inline="always")
+@inlined
 def put_struct(columns, c):  # type: ignore[no-untyped-def]
     """A struct that is not null; its fields have one entry each, put by themselves."""
-    n = columns[c, ENTRIES]
-    if n >= columns[c, ROOM]:
+    n = columns[c, Col.ENTRIES]
+    if n >= columns[c, Col.ROOM]:
         return False
-    store_u8(columns[c, VALID], n, np.uint8(1))
-    columns[c, ENTRIES] = n + 1
+    store_u8(columns[c, Col.VALID], n, np.uint8(1))
+    columns[c, Col.ENTRIES] = n + 1
     return True
 
 
 @njit
 def put_list(columns, c):  # type: ignore[no-untyped-def]
     """A list or map whose elements are what its child has got since the entry before."""
-    n = columns[c, ENTRIES]
-    if n >= columns[c, ROOM]:
+    n = columns[c, Col.ENTRIES]
+    if n >= columns[c, Col.ROOM]:
         return False
-    store_i32(columns[c, OFFSETS], n + 1, np.int32(columns[columns[c, CHILD], ENTRIES]))
-    store_u8(columns[c, VALID], n, np.uint8(1))
-    columns[c, ENTRIES] = n + 1
+    store_i32(columns[c, Col.OFFSETS], n + 1, np.int32(columns[columns[c, Col.CHILD], Col.ENTRIES]))
+    store_u8(columns[c, Col.VALID], n, np.uint8(1))
+    columns[c, Col.ENTRIES] = n + 1
     return True
 
 
 @njit
 def put_null(columns, c):  # type: ignore[no-untyped-def]
     """A null, in this column alone: a null struct needs one in each of its fields too (`ColumnTree.under`)."""
-    n = columns[c, ENTRIES]
-    if n >= columns[c, ROOM]:
+    n = columns[c, Col.ENTRIES]
+    if n >= columns[c, Col.ROOM]:
         return False
-    store_u8(columns[c, VALID], n, np.uint8(0))
-    width = columns[c, WIDTH]
+    store_u8(columns[c, Col.VALID], n, np.uint8(0))
+    width = columns[c, Col.WIDTH]
     if width == 8:
-        store_i64(columns[c, DATA], n, np.int64(0))
+        store_i64(columns[c, Col.DATA], n, np.int64(0))
     elif width == 4:
-        store_i32(columns[c, DATA], n, np.int32(0))
+        store_i32(columns[c, Col.DATA], n, np.int32(0))
     elif width == 16:
-        store_i64(columns[c, DATA], 2 * n, np.int64(0))
-        store_i64(columns[c, DATA], 2 * n + 1, np.int64(0))
+        store_i64(columns[c, Col.DATA], 2 * n, np.int64(0))
+        store_i64(columns[c, Col.DATA], 2 * n + 1, np.int64(0))
     elif width == 1:
-        store_u8(columns[c, DATA], n, np.uint8(0))
-    elif columns[c, OFFSETS] != 0:
-        child = columns[c, CHILD]
-        end = columns[child, ENTRIES] if child > 0 else columns[c, BYTES]
-        store_i32(columns[c, OFFSETS], n + 1, np.int32(end))
-    columns[c, ENTRIES] = n + 1
+        store_u8(columns[c, Col.DATA], n, np.uint8(0))
+    elif columns[c, Col.OFFSETS] != 0:
+        child = columns[c, Col.CHILD]
+        end = columns[child, Col.ENTRIES] if child > 0 else columns[c, Col.BYTES]
+        store_i32(columns[c, Col.OFFSETS], n + 1, np.int32(end))
+    columns[c, Col.ENTRIES] = n + 1
     return True
 
 
 @njit
 def put_nulls(columns, lists, start, end):  # type: ignore[no-untyped-def]
-    """A null in each of the columns lists[start:end]; -1, or the column that is full."""
+    """Put a null into each of the columns lists[start:end]; returns the result (0 or `full`)."""
     for at in range(start, end):
         if not put_null(columns, lists[at]):
-            return lists[at]
-    return np.int64(-1)
+            return full(lists[at])
+    return np.int64(0)
+
+
+class Mark(IntEnum):
+    """Columns of `marks`, int64[n, len(Mark)]: how far each column was filled before a value."""
+
+    ENTRIES = 0
+    BYTES = 1
 
 
 @njit
 def mark(columns, marks):  # type: ignore[no-untyped-def]
     """Note where the columns end."""
     for c in range(len(columns)):
-        marks[c, 0] = columns[c, ENTRIES]
-        marks[c, 1] = columns[c, BYTES]
+        marks[c, Mark.ENTRIES], marks[c, Mark.BYTES] = columns[c, Col.ENTRIES], columns[c, Col.BYTES]
 
 
 @njit
 def back_to(columns, marks):  # type: ignore[no-untyped-def]
     """Drop what was put since `mark`."""
     for c in range(len(columns)):
-        columns[c, ENTRIES] = marks[c, 0]
-        columns[c, BYTES] = marks[c, 1]
+        columns[c, Col.ENTRIES], columns[c, Col.BYTES] = marks[c, Mark.ENTRIES], marks[c, Mark.BYTES]
+
+
+class Room(IntEnum):
+    """Entries of `missing`, int64[len(Room)]: for which column a kernel stopped."""
+
+    COLUMN = 0  # -1: for none
+    OF_ENTRIES = 1  # 1: it is full of entries, 0: of bytes
+
+
+@njit
+def note_full(columns, result, missing):  # type: ignore[no-untyped-def]
+    """Note in `missing` which column a step that returned `full` had no room in."""
+    column = full(result)
+    missing[Room.COLUMN] = column
+    missing[Room.OF_ENTRIES] = columns[column, Col.ENTRIES] >= columns[column, Col.ROOM]
 
 
 @njit
 def has_key_twice(columns, key, start):  # type: ignore[no-untyped-def]
     """Whether two of the entries from `start` on of a column of strings or binaries are equal; also where there are too
     many to compare each with each: then somebody else has to look."""
-    end = columns[key, ENTRIES]
+    end = columns[key, Col.ENTRIES]
     if end - start > 16:
         return True
-    offsets, data = columns[key, OFFSETS], columns[key, DATA]
+    offsets, data = columns[key, Col.OFFSETS], columns[key, Col.DATA]
     for a in range(start + 1, end):
         a_at = np.int64(int32_at(offsets, a)) if a > 0 else np.int64(0)
         size = np.int64(int32_at(offsets, a + 1)) - a_at

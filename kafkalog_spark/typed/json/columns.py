@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.typed.columns.buffer_pool import SpareMemory
-from kafkalog_spark.typed.columns.column_builder_kernel import C
+from kafkalog_spark.typed.columns.column_builder_kernel import Col
 from kafkalog_spark.typed.java_text import us_of_locals
 from kafkalog_spark.typed.json import text_kernel as fields
 from kafkalog_spark.typed.json.kernel import decode_json, gather_strings
@@ -36,7 +36,7 @@ class Decoding:
         self._data, self._offsets, self._present = data, offsets, present
         rows = len(present)
         self._rows = rows
-        self._arena = spare.take(_ALL, C.BYTES, len(data), np.uint8)
+        self._arena = spare.take(_ALL, Col.BYTES, len(data), np.uint8)
         self._numbers = np.empty((_FIRST_NUMBERS, 3), np.int64)
         capacity = [rows] + [rows * _ELEMENTS_A_ROW + 16] * (program.domains - 1)
         while not self._run(capacity):
@@ -47,8 +47,8 @@ class Decoding:
         """Decode all rows; False, and a larger capacity, where that was too small."""
         program = self._program
         self._nodes, total = program.placed(capacity)
-        self._words = self._spare.take(_ALL, C.DATA, total, np.int64)[:total]
-        self._valid = self._spare.take(_ALL, C.VALID, total, np.uint8)[:total]
+        self._words = self._spare.take(_ALL, Col.DATA, total, np.int64)[:total]
+        self._valid = self._spare.take(_ALL, Col.VALID, total, np.uint8)[:total]
         self._words.fill(0)
         self._valid.fill(0)
         self._counts = np.zeros(program.domains, np.int64)
@@ -149,7 +149,7 @@ class Decoding:
         if offsets[-1] > _MOST_TEXT:
             raise TooMuchText
         short = offsets.astype(np.int32)
-        text = self._spare.take(number, C.DATA, int(offsets[-1]), np.uint8)
+        text = self._spare.take(number, Col.DATA, int(offsets[-1]), np.uint8)
         gather_strings(self._data, self._arena, words, valid, short, text)
         return pa.Array.from_buffers(
             pa.string(), count, [bitmap, pa.py_buffer(short), pa.py_buffer(text)], null_count=nulls

@@ -3,29 +3,31 @@ into the columns, slot by slot. What counts as malformed follows Java's CodedInp
 
 from __future__ import annotations
 
+from enum import IntEnum
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
-from kafkalog_spark.kernels.primitives import kernel
+from kafkalog_spark.kernels.primitives import inlined, kernel
 from kafkalog_spark.typed.columns.column_builder_kernel import (
-    ENTRIES,
-    ROOM,
+    Room,
     back_to,
+    full,
     mark,
+    note_full,
     put_bytes,
     put_i64,
     put_list,
     put_nulls,
     put_struct,
 )
-from kafkalog_spark.typed.protobuf.plan import Absent, Fault, Kind, M, S
+from kafkalog_spark.typed.protobuf.plan import Absent, Fault, Kind, Message, Slot
 from kafkalog_spark.typed.protobuf.scalar_kernel import is_zero, micros, put_default, put_fixed, put_value, put_varint
 from kafkalog_spark.typed.protobuf.wire import (
-    AT,
-    COUNT,
-    END,
-    FIRST,
+    LENGTH_DELIMITED,
     MOST_NESTED,
+    Seen,
     look,
     pass_over,
     symbol_of,
@@ -33,202 +35,251 @@ from kafkalog_spark.typed.protobuf.wire import (
     wire_of,
 )
 
-_FLOAT, _STRING, _MESSAGE, _TIMESTAMP = int(Kind.FLOAT), int(Kind.STRING), int(Kind.MESSAGE), int(Kind.TIMESTAMP)
-_ENUM_INT, _ENUM_NAME = int(Kind.ENUM_INT), int(Kind.ENUM_NAME)
-_COLUMN, _ELEMENT, _SUB, _ABSENT = int(S.COLUMN), int(S.ELEMENT), int(S.MESSAGE), int(S.ABSENT)
-_NUMBER, _KIND, _REPEATED, _IMPLICIT = int(S.NUMBER), int(S.KIND), int(S.REPEATED), int(S.IMPLICIT)
-_NULLS, _NULLS_END, _CHECKED = int(S.NULLS), int(S.NULLS_END), int(S.CHECKED)
-_M_START, _M_SLOTS, _M_COLUMN = int(M.START), int(M.SLOTS), int(M.COLUMN)
-_BY_DEFAULT = int(Absent.DEFAULT)
-_DEPTH, _FAR_TIME = int(Fault.DEPTH), int(Fault.TIMESTAMP)
 LEVELS = MOST_NESTED + 1
 
 
+class Level(IntEnum):
+    """Columns of `levels`, int64[LEVELS, len(Level)]: a message while it is decoded."""
+
+    MESSAGE = 0
+    SLOT = 1  # the next one; -1: the message was not looked at
+    END = 2
+    LEFT = 3  # elements left of a repeated field of messages; -1: not begun
+    AT = 4  # position: of the message, then of the next element
+
+
+class Workspace(NamedTuple):
+    """Memory that the kernel works in."""
+
+    seen: np.ndarray  # int64[LEVELS * most slots of a message, len(Seen)]
+    levels: np.ndarray  # int64[LEVELS, len(Level)]
+    name: np.ndarray  # uint8[LONGEST_NAME]
+
+
+class ProtobufFaults(NamedTuple):
+    """Per value, n of them: which are malformed, and where."""
+
+    codes: np.ndarray  # uint8, Fault
+    places: np.ndarray  # int64, byte of the value
+
+
 @njit
-def _put_elements(data, seen_row, end, columns, slots, s, tables, texts, room):  # type: ignore[no-untyped-def]
-    """The elements of a repeated field that is no message, packed or not; 0, a fault, or -1 when the column is full."""
-    kind, c, number = slots[s, _KIND], slots[s, _ELEMENT], slots[s, _NUMBER]
-    if seen_row[COUNT] == 0:
-        return np.int64(0)
+def _put_timestamp(data, at, end, c, far_is_bad, columns):  # type: ignore[no-untyped-def]
+    """A message of seconds and nanos into column c; returns the result."""
+    value, fault = micros(data, at, end)
+    if fault != Fault.NONE and (fault != Fault.TIMESTAMP or far_is_bad):
+        return fault
+    if c >= 0 and not put_i64(columns, c, value):
+        return full(c)
+    return np.int64(Fault.NONE)
+
+
+@njit
+def _put_elements(data, seen_row, end, columns, plan, s, name):  # type: ignore[no-untyped-def]
+    """The elements of a repeated field that is no message, packed or not; returns the result."""
+    slots = plan.slots
+    kind, c, number = slots[s, Slot.KIND], slots[s, Slot.ELEMENT], slots[s, Slot.NUMBER]
+    if seen_row[Seen.COUNT] == 0:
+        return np.int64(Fault.NONE)
     own = wire_of(kind)
-    closed = (kind in (_ENUM_NAME, _ENUM_INT)) and slots[s, _CHECKED] == 1
-    at, last = seen_row[FIRST], seen_row[END]
+    at, last = seen_row[Seen.FIRST], seen_row[Seen.END]
     while at < last:
         tag, at = uvarint(data, at, end)
         tag &= 0xFFFFFFFF
         wire = tag & 7
         after = pass_over(data, at, end, wire, tag >> 3)
-        if tag >> 3 != number or (wire != own and wire != 2):
+        if tag >> 3 != number or (wire != own and wire != LENGTH_DELIMITED):
             at = after
             continue
-        if wire == 2:
+        if wire == LENGTH_DELIMITED:
             _, at = uvarint(data, at, end)
-        if kind == _TIMESTAMP:
-            value, fault = micros(data, at, after)
-            if fault != 0 and (fault != _FAR_TIME or slots[s, _CHECKED]):
-                return fault
-            if c >= 0 and not put_i64(columns, c, value):
-                return np.int64(-1)
-        elif kind >= _STRING:
+        if kind == Kind.TIMESTAMP:
+            result = _put_timestamp(data, at, after, c, slots[s, Slot.CHECKED], columns)
+            if result != Fault.NONE:
+                return result
+        elif kind >= Kind.STRING:
             if c >= 0 and not put_bytes(columns, c, data, at, after - at):
-                return np.int64(-1)
-        else:
-            while at < after and c >= 0:
-                if kind <= _ENUM_NAME:
-                    value, at = uvarint(data, at, after)
-                    if closed and symbol_of(tables, slots, s, np.int64(np.int32(value))) < 0:
-                        continue
-                    if not put_varint(columns, c, kind, value, slots, s, tables, texts, room):
-                        return np.int64(-1)
-                else:
-                    if not put_fixed(columns, c, kind, data, at):
-                        return np.int64(-1)
-                    at += 8 if kind > _FLOAT else 4
+                return full(c)
+        elif c >= 0 and not _put_numbers(data, at, after, columns, plan, s, name):
+            return full(c)
         at = after
-    return np.int64(0)
+    return np.int64(Fault.NONE)
 
 
-@njit
-def _put_field(data, seen_row, columns, slots, s, tables, texts, room):  # type: ignore[no-untyped-def]
-    """A field that is neither repeated nor a message; 0, a fault, or -1 - column when that is full."""
-    kind, c = slots[s, _KIND], slots[s, _COLUMN]
-    there = seen_row[COUNT] > 0
-    if there and slots[s, _IMPLICIT] and is_zero(data, seen_row[AT], seen_row[END], kind):
+@inlined
+def _put_numbers(data, at, end, columns, plan, s, name):  # type: ignore[no-untyped-def]
+    """The numbers of one occurrence of a repeated field; returns whether they fitted."""
+    slots = plan.slots
+    kind, c = slots[s, Slot.KIND], slots[s, Slot.ELEMENT]
+    closed = kind in (Kind.ENUM_NAME, Kind.ENUM_INT) and slots[s, Slot.CHECKED] == 1
+    while at < end:
+        if kind <= Kind.ENUM_NAME:
+            value, at = uvarint(data, at, end)
+            if closed and symbol_of(plan, s, np.int64(np.int32(value))) < 0:
+                continue
+            if not put_varint(columns, c, kind, value, plan, s, name):
+                return False
+        else:
+            if not put_fixed(columns, c, kind, data, at):
+                return False
+            at += 8 if kind > Kind.FLOAT else 4
+    return True
+
+
+@inlined
+def _put_field(data, seen_row, columns, plan, s, name):  # type: ignore[no-untyped-def]
+    """A field that is neither repeated nor a message; returns the result."""
+    slots = plan.slots
+    kind, c = slots[s, Slot.KIND], slots[s, Slot.COLUMN]
+    there = seen_row[Seen.COUNT] > 0
+    at, end = seen_row[Seen.AT], seen_row[Seen.END]
+    if there and slots[s, Slot.IMPLICIT] and is_zero(data, at, end, kind):
         there = False
-    if kind == _TIMESTAMP and there:
-        value, fault = micros(data, seen_row[AT], seen_row[END])
-        if fault != 0 and (fault != _FAR_TIME or slots[s, _CHECKED]):
-            return fault
-        if c >= 0 and not put_i64(columns, c, value):
-            return -1 - c
-        return np.int64(0)
+    if kind == Kind.TIMESTAMP and there:
+        return _put_timestamp(data, at, end, c, slots[s, Slot.CHECKED], columns)
     if c < 0:
-        return np.int64(0)
+        return np.int64(Fault.NONE)
     if there:
-        fits = put_value(columns, c, kind, data, seen_row[AT], seen_row[END], slots, s, tables, texts, room)
-    elif slots[s, _ABSENT] == _BY_DEFAULT:
-        fits = put_default(columns, c, kind, slots, s, texts)
+        fits = put_value(columns, c, kind, data, at, end, plan, s, name)
+    elif slots[s, Slot.ABSENT] == Absent.DEFAULT:
+        fits = put_default(columns, c, kind, plan, s)
     else:
-        left = put_nulls(columns, tables, slots[s, _NULLS], slots[s, _NULLS_END])
-        return np.int64(0) if left < 0 else -1 - left
-    return np.int64(0) if fits else -1 - c
+        return put_nulls(columns, plan.tables, slots[s, Slot.NULLS], slots[s, Slot.NULLS_END])
+    return np.int64(Fault.NONE) if fits else full(c)
+
+
+@inlined
+def _put_scalars(data, seen_row, end, columns, plan, s, name):  # type: ignore[no-untyped-def]
+    """A field that is no message, repeated or not; returns the result."""
+    if not plan.slots[s, Slot.REPEATED]:
+        return _put_field(data, seen_row, columns, plan, s, name)
+    result = _put_elements(data, seen_row, end, columns, plan, s, name)
+    c = plan.slots[s, Slot.COLUMN]
+    if result == Fault.NONE and c >= 0 and not put_list(columns, c):
+        return full(c)
+    return result
+
+
+@inlined
+def _next_element(data, level, seen_row, slots, s):  # type: ignore[no-untyped-def]
+    """The next element of a repeated field of messages -> (its position or -1 when there is none, its end)."""
+    if level[Level.LEFT] < 0:
+        level[Level.LEFT], level[Level.AT] = seen_row[Seen.COUNT], seen_row[Seen.FIRST]
+    if level[Level.LEFT] == 0:
+        level[Level.LEFT] = -1
+        level[Level.SLOT] += 1
+        return np.int64(-1), np.int64(0)
+    at, end = level[Level.AT], level[Level.END]
+    below, after = np.int64(-1), at
+    while below < 0:
+        tag, at = uvarint(data, at, end)
+        tag &= 0xFFFFFFFF
+        after = pass_over(data, at, end, tag & 7, tag >> 3)
+        if tag >> 3 == slots[s, Slot.NUMBER] and tag & 7 == LENGTH_DELIMITED:
+            _, below = uvarint(data, at, end)
+        at = after
+    level[Level.AT] = at
+    level[Level.LEFT] -= 1
+    return below, after
+
+
+@inlined
+def _begin_message(levels, depth, message, at, end):  # type: ignore[no-untyped-def]
+    level = levels[depth]
+    level[Level.MESSAGE], level[Level.SLOT], level[Level.LEFT] = message, -1, -1
+    level[Level.AT], level[Level.END] = at, end
+
+
+@inlined
+def _put_submessage(data, level, seen_row, columns, plan, s, start):  # type: ignore[no-untyped-def]
+    """A field of messages -> (result, position of the next message to decode or -1, its end)."""
+    slots = plan.slots
+    c = slots[s, Slot.COLUMN]
+    if slots[s, Slot.REPEATED]:
+        below, below_end = _next_element(data, level, seen_row, slots, s)
+        if below < 0 and c >= 0 and not put_list(columns, c):
+            return full(c), below, below_end
+        return np.int64(Fault.NONE), below, below_end
+    level[Level.SLOT] += 1
+    if seen_row[Seen.COUNT] > 0:
+        return np.int64(Fault.NONE), seen_row[Seen.AT], seen_row[Seen.END]
+    if slots[s, Slot.ABSENT] == Absent.DEFAULT:
+        return np.int64(Fault.NONE), start, start
+    result = np.int64(Fault.NONE)
+    if c >= 0:
+        result = put_nulls(columns, plan.tables, slots[s, Slot.NULLS], slots[s, Slot.NULLS_END])
+    return result, np.int64(-1), np.int64(0)
+
+
+@inlined
+def _decode_one(data, start, end, entry, plan, columns, space):  # type: ignore[no-untyped-def]
+    """Decode the message data[start:end] -> (result, position where it stopped)."""
+    seen, levels = space.seen, space.levels
+    widest = len(seen) // LEVELS
+    result, at, depth = np.int64(Fault.NONE), start, 0
+    _begin_message(levels, 0, entry, start, end)
+    while depth >= 0:
+        level, base = levels[depth], depth * widest
+        first = plan.messages[level[Level.MESSAGE], Message.START]
+        count = plan.messages[level[Level.MESSAGE], Message.SLOTS]
+        if level[Level.SLOT] < 0:
+            result, at = look(data, level[Level.AT], level[Level.END], plan, first, count, seen, base, depth == 0)
+            if result != Fault.NONE:
+                break
+            level[Level.SLOT] = 0
+            c = plan.messages[level[Level.MESSAGE], Message.COLUMN]
+            if c >= 0 and not put_struct(columns, c):
+                return full(c), at
+        if level[Level.SLOT] >= count:
+            depth -= 1
+            continue
+        s, seen_row = first + level[Level.SLOT], seen[base + level[Level.SLOT]]
+        if plan.slots[s, Slot.KIND] != Kind.MESSAGE:
+            result = _put_scalars(data, seen_row, level[Level.END], columns, plan, s, space.name)
+            if result != Fault.NONE:
+                at = seen_row[Seen.AT]
+                break
+            level[Level.SLOT] += 1
+            continue
+        result, below, below_end = _put_submessage(data, level, seen_row, columns, plan, s, start)
+        if result != Fault.NONE:
+            break
+        if below >= 0:
+            depth += 1
+            if depth >= LEVELS:
+                return np.int64(Fault.DEPTH), below
+            _begin_message(levels, depth, plan.slots[s, Slot.MESSAGE], below, below_end)
+    return result, at
 
 
 @kernel
-def decode_protobuf(  # type: ignore[no-untyped-def]
-    data, starts, ends, entries, first, slots, messages, tables, texts, root, columns, marks, seen, widest, levels,
-    room, faults, places, full,
-):  # fmt: skip
-    """Decode the messages data[starts[i]:ends[i]] from value `first` on; the value at which it stopped, or their
-    number.
+def decode_protobuf(values, entries, first, plan, root, columns, marks, space, faults, missing):  # type: ignore[no-untyped-def]
+    """Decode the messages `values` (buffer_pool.Values) from number `first` on; returns the one at which it stopped, or
+    their count.
 
-    As decode_avro, with a plan in the place of the program. entries int64[n]: the message that a value is, -1: bad
-    already. seen int64[LEVELS * widest, 4], levels int64[LEVELS, 5], room uint8[LONGEST_NAME]: room to work in; widest:
-    the most slots of a message.
+    As decode_avro, with a plan (PlanArrays) in the place of the program. entries int64[n]: the message that a value is;
+    -1: malformed by what faults.codes has already. space: a Workspace.
     """
+    starts, ends = values.starts, values.ends
+    root_start, root_end = root
     n = len(starts)
-    full[0] = -1
+    missing[Room.COLUMN] = -1
     for i in range(first, n):
         if ends[i] < 0:
-            put_nulls(columns, tables, root[0], root[1])
+            put_nulls(columns, plan.tables, root_start, root_end)
             continue
         mark(columns, marks)
-        fault, at, depth = np.int64(0), starts[i], 0
-        # A level: message, next slot, end; of a repeated field of messages: elements left (-1: not begun), position.
         if entries[i] < 0:
-            fault, depth = np.int64(faults[i]), -1
+            result, at = np.int64(faults.codes[i]), starts[i]
         else:
-            levels[0, 0], levels[0, 1], levels[0, 2], levels[0, 3] = entries[i], -1, ends[i], -1
-            levels[0, 4] = starts[i]
-        while depth >= 0:
-            message, end, base = levels[depth, 0], levels[depth, 2], depth * widest
-            start, count = messages[message, _M_START], messages[message, _M_SLOTS]
-            if levels[depth, 1] < 0:
-                found, at = look(data, levels[depth, 4], end, slots, tables, start, count, seen, base, depth == 0)
-                fault = np.int64(found)
-                if fault != 0:
-                    break
-                levels[depth, 1] = 0
-                c = messages[message, _M_COLUMN]
-                if c >= 0 and not put_struct(columns, c):
-                    full[0] = c
-                    break
-            if levels[depth, 1] >= count:
-                depth -= 1
-                continue
-            s, row = start + levels[depth, 1], base + levels[depth, 1]
-            kind, c = slots[s, _KIND], slots[s, _COLUMN]
-            if kind != _MESSAGE:
-                if slots[s, _REPEATED]:
-                    result = _put_elements(data, seen[row], end, columns, slots, s, tables, texts, room)
-                    if result == -1:
-                        full[0] = slots[s, _ELEMENT]
-                        break
-                    if result == 0 and c >= 0 and not put_list(columns, c):
-                        full[0] = c
-                        break
-                else:
-                    result = _put_field(data, seen[row], columns, slots, s, tables, texts, room)
-                    if result < 0:
-                        full[0] = -1 - result
-                        break
-                if result > 0:
-                    fault, at = result, seen[row, AT]
-                    break
-                levels[depth, 1] += 1
-                continue
-            below, below_end = np.int64(-1), np.int64(0)
-            if slots[s, _REPEATED]:
-                if levels[depth, 3] < 0:
-                    levels[depth, 3], levels[depth, 4] = seen[row, COUNT], seen[row, FIRST]
-                if levels[depth, 3] == 0:
-                    if c >= 0 and not put_list(columns, c):
-                        full[0] = c
-                        break
-                    levels[depth, 3] = -1
-                    levels[depth, 1] += 1
-                    continue
-                at = levels[depth, 4]
-                while below < 0:
-                    tag, at = uvarint(data, at, end)
-                    tag &= 0xFFFFFFFF
-                    after = pass_over(data, at, end, tag & 7, tag >> 3)
-                    if tag >> 3 == slots[s, _NUMBER] and tag & 7 == 2:
-                        _, below = uvarint(data, at, end)
-                        below_end = after
-                    at = after
-                levels[depth, 4] = at
-                levels[depth, 3] -= 1
-            else:
-                levels[depth, 1] += 1
-                if seen[row, COUNT] > 0:
-                    below, below_end = seen[row, AT], seen[row, END]
-                elif slots[s, _ABSENT] == _BY_DEFAULT:
-                    below, below_end = starts[i], starts[i]
-                elif c >= 0:
-                    left = put_nulls(columns, tables, slots[s, _NULLS], slots[s, _NULLS_END])
-                    if left >= 0:
-                        full[0] = left
-                        break
-            if below >= 0:
-                depth += 1
-                if depth >= LEVELS:
-                    fault, at = np.int64(_DEPTH), below
-                    break
-                levels[depth, 0], levels[depth, 1], levels[depth, 2], levels[depth, 3] = (
-                    slots[s, _SUB],
-                    -1,
-                    below_end,
-                    -1,
-                )
-                levels[depth, 4] = below
-        if full[0] >= 0:
-            full[1] = columns[full[0], ENTRIES] >= columns[full[0], ROOM]
+            result, at = _decode_one(values.data, starts[i], ends[i], entries[i], plan, columns, space)
+        if result < 0:
+            note_full(columns, result, missing)
             back_to(columns, marks)
             return i
-        if fault != 0:
+        if result != Fault.NONE:
             back_to(columns, marks)
-            put_nulls(columns, tables, root[0], root[1])
-            faults[i] = fault
-            places[i] = min(at, ends[i]) - starts[i]
+            put_nulls(columns, plan.tables, root_start, root_end)
+            faults.codes[i] = result
+            faults.places[i] = min(at, ends[i]) - starts[i]
     return n

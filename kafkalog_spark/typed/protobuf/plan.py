@@ -1,17 +1,18 @@
 """The plan that the Protobuf kernel decodes by: for each message that can occur, one slot a field.
 
-Slots are int64[n, len(S)], messages int64[m, len(M)]; operands beyond them are in tables and texts, as in a program of
-Avro.
+Slots are int64[n, len(Slot)], messages int64[m, len(Message)]; operands beyond them are in tables and texts, as in a
+program of Avro.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
 
-class S(IntEnum):
+class Slot(IntEnum):
     """The fields of a slot."""
 
     NUMBER = 0
@@ -36,7 +37,7 @@ class S(IntEnum):
     UNKNOWN_SIZE = 18
 
 
-class M(IntEnum):
+class Message(IntEnum):
     """The fields of a message: its slots, sorted by number, and the column of its struct (-1: not wanted)."""
 
     START = 0
@@ -76,8 +77,9 @@ class Absent(IntEnum):
 
 
 class Fault(IntEnum):
-    """Why a value is bad; JOIN: it may not be, but has what the kernel does not read (`joining.py`)."""
+    """Why a value is bad, NONE where it is not; JOIN: it has what the kernel does not read (`reading.joined`)."""
 
+    NONE = 0
     TRUNCATED = 1
     TAG = 2
     GROUP = 3
@@ -104,6 +106,15 @@ FAULTS = {
     Fault.NO_PLAN: "no schema for it",
     Fault.JOIN: "a message in several parts that cannot be put together",
 }
+
+
+class PlanArrays(NamedTuple):
+    """A plan as kernels take it."""
+
+    slots: np.ndarray  # int64[n, len(Slot)]
+    messages: np.ndarray  # int64[m, len(Message)]
+    tables: np.ndarray  # int64
+    texts: np.ndarray  # uint8
 
 
 class Plan:
@@ -135,11 +146,10 @@ class Plan:
         self.texts += text
         return len(self.texts) - len(text)
 
-    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """(slots int64[n, len(S)], messages int64[m, len(M)], tables int64[k], texts uint8[j])."""
-        return (
-            np.array(self.slots, np.int64).reshape(-1, len(S)),
-            np.array(self.messages, np.int64).reshape(-1, len(M)),
+    def arrays(self) -> PlanArrays:
+        return PlanArrays(
+            np.array(self.slots, np.int64).reshape(-1, len(Slot)),
+            np.array(self.messages, np.int64).reshape(-1, len(Message)),
             np.array(self.tables or [0], np.int64),
             np.frombuffer(bytes(self.texts) or b"\0", np.uint8),
         )

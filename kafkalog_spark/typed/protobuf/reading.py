@@ -16,8 +16,8 @@ from kafkalog_spark.typed.columns.buffers import ColumnBuffers
 from kafkalog_spark.typed.columns.projection import NOT_WANTED, ColumnTree, check_wanted, tree_of
 from kafkalog_spark.typed.ddl import recursion_bounded
 from kafkalog_spark.typed.decoder import Decoded
-from kafkalog_spark.typed.protobuf.kernel import LEVELS, decode_protobuf
-from kafkalog_spark.typed.protobuf.plan import FAULTS, Absent, Fault, Kind, Plan, S
+from kafkalog_spark.typed.protobuf.kernel import LEVELS, Level, ProtobufFaults, Workspace, decode_protobuf
+from kafkalog_spark.typed.protobuf.plan import FAULTS, Absent, Fault, Kind, Message, Plan, Slot
 from kafkalog_spark.typed.protobuf.scalar_kernel import LONGEST_NAME
 from kafkalog_spark.typed.protobuf.types import (
     ENUM,
@@ -32,7 +32,7 @@ from kafkalog_spark.typed.protobuf.types import (
     message_type,
     scalar,
 )
-from kafkalog_spark.typed.protobuf.wire import MOST_NESTED
+from kafkalog_spark.typed.protobuf.wire import MOST_NESTED, Seen
 
 # Messages that the kernel does not read by itself, written anew so that it does: decided in plain Python, field by
 # field, as Java's CodedInputStream and DynamicMessage decide.
@@ -207,7 +207,7 @@ class ProtobufReading:
         self._plan = Plan()
         under = self._tree.under()
         start = self._plan.table(under)
-        self._root = np.array([start, start + len(under)], np.int64)
+        self._root = (start, start + len(under))
         self._descriptors: dict[int, Any] = {}
 
     @property
@@ -235,44 +235,46 @@ class ProtobufReading:
     ) -> Decoded:
         """entries int64[n]: what `entry_of` gave for each value's descriptor, or NO_PLAN; unknown: why value i has
         none."""
-        buffers, faults, places = self._run(values, entries)
-        slow = np.flatnonzero(faults == Fault.JOIN)
+        buffers, faults = self._run(values, entries)
+        slow = np.flatnonzero(faults.codes == Fault.JOIN)
         refused: dict[int, Fault] = {}
         if len(slow):  # rare: written anew, and decoded again
             whole = self._joined(values, entries, slow, refused)
             entries = np.where(np.isin(np.arange(len(entries)), list(refused)), NO_PLAN, entries)
-            buffers, faults, places = self._run(whole, entries)
+            buffers, faults = self._run(whole, entries)
 
         def why(i: int) -> str:
             if (reason := unknown(i)) is not None:
                 return reason
             if i in refused:
                 return FAULTS[refused[i]]
-            return f"at byte {int(places[i])} of the value: {FAULTS[Fault(int(faults[i]))]}"
+            return f"at byte {int(faults.places[i])} of the value: {FAULTS[Fault(int(faults.codes[i]))]}"
 
-        bad = faults != 0
+        bad = faults.codes != Fault.NONE
         return Decoded(buffers.finish(self._plan.java_texts), bad if bad.any() else None, why)
 
-    def _run(self, values: Values, entries: np.ndarray) -> tuple[ColumnBuffers, np.ndarray, np.ndarray]:
+    def _run(self, values: Values, entries: np.ndarray) -> tuple[ColumnBuffers, ProtobufFaults]:
         n = len(values.starts)
-        slots, messages, tables, texts = self._plan.arrays()
-        widest = max(1, int(messages[:, 1].max(initial=0)))
+        plan = self._plan.arrays()
+        widest = max(1, int(plan.messages[:, Message.SLOTS].max(initial=0)))
         sizes = int(np.maximum(values.ends - values.starts, 0).sum())
         buffers = ColumnBuffers(self._tree, n, sizes, self._spare)
-        faults = np.where((entries < 0) & (values.ends >= 0), np.uint8(Fault.NO_PLAN), np.uint8(0))
-        places, full = np.zeros(n, np.int64), np.zeros(2, np.int64)
-        seen = np.empty((LEVELS * widest, 4), np.int64)
-        levels, room = np.empty((LEVELS, 5), np.int64), np.empty(LONGEST_NAME, np.uint8)
+        codes = np.where((entries < 0) & (values.ends >= 0), np.uint8(Fault.NO_PLAN), np.uint8(Fault.NONE))
+        faults = ProtobufFaults(codes, np.zeros(n, np.int64))
+        space = Workspace(
+            np.empty((LEVELS * widest, len(Seen)), np.int64),
+            np.empty((LEVELS, len(Level)), np.int64),
+            np.empty(LONGEST_NAME, np.uint8),
+        )
         at = 0
         while at < n:
             at = decode_protobuf(
-                *values, entries, at, slots, messages, tables, texts, self._root, buffers.table, buffers.marks, seen,
-                widest, levels, room, faults, places, full,
-            )  # fmt: skip
-            if at < n and not buffers.grow(int(full[0]), entries=bool(full[1])):
+                values, entries, at, plan, self._root, buffers.table, buffers.marks, space, faults, buffers.missing
+            )
+            if at < n and not buffers.grow():
                 entries = entries.copy()
-                entries[at], faults[at] = NO_PLAN, Fault.SIZE
-        return buffers, faults, places
+                entries[at], codes[at] = NO_PLAN, Fault.SIZE
+        return buffers, faults
 
     def _joined(self, values: Values, entries: np.ndarray, rows: np.ndarray, refused: dict[int, Fault]) -> Values:
         """The values, those of `rows` written anew for the kernel; those that cannot be are noted in `refused`."""
@@ -298,7 +300,7 @@ class _Maker:
         self._plan, self._meaning = plan, meaning
         self._unwanted: dict[tuple[str, pa.DataType | None], int] = {}
         self._oneofs: dict[str, int] = {}
-        self._enums: dict[str, dict[S, int]] = {}
+        self._enums: dict[str, dict[Slot, int]] = {}
 
     def message(self, descriptor: Any, tree: ColumnTree | None, has: pa.DataType | None) -> int:
         """The number of a message. has: the struct that Spark makes of it, None where Spark leaves it out."""
@@ -323,56 +325,63 @@ class _Maker:
         return number
 
     def _missing(self, tree: ColumnTree, i: int) -> list[int]:
-        slot = [0] * len(S)
-        slot[S.NUMBER], slot[S.KIND], slot[S.COLUMN], slot[S.ONEOF] = _NOWHERE + i, Kind.INT32, tree.number, -1
+        slot = [0] * len(Slot)
+        slot[Slot.NUMBER], slot[Slot.KIND], slot[Slot.COLUMN], slot[Slot.ONEOF] = (
+            _NOWHERE + i,
+            Kind.INT32,
+            tree.number,
+            -1,
+        )
         self._nulls(slot, tree)
         return slot
 
     def _nulls(self, slot: list[int], tree: ColumnTree) -> None:
         under = tree.under()
-        slot[S.NULLS] = self._plan.table(under)
-        slot[S.NULLS_END] = slot[S.NULLS] + len(under)
+        slot[Slot.NULLS] = self._plan.table(under)
+        slot[Slot.NULLS_END] = slot[Slot.NULLS] + len(under)
 
     def _slot(self, field: Any, fields: list[Any], tree: ColumnTree | None, has: pa.DataType | None) -> list[int]:
         at = -1 if tree is None else tree.type.get_field_index(field.name)
         part = tree.children[at] if tree is not None and at >= 0 else None
-        slot = [0] * len(S)
-        slot[S.NUMBER] = field.number
-        slot[S.COLUMN] = slot[S.ELEMENT] = NOT_WANTED if part is None else part.number
-        slot[S.REPEATED], slot[S.REQUIRED] = int(is_repeated(field)), int(is_required(field))
-        slot[S.ONEOF] = self._oneof(field, fields)
+        slot = [0] * len(Slot)
+        slot[Slot.NUMBER] = field.number
+        slot[Slot.COLUMN] = slot[Slot.ELEMENT] = NOT_WANTED if part is None else part.number
+        slot[Slot.REPEATED], slot[Slot.REQUIRED] = int(is_repeated(field)), int(is_required(field))
+        slot[Slot.ONEOF] = self._oneof(field, fields)
         held = _type_in(has, field.name)
         of_map = bool(field.containing_type.GetOptions().map_entry)
         inner = part
-        if slot[S.REPEATED] and part is not None:
+        if slot[Slot.REPEATED] and part is not None:
             inner = part.children[0]
-            slot[S.ELEMENT] = inner.number
+            slot[Slot.ELEMENT] = inner.number
         elif part is not None:
             self._nulls(slot, part)
         if field.type == MESSAGE and not (is_timestamp(field.message_type) or is_duration(field.message_type)):
-            slot[S.KIND] = Kind.MESSAGE
-            slot[S.MESSAGE] = self.message(field.message_type, inner, held)
-            slot[S.ABSENT] = Absent.DEFAULT if of_map else Absent.NULL
+            slot[Slot.KIND] = Kind.MESSAGE
+            slot[Slot.MESSAGE] = self.message(field.message_type, inner, held)
+            slot[Slot.ABSENT] = Absent.DEFAULT if of_map else Absent.NULL
             return slot
         if field.type == MESSAGE:
-            slot[S.KIND], slot[S.CHECKED] = Kind.TIMESTAMP, int(held is not None)
-            slot[S.ABSENT] = Absent.DEFAULT if of_map else Absent.NULL
+            slot[Slot.KIND], slot[Slot.CHECKED] = Kind.TIMESTAMP, int(held is not None)
+            slot[Slot.ABSENT] = Absent.DEFAULT if of_map else Absent.NULL
             return slot
-        slot[S.KIND] = int(scalar(field, self._meaning)[1])
+        slot[Slot.KIND] = int(scalar(field, self._meaning)[1])
         self._scalar(slot, field, of_map, inner)
         return slot
 
     def _scalar(self, slot: list[int], field: Any, of_map: bool, part: ColumnTree | None) -> None:
-        repeated = bool(slot[S.REPEATED])
+        repeated = bool(slot[Slot.REPEATED])
         presence = repeated or field.has_presence
-        slot[S.IMPLICIT] = int(not presence and not of_map)
+        slot[Slot.IMPLICIT] = int(not presence and not of_map)
         by_default = of_map or (not repeated and field.has_default_value)
-        slot[S.ABSENT] = Absent.DEFAULT if by_default or (not presence and self._meaning.emit_defaults) else Absent.NULL
+        slot[Slot.ABSENT] = (
+            Absent.DEFAULT if by_default or (not presence and self._meaning.emit_defaults) else Absent.NULL
+        )
         if field.type == ENUM:
             self._enum(slot, field)
         elif field.type == STRING:
-            slot[S.CHECKED] = int(checks_utf8(field))
-            if not slot[S.CHECKED] and part is not None:
+            slot[Slot.CHECKED] = int(checks_utf8(field))
+            if not slot[Slot.CHECKED] and part is not None:
                 self._plan.java_texts.add(part.number)
         if not repeated:
             self._default(slot, field)
@@ -384,7 +393,7 @@ class _Maker:
         for at, value in self._enums[name].items():
             slot[at] = value
 
-    def _of_enum(self, enum: Any) -> dict[S, int]:
+    def _of_enum(self, enum: Any) -> dict[Slot, int]:
         """What slots have of an enum."""
         names: dict[int, str] = {}
         for value in enum.values:
@@ -396,30 +405,30 @@ class _Maker:
         if len(unknown) > LONGEST_NAME - 12:
             raise OptionError(f"the enum {enum.full_name[:100]}… has a name of more than 480 bytes")
         return {
-            S.ENUM: self._plan.table(table),
-            S.SYMBOLS: len(names),
-            S.CHECKED: int(enum.is_closed),
-            S.UNKNOWN: self._plan.text(unknown),
-            S.UNKNOWN_SIZE: len(unknown),
+            Slot.ENUM: self._plan.table(table),
+            Slot.SYMBOLS: len(names),
+            Slot.CHECKED: int(enum.is_closed),
+            Slot.UNKNOWN: self._plan.text(unknown),
+            Slot.UNKNOWN_SIZE: len(unknown),
         }
 
     def _default(self, slot: list[int], field: Any) -> None:
         value = field.default_value
         if field.type == ENUM:
             named = field.enum_type.values_by_number[value].name.encode()
-            if slot[S.KIND] == Kind.ENUM_INT:
-                slot[S.DEFAULT] = value
+            if slot[Slot.KIND] == Kind.ENUM_INT:
+                slot[Slot.DEFAULT] = value
             else:
-                slot[S.DEFAULT], slot[S.DEFAULT_SIZE] = self._plan.text(named), len(named)
+                slot[Slot.DEFAULT], slot[Slot.DEFAULT_SIZE] = self._plan.text(named), len(named)
         elif isinstance(value, str | bytes):
             text = value.encode() if isinstance(value, str) else value
-            slot[S.DEFAULT], slot[S.DEFAULT_SIZE] = self._plan.text(text), len(text)
-        elif slot[S.KIND] in (Kind.DOUBLE, Kind.FLOAT):
-            slot[S.DEFAULT] = self._plan.text(struct.pack("<d", value))
-        elif slot[S.KIND] in (Kind.UINT32_WIDE, Kind.BOOL):
-            slot[S.DEFAULT] = int(value)
+            slot[Slot.DEFAULT], slot[Slot.DEFAULT_SIZE] = self._plan.text(text), len(text)
+        elif slot[Slot.KIND] in (Kind.DOUBLE, Kind.FLOAT):
+            slot[Slot.DEFAULT] = self._plan.text(struct.pack("<d", value))
+        elif slot[Slot.KIND] in (Kind.UINT32_WIDE, Kind.BOOL):
+            slot[Slot.DEFAULT] = int(value)
         else:
-            slot[S.DEFAULT] = _signed(int(value), 32 if scalar(field, self._meaning)[0] == pa.int32() else 64)
+            slot[Slot.DEFAULT] = _signed(int(value), 32 if scalar(field, self._meaning)[0] == pa.int32() else 64)
 
     def _oneof(self, field: Any, fields: list[Any]) -> int:
         oneof = field.containing_oneof

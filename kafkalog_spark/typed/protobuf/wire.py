@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import numpy as np
 from numba import njit
 
 from kafkalog_spark.typed.columns.column_builder_kernel import load_i64
-from kafkalog_spark.typed.protobuf.plan import Fault, Kind, S
+from kafkalog_spark.typed.protobuf.plan import Fault, Kind, Slot
 
 FAR = np.int64(2**62)
 """Position after a varint that does not end: beyond every end."""
+LENGTH_DELIMITED = 2
+"""Wire type of strings, bytes, messages and packed fields."""
 MOST_NESTED = 100
 """Messages inside each other: Java's CodedInputStream allows as many."""
-COUNT, FIRST, AT, END = 0, 1, 2, 3
-"""What is known of a slot: how often it is there, the tag of the first, begin and end of the last value."""
-_TRUNCATED, _TAG, _GROUP, _UTF8, _MISMATCH, _REQUIRED, _JOIN = (
-    int(one)
-    for one in (
-        Fault.TRUNCATED, Fault.TAG, Fault.GROUP, Fault.UTF8, Fault.MISMATCH, Fault.REQUIRED, Fault.JOIN,
-    )
-)  # fmt: skip
-_ENUM_NAME, _FIXED32, _FLOAT, _DOUBLE = int(Kind.ENUM_NAME), int(Kind.FIXED32), int(Kind.FLOAT), int(Kind.DOUBLE)
-_ENUM_INT, _STRING, _BYTES, _MESSAGE = int(Kind.ENUM_INT), int(Kind.STRING), int(Kind.BYTES), int(Kind.MESSAGE)
-_TIMESTAMP = int(Kind.TIMESTAMP)
-NUMBER, KIND, REPEATED, ONEOF = int(S.NUMBER), int(S.KIND), int(S.REPEATED), int(S.ONEOF)
-ENUM, SYMBOLS, CHECKED, NEEDED = int(S.ENUM), int(S.SYMBOLS), int(S.CHECKED), int(S.REQUIRED)
+
+
+class Seen(IntEnum):
+    """Columns of `seen`, int64[n, len(Seen)]: the occurrences of a slot's field in the message."""
+
+    COUNT = 0
+    FIRST = 1  # position of the first one's tag
+    AT = 2  # begin of the last one's value
+    END = 3
 
 
 @njit
@@ -53,7 +53,7 @@ def pass_over(data, at, end, wire, number):  # type: ignore[no-untyped-def]
     if wire == 3:
         return _pass_group(data, at, end, number)
     if wire == 4:
-        return np.int64(-_GROUP)
+        return -np.int64(Fault.GROUP)
     return _pass_plain(data, at, end, wire)
 
 
@@ -70,29 +70,29 @@ def _pass_plain(data, at, end, wire):  # type: ignore[no-untyped-def]
         size, at = uvarint(data, at, end)
         size = np.int64(np.int32(size))
         if at > end or size < 0 or size > end - at:
-            return np.int64(-_TRUNCATED)
+            return -np.int64(Fault.TRUNCATED)
         at += size
     else:
-        return np.int64(-_TAG)
-    return at if at <= end else np.int64(-_TRUNCATED)
+        return -np.int64(Fault.TAG)
+    return at if at <= end else -np.int64(Fault.TRUNCATED)
 
 
 @njit
 def _pass_group(data, at, end, number):  # type: ignore[no-untyped-def]
-    """Position after the end of the group `number`; groups inside it are left to `joining.py`: a kernel has no room to
-    note where each ends."""
+    """Position after the end of the group `number`; groups inside it are left to reading.joined: a kernel has no room
+    to note where each ends."""
     while True:
         tag, at = uvarint(data, at, end)
         if at > end:
-            return np.int64(-_TRUNCATED)
+            return -np.int64(Fault.TRUNCATED)
         tag &= 0xFFFFFFFF
         wire, inner = tag & 7, tag >> 3
         if inner == 0:
-            return np.int64(-_TAG)
+            return -np.int64(Fault.TAG)
         if wire == 3:
-            return np.int64(-_JOIN)
+            return -np.int64(Fault.JOIN)
         if wire == 4:
-            return at if inner == number else np.int64(-_GROUP)
+            return at if inner == number else -np.int64(Fault.GROUP)
         at = _pass_plain(data, at, end, wire)
         if at < 0:
             return at
@@ -130,25 +130,26 @@ def is_utf8(data, at, end):  # type: ignore[no-untyped-def]
 @njit
 def wire_of(kind):  # type: ignore[no-untyped-def]
     """The wire type of a field that is not packed."""
-    if kind <= _ENUM_NAME:
+    if kind <= Kind.ENUM_NAME:
         return 0
-    if kind <= _FLOAT:
+    if kind <= Kind.FLOAT:
         return 5
-    return 1 if kind <= _DOUBLE else 2
+    return 1 if kind <= Kind.DOUBLE else 2
 
 
 @njit
-def symbol_of(tables, slots, s, number):  # type: ignore[no-untyped-def]
-    """Where in the tables an enum has that number; -1: nowhere."""
-    low, high = np.int64(0), slots[s, SYMBOLS]
-    start = slots[s, ENUM]
+def symbol_of(plan, s, number):  # type: ignore[no-untyped-def]
+    """Where in the tables the enum of slot s has that number; -1: nowhere."""
+    slots, tables = plan.slots, plan.tables
+    low, high = np.int64(0), slots[s, Slot.SYMBOLS]
+    start = slots[s, Slot.ENUM]
     while low < high:
         middle = (low + high) // 2
         if tables[start + 3 * middle] < number:
             low = middle + 1
         else:
             high = middle
-    if low < slots[s, SYMBOLS] and tables[start + 3 * low] == number:
+    if low < slots[s, Slot.SYMBOLS] and tables[start + 3 * low] == number:
         return start + 3 * low
     return np.int64(-1)
 
@@ -156,37 +157,38 @@ def symbol_of(tables, slots, s, number):  # type: ignore[no-untyped-def]
 @njit
 def slot_of(slots, start, count, number, likely):  # type: ignore[no-untyped-def]
     """The slot of a field's number among those of a message, or -1. likely: where it is when fields are in order."""
-    if likely < start + count and slots[likely, NUMBER] == number:
+    if likely < start + count and slots[likely, Slot.NUMBER] == number:
         return likely
     low, high = start, start + count
     while low < high:
         middle = (low + high) // 2
-        if slots[middle, NUMBER] < number:
+        if slots[middle, Slot.NUMBER] < number:
             low = middle + 1
         else:
             high = middle
-    return low if low < start + count and slots[low, NUMBER] == number else np.int64(-1)
+    return low if low < start + count and slots[low, Slot.NUMBER] == number else np.int64(-1)
 
 
 @njit
-def look(data, at, end, slots, tables, start, count, seen, base, root):  # type: ignore[no-untyped-def]
+def look(data, at, end, plan, start, count, seen, base, root):  # type: ignore[no-untyped-def]
     """Find the fields of the message data[at:end] -> (0 or a fault, position).
 
-    seen int64[:, 4] from `base` on, a row for each of the `count` slots from `start` on: COUNT, FIRST, AT, END. root: a
-    field with a wire type that is not its own makes the value bad, as in Spark; elsewhere it is an unknown field.
+    seen int64[:, len(Seen)] from `base` on, a row for each of the `count` slots from `start` on. root: a field with a
+    wire type that is not its own makes the value bad, as in Spark; elsewhere it is an unknown field.
     """
+    slots, tables = plan.slots, plan.tables
     for i in range(base, base + count):
-        seen[i, COUNT] = 0
+        seen[i, Seen.COUNT] = 0
     likely = start
     while at < end:
         begin = at
         tag, at = uvarint(data, at, end)
         if at > end:
-            return _TRUNCATED, begin
+            return np.int64(Fault.TRUNCATED), begin
         tag &= 0xFFFFFFFF
         wire, number = tag & 7, tag >> 3
         if number == 0:
-            return _TAG, begin
+            return np.int64(Fault.TAG), begin
         s = slot_of(slots, start, count, number, likely)
         if s < 0:
             after = pass_over(data, at, end, wire, number)
@@ -194,13 +196,13 @@ def look(data, at, end, slots, tables, start, count, seen, base, root):  # type:
                 return -after, begin
             at = after
             continue
-        kind = slots[s, KIND]
-        likely = s if slots[s, REPEATED] else s + 1
+        kind = slots[s, Slot.KIND]
+        likely = s if slots[s, Slot.REPEATED] else s + 1
         own = wire_of(kind)
-        packed = wire == 2 and own != 2 and slots[s, REPEATED] == 1
+        packed = wire == 2 and own != 2 and slots[s, Slot.REPEATED] == 1
         if wire != own and not packed:
             if root:
-                return _MISMATCH, begin
+                return np.int64(Fault.MISMATCH), begin
             after = pass_over(data, at, end, wire, number)
             if after < 0:
                 return -after, begin
@@ -215,61 +217,61 @@ def look(data, at, end, slots, tables, start, count, seen, base, root):  # type:
         at = after
         known = np.int64(1)
         if packed:
-            fault, known = _look_into_packed(data, value, at, slots, tables, s, kind)
+            fault, known = _look_into_packed(data, value, at, plan, s, kind)
             if fault != 0:
                 return fault, begin
             if root and known < 0:
-                return _MISMATCH, begin
+                return np.int64(Fault.MISMATCH), begin
             if known < 0:
                 known = -1 - known
-        elif kind == _STRING:
-            if slots[s, CHECKED] and not is_utf8(data, value, at):
-                return _UTF8, begin
-        elif (kind in (_ENUM_NAME, _ENUM_INT)) and slots[s, CHECKED]:
+        elif kind == Kind.STRING:
+            if slots[s, Slot.CHECKED] and not is_utf8(data, value, at):
+                return np.int64(Fault.UTF8), begin
+        elif (kind in (Kind.ENUM_NAME, Kind.ENUM_INT)) and slots[s, Slot.CHECKED]:
             number, _ = uvarint(data, value, at)
-            if symbol_of(tables, slots, s, np.int64(np.int32(number))) < 0:
+            if symbol_of(plan, s, np.int64(np.int32(number))) < 0:
                 if root:
-                    return _MISMATCH, begin
+                    return np.int64(Fault.MISMATCH), begin
                 continue
         row = base + s - start
-        if (kind in (_MESSAGE, _TIMESTAMP)) and slots[s, REPEATED] == 0 and seen[row, COUNT] > 0:
-            return _JOIN, begin
-        if slots[s, ONEOF] >= 0:
-            others = slots[s, ONEOF]
+        if (kind in (Kind.MESSAGE, Kind.TIMESTAMP)) and slots[s, Slot.REPEATED] == 0 and seen[row, Seen.COUNT] > 0:
+            return np.int64(Fault.JOIN), begin
+        if slots[s, Slot.ONEOF] >= 0:
+            others = slots[s, Slot.ONEOF]
             for i in range(tables[others]):
                 other = base + tables[others + 1 + i]
                 if other != row:
-                    cleared = slots[s - row + other, KIND]
-                    if seen[other, COUNT] > 0 and (cleared in (_MESSAGE, _TIMESTAMP)):
-                        return _JOIN, begin  # it does not count, and must be whole all the same
-                    seen[other, COUNT] = 0
-        if seen[row, COUNT] == 0:
-            seen[row, FIRST] = begin
-        seen[row, COUNT] += known
-        seen[row, AT] = value
-        seen[row, END] = at
+                    cleared = slots[s - row + other, Slot.KIND]
+                    if seen[other, Seen.COUNT] > 0 and (cleared in (Kind.MESSAGE, Kind.TIMESTAMP)):
+                        return np.int64(Fault.JOIN), begin  # it does not count, and must be whole all the same
+                    seen[other, Seen.COUNT] = 0
+        if seen[row, Seen.COUNT] == 0:
+            seen[row, Seen.FIRST] = begin
+        seen[row, Seen.COUNT] += known
+        seen[row, Seen.AT] = value
+        seen[row, Seen.END] = at
     for i in range(count):
-        if slots[start + i, NEEDED] and seen[base + i, COUNT] == 0:
-            return _REQUIRED, at
-    return 0, at
+        if slots[start + i, Slot.REQUIRED] and seen[base + i, Seen.COUNT] == 0:
+            return np.int64(Fault.REQUIRED), at
+    return np.int64(Fault.NONE), at
 
 
 @njit
-def _look_into_packed(data, at, end, slots, tables, s, kind):  # type: ignore[no-untyped-def]
+def _look_into_packed(data, at, end, plan, s, kind):  # type: ignore[no-untyped-def]
     """(0 or a fault, how many elements a packed field has; -1 minus that when there is one more that its closed enum
     lacks)"""
-    if kind > _ENUM_NAME:
-        size = 8 if kind > _FLOAT else 4
+    if kind > Kind.ENUM_NAME:
+        size = 8 if kind > Kind.FLOAT else 4
         if (end - at) % size:
-            return _TRUNCATED, np.int64(0)
+            return np.int64(Fault.TRUNCATED), np.int64(0)
         return 0, (end - at) // size
     found, lost = np.int64(0), False
-    closed = (kind in (_ENUM_NAME, _ENUM_INT)) and slots[s, CHECKED] == 1
+    closed = kind in (Kind.ENUM_NAME, Kind.ENUM_INT) and plan.slots[s, Slot.CHECKED] == 1
     while at < end:
         number, at = uvarint(data, at, end)
         if at > end:
-            return _TRUNCATED, np.int64(0)
-        if closed and symbol_of(tables, slots, s, np.int64(np.int32(number))) < 0:
+            return np.int64(Fault.TRUNCATED), np.int64(0)
+        if closed and symbol_of(plan, s, np.int64(np.int32(number))) < 0:
             lost = True
         else:
             found += 1
