@@ -16,7 +16,7 @@ from numba import njit, types
 
 from kafkalog_spark.format.layout import BATCH_OVERHEAD, MAX_INT32, NO_TIMESTAMP
 from kafkalog_spark.kernels.columns import BinaryColumn, HeadersColumn
-from kafkalog_spark.kernels.primitives import copy_bytes, kernel_for
+from kafkalog_spark.kernels.primitives import copy_bytes, inlined, kernel_for
 
 
 class Fact(IntEnum):
@@ -88,14 +88,14 @@ def write_varint(out, at, value):  # type: ignore[no-untyped-def]
     return at + 1
 
 
-@njit
+@inlined
 def is_valid(bitmap, first_bit, i):  # type: ignore[no-untyped-def]
     """True unless value i is null by a bitmap, of which an empty one has no nulls."""
     bit = first_bit + i
     return bitmap.size == 0 or (bitmap[bit >> 3] >> (bit & 7)) & 1 != 0
 
 
-@njit
+@inlined
 def size_of(column, i):  # type: ignore[no-untyped-def]
     """Bytes of value i of a BinaryColumn, -1 for null."""
     if column.offsets.size == 0 or not is_valid(column.valid, column.first_bit, i):
@@ -103,7 +103,7 @@ def size_of(column, i):  # type: ignore[no-untyped-def]
     return np.int64(column.offsets[i + 1]) - np.int64(column.offsets[i])
 
 
-@njit
+@inlined
 def write_sized(out, at, column, i, size):  # type: ignore[no-untyped-def]
     """Store the length and, unless it is -1, the bytes of value i of a column; returns the position after them."""
     at = write_varint(out, at, size)

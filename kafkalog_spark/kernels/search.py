@@ -14,7 +14,7 @@ from numba import njit
 
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.records import RecordFault
-from kafkalog_spark.kernels.primitives import kernel, read_i32, read_i64, varint32
+from kafkalog_spark.kernels.primitives import inlined, kernel, read_i32, read_i64, varint32
 from kafkalog_spark.kernels.rows import M, Status, U, record_fields
 
 _KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
@@ -84,7 +84,7 @@ def _key_matches(payload, at, size, patterns):  # type: ignore[no-untyped-def]
     return asked[Condition.PREFIX] == 0 or (size >= prefix.size and _same(payload, at, prefix))
 
 
-@njit
+@inlined
 def _header_matches(payload, at, end, patterns):  # type: ignore[no-untyped-def]
     """Whether one of the headers in payload[at:end], which begin with their number, matches. They are well-formed."""
     name, value = patterns.header, patterns.header_value
@@ -101,7 +101,7 @@ def _header_matches(payload, at, end, patterns):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit
+@inlined
 def _rest_matches(payload, at, end, patterns):  # type: ignore[no-untyped-def]
     """Whether value and headers match; payload[at:end] begins with the value's length, and is well-formed."""
     asked, part = patterns.asked, patterns.part
