@@ -176,8 +176,9 @@ def main(root: Path = ROOT) -> None:
         held[name.rpartition(".")[0]] += name not in packages
     print(f"{sum(sizes.values()):,} lines in {len(sizes)} files, {len(packages)} of them __init__.py")
     files_of = [size for name, size in sizes.items() if name not in packages]
-    for low, high in zip((0, *SIZES), (*SIZES, max(files_of) + 1), strict=True):
-        print(f"  {sum(low <= size < high for size in files_of):4} of {low} to {high - 1} lines")
+    for low, high in zip((0, *SIZES), (*SIZES, None), strict=True):
+        count = sum(low <= size and (high is None or size < high) for size in files_of)
+        print(f"  {count:4} of {low} lines " + ("and more" if high is None else f"to {high - 1}"))
     full = {room: count for room, count in held.items() if count > FULL_ROOM}
     print(f"rooms with more than {FULL_ROOM} files: {full or 'none'}")
     for title, size, above in (("lines", lines_of, LONG_FUNCTION), ("parameters", parameters, MANY_PARAMETERS)):

@@ -23,15 +23,16 @@ Content = TypeVar("Content")
 OWNER_ONLY = 0o600
 """The mode of files that hold passwords."""
 FILE_MODE, DIRECTORY_MODE = 0o664, 0o775
-"""Of all others that are made, less the umask: whatever that says, not everybody may write."""
+"""Modes of all other files and directories, less the umask: never writable by everybody."""
 
 TEMPORARY_SUFFIX = ".tmp"
-"""What Kafka calls the file written aside; a left-over one is overwritten by the next write."""
+"""Suffix of the file written aside, as in Kafka; a left-over one is overwritten by the next write."""
 
 
 NOT_REGULAR = "is not a regular file"
 MOST_STATE_BYTES = 64 << 20
-"""Of a file that is read whole, unless its kind says less: a checkpoint of a million partitions has 50 MB."""
+"""Bytes of a file that is read whole, unless its kind has a lower bound: a checkpoint of a million partitions has 50
+MB."""
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:

@@ -1,4 +1,4 @@
-"""One batch header as a value, in plain Python: what planning needs, without loading the kernels.
+"""Batch header as a value, in plain Python, for planning, which does not load the kernels.
 
 The hot path sweeps whole buffers with kernels.sweep instead; both read the layout of layout.py.
 """
@@ -208,7 +208,7 @@ def compare_crc(header: BatchHeader, found: int) -> None:
 
 
 def crc_text(magic: int, expected: int, found: int) -> str:
-    """What to say of a CRC that does not match."""
+    """Message about a CRC that does not match."""
     name = "CRC-32C" if magic == 2 else "CRC-32"
     return f"{name} does not match: the header says {expected:#010x}, the bytes give {found:#010x}"
 

@@ -34,7 +34,7 @@ CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 
 MOST_LEADER_EPOCH_BYTES = 4 << 20
-"""Of a leader-epoch-checkpoint: with an election each hour for ten years it has 2 MB."""
+"""Largest leader-epoch-checkpoint in bytes: with an election each hour for ten years it has 2 MB."""
 
 VERSION = 0
 
@@ -114,7 +114,7 @@ def write_leader_epochs(path: str | os.PathLike[str], epochs: Iterable[tuple[int
 
 
 class _Line(NamedTuple):
-    """One line: its number (from 1), the byte where it begins, and its words."""
+    """A line of a checkpoint: its number (from 1), the byte where it begins, and its words."""
 
     number: int
     position: int

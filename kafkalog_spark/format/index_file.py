@@ -1,4 +1,4 @@
-"""What offset index and time index files share: entries of one size, written in order into a preallocated file.
+"""Common parts of offset index and time index files: entries of one size, written in order into a preallocated file.
 
 An active segment's index file is preallocated with zeros to `segment.index.bytes` and cut to its entries when the
 segment is rolled or closed (AbstractIndex). After a crash the zeros are still there.

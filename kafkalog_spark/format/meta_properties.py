@@ -21,7 +21,7 @@ from kafkalog_spark.format.atomic_file import read_state, replace_file
 
 META_PROPERTIES_FILE = "meta.properties"
 MOST_BYTES = 1 << 20
-"""Of meta.properties: a broker writes five lines and its own keys."""
+"""Largest meta.properties in bytes: a broker writes five lines and its own keys."""
 VERSION_ZOOKEEPER = 0
 VERSION_KRAFT = 1
 
@@ -36,7 +36,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,10}")
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """What the file says. `node_id` is `broker.id` in version 0. `other`: keys that are not known here."""
+    """Contents of the file. `node_id` is `broker.id` in version 0. `other`: keys that are not known here."""
 
     version: int
     cluster_id: str | None = None

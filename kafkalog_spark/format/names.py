@@ -1,4 +1,4 @@
-"""What the names in a log directory mean: partition directories, segment files, and which files of a listing count.
+"""Names in a log directory: partition directories, segment files, and the files of a listing that count.
 
 Facts of Kafka: LogFileUtils (file names and suffixes), UnifiedLog.parseTopicPartitionName (directories),
 Topic.validate (topic names), LogLoader (what becomes of files left by an interrupted cleaning, split or deletion).
@@ -37,7 +37,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
 """Transactional ids and their transactions (Topic.TRANSACTION_STATE_TOPIC_NAME)."""
 SHARE_STATE_TOPIC = "__share_group_state"
-"""What share groups have delivered (Topic.SHARE_GROUP_STATE_TOPIC_NAME)."""
+"""Topic of the state of share partitions (Topic.SHARE_GROUP_STATE_TOPIC_NAME)."""
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC})
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 """KRaft's own log. It may lie between the partitions, but it is no topic: no consumer can subscribe to it."""
@@ -60,7 +60,7 @@ SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACT
 
 
 class DirKind(Enum):
-    """What a partition directory is to a broker. Readers of a log directory take LIVE ones only."""
+    """State of a partition directory. Readers of a log directory take LIVE ones only."""
 
     LIVE = "live"
     DELETE = "delete"

@@ -20,7 +20,7 @@ from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT
 
 PARTITION_METADATA_FILE = "partition.metadata"
 MOST_BYTES = 4 << 10
-"""Of partition.metadata: two lines, of 45 bytes."""
+"""Largest partition.metadata in bytes: it has two lines, of 45 bytes."""
 VERSION = 0
 
 _UUID_TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
@@ -32,7 +32,7 @@ _ZERO = uuid.UUID(int=0)
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """What the file says."""
+    """Contents of the file."""
 
     topic_id: uuid.UUID
     version: int = VERSION
@@ -90,4 +90,5 @@ def write_partition_metadata(path: str | os.PathLike[str], metadata: PartitionMe
 
 OWN_FILES = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE})
 UNFINISHED = frozenset(name + TEMPORARY_SUFFIX for name in OWN_FILES)
-"""What a crash leaves between the writing of one of them and its renaming. The next start of a broker removes it."""
+"""Files that a crash leaves between the writing of one of them and its renaming. The next start of a broker removes it.
+"""

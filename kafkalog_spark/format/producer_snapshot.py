@@ -27,7 +27,7 @@ VERSION = 1
 NO_TRANSACTION = -1
 
 MOST_BYTES = 128 << 20
-"""Of a snapshot: almost three million producers of one partition, whose ids expire after a day."""
+"""Largest snapshot in bytes: almost three million producers of one partition, whose ids expire after a day."""
 _HEAD = struct.Struct(">hIi")
 _CRC_FROM = 6
 _ENTRY = struct.Struct(">qhiqiqiq")
@@ -35,7 +35,7 @@ _HINT = "Kafka drops such a snapshot and takes an older one"
 
 
 class ProducerEntry(NamedTuple):
-    """One producer.
+    """State of a producer.
 
     last_sequence, last_offset: of its last batch, -1 when only markers are left of it; offset_delta: last minus first
     offset of that batch; timestamp: ms, the batch's largest or the marker's; coordinator_epoch: -1 without
@@ -53,7 +53,8 @@ class ProducerEntry(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """Of its last batch; sequences go on with 0 after 2^31-1, within a batch too (DefaultRecordBatch)."""
+        """First sequence of its last batch; sequences go on with 0 after 2^31-1, within a batch too
+        (DefaultRecordBatch)."""
         if self.last_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         first = self.last_sequence - self.offset_delta
@@ -61,7 +62,7 @@ class ProducerEntry(NamedTuple):
 
     @property
     def first_offset(self) -> int:
-        """Of its last batch."""
+        """First offset of its last batch."""
         return self.last_offset - self.offset_delta
 
     @property

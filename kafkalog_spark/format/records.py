@@ -15,7 +15,7 @@ from kafkalog_spark.format.varints import read_varint, read_varlong, write_varin
 
 
 class RecordFault(IntEnum):
-    """What is wrong with the records of a batch."""
+    """Fault in the records of a batch."""
 
     NONE = 0
     TOO_FEW = 1  # the bytes end before the records do
@@ -37,7 +37,7 @@ class ManyHeaders(Exception):
 
 
 class RecordView(NamedTuple):
-    """One record: where its parts lie in the payload. Sizes are negative for null."""
+    """Positions of a record's parts in the payload. Sizes are negative for null."""
 
     place: int  # in the batch, from 0
     body: int  # position after the length
@@ -53,7 +53,7 @@ class RecordView(NamedTuple):
 
 
 _SHORT = [(byte >> 1) ^ -(byte & 1) for byte in range(0x80)]
-"""What a zigzag varint of one byte says."""
+"""Values of zigzag varints of one byte."""
 
 _new = tuple.__new__  # RecordView(...) makes the same in three times the time
 

@@ -26,7 +26,7 @@ _ENTRY = struct.Struct(">hqqqq")
 
 
 class AbortedTransaction(NamedTuple):
-    """One entry. Offsets: of the transaction's first record, of its abort marker, and the LSO at that time."""
+    """Entry of the index. Offsets: of the transaction's first record, of its abort marker, and the LSO at that time."""
 
     producer_id: int
     first_offset: int
@@ -35,7 +35,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class AbortedSearch(NamedTuple):
-    """What one segment's entries say about a fetch. `complete`: later segments have nothing to add."""
+    """Aborted transactions of a segment for a range of offsets. `complete`: later segments have nothing to add."""
 
     transactions: list[AbortedTransaction]
     complete: bool
@@ -90,7 +90,7 @@ def load_transaction_index(
 
 
 def format_transaction(transaction: AbortedTransaction) -> bytes:
-    """One entry's 34 bytes."""
+    """Encode an entry: 34 bytes."""
     return _ENTRY.pack(VERSION, *transaction)
 
 

@@ -20,7 +20,7 @@ are equal otherwise take about a byte each."""
 
 
 class Kind(IntEnum):
-    """What a batch is to its decoder."""
+    """Kind of a batch for its decoder."""
 
     PLAIN = 0  # v2 as it lies
     COMPRESSED = 1  # v2

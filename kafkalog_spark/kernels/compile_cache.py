@@ -89,7 +89,7 @@ def _first_writable(places: tuple[tuple[str, str], ...]) -> str | None:
 
 
 def _is_private(directory: str) -> bool:
-    """Whether only this user can have put something there: what is in a cache is run."""
+    """True if only this user can have put something there: what is in a cache is run."""
     found = os.lstat(directory)
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
 
@@ -134,7 +134,7 @@ def _source(module: str) -> tuple[str, tuple[str, ...]]:
 
 
 class KernelCacheLocator:
-    """What Numba asks where to keep the kernels of this project (numba.core.caching._CacheLocator says how)."""
+    """Locator of the compiled kernels' cache, as Numba asks for it (numba.core.caching._CacheLocator)."""
 
     def __init__(self, py_func: Callable[..., Any], directory: str, digest: str) -> None:
         self._line = py_func.__code__.co_firstlineno

@@ -164,7 +164,7 @@ def _fields(payload, at, end):  # type: ignore[no-untyped-def]
 
 @njit(forceinline=True)
 def _room_for_headers(headers, room, cursor, limits):  # type: ignore[no-untyped-def]
-    """Whether so many headers of `room` bytes together fit. Returns (DONE or NEED_*, what that buffer must hold)."""
+    """True if so many headers of `room` bytes together fit. Returns (DONE or NEED_*, what that buffer must hold)."""
     if cursor[C.HEADERS] + headers > limits[L.HEADERS]:
         return np.int64(Status.NEED_HEADERS), headers
     if cursor[C.HEADER_KEY_BYTES] + room > limits[L.HEADER_KEY_BYTES]:

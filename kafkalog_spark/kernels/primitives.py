@@ -1,4 +1,4 @@
-"""What every kernel is made of: copying, big-endian integers, zigzag varints and the two CRCs, on uint8 arrays.
+"""Building blocks of kernels: copying, big-endian integers, zigzag varints and the two CRCs, on uint8 arrays.
 
 Numba compiles these into the kernels that call them. Nothing here checks bounds unless its docstring says so.
 """

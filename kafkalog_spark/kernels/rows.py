@@ -141,7 +141,7 @@ FAULTS = {
 
 @njit
 def is_member(values, value):  # type: ignore[no-untyped-def]
-    """Whether sorted int64 `values` holds `value`; an empty list means no condition."""
+    """True if sorted int64 `values` holds `value`; an empty list means no condition."""
     low, high = 0, values.size
     if high == 0:
         return True
@@ -300,7 +300,7 @@ def record_fields(payload, at, end):  # type: ignore[no-untyped-def]
 
 @njit
 def well_formed(payload, start, end, count, last_delta):  # type: ignore[no-untyped-def]
-    """Whether payload[start:end] is exactly `count` well-formed records whose offset deltas rise, from 0 at least to
+    """True if payload[start:end] is exactly `count` well-formed records whose offset deltas rise, from 0 at least to
     `last_delta` at most: what a reader asks for."""
     at = start
     previous = np.int64(-1)

@@ -45,7 +45,7 @@ class Patterns(NamedTuple):
 
 @njit(forceinline=True)
 def _same(payload, at, pattern):  # type: ignore[no-untyped-def]
-    """Whether payload[at:] begins with the pattern; the caller has made sure that so much is there."""
+    """True if payload[at:] begins with the pattern; the caller has made sure that so much is there."""
     for i in range(pattern.size):  # noqa: SIM110 - a generator is none of a kernel's
         if payload[at + i] != pattern[i]:
             return False
@@ -54,7 +54,7 @@ def _same(payload, at, pattern):  # type: ignore[no-untyped-def]
 
 @njit
 def _holds(payload, at, size, pattern, steps):  # type: ignore[no-untyped-def]
-    """Whether the pattern lies in payload[at:at + size]. steps: see `steps_of`."""
+    """True if the pattern lies in payload[at:at + size]. steps: see `steps_of`."""
     if pattern.size == 0:
         return True
     last = pattern.size - 1
@@ -77,7 +77,7 @@ def steps_of(pattern: bytes) -> np.ndarray:
 
 @njit(forceinline=True)
 def _key_matches(payload, at, size, patterns):  # type: ignore[no-untyped-def]
-    """Whether the key payload[at:at + size] (a negative size: null) is what is asked for."""
+    """True if the key payload[at:at + size] (a negative size: null) is what is asked for."""
     asked, key, prefix = patterns.asked, patterns.key, patterns.prefix
     if asked[Condition.KEY] != 0 and (size != key.size or not _same(payload, at, key)):
         return False
@@ -86,7 +86,7 @@ def _key_matches(payload, at, size, patterns):  # type: ignore[no-untyped-def]
 
 @inlined
 def _header_matches(payload, at, end, patterns):  # type: ignore[no-untyped-def]
-    """Whether one of the headers in payload[at:end], which begin with their number, matches. They are well-formed."""
+    """True if one of the headers in payload[at:end], which begin with their number, matches. They are well-formed."""
     name, value = patterns.header, patterns.header_value
     headers, at = varint32(payload, at, end)
     for _ in range(headers):
@@ -103,7 +103,7 @@ def _header_matches(payload, at, end, patterns):  # type: ignore[no-untyped-def]
 
 @inlined
 def _rest_matches(payload, at, end, patterns):  # type: ignore[no-untyped-def]
-    """Whether value and headers match; payload[at:end] begins with the value's length, and is well-formed."""
+    """True if value and headers match; payload[at:end] begins with the value's length, and is well-formed."""
     asked, part = patterns.asked, patterns.part
     size, value_at = varint32(payload, at, end)
     if asked[Condition.PART] != 0 and (size < part.size or not _holds(payload, value_at, size, part, patterns.steps)):

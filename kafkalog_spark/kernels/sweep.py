@@ -19,7 +19,7 @@ _SMALLEST_V0, _SMALLEST_V1 = layout.LEGACY_MIN_SIZE
 
 NOT_WHOLE = -1
 BAD_RECORD_LENGTH = -2
-"""What end_of_records returns where the records do not end."""
+"""Result of end_of_records where the records do not end."""
 
 
 class SweepStatus(IntEnum):

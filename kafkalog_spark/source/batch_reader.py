@@ -188,7 +188,7 @@ def _lose(
 
 
 def _overtaken(log: PartitionLog, asked: OffsetRange, statistics: ScanStatistics) -> bool:
-    """Whether a range from earliest, of which nothing has been handed over yet, begins below the log start now."""
+    """True if a range from earliest, of which nothing has been handed over yet, begins below the log start now."""
     return asked.from_earliest and not statistics.rows and log.log_start_offset > asked.start
 
 

@@ -73,7 +73,7 @@ class _Reader:
         return token
 
     def sign(self, sign: str) -> bool:
-        """Whether the next token is that sign, which is then taken."""
+        """True if the next token is that sign, which is then taken."""
         if self.peek() == ("sign", sign):
             self.at += 1
             return True
@@ -214,7 +214,7 @@ def schema_text(option: str, given: str) -> str:
 
 
 def file_bytes(option: str, path: str) -> bytes:
-    """What is in a local file. Raises OptionError, naming the option."""
+    """Bytes of a local file. Raises OptionError, naming the option."""
     try:
         with open(path.removeprefix("file://"), "rb") as file:
             found = file.read(MOST_BYTES + 1)

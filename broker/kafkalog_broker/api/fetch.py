@@ -145,7 +145,7 @@ def _converted(
 
 
 def _context(request: Request, broker: Broker) -> FetchContext:
-    """What is asked for.
+    """Context of the fetch: of its session, or without one.
 
     Of partitions that are not there, without a session to remember them, only the numbers are kept: the others are
     bounded by what there is, but a request may name hundreds of thousands of these.
@@ -241,7 +241,7 @@ async def _wait(
 
 
 def _is_as_it_was(one: FetchedPartition) -> bool:
-    """Whether reading a partition, which gave no records, would give the same again."""
+    """True if reading a partition, which gave no records, would give the same again."""
     log, answer = one.log, one.answer
     return (
         log is not None

@@ -195,7 +195,7 @@ def look_up(log: Log, timestamp: int, version: int, *, committed: bool) -> Found
 
 
 def _has_no_times(log: Log) -> bool:
-    """Whether the newest segment with messages begins with one of format v0. Raises BrokerError."""
+    """True if the newest segment with messages begins with one of format v0. Raises BrokerError."""
     newest = next((segment for segment in reversed(log.segments) if segment.size), None)
     if newest is None:
         return False

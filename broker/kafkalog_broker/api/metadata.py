@@ -72,7 +72,7 @@ async def handle(request: Request, broker: Broker) -> Encoded:
 
 
 def _operations(request: Request, name: str) -> int:
-    """What the sender may do with a topic, where it asks for that."""
+    """Operations that the sender may do with a topic, as bits; where it asks for them."""
     if getattr(request.entity, "include_topic_authorized_operations", False):
         return request.operations(ResourceType.TOPIC, name)
     return OPERATIONS_NOT_ASKED_FOR

@@ -70,7 +70,8 @@ _DEFECTS = frozenset(
         ErrorCode.unsupported_compression_type,
     }
 )
-"""What is logged: a batch that no client should send. Unknown topics and sequences are the normal course of things."""
+"""Errors that are logged: batches that no client should send. Unknown topics and sequences are the normal course of
+things."""
 
 
 @api(0, 0, 13)
@@ -101,7 +102,7 @@ async def _one(
 
 
 def _is_refused(request: Request) -> bool:
-    """Whether it has transactional batches, and its sender no right to the transactional id."""
+    """True if it has transactional batches, and its sender no right to the transactional id."""
     asked: ProduceRequest = request.entity
     batches = (records for _, partitions in asked.topics for _, records in partitions)
     if request.version < FIRST_BATCH_VERSION or not any(map(_is_transactional, batches)):

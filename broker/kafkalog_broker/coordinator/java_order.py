@@ -64,7 +64,7 @@ def in_map_order(items: Iterable[T], hash_of: Callable[[T], int], capacity: int)
 
 
 def expected_of(count: int) -> int:
-    """What Kafka's AssignorHelpers.newHashMap asks for, for so many keys."""
+    """Capacity that Kafka's AssignorHelpers.newHashMap asks for, for a number of keys."""
     return int((count + 1) / 0.75 + 1)
 
 
@@ -172,7 +172,8 @@ def topic_hash(name: str, topic_id: UUID, partitions: int, rack: str | None) -> 
 
 
 def group_hash(topics: Iterable[tuple[str, int]]) -> int:
-    """Of (name, topic_hash) of the topics that exist; 0 for none. Signed, as the record holds it."""
+    """Metadata hash of a group, from (name, topic_hash) of the topics that exist; 0 for none. Signed, as the record
+    holds it."""
     data = b"".join(_U64.pack(hashed) for _, hashed in sorted(topics) if hashed != _NO_TOPIC)
     if not data:
         return 0

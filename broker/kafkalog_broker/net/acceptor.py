@@ -94,7 +94,7 @@ def connections_within(open_files: int, configured: int) -> int:
 
 
 def network_limits(config: BrokerConfig, open_files: int) -> NetworkLimits:
-    """What the configuration says, and `open_files`, how many files this process may open, allows."""
+    """Limits by the configuration and by `open_files`, the number of files that this process may open."""
     return NetworkLimits(
         max_request_bytes=config.socket_request_max_bytes,
         queued_max_request_bytes=config.queued_max_request_bytes,

@@ -1,4 +1,4 @@
-"""One connection: frames in, responses out in the same order, bounded memory.
+"""A connection: frames in, responses out in the same order, bounded memory.
 
 One request of a connection is handled at a time, as Kafka does it, so the order of responses needs no bookkeeping. What
 has been read ahead waits in a queue of bounded size (`request_reader`). A connection that has used up its slice of the
@@ -36,7 +36,7 @@ from kafkalog_broker.runtime.process import LogRate
 # are the others: a few kB as a rule, megabytes where a client asks for everything there is.
 
 UNREAD_BYTES = 32 << 20
-"""What all connections together may hold for longer than CHECK_S."""
+"""Bytes of responses that all connections together may hold for longer than CHECK_S."""
 
 CHECK_S = 1.0
 """A peer that reads nothing for so long while there is too much is closed."""
@@ -101,7 +101,7 @@ _ENDED: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the connections of a network have in common.
+    """State shared by the connections of a network.
 
     admit: count a new connection, and say why there is no room for it, or None. gone: it has ended.
     """
@@ -254,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def unread_bytes(self) -> int:
-        """What the peer has not read of its responses."""
+        """Bytes of responses that the peer has not read."""
         return self._writer.unread_bytes
 
     def close_unread(self, held: int, bound: int) -> None:

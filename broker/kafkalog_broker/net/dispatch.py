@@ -48,8 +48,8 @@ Answer = list[Any] | None
 """The pieces of a response; None: there is none."""
 
 Dispatch = Callable[[Frame, ConnectionInfo], Answer | Coroutine[Any, Any, Answer]]
-"""What a connection does with a frame. A small request whose handler waits for nothing is answered at once, without a
-coroutine, which would cost such a request 3 percent. It raises ConnectionClosed, at once or later, to end the
+"""Function that a connection calls with a frame. A small request whose handler waits for nothing is answered at once,
+without a coroutine, which would cost such a request 3 percent. It raises ConnectionClosed, at once or later, to end the
 connection."""
 
 
@@ -181,7 +181,7 @@ async def _raising(error: Exception) -> None:
 
 
 async def answer_of(served: Answer | Coroutine[Any, Any, Answer]) -> Answer:
-    """What a Dispatch has returned, waited for where that is needed."""
+    """Answer of a Dispatch, awaited where it is a coroutine."""
     return await served if isinstance(served, CoroutineType) else served  # type: ignore[return-value]
 
 

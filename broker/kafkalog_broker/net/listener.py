@@ -37,7 +37,7 @@ Gate = Callable[[Dispatch, Callable[[str], None]], SaslGate]
 
 
 Secured = Callable[[], "ListenerTls"]
-"""What a connection that comes now gets."""
+"""TLS settings of the next connection."""
 
 
 @dataclass(frozen=True, slots=True)

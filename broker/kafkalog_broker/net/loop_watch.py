@@ -49,7 +49,7 @@ class LoopWatch:
 
 @types.coroutine
 def rest_of(request: Coroutine[Any, Any, T], waits_for: Any, watch: LoopWatch, api: bytes) -> Generator[Any, Any, T]:
-    """What `request` returns, which waits for the future `waits_for` now: each of its further steps timed."""
+    """Run the rest of `request`, which waits for the future `waits_for`, with each of its steps timed."""
     step: Callable[[], Any]
     while True:
         try:

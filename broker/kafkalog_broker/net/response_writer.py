@@ -27,7 +27,7 @@ from kafkalog_broker.storage.partition.log_segment import FileSlice
 # so it stays in the processor's cache; a part that the peer did not take at once keeps its buffer until it does.
 
 BUFFER_BYTES = 256 << 10
-"""What is read and written at once: fits a core's cache, and is long enough that the calls do not count."""
+"""Bytes that are read and written at once: they fit a core's cache, and is long enough that the calls do not count."""
 
 
 class SendBuffer:
@@ -42,7 +42,7 @@ class SendBuffer:
         return np.empty(BUFFER_BYTES, np.uint8).data if free is None else free
 
     def give_back(self, buffer: memoryview) -> None:
-        """What was in it has been sent."""
+        """Return a buffer whose bytes have been sent."""
         self._free = buffer
 
 
@@ -132,7 +132,7 @@ class ResponseWriter:
 
     @property
     def unread_bytes(self) -> int:
-        """What the peer has not read."""
+        """Bytes that the peer has not read."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def pause(self) -> None:
@@ -245,5 +245,5 @@ class ResponseWriter:
 
 
 def lies_in_files(pieces: Sequence[Any]) -> bool:
-    """Whether a response has slices of files in it."""
+    """True if a response has slices of files in it."""
     return any(isinstance(piece, FileSlice) for piece in pieces)

@@ -1,4 +1,4 @@
-"""What a connection of a SASL listener does with its frames: nobody is served before it has proved who it is.
+"""Gate of a SASL listener's connections: no request is served before the peer has authenticated.
 
 While it has not, only ApiVersions, SaslHandshake and SaslAuthenticate come through, in the order that `SaslExchange`
 allows. A session that ends is renewed on the same connection (KIP-368), or the next request closes it.
@@ -53,7 +53,7 @@ class SaslGate:
 
     @property
     def max_request_bytes(self) -> int:
-        """What a request may have before its sender is known."""
+        """Largest request before the sender is known, in bytes."""
         return self._settings().max_receive_bytes
 
     async def _guarded(self, frame: Frame, connection: ConnectionInfo) -> Answer:

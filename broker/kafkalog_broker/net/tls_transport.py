@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Peer(Protocol):
-    """What a connection is to this transport (`connection.Connection`)."""
+    """Connection as this transport sees it (`connection.Connection`)."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
     def connection_lost(self, exc: Exception | None) -> None: ...
@@ -70,8 +70,8 @@ def reason(error: Exception) -> str:
 # record of each message of a kilobyte: 370,000 calls for 250 MB. Here many records come with one call.
 
 PIECE_BYTES = 32 << 10
-"""What goes into OpenSSL's memory at once, encrypted or to be encrypted. It is kept as long as the connection is, so
-this bounds what a connection holds that once was busy: 40 kB for each direction."""
+"""Bytes that go into OpenSSL's memory at once, encrypted or to be encrypted. It is kept as long as the connection is,
+so this bounds what a connection holds that once was busy: 40 kB for each direction."""
 
 RECORDS_AT_ONCE = 1024
 """Records may hold one byte each: so many are decrypted in one step, which takes 2 ms."""
@@ -87,7 +87,7 @@ class TlsRecords:
         self.tls = context.wrap_bio(self._in, self._out, server_side=True)
         self._read = self.tls.read
         self.more = False
-        """Whether what came may hold another whole record."""
+        """True if what came may hold another whole record."""
         self.closed = False
         """Nothing more can be read: the peer has said so, or its bytes have ended."""
 
@@ -146,7 +146,7 @@ class TlsRecords:
 
     @property
     def unsent_bytes(self) -> int:
-        """What `to_send` has not given out yet."""
+        """Bytes that `to_send` has not given out yet."""
         return self._out.pending
 
     def to_send(self) -> bytes:
@@ -164,7 +164,7 @@ HANDSHAKES_S = 0.002
 """Time for steps of handshakes in one round; one step is always taken."""
 
 WRITTEN_BYTES = 4 << 20
-"""What all connections encrypt in one round: 2 to 4 ms."""
+"""Bytes that all connections encrypt in one round: 2 to 4 ms."""
 
 
 class TlsTurns:
@@ -228,13 +228,13 @@ HANDSHAKE_S = 30.0
 waits for connections.max.idle.ms."""
 
 WRITE_ONCE_BYTES = 512 << 10
-"""What one connection writes in a round of the loop, so that a fast consumer does not keep it."""
+"""Bytes that a connection writes in a round of the loop, so that a fast consumer does not keep it."""
 
 JOIN_BYTES = 64 << 10
 """Pieces up to so many bytes are written as one: each would be a record, and a call, of its own."""
 
 MAX_ALERTS_BYTES = 64 << 10
-"""What may wait for a peer that asks for new keys again and again and does not read the answers."""
+"""Bytes that may wait for a peer that asks for new keys again and again and does not read the answers."""
 
 
 class TlsTransport(asyncio.Transport):
@@ -410,7 +410,7 @@ class TlsTransport(asyncio.Transport):
         self._read_pending()
 
     def _read_pending(self) -> None:
-        """What was received already makes no socket readable."""
+        """Read what OpenSSL holds already: it makes no socket readable."""
         if self._tls is not None and self._reads and self._tls.more:
             self._loop.call_soon(self._read_ready)
 

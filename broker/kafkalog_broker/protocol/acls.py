@@ -1,4 +1,4 @@
-"""What ACLs are made of, as the protocol numbers it: resources, patterns, operations (KIP-11, KIP-290, KIP-430)."""
+"""Parts of ACLs by their numbers in the protocol: resources, patterns, operations (KIP-11, KIP-290, KIP-430)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ OPERATIONS: Mapping[ResourceType, tuple[Operation, ...]] = {
         Operation.ALTER_CONFIGS, Operation.IDEMPOTENT_WRITE,
     ),
 }  # fmt: skip
-"""What can be done with a resource, of those that answers describe so (AclEntry.supportedOperations)."""
+"""Operations that a resource allows, for answers that describe them (AclEntry.supportedOperations)."""
 
 REFUSALS: Mapping[ResourceType, tuple[ErrorCode, str]] = {
     ResourceType.TOPIC: (ErrorCode.topic_authorization_failed, "Topic authorization failed."),
@@ -88,7 +88,7 @@ REFUSALS: Mapping[ResourceType, tuple[ErrorCode, str]] = {
         ErrorCode.transactional_id_authorization_failed, "Transactional Id authorization failed."
     ),
 }  # fmt: skip
-"""What somebody is answered who may not, and Kafka's text for it."""
+"""Error for a sender without the right, and Kafka's text for it."""
 
 TEXTS: Mapping[ErrorCode, str] = dict(REFUSALS.values())
 

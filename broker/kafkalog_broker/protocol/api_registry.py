@@ -45,7 +45,7 @@ def _not_muted(seconds: float) -> None:
 
 @dataclass(slots=True)
 class ConnectionInfo:
-    """What handlers may know about the peer.
+    """Facts about the peer for handlers.
 
     `principal` is what authentication sets, `sasl` the exchange under way (`security/sasl_exchange.py`),
     `decisions` what was decided about it (`security/authorizer.py`). `local_host`
@@ -97,14 +97,14 @@ def _nothing() -> None:
 
 
 class Access(Protocol):
-    """What the sender of one request may do (`security/authorizer.py`). quiet: a refusal is no denial to be logged."""
+    """Rights of the sender of a request (`security/authorizer.py`). quiet: a refusal is no denial to be logged."""
 
     def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
         """The code of a refusal to do the API's own thing with what is named, or `none`."""
         ...
 
     def may(self, operation: Operation, resource: ResourceType, name: str | None, *, quiet: bool = False) -> bool:
-        """Whether an operation is allowed. name None: on some resource of the type."""
+        """True if an operation is allowed. name None: on some resource of the type."""
         ...
 
     def operations(self, resource: ResourceType, name: str) -> int:
@@ -114,7 +114,7 @@ class Access(Protocol):
 
 @dataclass(slots=True)
 class Request:
-    """One request. `entity` is kio's request of that version, except where a hot parser has its own class (Produce).
+    """A request. `entity` is kio's request of that version, except where a hot parser has its own class (Produce).
 
     `entity` is None only for an ApiVersions request of a version that is not served; it is answered in version 0.
     """
@@ -126,7 +126,7 @@ class Request:
     entity: Any
     connection: ConnectionInfo
     access: Access | None = None
-    """What its sender may do; None: everything."""
+    """Rights of its sender; None: all."""
 
     def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
         """As Access.refused: `none` where the API's thing may be done with what is named."""
@@ -164,7 +164,7 @@ E = TypeVar("E", bound=ErrorAnswer)
 
 @dataclass(slots=True)
 class Api:
-    """One API key, and the versions that are served: what ApiVersions says."""
+    """An API key with the versions that are served, as ApiVersions lists them."""
 
     key: int
     min_version: int
@@ -176,7 +176,7 @@ class Api:
         return self.min_version <= version <= self.max_version
 
     async def handled(self, request: Request, broker: Any) -> Any:
-        """What the handler returns, waited for where it is something to wait for."""
+        """Answer of the handler, awaited where it is a coroutine."""
         answer = self.handler(request, broker)
         return await answer if isawaitable(answer) else answer
 

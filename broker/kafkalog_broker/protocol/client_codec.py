@@ -24,7 +24,7 @@ from kafkalog_broker.protocol.entity_parser import DAMAGE, entity_parser
 
 
 def encode_client_request(request: Any, client_id: str) -> bytes:
-    """One of kio's request entities with a header, without the size in front."""
+    """Encode a request entity of kio with a header, without the size in front."""
     header = request.__header_schema__(
         request_api_key=request.__api_key__,
         request_api_version=request.__version__,
@@ -50,7 +50,7 @@ def decode_response(api_key: int, version: int, body: bytes) -> Any:
 
 
 def plain_login_requests(user: str, password: str) -> tuple[Any, Any]:
-    """What authenticates with the mechanism PLAIN."""
+    """Requests that authenticate with the mechanism PLAIN."""
     token = f"\0{user}\0{password}".encode()
     return SaslHandshakeRequest(mechanism="PLAIN"), SaslAuthenticateRequest(auth_bytes=token)
 
@@ -83,7 +83,8 @@ def create_topic_request(name: str, partitions: int, configs: Mapping[str, objec
 
 METADATA, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = 3, 2, 23
 VERSIONS: Mapping[int, tuple[int, int]] = {METADATA: (4, 12), LIST_OFFSETS: (2, 7), OFFSET_FOR_LEADER_EPOCH: (2, 4)}
-"""What is spoken here, by API key: 0.11 knows the lowest ones (OffsetForLeaderEpoch: 2.1), 4.3 the highest ones."""
+"""Versions spoken by this client, by API key: 0.11 knows the lowest ones (OffsetForLeaderEpoch: 2.1), 4.3 the highest
+ones."""
 EARLIEST, LATEST = -2, -1
 _CONSUMER = -1
 _ZERO = uuid.UUID(int=0)
@@ -106,7 +107,7 @@ class SourceTopic(NamedTuple):
 
 
 class SourceCluster(NamedTuple):
-    """What Metadata says. nodes: (host, port) by node id."""
+    """Cluster as Metadata describes it. nodes: (host, port) by node id."""
 
     cluster_id: str | None
     nodes: Mapping[int, tuple[str, int]]
@@ -122,7 +123,7 @@ class Asked(NamedTuple):
 
 
 def metadata_body(version: int) -> bytes:
-    """Of a request for all topics."""
+    """Body of a Metadata request for all topics."""
     return _encoded(
         METADATA, version, topics=None, allow_auto_topic_creation=False,
         include_cluster_authorized_operations=False, include_topic_authorized_operations=False,
@@ -185,7 +186,7 @@ def read_epoch_ends(body: memoryview, version: int) -> dict[tuple[str, int], Ask
 
 
 def is_flexible(api_key: int, version: int) -> bool:
-    """Whether request and response have tagged headers."""
+    """True if request and response have tagged headers."""
     return bool(getattr(request_class(api_key, version), "__flexible__", False))
 
 

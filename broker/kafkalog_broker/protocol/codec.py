@@ -120,7 +120,7 @@ def _head(frame: Body, connection: ConnectionInfo | None) -> tuple[Request, _Req
 
 
 _served: dict[tuple[int, int], _RequestCodec] = {}
-"""What has been asked for: it is looked up once a request."""
+"""Codecs by (API key, version), made at their first use."""
 
 
 def _codec_to_serve(api_key: int, version: int) -> _RequestCodec | None:
@@ -218,7 +218,7 @@ _loaded: set[bytes] = set()  # API key and version, as requests begin with them
 
 
 def is_loaded(frame: Body) -> bool:
-    """Whether requests of this API and version are read and answered without loading a module."""
+    """True if requests of this API and version are read and answered without loading a module."""
     return (frame[:4] if type(frame) is bytes else bytes(frame[:4])) in _loaded  # not of a view, which may have no hash
 
 
@@ -259,7 +259,7 @@ def _response_codec(api_key: int, version: int) -> _ResponseCodec:
 
 _I32 = struct.Struct(">i")
 _FIRST_VERSION = {0: 1, 1: 1, 3: 3, 9: 3, 32: 1, 65: 0}
-"""Of APIs whose answers are written by hand: the first version that has the field."""
+"""First version with the field, of APIs whose answers are written by hand."""
 _PRODUCE = 0
 _PRODUCE_FLEXIBLE = 9
 

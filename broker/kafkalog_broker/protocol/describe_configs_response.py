@@ -29,7 +29,7 @@ Synonym = tuple[str, str | None, int]
 
 
 class DescribedConfig(NamedTuple):
-    """One property. documentation None: it was not asked for."""
+    """A property. documentation None: it was not asked for."""
 
     name: str
     value: str | None
@@ -42,7 +42,7 @@ class DescribedConfig(NamedTuple):
 
 
 class DescribedResource(NamedTuple):
-    """One resource. configs: what `encode_configs` made."""
+    """A resource. configs: encoded by `encode_configs`."""
 
     error_code: int
     message: str

@@ -28,7 +28,7 @@ Key = tuple[str, int]
 
 
 class FetchFrom(NamedTuple):
-    """What is asked of one partition. topic_id: zero where it is not known. last_epoch: that of the batch before
+    """Fetch position of a partition. topic_id: zero where it is not known. last_epoch: that of the batch before
     `offset`; leader_epoch: of the leader that is asked; -1 for unknown."""
 
     topic_id: uuid.UUID
@@ -50,7 +50,7 @@ class FetchCall(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What came of one partition. topic: its name or, from version 13 on, its id. error: Kafka's code, 0 for none.
+    """Answer for a partition. topic: its name or, from version 13 on, its id. error: Kafka's code, 0 for none.
     diverging: (epoch, end offset) of the leader's log where it is not what the client says it has."""
 
     topic: str | uuid.UUID
@@ -183,7 +183,7 @@ class _Reader:
         return found
 
     def length(self) -> int:
-        """Of bytes or an array, 0 for null."""
+        """Length of bytes or an array, 0 for null."""
         if not self._flexible:
             return max(self.i32(), 0)
         value, self._at = read_uvarint(self._data, self._at)

@@ -46,7 +46,7 @@ _LEADER = struct.Struct(">iiB")  # leader id, leader epoch, no tags
 
 @dataclass(slots=True)
 class PartitionFetchResponse:
-    """One partition's answer. -1 stands for an offset that is not known.
+    """Answer for a partition. -1 stands for an offset that is not known.
 
     `records`: whole batches in order, bytes-like pieces or slices of files, sent untouched; None is sent as null, () as
     empty, which is what Kafka does on errors. `aborted_transactions`: (producer id, first offset) pairs, None for

@@ -127,13 +127,13 @@ SIZE_BYTES = 4
 _SIZE = struct.Struct(">i")
 
 RECEIVE_BUFFER_BYTES = 256 << 10
-"""What one read from a socket can bring: as much as Linux hands over at once by default."""
+"""Bytes that one read from a socket can bring: as many as Linux hands over at once by default."""
 
 READ_BYTES = 128 << 10
-"""What one read of the rest of a frame can bring, so that whoever reads can stop after it."""
+"""Bytes that one read of the rest of a frame can bring, so that whoever reads can stop after it."""
 
 FRAME_OVERHEAD = 64
-"""What a waiting frame costs besides its bytes: an object and its place in the queue."""
+"""Memory of a waiting frame besides its bytes: an object and its place in the queue."""
 
 FRAMES_AT_ONCE = 64
 """How many frames are made of one read before some of them are handled."""
@@ -165,7 +165,7 @@ class FrameAssembler:
         self._pool = pool
         self._rest: bytes | memoryview = b""  # read, and not made into frames yet
         self.has_more = False
-        """Whether frames may be made of what has been read: nothing is to be read before `next_frames` is called."""
+        """True if frames may be made of what has been read: nothing is to be read before `next_frames` is called."""
         self._frame: memoryview | None = None
         self._filled = 0
         self._taken = 0  # from the pool, for _frame
@@ -176,7 +176,7 @@ class FrameAssembler:
 
     @property
     def partial_bytes(self) -> int:
-        """What has come of the frame that is not complete yet."""
+        """Bytes received of the frame that is not complete yet."""
         return len(self._rest) + self._filled
 
     def buffer(self) -> memoryview:

@@ -35,7 +35,7 @@ _I16 = struct.Struct(">h")
 
 
 class CommittedOffset(NamedTuple):
-    """What is said of one partition; -1 for no offset, and for no leader epoch."""
+    """Committed offset of a partition; -1 for no offset, and for no leader epoch."""
 
     partition: int
     offset: int
@@ -84,7 +84,7 @@ class TopicOffsets:
 
 
 class GroupOffsets(NamedTuple):
-    """What is said of one group. error_code: then there are no topics; before version 2 an error for each partition."""
+    """Answer for a group. error_code: then there are no topics; before version 2 an error for each partition."""
 
     group_id: str
     topics: Sequence[TopicOffsets]

@@ -40,7 +40,7 @@ _LEADER = struct.Struct(">iiB")  # leader id, leader epoch, no tags
 
 @dataclass(slots=True)
 class PartitionProduceResponse:
-    """What became of one partition's batch. -1 stands for an offset or time that is not known.
+    """Answer for the batch of a partition. -1 stands for an offset or time that is not known.
 
     `record_errors`: (index of the record in the batch, message or None). `current_leader`: (node id, leader epoch),
     only with NOT_LEADER_OR_FOLLOWER.

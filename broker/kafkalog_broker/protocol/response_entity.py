@@ -25,7 +25,7 @@ def duration(ms: int) -> i32Timedelta:
 
 
 def response_module(request: Request) -> ModuleType | SimpleNamespace:
-    """What holds the response class of a request's version, and those of the structs in it, by their names."""
+    """Module with the response class of a request's version and the classes of its structs."""
     return _module(request.api_key, request.version)
 
 

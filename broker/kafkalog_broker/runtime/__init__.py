@@ -1,1 +1,1 @@
-"""What the broker's process is made of: clock, threads, turns of the event loop, memory."""
+"""Runtime of the broker's process: clock, threads, fair scheduling of the event loop, memory."""

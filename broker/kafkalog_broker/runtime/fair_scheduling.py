@@ -31,11 +31,11 @@ SHORT_TURN_S = 0.001
 """The same while others wait to begin: they are more likely to be short."""
 
 SLICE_S = 0.0005
-"""What a connection may use before it has to stand in line: some ten small requests. With 50 connections that use up
+"""Time that a connection may use before it has to queue: some ten small requests. With 50 connections that use up
 theirs, the 51st waits for 25 ms of slices and 7 short turns."""
 
 FIRST_S = SLICE_S / 2
-"""What a request may use before it has to stand in line: with what its connection has used already, about a slice."""
+"""Time that a request may use before it has to queue: with what its connection has used already, about a slice."""
 
 SLICES = 8
 """How many connections that stand in line begin in one round."""
@@ -54,7 +54,7 @@ class TimeSlice:
 
     @property
     def over(self) -> bool:
-        """Whether others have to go now."""
+        """True if others have to go now."""
         return perf_counter() >= self._end
 
     async def next(self) -> None:
@@ -74,7 +74,7 @@ class TimeSlice:
 
 
 async def run_in_slices(steps: Generator[None, None, T], turn: TimeSlice | None = None) -> T:
-    """What `steps` returns; others go in between when a turn is over."""
+    """Run `steps` to its result; others run in between when a time slice is over."""
     turn = turn or TimeSlice()
     while True:
         try:

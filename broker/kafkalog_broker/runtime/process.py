@@ -98,7 +98,7 @@ class LogRate:
         self._logger.log(level, line, *arguments)
 
     def tell_left_out(self) -> None:
-        """One line about those that were left out since the last one that was logged, if there were any."""
+        """Log the number of lines left out since the last one that was logged, if there were any."""
         count, self._left_out = self._left_out, 0
         if count:
             self._logger.warning(
@@ -133,7 +133,7 @@ def without_hypothesis() -> Iterator[None]:
 
 
 def what_is_missing(error: ModuleNotFoundError) -> str | None:
-    """One sentence on a failed import, for whoever asked for the broker; None: the module is not one of an extra's."""
+    """Sentence about a failed import, for who started the broker; None: the module is not one of an extra's."""
     missing = (error.name or "").partition(".")[0]
     if missing not in _NEEDED:
         return None

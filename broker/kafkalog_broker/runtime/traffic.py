@@ -1,4 +1,4 @@
-"""What handlers count while metrics are on: bytes that consumers read, errors that clients were answered.
+"""Counters of handlers while metrics are on: bytes read by consumers, errors in answers.
 
 What comes in needs no counting: a log knows what was appended to it.
 """
@@ -73,7 +73,7 @@ Wrap = Callable[[Api], Api]
 
 
 class Layer(IntEnum):
-    """What may be wrapped around handlers, the innermost first."""
+    """Layers that may be wrapped around handlers, the innermost first."""
 
     ACCESS = 0
     METRICS = 1

@@ -45,7 +45,7 @@ class TransactionalId:
     next_producer_id: int = NO_PRODUCER_ID
 
     def waits_for(self, topic: str, partition: int, producer_epoch: int) -> bool:
-        """Whether its coordinator knows of a transaction of that epoch in the partition, and will end it."""
+        """True if its coordinator knows of a transaction of that epoch in the partition, and will end it."""
         return (
             self.state in UNFINISHED and (topic, partition) in self.partitions and self.producer_epoch >= producer_epoch
         )
@@ -60,7 +60,7 @@ def _transactional_id(key: bytes) -> str:
 
 
 def _transaction(transactional_id: str, data: bytes) -> TransactionalId:
-    """What the coordinator wrote. Raises CorruptLog; UnsupportedFormat for another version or state."""
+    """Decode the coordinator's record. Raises CorruptLog; UnsupportedFormat for another version or state."""
     what = f"the record of transactional id {transactional_id!r}"
     found = _VALUE.decode(data, what)
     state = found.transaction_status

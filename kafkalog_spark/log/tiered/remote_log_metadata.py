@@ -154,7 +154,7 @@ _EVENTS: dict[int, tuple[Callable[[bytes, int], tuple[Any, int]], Callable[[Any]
 
 
 class RemoteLogState:
-    """What the events so far say. Events of one partition must come in the order of the topic's offsets.
+    """State after the events so far. Events of one partition must come in the order of the topic's offsets.
 
     segments: (partition, segment id) -> segment and its state, deleted ones left out. deleted_partitions: those whose
     remote log is going or gone. odd: how many events did not follow from those before; they change nothing, as a

@@ -46,7 +46,7 @@ class AvroReading:
 
     @property
     def is_full(self) -> bool:
-        """Whether memory has no room for another schema."""
+        """True if memory has no room for another schema."""
         return len(self._program.rows) > FULL
 
     def entry_of(self, writer: AvroType) -> int:

@@ -53,7 +53,7 @@ _UNSCALED_BYTES = 16
 
 
 def leaf_writer(type_: pa.DataType, avro: AvroType, exact: bool) -> Leaf | None:
-    """What writes a column of that type as that type; None where nothing does. exact: no other type fits as well, so a
+    """Writer of a column of that type as that type; None where there is none. exact: no other type fits as well, so a
     union has no better branch."""
     for is_type, kinds, writer, widens in _PAIRS:
         if is_type(type_) and avro.kind in kinds and not (exact and widens(type_, avro)):
@@ -229,9 +229,9 @@ def _block(elements: list[bytes]) -> bytes:
 
 
 Writer = Callable[[Entries], list[Part]]
-"""What each of some entries is in Avro. Raises InvalidRecord."""
+"""Function that encodes entries in Avro. Raises InvalidRecord."""
 _END = b"\0"
-"""Of the blocks of an array or a map."""
+"""End of the blocks of an array or a map."""
 
 
 class AvroEncoder:
@@ -285,7 +285,7 @@ def _any_writer(type_: pa.DataType, avro: AvroType, path: str, exact: bool = Fal
 
 
 def _required_writer(type_: pa.DataType, avro: AvroType, path: str, exact: bool) -> Writer | None:
-    """Of entries that are there; of null, any."""
+    """Writer of entries that are valid; for null it may write anything."""
     if avro.kind == "null":
         return _nothing if pa.types.is_null(type_) else None
     if avro.kind == "record":
@@ -340,7 +340,7 @@ def _inside(path: str, name: str) -> str:
 
 
 def _without_column(one: AvroField, record: AvroType) -> bytes:
-    """What a field holds that no column is for: its default, or null. Raises OptionError."""
+    """Encoding of a field without a column: its default, or null. Raises OptionError."""
     if one.default is not NO_DEFAULT and is_value(one.type, one.default):
         return default_bytes(one.type, one.default)
     nulls = [i for i, branch in enumerate(one.type.branches) if branch.kind == "null"]

@@ -78,7 +78,7 @@ class ProgramArrays(NamedTuple):
 
 
 class As(IntEnum):
-    """What a number is kept as."""
+    """Representation of a number in its column."""
 
     I32 = 0
     I64 = 1

@@ -27,7 +27,7 @@ _INT32, _INT64 = 2**31, 2**63
 
 
 class Puts(Protocol):
-    """What the compiler of programs offers."""
+    """Compiler of programs, as resolution uses it."""
 
     program: Program
     meaning: AvroMeaning
@@ -162,7 +162,7 @@ def default_branch(r: AvroType, value: Any) -> AvroType:
 
 
 def is_value(r: AvroType, value: Any) -> bool:
-    """Whether a value of JSON can be a default of that type (Java's `Schema.isValidDefault`)."""
+    """True if a value of JSON can be a default of that type (Java's `Schema.isValidDefault`)."""
     if value is NO_DEFAULT:
         return False
     if r.kind == "union":

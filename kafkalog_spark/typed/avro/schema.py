@@ -44,12 +44,12 @@ _LOGICAL_OF = {
 }
 _DEEPEST = 200
 _LARGEST = 2**31 - 1
-"""Of whole numbers in a schema, which are ints in Java."""
+"""Largest whole number in a schema: they are ints in Java."""
 
 
 @dataclass(eq=False)
 class AvroType:
-    """One type. `logical`: its name, and for "decimal" `precision` and `scale`. Named types are one object wherever
+    """An Avro type. `logical`: its name, and for "decimal" `precision` and `scale`. Named types are one object wherever
     they are named, so recursive ones form circles."""
 
     kind: str
@@ -68,7 +68,7 @@ class AvroType:
 
     @property
     def element(self) -> AvroType:
-        """What an array or a map holds."""
+        """Element type of an array or a map."""
         assert self.items is not None
         return self.items
 
@@ -91,7 +91,7 @@ class AvroType:
 
 @dataclass(eq=False)
 class AvroField:
-    """One field of a record."""
+    """A field of a record."""
 
     name: str
     type: AvroType
@@ -322,12 +322,12 @@ _PROMOTED = {
 
 
 def promotes(w: AvroType, r: AvroType) -> bool:
-    """Whether a value of `w` can be read as the other primitive type `r`."""
+    """True if a value of `w` can be read as the other primitive type `r`."""
     return r.kind in _PROMOTED.get(w.kind, ())
 
 
 def is_error(w: AvroType, r: AvroType) -> bool:
-    """Whether two types cannot be resolved at all, by what they are themselves; their parts are not looked at."""
+    """True if two types cannot be resolved at all, by what they are themselves; their parts are not looked at."""
     if w.kind == "union":
         return False
     if r.kind == "union":
@@ -372,7 +372,7 @@ def _differs(w: AvroType, r: AvroType) -> bool:
 
 
 def equal_types(w: AvroType, r: AvroType) -> bool:
-    """Whether two types are written alike in every part, so that branch i of a union is branch i of the other (Java's
+    """True if two types are written alike in every part, so that branch i of a union is branch i of the other (Java's
     `Resolver.unionEquiv`, which compares names without namespaces)."""
     return _equal(w, r, set())
 

@@ -1,4 +1,4 @@
-"""What an Avro type is in Spark, and so in Arrow: the types of Spark's `SchemaConverters.toSqlType`.
+"""Avro types in Spark, and so in Arrow: the types of Spark's `SchemaConverters.toSqlType`.
 
 Every field is nullable, as `from_avro` makes them with mode PERMISSIVE.
 """

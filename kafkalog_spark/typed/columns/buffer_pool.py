@@ -21,7 +21,7 @@ def _references(arrays: list[np.ndarray]) -> list[int]:
 
 
 _ALONE = _references([np.empty(1)])[0]
-"""What it counts for an array that only the list holds."""
+"""Reference count of an array that only the list holds."""
 _COUNTS_ARE_EXACT = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 
@@ -53,8 +53,8 @@ class SpareMemory:
 
 
 def bytes_and_offsets(array: Any) -> tuple[np.ndarray, np.ndarray]:
-    """What n strings or binaries (large ones too) hold: their bytes, uint8[:] without a copy, and where each begins and
-    the last one ends, int64[n + 1]."""
+    """Bytes and offsets of n strings or binaries (large ones too): their bytes, uint8[:] without a copy, and where each
+    begins and the last one ends, int64[n + 1]."""
     n = len(array)
     kind = np.int64 if pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type) else np.int32
     _, offsets, data = array.buffers()

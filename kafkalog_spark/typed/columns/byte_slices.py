@@ -1,4 +1,4 @@
-"""One run of bytes for each row, and how rows are put together from such columns.
+"""A slice of bytes for each row, and the composition of rows from such columns.
 
 An encoder makes pieces of each leaf (a text, a varint ...), then joins those of a struct's fields row by row. A list is
 the pieces of its elements, which lie one after the other already, so it costs new offsets and nothing else.
@@ -58,7 +58,7 @@ class Pieces(NamedTuple):
         return np.diff(self.offsets)
 
     def lists(self, offsets: np.ndarray) -> Pieces:
-        """One piece for each list of pieces: list i is the pieces offsets[i] to offsets[i + 1]."""
+        """A piece for each list of pieces: list i is the pieces offsets[i] to offsets[i + 1]."""
         return Pieces(self.data, self.offsets[offsets])
 
     def array(self, valid: np.ndarray | None) -> pa.BinaryArray:
@@ -76,7 +76,7 @@ class Pieces(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """What stands in each of n rows: `before` and the row's piece, or `absent` where `valid`, bool[n], is false."""
+    """Fragment of each of n rows: `before` and the row's piece, or `absent` where `valid`, bool[n], is false."""
 
     pieces: Pieces
     before: bytes = b""
@@ -85,7 +85,7 @@ class Part:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the pieces are all that there is."""
+        """True if the pieces are all that there is."""
         return self.valid is None and not self.before
 
     def sizes(self) -> np.ndarray:
@@ -152,7 +152,7 @@ def elements(array: pa.Array) -> tuple[pa.Array, np.ndarray]:
 # Pieces of numbers in binary: varints, what stands after its length, numbers of fixed width.
 
 _MOST_BYTES = 10
-"""Of a varint of 64 bits."""
+"""Bytes of the longest varint of 64 bits."""
 
 
 def whole_numbers(array: pa.Array) -> np.ndarray:

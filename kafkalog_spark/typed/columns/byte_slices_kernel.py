@@ -1,4 +1,4 @@
-"""What writes pieces, compiled. Nothing here checks bounds: callers have counted the bytes."""
+"""Kernels that write pieces. Nothing here checks bounds: callers have counted the bytes."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def put_f64(columns, c, value):  # type: ignore[no-untyped-def]
 
 @inlined
 def put_bool(columns, c, value):  # type: ignore[no-untyped-def]
-    """One byte each; they become bits when the column is finished."""
+    """Put a boolean as a byte; bytes become bits when the column is finished."""
     n = columns[c, Col.ENTRIES]
     if n >= columns[c, Col.ROOM]:
         return False
@@ -310,7 +310,7 @@ def note_full(columns, result, missing):  # type: ignore[no-untyped-def]
 
 @njit
 def has_key_twice(columns, key, start):  # type: ignore[no-untyped-def]
-    """Whether two of the entries from `start` on of a column of strings or binaries are equal; also where there are too
+    """True if two of the entries from `start` on of a column of strings or binaries are equal; also where there are too
     many to compare each with each: then somebody else has to look."""
     end = columns[key, Col.ENTRIES]
     if end - start > 16:

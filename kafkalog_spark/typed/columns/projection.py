@@ -19,7 +19,8 @@ NOT_WANTED = -1
 
 @dataclass(frozen=True)
 class ColumnTree:
-    """One part. `children`: a struct's fields; a list's elements; a map's entries, a struct of key and value."""
+    """A part of an Arrow type. `children`: a struct's fields; a list's elements; a map's entries, a struct of key and
+    value."""
 
     number: int
     type: pa.DataType

@@ -1,4 +1,4 @@
-"""What the JSON kernel has left in its buffers as Arrow columns."""
+"""Arrow columns from the buffers of the JSON kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One JSON text to a row by the rules of from_json, in plain Python: what the kernel does not decide is decided here.
+"""Fallback of the JSON kernel: a JSON text to a row by the rules of from_json, in plain Python.
 
 Follows Spark's JacksonParser (convertObject, convertArray, convertMap, parseJsonToken) and FailureSafeParser: which
 errors cost a field, which the whole value, and what is left of the fields around it.
@@ -44,7 +44,7 @@ class BadField(Exception):
 
 
 def scalar_converter(kind: pa.DataType, options: JsonOptions) -> Converter:
-    """Of a type that `check_types` allows and that is not composed."""
+    """Converter of a scalar type that `check_types` allows."""
     if kind in INTEGERS:
         lowest, highest = INTEGERS[kind]
         return taking(kind, {Token.INTEGER: lambda reader: _integer(reader, lowest, highest)})
@@ -278,7 +278,7 @@ class BadValue(Exception):
 _Fields = dict[str, tuple[str, Converter]]
 """By their names as Jackson gives them: the names of columns, and what converts their values."""
 _WRONG = (BadField, JsonError, ValueError, ArithmeticError)
-"""What a converter raises where Spark has an exception that is caught."""
+"""Exceptions of converters where Spark catches its own."""
 
 
 class JsonRows:

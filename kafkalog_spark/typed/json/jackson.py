@@ -18,7 +18,7 @@ from kafkalog_spark.typed.java_text import BASE64, base64_bytes
 
 
 class Token(Enum):
-    """Of Jackson's JsonToken those that a text can give."""
+    """Tokens of Jackson's JsonToken that a text can give."""
 
     START_OBJECT = "{"
     END_OBJECT = "}"
@@ -34,12 +34,13 @@ class Token(Enum):
 
 
 class JsonError(Exception):
-    """What Jackson throws as a JsonProcessingException."""
+    """Jackson's JsonProcessingException."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """What else than JSON is read: JsonReadFeature, and the limits of StreamReadConstraints (characters, levels)."""
+    """Extensions of JSON that are read (JsonReadFeature), and the limits of StreamReadConstraints (characters, levels).
+    """
 
     comments: bool = False
     unquoted_names: bool = False
@@ -93,12 +94,12 @@ def begins_identifier(sign: str) -> bool:
 
 
 def is_of_name(sign: str) -> bool:
-    """Whether a character, or nothing, can be in a name without quotes (CharTypes.getInputCodeLatin1JsNames)."""
+    """True if a character, or nothing, can be in a name without quotes (CharTypes.getInputCodeLatin1JsNames)."""
     return sign > " " and (sign in "@#*-+" or is_of_identifier(sign))
 
 
 class JacksonScanner:
-    """One text, and where reading stands in it. `number`: the text of the last number."""
+    """Scanner of a text, with its position. `number`: the text of the last number."""
 
     def __init__(self, text: str, features: Features) -> None:
         self._text = text

@@ -140,7 +140,7 @@ def _after_space(data, at, end):  # type: ignore[no-untyped-def]
 def _decode_one(  # type: ignore[no-untyped-def]
     data, at, end, row, nodes, fields, names, counts, capacity, words, valid, arena, numbers, state, frames, expected
 ):
-    """One value: DONE, LEFT or FULL.
+    """Decode a value: DONE, LEFT or FULL.
 
     Mostly an object is as the last one was, and `_as_the_last_one` takes all of it. What is not so, `_otherwise` takes.
     The first one is short, so that a processor's registers hold what it needs; the other one is a call.

@@ -26,7 +26,7 @@ from kafkalog_spark.typed.json.options import JsonOptions
 
 
 class Kind(IntEnum):
-    """What the kernel does with a value."""
+    """Action of the kernel on a value."""
 
     LEFT_OUT = 0  # the value is of a kind that the kernel leaves to plain Python
     INTEGER = 1
@@ -78,7 +78,7 @@ _MOST_DIGITS = 18
 
 @dataclass
 class Node:
-    """One type of the schema. `children`: of a struct its fields, of an array its element, of a map key and value."""
+    """A type of the schema. `children`: of a struct its fields, of an array its element, of a map key and value."""
 
     kind: Kind
     type: pa.DataType

@@ -228,7 +228,7 @@ def take_number(data, at, end, kind, target, slot, place, nodes, words, valid, n
 
 @njit(inline="always")
 def _are(data, at, first, second, third):  # type: ignore[no-untyped-def]
-    """Whether these are the bytes from data[at] on."""
+    """True if these are the bytes from data[at] on."""
     return load_u8(data, at) == first and load_u8(data, at + 1) == second and load_u8(data, at + 2) == third
 
 
@@ -299,7 +299,7 @@ def field_of(data, at, length, end, first, bits, fields, names):  # type: ignore
 
 @njit(inline="always")
 def is_expected(data, at, end, expected, row):  # type: ignore[no-untyped-def]
-    """Whether data[at:end] is the name that is expected, the quote after it, and more. row: where its row begins."""
+    """True if data[at:end] is the name that is expected, the quote after it, and more. row: where its row begins."""
     length = expected[row + NAME_LENGTH]
     if length == 0 or at + length + 1 >= end or at + LONGEST_EXPECTED + 1 > len(data):
         return False

@@ -1,4 +1,4 @@
-"""What the kernel of JSON, its parts and json_columns.py share: what they return, columns and places of their tables.
+"""Texts of JSON for its kernel, and the constants that its parts share: results, columns and places of their tables.
 
 All of them plain numbers: members of an IntEnum are slow to compile.
 """
@@ -17,11 +17,11 @@ from kafkalog_spark.kernels.primitives import load_u8, load_u64
 from kafkalog_spark.typed.json.program import WORD_LENGTH_BITS, F, Kind, N
 
 DONE, LEFT, FULL = 0, 1, 2
-"""Of a row: decoded; not decided here. Of a call: a domain, or the table of numbers, has no room left."""
+"""Results. Of a row: decoded; left to the fallback. Of a call: a domain, or the table of numbers, has no room left."""
 BAD, NO_ROOM = np.int64(-1), np.int64(-2)
 """Instead of a place: a text that is left; `numbers` is full."""
 IN_ZONE = 2
-"""Of a slot that is valid: a timestamp in the time of the zone that the options say. 1: as it is."""
+"""Mark of a valid slot: a timestamp in the time of the zone that the options say. 1: as it is."""
 DEPTH = 64
 MAX_STRING = (1 << WORD_LENGTH_BITS) - 1
 
@@ -116,7 +116,7 @@ def _others(typingctx, buffer, at):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def is_ascii(data, at, end):  # type: ignore[no-untyped-def]
-    """Whether data[at:end] is ASCII."""
+    """True if data[at:end] is ASCII."""
     while at + LANES <= end:
         if _others(data, at) != 0:
             return False
@@ -254,7 +254,7 @@ def unescape(data, at, end, arena, to):  # type: ignore[no-untyped-def]
 
 @njit
 def is_utf8(data, at, end):  # type: ignore[no-untyped-def]
-    """Whether data[at:end] is UTF-8, without surrogates and overlong forms."""
+    """True if data[at:end] is UTF-8, without surrogates and overlong forms."""
     while at < end:
         if at + 8 <= end and load_u64(data, at) & HIGHS == 0:
             at += 8
@@ -365,7 +365,7 @@ def microseconds_of(data, at, end, zoned):  # type: ignore[no-untyped-def]
 
 @njit
 def names_a_zone(data, at, end):  # type: ignore[no-untyped-def]
-    """Whether a timestamp that microseconds_of has read ends in Z or an offset."""
+    """True if a timestamp that microseconds_of has read ends in Z or an offset."""
     if end - at <= 19:
         return False
     return load_u8(data, end - 1) == 90 or load_u8(data, end - 6) == 43 or load_u8(data, end - 6) == 45

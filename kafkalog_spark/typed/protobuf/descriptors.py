@@ -114,7 +114,7 @@ def message_of(pool: Any, names: list[str], message: str, place: str) -> Any:
 ROOT = "kafkalog.proto"
 """The name of a schema's own file; those that it imports have names of their own."""
 _IMPORTABLE = re.compile(r"(?:[\w+-][\w+.-]*/)*[\w+-][\w+.-]*\.proto", re.ASCII)
-"""What protoc's users call files. No `=`, which ends a name where protoc is told of it."""
+"""File names as protoc's users write them. No `=`, which ends a name where protoc is told of it."""
 _LONGEST_NAME = 255
 _TIMEOUT_S = 60
 """protoc takes a tenth of a second."""

@@ -74,7 +74,7 @@ _FLOATING = (FLOAT, DOUBLE)
 
 
 class Scalars(NamedTuple):
-    """What the entries of a column are. parts: of each entry, without its tag; any for null. zero: which are the zero
+    """Encoded entries of a column. parts: each entry without its tag; anything for null. zero: which are the zero
     of their type, bool[n], which proto3 leaves out."""
 
     parts: list[Part]
@@ -91,7 +91,7 @@ def wire_type(field: Any) -> int:
 
 
 def scalar_writer(type_: pa.DataType, field: Any) -> Write | None:
-    """What writes a column of that type into that field, which is no message; None where nothing does."""
+    """Writer of a column of that type into that field, which is no message; None where there is none."""
     kind = field.type
     if kind in (STRING, BYTES):
         fits = is_text(type_) if kind == STRING else is_binary(type_)
@@ -180,9 +180,10 @@ def message_of(field: Any) -> str:
 
 
 Values = Callable[[Entries], Scalars]
-"""What each entry is without its tag, messages too."""
+"""Function that encodes entries without their tags, messages too."""
 Writer = Callable[[Entries, np.ndarray | None], list[Part]]
-"""What stands in each message for a field; the mask, bool[n]: which messages have it, None: those with an entry."""
+"""Function that writes a field of each message; the mask, bool[n]: which messages have it, None: those with an entry.
+"""
 _KEY, _VALUE = 1, 2
 """The fields of a map's entries."""
 
@@ -225,7 +226,7 @@ def _message_writer(type_: pa.DataType, descriptor: Any, path: str) -> Callable[
 
 
 def _chosen(field: Any, columns: list[Entries], places: dict[str, int]) -> np.ndarray | None:
-    """Of a oneof: the messages in which no later column is another member of it, bool[n]; else None."""
+    """Mask of a oneof's member: the messages in which no later column is another member of it, bool[n]; else None."""
     oneof = field.containing_oneof
     if oneof is None:
         return None

@@ -70,7 +70,7 @@ class Kind(IntEnum):
 
 
 class Absent(IntEnum):
-    """What becomes of a field that is not there."""
+    """Treatment of a field that is absent."""
 
     NULL = 0
     DEFAULT = 1

@@ -212,7 +212,7 @@ class ProtobufReading:
 
     @property
     def is_full(self) -> bool:
-        """Whether memory has no room for another descriptor."""
+        """True if memory has no room for another descriptor."""
         return len(self._plan.slots) > _MOST_SLOTS // 2
 
     def entry_of(self, descriptor: Any) -> int:
@@ -394,7 +394,7 @@ class _Maker:
             slot[at] = value
 
     def _of_enum(self, enum: Any) -> dict[Slot, int]:
-        """What slots have of an enum."""
+        """Slots of an enum."""
         names: dict[int, str] = {}
         for value in enum.values:
             names.setdefault(value.number, value.name)

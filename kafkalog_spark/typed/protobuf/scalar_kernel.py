@@ -106,7 +106,7 @@ def put_default(columns, c, kind, plan, s):  # type: ignore[no-untyped-def]
 
 @njit
 def is_zero(data, at, end, kind):  # type: ignore[no-untyped-def]
-    """Whether a value is its type's zero, which a field without presence may as well leave out."""
+    """True if a value is its type's zero, which a field without presence may as well leave out."""
     if kind <= Kind.ENUM_NAME:
         value, _ = uvarint(data, at, end)
         wide = kind in (Kind.INT64, Kind.UINT64_WIDE, Kind.SINT64, Kind.BOOL)

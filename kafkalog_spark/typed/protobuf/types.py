@@ -1,4 +1,4 @@
-"""What a Protobuf field is in Spark, and so in Arrow (Spark's `protobuf.utils.SchemaConverters`), and as which kind
+"""Protobuf fields in Spark, and so in Arrow (Spark's `protobuf.utils.SchemaConverters`), and as which kind
 it is read."""
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _one(field: Any, meaning: ProtobufMeaning, depths: dict[str, int], left: lis
 
 @lru_cache(1024)
 def checks_utf8(field: Any) -> bool:
-    """Whether Java refuses a string that is not UTF-8, as it does in every map; elsewhere it replaces what is not."""
+    """True if Java refuses a string that is not UTF-8, as it does in every map; elsewhere it replaces what is not."""
     if field.containing_type.GetOptions().map_entry:
         return True
     from google.protobuf import descriptor_pb2

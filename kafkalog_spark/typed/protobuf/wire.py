@@ -100,7 +100,7 @@ def _pass_group(data, at, end, number):  # type: ignore[no-untyped-def]
 
 @njit
 def is_utf8(data, at, end):  # type: ignore[no-untyped-def]
-    """Whether data[at:end] is well-formed UTF-8."""
+    """True if data[at:end] is well-formed UTF-8."""
     while at < end:
         while at + 8 <= end and load_i64(data, at) & np.int64(-9187201950435737472) == 0:  # 0x80 in each byte
             at += 8

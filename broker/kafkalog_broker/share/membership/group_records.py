@@ -53,7 +53,7 @@ class ShareKey(NamedTuple):
 
 
 class MemberMetadata(NamedTuple):
-    """What a member says of itself, in the fields' order of ShareGroupMemberMetadataValue."""
+    """Subscription and host of a member, in the fields' order of ShareGroupMemberMetadataValue."""
 
     rack_id: str | None
     client_id: str

@@ -95,7 +95,7 @@ _SNAPSHOT_VALUE, _UPDATE_VALUE = message("ShareSnapshotValue"), message("ShareUp
 
 
 class SharePartitionKey(NamedTuple):
-    """One share partition: a partition as one group sees it."""
+    """Key of a share partition: a partition as one group sees it."""
 
     group_id: str
     topic_id: UUID
@@ -109,7 +109,7 @@ def share_partition(group_id: str, topic_id: UUID | None, partition: int) -> Sha
 
 @dataclass(frozen=True, slots=True)
 class ShareState:
-    """What is known of a share partition (ShareGroupOffset). Offsets -1: not initialized yet. Times in ms; an update
+    """State of a share partition (ShareGroupOffset). Offsets -1: not initialized yet. Times in ms; an update
     says nothing of them, nor of the state epoch."""
 
     snapshot_epoch: int
