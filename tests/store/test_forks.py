@@ -18,7 +18,7 @@ PROGRAM = """
 import json, os, sys
 given = json.loads(sys.stdin.readline())
 import obstore  # as a daemon that has loaded everything
-from kafkalog_spark.store import read_ahead
+from kafkalog_spark.store.object_file import read_ahead
 from kafkalog_spark.store.storage_options import StorageOptions
 from kafkalog_spark.store.stores import store_of
 
@@ -28,7 +28,7 @@ def read(who):
     try:
         file = store.open("s3://tier/fork/0.log")
         file.expect(0, file.size)
-        data, own = file.read(0, file.size), read_ahead.read_ahead().pid == os.getpid()
+        data, own = file.read(0, file.size), read_ahead().pid == os.getpid()
         print(who, len(data), own, store.counts().get, flush=True)
         file.close()
     except OSError as error:
