@@ -39,8 +39,7 @@ class JsonError(Exception):
 
 @dataclass(frozen=True)
 class Features:
-    """Extensions of JSON that are read (JsonReadFeature), and the limits of StreamReadConstraints (characters, levels).
-    """
+    """Extensions of JSON that are read (JsonReadFeature), and limits of StreamReadConstraints (characters, levels)."""
 
     comments: bool = False
     unquoted_names: bool = False
