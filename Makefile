@@ -72,7 +72,7 @@ test-end-to-end: java setup ## examples, the notebook, Spark in processes of its
 
 .PHONY: test-broker
 test-broker: setup ## the tests of the broker and of the log format, without Java
-	$(PYTEST) -m "$(UNITS) and not spark" tests/broker tests/log $(ARGS)
+	$(PYTEST) -m "$(UNITS) and not spark" tests/broker tests/format tests/kernels tests/log tests/store $(ARGS)
 
 .PHONY: test-bucket
 test-bucket: java setup ## object storage: stores, tiers, the sink and Spark, against an S3 server
@@ -80,7 +80,7 @@ test-bucket: java setup ## object storage: stores, tiers, the sink and Spark, ag
 
 .PHONY: test-on-bucket
 test-on-bucket: setup ## the reader's tests once more, their directories read through an S3 server (needs Go, which builds it once)
-	$(PYTEST) --on-bucket -m "not slow and not interop and not spark and not bucket" tests/log tests/source $(ARGS)
+	$(PYTEST) --on-bucket -m "not slow and not interop and not spark and not bucket" $(addprefix tests/log/,check decode read repair tables write) tests/format tests/kernels tests/source $(ARGS)
 
 .PHONY: test-slow
 test-slow: java setup ## the long ones: searches with all their examples, kills in loops, big logs

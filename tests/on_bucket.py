@@ -23,7 +23,7 @@ OPTION = "--on-bucket"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(OPTION, action="store_true", help="read the directories of tests/log and tests/source through S3")
+    parser.addoption(OPTION, action="store_true", help="read the directories of the reader's tests through S3")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

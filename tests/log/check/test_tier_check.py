@@ -18,6 +18,8 @@ from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode
 from tests.log.tiered.golden_tiered import CLEAN, CLUSTERS, KILLED, GoldenCluster
 from tests.log.tiered.reading import WITH_KEY, aiven_tree, readable
 
+pytestmark = pytest.mark.local_only("tiers in a bucket are those of tests/log/remote/test_tiers.py")
+
 KEY_OPTION = f"tiered.encryption.key.{KEY_ID}"
 
 

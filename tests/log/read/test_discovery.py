@@ -15,6 +15,8 @@ from kafkalog_spark.log.tiered.tier_options import KeyRing, TierOptions
 from tests.log.tiered.aiven_writer import KEYS
 from tests.log.tiered.made_segments import PARTITION
 
+pytestmark = pytest.mark.local_only("tiers in a bucket are those of tests/log/remote/test_tiers.py")
+
 ID = uuid_to_text(PARTITION.topic_id)
 
 
