@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from kafkalog_spark.errors import GroupCommitFailed
 from tests.interop.real_kafka import RealKafka, available
@@ -44,10 +45,24 @@ def query(kafka: RealKafka, group: str, **options: object) -> Query:
     )
 
 
+def await_coordinator(kafka: RealKafka, group: str) -> None:
+    """Return once Kafka has loaded the group's partition, which takes long on a busy machine."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
+    end = time.monotonic() + 120
+    while True:
+        try:
+            consumer.committed([TopicPartition("orders", 0)], timeout=10)
+            break
+        except KafkaException:
+            assert time.monotonic() < end
+    consumer.close()
+
+
 @pytest.mark.timeout(300)
 def test_kafkas_tool_shows_the_lag_of_a_stream(kafka: RealKafka) -> None:
     produce(kafka, 20)
-    first = query(kafka, "etl", maxOffsetsPerTrigger=6, failOnCommitError=True)  # waits however busy the machine is
+    await_coordinator(kafka, "etl")
+    first = query(kafka, "etl", maxOffsetsPerTrigger=6, failOnCommitError=True)
     assert sum(len(batch) for batch in first.trigger()) == 20
     assert described(kafka, "etl") == {"0": (10, 10, 0), "1": (10, 10, 0)}
     produce(kafka, 8)
