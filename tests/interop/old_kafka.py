@@ -11,6 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
 from tests.interop.real_kafka import QUICK_JAVA, cache_dir, end_with_parent, free_ports, maven_copy
 
 VERSION = "2.8.2"
@@ -45,6 +48,7 @@ class OldKafka:
         try:
             self._run(jars, "org.apache.zookeeper.server.quorum.QuorumPeerMain", "zookeeper", keeper, self._zookeeper)
             self._run(jars, "kafka.Kafka", "server", broker, self._port)
+            self._await_controller()
         except BaseException:
             self.kill()
             raise
@@ -66,6 +70,17 @@ class OldKafka:
             if process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"{main} does not serve: {(self._home / f'{name}.log').read_text()[-2000:]}")
             time.sleep(0.1)
+
+    def _await_controller(self) -> None:
+        """Block until Metadata names a controller: librdkafka looks only once, and its admin requests wait for one."""
+        end = time.monotonic() + START_S
+        while time.monotonic() < end:
+            with contextlib.suppress(KafkaException):
+                admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+                if admin.list_topics(timeout=5).controller_id >= 0:
+                    return
+            time.sleep(0.1)
+        raise RuntimeError(f"no controller within {START_S} s: {(self._home / 'server.log').read_text()[-2000:]}")
 
     def kill(self) -> None:
         """Both, without farewell."""
