@@ -1,74 +1,107 @@
-"""Where compiled kernels are kept: the first of these places that can be written to.
+"""Cache of compiled kernels: where they are looked up, who compiles a missing one, and where it is kept.
+
+A kernel is looked up in these directories, in this order, whoever owns them; the first one that has it wins. A missing
+one is compiled, by one process while the others wait for its file, and kept in the first of them that is writable.
 
     NUMBA_CACHE_DIR                       where it is set
-    __pycache__ alongside the source      an environment that belongs to its user
+    compiled/ in the package              the kernels that a platform's wheel brings; never written to but by its build
+    __pycache__ alongside the source      an environment that belongs to its user, or an image that was warmed
     ~/.cache/numba                        a package that is read-only, or in a zip or wheel (spark-submit --py-files)
     $TMPDIR/kafkalog-kernels-<user id>    no home either: containers of YARN and Kubernetes
-    nowhere                               every process compiles what it calls
 
-Numba knows the first three, and of the zips only those whose name ends in .zip and whose user has a home; without a
-place it refuses to compile at all. What it has compiled it takes for current while the file of the kernel is unchanged,
-whatever has become of the functions that the kernel calls; here every file counts that the kernel's file imports.
+Numba itself looks in one directory only, the first that it may write to, and takes a kernel for current while its own
+file is unchanged, whatever has become of the functions that it calls; here every file counts that the kernel's file
+imports. A kernel for this very processor is preferred to one for BASELINE processors.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import logging
 import os
+import platform
 import re
 import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, Self
+from io import FileIO
+from typing import Any, NamedTuple
 
 from numba import config
-from numba.core import caching
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 
-_OURS = ("kafkalog_spark", "kafkalog_broker")
+BASELINE = {"x86_64": "x86-64-v3", "aarch64": "generic", "arm64": "generic"}
+"""Processor that a wheel's kernels are compiled for, by machine: AVX2 and BMI2 (2013), ARMv8 (LLVM's names)."""
+_BASELINE_FEATURES = {"x86_64": ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")}
+"""What a processor must have to run kernels of its machine's BASELINE (x86-64 psABI, level 3)."""
 _IMPORT = re.compile(rb"^from (kafkalog_(?:spark|broker)[\w.]*) import \(?([^()\n]*(?:\n {4}[^()\n]*)*)", re.MULTILINE)
 """`from a.b import c, d` of our packages, at the top of a module, over several lines too."""
 _log = logging.getLogger(__name__)
 
 
-def cache_directory(py_file: str, packed: str) -> str | None:
-    """The directory for what is compiled from `py_file`; None where there is none.
+class CacheDirectory(NamedTuple):
+    """base: directory that must be there, or be made. path: directory of the compiled kernels, in or below it."""
 
-    packed: its name below the places that are shared by all of a user's programs. It says what is in it and not where
-    the source lies, since Spark gives each application a directory of its own, and so does pip.
+    base: str
+    path: str
+    written_when_run: bool = True
+
+
+def cache_directories(module: str, py_file: str, digest: str) -> tuple[CacheDirectory, ...]:
+    """Directories for the kernels of a module, the preferred one first.
+
+    digest: sources_digest of the module. It is in the names below directories that all programs of a user share; the
+    path of the source is not, since Spark gives each application a directory of its own, and so does pip.
     """
-    return _first_writable(tuple(_places(os.path.dirname(os.path.abspath(py_file)), packed)))
+    packed = f"{module}-{digest[:16]}"
+    return tuple(_directories(module, os.path.abspath(py_file), packed))
 
 
-def _places(source: str, packed: str) -> Iterator[tuple[str, str]]:
-    """(directory that must be there or be made, cache directory), the best one first."""
+def _directories(module: str, py_file: str, packed: str) -> Iterator[CacheDirectory]:
     if config.CACHE_DIR:
-        yield config.CACHE_DIR, os.path.join(config.CACHE_DIR, packed)
+        yield CacheDirectory(config.CACHE_DIR, os.path.join(config.CACHE_DIR, packed))
+    source = os.path.dirname(py_file)
     if os.path.isdir(source):
-        yield source, os.path.join(source, "__pycache__")
+        package = source
+        for _ in range(module.count(".") - 1):
+            package = os.path.dirname(package)
+        yield CacheDirectory(package, os.path.join(package, "compiled", packed), written_when_run=False)
+        yield CacheDirectory(source, os.path.join(source, "__pycache__"))
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     if os.path.isabs(home):  # "~" stays "~" for a user whom the system does not know
-        yield home, os.path.join(home, "numba", packed)
+        yield CacheDirectory(home, os.path.join(home, "numba", packed))
     temporary = temporary_directory()
-    yield temporary, os.path.join(temporary, packed)
+    # Everybody can foresee its name, and what is in a cache is run.
+    if not os.path.lexists(temporary) or _is_private(temporary):
+        yield CacheDirectory(temporary, os.path.join(temporary, packed))
 
 
 def temporary_directory() -> str:
-    """The place in TMPDIR. The name is no secret: `_is_private` says whether it can be trusted."""
+    """The directory in TMPDIR, used if it belongs to this user alone."""
     return os.path.join(tempfile.gettempdir(), f"kafkalog-kernels-{os.getuid()}")
 
 
+def _is_private(directory: str) -> bool:
+    """True if only this user can have put something there."""
+    found = os.lstat(directory)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+
+
 @cache
-def _first_writable(places: tuple[tuple[str, str], ...]) -> str | None:
-    for base, directory in places:
+def writable_directory(directories: tuple[CacheDirectory, ...]) -> str | None:
+    """The directory for what had to be compiled; None, with one line in the log, where there is none."""
+    for base, directory, written_when_run in directories:
         temporary = base == temporary_directory()
         new = not os.path.isdir(base)
+        if not written_when_run:
+            continue
         try:
             if temporary:
                 os.makedirs(base, mode=0o700, exist_ok=True)
-                if not _is_private(base):
+                if not _is_private(base):  # somebody was faster
                     continue
             os.makedirs(directory, exist_ok=True)
             tempfile.TemporaryFile(dir=directory).close()
@@ -86,12 +119,6 @@ def _first_writable(places: tuple[tuple[str, str], ...]) -> str | None:
         "NUMBA_CACHE_DIR to a directory that this user may write to (in Spark: spark.executorEnv.NUMBA_CACHE_DIR)"
     )
     return None
-
-
-def _is_private(directory: str) -> bool:
-    """True if only this user can have put something there: what is in a cache is run."""
-    found = os.lstat(directory)
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
 @cache
@@ -133,29 +160,21 @@ def _source(module: str) -> tuple[str, tuple[str, ...]]:
     return hashlib.sha256(text).hexdigest(), tuple(name for name in imported if name in sys.modules)
 
 
-class KernelCacheLocator:
-    """Locator of the compiled kernels' cache, as Numba asks for it (numba.core.caching._CacheLocator)."""
+class _Locator:
+    """Locator of a kernel's cache, as Numba asks for it (numba.core.caching._CacheLocator)."""
 
-    def __init__(self, py_func: Callable[..., Any], directory: str, digest: str) -> None:
+    def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
         self._line = py_func.__code__.co_firstlineno
-        self._directory = directory
-        self._digest = digest
+        self._digest = sources_digest(py_func.__module__)
+        self.directories = cache_directories(py_func.__module__, py_file, self._digest)
 
-    @classmethod
-    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> Self | None:
-        """None: not ours, or no place."""
-        if py_func.__module__.partition(".")[0] not in _OURS:
-            return None
-        digest = sources_digest(py_func.__module__)
-        directory = cache_directory(py_file, f"{py_func.__module__}-{digest[:16]}")
-        return None if directory is None else cls(py_func, directory, digest)
+    from_function = classmethod(lambda cls, py_func, py_file: cls(py_func, py_file))
 
     def ensure_cache_path(self) -> None:
-        """Raises OSError where the directory has become unwritable."""
-        os.makedirs(self._directory, exist_ok=True)
+        """Nothing: the directory was made when it was found writable."""
 
     def get_cache_path(self) -> str:
-        return self._directory
+        return ""
 
     def get_source_stamp(self) -> str:
         return self._digest
@@ -164,14 +183,88 @@ class KernelCacheLocator:
         return str(self._line)
 
 
-def install() -> bool:
-    """Let Numba ask KernelCacheLocator first; whether kernels can be kept. Functions of other projects are not touched.
+class _CacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = (_Locator,)
 
-    Numba's list has a private name, which lost its underscore after 0.61. A release without it keeps to its own places.
+
+class KernelCache(FunctionCache):  # type: ignore[misc]
+    """Cache of one kernel's compiled code, by the types that it is called with.
+
+    Numba readies its typing and lowering rules before it looks into its own cache: 70 modules, 0.4 s of the 0.9 s that
+    a Python worker spent before its first row. A kernel that is found needs none of them.
     """
-    asked: Any = getattr(caching, "CacheImpl", None) or getattr(caching, "_CacheImpl", None)
-    if not hasattr(asked, "_locator_classes"):
-        return True
-    if KernelCacheLocator not in asked._locator_classes:
-        asked._locator_classes.insert(0, KernelCacheLocator)
-    return KernelCacheLocator.from_function(install, __file__) is not None
+
+    _impl_class = _CacheImpl
+
+    def __init__(self, py_func: Callable[..., Any]) -> None:
+        super().__init__(py_func)
+        self._cache_path: str | None = None  # directory of the kernel that was loaded or saved last
+        self._directories = self._impl.locator.directories
+        self._lock: FileIO | None = None
+
+    def _file(self, directory: str) -> Any:
+        return IndexDataCacheFile(directory, self._impl.filename_base, self._impl.locator.get_source_stamp())
+
+    def _index_keys(self, sig: Any, codegen: Any) -> Iterator[Any]:
+        """Keys of a kernel in an index: for this processor, and for the baseline where this one can run it."""
+        sig, (triple, processor, features), code = self._index_key(sig, codegen)
+        yield sig, (triple, processor, features), code
+        machine = platform.machine()
+        has = set(features.split(","))
+        if machine in BASELINE and all(f"+{name}" in has for name in _BASELINE_FEATURES.get(machine, ())):
+            yield sig, (triple, BASELINE[machine], ""), code
+
+    def _look_up(self, sig: Any, target_context: Any) -> Any:
+        for directory in (entry.path for entry in self._directories if os.path.isdir(entry.path)):
+            for key in self._index_keys(sig, target_context.codegen()):
+                try:
+                    data = self._file(directory).load(key)
+                except PermissionError:
+                    break
+                if data is not None:
+                    self._cache_path = directory
+                    return self._impl.rebuild(target_context, data)
+        return None
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The compiled kernel for a signature; None makes the caller compile it, while other processes wait."""
+        found = self._look_up(sig, target_context)
+        if found is None:
+            target_context.refresh()
+            if (directory := writable_directory(self._directories)) is not None:
+                self._lock = _locked(os.path.join(directory, f"{self._impl.filename_base}.lock"))
+                found = self._look_up(sig, target_context)  # another process may have compiled it meanwhile
+        if found is not None:
+            self._unlock()
+        return found
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            directory = writable_directory(self._directories)
+            if directory is not None and self._impl.check_cachable(data):
+                self._cache_path = directory
+                self._file(directory).save(self._index_key(sig, data.codegen), self._impl.reduce(data))
+        finally:
+            self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def _locked(path: str) -> FileIO | None:
+    """The file, locked; None where the file system has no locks: each process compiles for itself there.
+
+    A lock of POSIX, since workers that Spark forks meanwhile do not inherit it.
+    """
+    try:
+        file = FileIO(path, "a")
+    except OSError:
+        return None
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+    except OSError:
+        file.close()
+        return None
+    return file

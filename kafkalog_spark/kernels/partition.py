@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit, types
 
 from kafkalog_spark.kernels.encode import BINARY, is_valid, size_of
-from kafkalog_spark.kernels.primitives import JIT
+from kafkalog_spark.kernels.primitives import kernel_for
 
 _M = np.uint64(0x5BD1E995)
 _SEED = np.uint64(0x9747B28C)
@@ -49,12 +49,11 @@ _INT32_IN = types.Array(types.int32, 1, "C", readonly=True)
 _INT64_IN = types.Array(types.int64, 1, "C", readonly=True)
 
 
-@njit(
+@kernel_for(
     types.int64(
         types.int64, BINARY, _INT32_IN, _BYTES_IN, types.int64,  # rows, key, partitions, their validity, its first bit
         _INT32_IN, _INT64_IN, _INT64_IN, types.Array(types.int32, 1, "C"),  # topics, counts, first slots, slots
-    ),
-    **JIT,
+    )
 )  # fmt: skip
 def choose_slots(rows, key, partitions, valid, first_bit, topics, counts, firsts, slots):  # type: ignore[no-untyped-def]
     """slots[row] = firsts[topic] + partition: the row's own partition, else that of its key, else -1.

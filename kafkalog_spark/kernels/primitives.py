@@ -13,15 +13,14 @@ import numpy as np
 from llvmlite import ir
 from numba import config, njit, types
 from numba.core import cgutils
-from numba.core.caching import FunctionCache
 from numba.core.typeinfer import register_dispatcher
 from numba.extending import intrinsic
 
-from kafkalog_spark.kernels import compile_cache
+from kafkalog_spark.kernels.compile_cache import KernelCache
 
-JIT: dict[str, Any] = {"cache": compile_cache.install(), "nogil": True, "boundscheck": False, "_nrt": False}
-"""Options of every kernel. The cache keeps a worker's first batch from waiting for the compiler. Without Numba's
-runtime (`_nrt`) a kernel cannot allocate, and arrays are not reference-counted: counting costs 100-200 ns a record."""
+_OPTIONS = {"nogil": True, "boundscheck": False, "_nrt": False}
+"""Options of every kernel. Without Numba's runtime (`_nrt`) a kernel cannot allocate, and arrays are not
+reference-counted: counting costs 100-200 ns a record."""
 
 
 inlined: Any = njit(forceinline=True, _nrt=False)
@@ -29,25 +28,11 @@ inlined: Any = njit(forceinline=True, _nrt=False)
 Numba's own inline="always" types each copy anew."""
 
 
-class _LoadedAsItIs(FunctionCache):
-    """Numba's cache of compiled kernels, without what only a compiler needs.
-
-    Numba readies its typing and lowering rules before it looks into its cache: 70 modules, 0.4 s of the 0.9 s that a
-    Python worker spent before its first row. A kernel that is there needs none of them; one that is not is compiled,
-    and then they are loaded.
-    """
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        with self._guard_against_spurious_io_errors():
-            found = self._load_overload(sig, target_context)
-        return super().load_overload(sig, target_context) if found is None else found
-
-
 def kernel(function: Any) -> Any:
     """A function that is compiled when it is first called, for the types it is called with, or taken from the cache."""
-    compiled = njit(**JIT)(function)
-    if JIT["cache"]:
-        compiled._cache = _LoadedAsItIs(function)
+    compiled = njit(**_OPTIONS)(function)
+    if not config.DISABLE_JIT:
+        compiled._cache = KernelCache(function)
     return compiled
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import stat
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from numba import config
 from kafkalog_spark.kernels import compile_cache
 
 ROOT = Path(__file__).parent.parent.parent
+PACKED = "a.kernel-0000000000000000"
 NOWHERE = "/proc/kafkalog"  # can be made by nobody, also not by root
 
 # The smallest kernel there is to compile, and what became of it.
@@ -25,6 +28,8 @@ CALL = """
 import json, sys
 import numpy as np
 from kafkalog_spark.kernels import compile_cache
+if "unwritable" in sys.argv:  # permissions stop anybody but root
+    compile_cache.writable_directory = None
 if "nowhere" in sys.argv:
     compile_cache.temporary_directory = lambda: "/proc/kafkalog"
 from kafkalog_spark.kernels.choose import first_out_of_order
@@ -37,7 +42,7 @@ print(json.dumps([stats.cache_path, sum(stats.cache_hits.values()), compile_cach
 
 @pytest.fixture(autouse=True)
 def forgotten() -> None:
-    compile_cache._first_writable.cache_clear()
+    compile_cache.writable_directory.cache_clear()
 
 
 def wheel(folder: Path) -> Path:
@@ -98,6 +103,46 @@ def test_a_read_only_package_keeps_its_kernels_elsewhere(tmp_path: Path) -> None
 
 
 @pytest.mark.end_to_end
+def test_an_image_warmed_by_its_builder_compiles_nothing_for_its_user(tmp_path: Path) -> None:
+    """A package that root has warmed and that its user can only read, with a home and without one."""
+    site = tmp_path / "site-packages"
+    shutil.copytree(ROOT / "kafkalog_spark", site / "kafkalog_spark", ignore=shutil.ignore_patterns("__pycache__"))
+    beside = str(site / "kafkalog_spark" / "kernels" / "__pycache__")
+    assert call(site) == (beside, 0, "")
+    folders = [path for path in site.rglob("*") if path.is_dir()]
+    for folder in folders:
+        folder.chmod(0o555)
+    try:
+        for environment in ({"TMPDIR": str(tmp_path)}, {"NUMBA_CACHE_DIR": str(tmp_path / "named")}):
+            assert call(site, "unwritable", **environment) == (beside, 1, "")
+        assert not (tmp_path / "named").exists()
+        assert not list(tmp_path.glob("kafkalog-kernels-*"))
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+
+
+@pytest.mark.end_to_end
+def test_kernels_for_a_baseline_processor_are_used_by_a_better_one(tmp_path: Path) -> None:
+    """Those that a platform's wheel brings: compiled elsewhere, for the processors that BASELINE names."""
+    site = tmp_path / "site-packages"
+    shutil.copytree(ROOT / "kafkalog_spark", site / "kafkalog_spark", ignore=shutil.ignore_patterns("__pycache__"))
+    baseline = {"NUMBA_CPU_NAME": compile_cache.BASELINE[platform.machine()], "NUMBA_CPU_FEATURES": ""}
+    compiled = site / "kafkalog_spark" / "compiled"
+    directory, hits, _ = call(site, NUMBA_CACHE_DIR=str(compiled), **baseline)
+    assert (Path(directory).parent, hits) == (compiled, 0)
+    assert call(site) == (directory, 1, "")
+
+
+@pytest.mark.end_to_end
+def test_of_two_processes_that_need_a_kernel_one_compiles_it(tmp_path: Path) -> None:
+    package = wheel(tmp_path)
+    with ThreadPoolExecutor() as threads:
+        calls = [threads.submit(call, package, NUMBA_CACHE_DIR=str(tmp_path / "named")) for _ in range(2)]
+    assert sorted(one.result()[1] for one in calls) == [0, 1]
+
+
+@pytest.mark.end_to_end
 def test_numba_cache_dir_takes_precedence_also_for_a_wheel(tmp_path: Path) -> None:
     directory, _, said = call(wheel(tmp_path), NUMBA_CACHE_DIR=str(tmp_path / "named"))
     assert Path(directory).parent == tmp_path / "named"
@@ -116,8 +161,10 @@ def test_without_any_place_kernels_are_compiled_and_one_line_says_what_it_costs(
 
 def test_the_places_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def place(source: Path) -> str | None:
-        compile_cache._first_writable.cache_clear()
-        return compile_cache.cache_directory(str(source / "kernel.py"), "packed")
+        compile_cache.writable_directory.cache_clear()
+        return compile_cache.writable_directory(
+            compile_cache.cache_directories("a.kernel", str(source / "kernel.py"), "0" * 64)
+        )
 
     package, home, temporary = tmp_path / "package", tmp_path / "home", tmp_path / "temporary"
     package.mkdir()
@@ -125,12 +172,12 @@ def test_the_places_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setattr(compile_cache, "temporary_directory", lambda: str(temporary))
-    assert place(package) == str(tmp_path / "named" / "packed")
+    assert place(package) == str(tmp_path / "named" / PACKED)
     monkeypatch.setattr(config, "CACHE_DIR", "")
     assert place(package) == str(package / "__pycache__")
-    assert place(Path("/proc")) == str(home / ".cache" / "numba" / "packed")  # a directory that takes no file
+    assert place(Path("/proc")) == str(home / ".cache" / "numba" / PACKED)  # a directory that takes no file
     monkeypatch.setenv("HOME", NOWHERE)
-    assert place(Path("/proc")) == str(temporary / "packed")
+    assert place(Path("/proc")) == str(temporary / PACKED)
     monkeypatch.setattr(compile_cache, "temporary_directory", lambda: NOWHERE)
     assert place(Path("/proc")) is None
 
@@ -144,15 +191,16 @@ def test_a_directory_in_tmpdir_that_others_can_write_to_is_not_used(tmp_path: Pa
     shared.mkdir()
     shared.chmod(0o777)
     link.symlink_to(tmp_path)
+
+    def directories() -> tuple[compile_cache.CacheDirectory, ...]:
+        return compile_cache.cache_directories("a.kernel", "/proc/kernel.py", "0" * 64)
+
     for planted in (shared, link):
         monkeypatch.setattr(compile_cache, "temporary_directory", lambda planted=planted: str(planted))
-        compile_cache._first_writable.cache_clear()
-        assert compile_cache.cache_directory("/proc/kernel.py", "packed") is None
+        compile_cache.writable_directory.cache_clear()
+        assert compile_cache.writable_directory(directories()) is None
+        assert not any(entry.base == str(planted) for entry in directories()), "not looked at either"
     assert list(shared.iterdir()) == []
-
-
-def test_functions_of_other_projects_are_left_to_numba() -> None:
-    assert compile_cache.KernelCacheLocator.from_function(json.dumps, json.__file__) is None
 
 
 # What the stamp of a module is in a new process; with "then" a file is changed after its kernels are loaded.

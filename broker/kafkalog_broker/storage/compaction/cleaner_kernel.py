@@ -16,9 +16,9 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.kernels.encode import varint_size, write_varint
 from kafkalog_spark.kernels.primitives import (
     CRC32C_TABLE,
-    JIT,
     copy_bytes,
     crc_of,
+    kernel_for,
     read_i32,
     read_i64,
     varint,
@@ -191,7 +191,7 @@ _I64 = types.int64
 _CLEAN = _I64(_BYTES, _BYTES, _INT64, _INT64, _INT64_2, _UINT64_2, _UINT64, _OUT, _INT64, _OUT, _INT64_2, _CRC)
 
 
-@njit(_CLEAN, **JIT)
+@kernel_for(_CLEAN)
 def clean_batches(  # type: ignore[no-untyped-def]
     source, payload, starts, ends, units, table, secret, keep, limits, out, results, crc_table
 ):
@@ -269,7 +269,7 @@ CRC_TABLE = CRC32C_TABLE
 _KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
 
 
-@njit(types.UniTuple(_I64, 2)(_BYTES, _I64, _I64, _I64, _I64, _UINT64_2, _UINT64, _OUT, _I64, _I64), **JIT)
+@kernel_for(types.UniTuple(_I64, 2)(_BYTES, _I64, _I64, _I64, _I64, _UINT64_2, _UINT64, _OUT, _I64, _I64))
 def choose_messages(payload, start, end, magic, add, table, secret, keep, latest, keeps_tombstones):  # type: ignore[no-untyped-def]
     """Flag in `keep` which of the messages v0 or v1 in payload[start:end] stay, `add` added to each offset.
 
@@ -304,7 +304,7 @@ def choose_messages(payload, start, end, magic, add, table, secret, keep, latest
     return seen, kept
 
 
-@njit(types.UniTuple(_I64, 4)(_BYTES, _I64, _I64, _I64, _I64, _I64, _OUT, _OUT, _I64), **JIT)
+@kernel_for(types.UniTuple(_I64, 4)(_BYTES, _I64, _I64, _I64, _I64, _I64, _OUT, _OUT, _I64))
 def copy_messages(payload, start, end, magic, add, relative, keep, out, at_out):  # type: ignore[no-untyped-def]
     """Copy the messages of payload[start:end] that `keep` flags to out[at_out:], which has room.
 

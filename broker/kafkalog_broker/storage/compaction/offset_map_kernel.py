@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit, types
 
 from kafkalog_spark.format import layout
-from kafkalog_spark.kernels.primitives import JIT, read_i32, read_i64
+from kafkalog_spark.kernels.primitives import kernel_for, read_i32, read_i64
 from kafkalog_spark.kernels.rows import record_fields, well_formed
 
 
@@ -163,7 +163,7 @@ _UNITS = types.Array(types.int64, 2, "C")
 _I64 = types.int64
 
 
-@njit(_I64(_BYTES, _INT64, _INT64, _UNITS, _I64, _TABLE, _SECRET, _INT64), **JIT)
+@kernel_for(_I64(_BYTES, _INT64, _INT64, _UNITS, _I64, _TABLE, _SECRET, _INT64))
 def map_records(payload, starts, ends, units, from_offset, table, secret, state):  # type: ignore[no-untyped-def]
     """Put the keys of the records of some v2 batches into the map, those below `from_offset` left out.
 
@@ -194,7 +194,7 @@ def map_records(payload, starts, ends, units, from_offset, table, secret, state)
     return np.int64(MapStatus.DONE)
 
 
-@njit(_I64(_BYTES, _I64, _I64, _I64, _I64, _I64, _TABLE, _SECRET, _INT64), **JIT)
+@kernel_for(_I64(_BYTES, _I64, _I64, _I64, _I64, _I64, _TABLE, _SECRET, _INT64))
 def map_messages(payload, start, end, magic, add, from_offset, table, secret, state):  # type: ignore[no-untyped-def]
     """As map_records for the messages v0 or v1 in payload[start:end], `add` added to each offset. Returns a
     MapStatus."""
