@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.storage.partition import log_flush
+from kafkalog_broker.storage.partition import local_log
 
 
 class WatchedLock:
@@ -66,5 +66,5 @@ def loop_watched() -> Iterator[list[str]]:
     with pytest.MonkeyPatch.context() as patched:
         for name in ("fsync", "fdatasync"):
             patched.setattr(os, name, watched(name))
-        patched.setattr(log_flush, "threading", Threading())
+        patched.setattr(local_log, "threading", Threading())
         yield found

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
-from kafkalog_broker.storage.partition.loaded_log import LogIdentity
+from kafkalog_broker.storage.partition.local_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from tests.broker.storage.helpers.cleaned_logs import Host, request

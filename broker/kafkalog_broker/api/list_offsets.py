@@ -1,7 +1,7 @@
 """2 ListOffsets, versions 0 to 11: the offset for a timestamp, or for one of the special ones.
 
 Version 0 answers with a list, as the protocol guides describe it: the starts of the segments that were written by then
-(`storage/partition/segment_starts.py`), and the end of the log for -1. In version 1 a look-up by time in a log whose
+(`storage/partition/log_reader.py`), and the end of the log for -1. In version 1 a look-up by time in a log whose
 newest messages have no timestamps, format v0, is UNSUPPORTED_FOR_MESSAGE_FORMAT.
 
 -1 latest               high watermark; the LSO with read_committed
@@ -27,9 +27,15 @@ from kafkalog_broker.fetching.fetch_read import READ_COMMITTED
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.storage.partition.local_log import EARLIEST, LATEST, Place, listed_offsets, segment_places
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_reader import MAX_TIMESTAMP
+from kafkalog_broker.storage.partition.log_reader import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    Place,
+    listed_offsets,
+    segment_places,
+)
 from kafkalog_broker.storage.partition.log_segment import FileSlice
 from kafkalog_spark.format import layout
 
@@ -65,7 +71,7 @@ async def handle(request: Request, broker: Broker) -> Any:
         try:
             _check(request, key, twice)
             log = broker.log(*key)
-            log.reader.check_leader_epoch(getattr(partition, "current_leader_epoch", -1))
+            log.check_leader_epoch(getattr(partition, "current_leader_epoch", -1))
             found = look_up(log, partition.timestamp, request.version, committed=committed)
             if isinstance(found, ByTime):
                 by_time.append((key, found))
@@ -116,7 +122,7 @@ def _check(request: Request, key: Key, twice: Collection[Key]) -> None:
 
 async def _segment_starts(broker: Broker, log: Log, timestamp: int, most: int) -> list[int]:
     """Raises BrokerError."""
-    log.reader.check_fetch_offset(log.log_start_offset)  # whether it is online
+    log.check_fetch_offset(log.log_start_offset)  # whether it is online
     if most < 0:
         raise BrokerError(ErrorCode.unknown_server_error, f"at most {most} offsets are asked for")
 
@@ -172,9 +178,7 @@ class ByTime(NamedTuple):
                 ErrorCode.unsupported_for_message_format, f"the newest messages of {log.name} are of format v0"
             )
         found = (
-            log.reader.max_timestamp_offset()
-            if self.timestamp == MAX_TIMESTAMP
-            else log.reader.offset_for_timestamp(self.timestamp)
+            log.max_timestamp_offset() if self.timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(self.timestamp)
         )
         return found if found is not None and found[1] < self.end else _NONE
 
@@ -185,7 +189,7 @@ def look_up(log: Log, timestamp: int, version: int, *, committed: bool) -> Found
     if timestamp < EARLIEST_PENDING_UPLOAD or version < _FIRST_VERSION.get(timestamp, 0):
         raise BrokerError(ErrorCode.unsupported_version, f"timestamp {timestamp} is not known to version {version}")
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return -1, log.log_start_offset, log.reader.epoch_of(log.log_start_offset)
+        return -1, log.log_start_offset, log.epochs.epoch_of(log.log_start_offset)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _NONE
     end = log.last_stable_offset if committed else log.high_watermark
@@ -199,7 +203,7 @@ def _has_no_times(log: Log) -> bool:
     newest = next((segment for segment in reversed(log.segments) if segment.size), None)
     if newest is None:
         return False
-    magic = log.reader.read_slice(FileSlice(newest.handle(), layout.MAGIC_AT, 1))
+    magic = log.read_slice(FileSlice(newest.handle(), layout.MAGIC_AT, 1))
     return magic == b"\0"
 
 

@@ -24,8 +24,8 @@ async def handle(request: Request, broker: Broker) -> Any:
             if code := request.refused(topic.topic):
                 raise BrokerError(code)
             log = broker.log(topic.topic, asked.partition)
-            log.reader.check_leader_epoch(asked.current_leader_epoch)
-            epoch, end = log.reader.end_offset_for_epoch(asked.leader_epoch)
+            log.check_leader_epoch(asked.current_leader_epoch)
+            epoch, end = log.end_offset_for_epoch(asked.leader_epoch)
         except BrokerError as error:
             code = error.code
         found = {"error_code": code, "leader_epoch": epoch, "end_offset": end}

@@ -38,8 +38,7 @@ from kafkalog_broker.runtime.process import LogRate
 from kafkalog_broker.storage.append.append_validation import InvalidRecordErrors, bytes_at_once, validate_batch
 from kafkalog_broker.storage.append.message_sets import validate_message_set
 from kafkalog_broker.storage.append.record_walk import TakesTooLong
-from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_state import AppendInfo
+from kafkalog_broker.storage.partition.log import AppendInfo, Log
 from kafkalog_broker.transactions.transaction_coordinator import Speaks, produce_error, verify
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
 from kafkalog_spark.format import layout

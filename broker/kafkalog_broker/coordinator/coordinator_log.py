@@ -182,7 +182,7 @@ class CoordinatorLog:
         log = self.log(partition)
         offset, end = log.log_start_offset, log.high_watermark
         while offset < end:
-            found = log.reader.read_range(offset, self._read_bytes, up_to=end, at_least_one=True)
+            found = log.read_range(offset, self._read_bytes, up_to=end, at_least_one=True)
             if not found.chunks:
                 return
             yield from decode_batches(found.chunks)

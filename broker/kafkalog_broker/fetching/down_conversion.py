@@ -33,7 +33,6 @@ from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.append.recompression import checksum, unpacked
 from kafkalog_broker.storage.append.record_walk import load_kernel
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_reader import LogReader
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import computed_crc, crc_text, parse_prefix
@@ -98,7 +97,7 @@ def say_what_is_wrong(data: memoryview, position: int) -> None:
     raise CorruptBatch(crc_text(magic, expected, computed_crc(data[position : position + size], magic)))
 
 
-def kinds_of(table: I64, reader: LogReader, asked: ConversionRequest, up_to: int) -> I64:
+def kinds_of(table: I64, log: Log, asked: ConversionRequest, up_to: int) -> I64:
     """int64[n]: the Conversion of each batch."""
     magic, attributes = table[:, H.MAGIC], table[:, H.ATTRIBUTES]
     packed = (attributes & layout.ATTRIBUTE_CODEC) != Codec.NONE
@@ -107,7 +106,7 @@ def kinds_of(table: I64, reader: LogReader, asked: ConversionRequest, up_to: int
     is_v2 = magic == 2
     kinds[is_v2 & ((attributes & layout.ATTRIBUTE_CONTROL) != 0)] = Conversion.HIDDEN
     if (is_v2 & ((attributes & layout.ATTRIBUTE_TRANSACTIONAL) != 0)).any():
-        kinds[AbortedRanges(reader.aborted_between(asked.offset, up_to)).hides(table)] = Conversion.HIDDEN
+        kinds[AbortedRanges(log.aborted_between(asked.offset, up_to)).hides(table)] = Conversion.HIDDEN
     found: I64 = kinds.astype(np.int64)
     return found
 
@@ -180,23 +179,23 @@ class Converted(NamedTuple):
     is_full: bool
 
 
-def convert(reader: LogReader, asked: ConversionRequest) -> Converted:
+def convert(log: Log, asked: ConversionRequest) -> Converted:
     """The window at `asked.offset`. Raises BrokerError where there is nothing in front of what is wrong: that of
-    LogReader.find_range, corrupt_message, message_too_large, unsupported_compression_type. Loads Numba."""
+    Log.find_range, corrupt_message, message_too_large, unsupported_compression_type. Loads Numba."""
     end_s = perf_counter() + AT_ONCE_S
-    found = reader.find_range(asked.offset, READ_BYTES, up_to=asked.until, at_least_one=True)
+    found = log.find_range(asked.offset, READ_BYTES, up_to=asked.until, at_least_one=True)
     if not found.slices:
         return Converted([], 0, asked.until, False)
     if len(found.slices[0]) > MOST_BATCH:
         raise BrokerError(
             ErrorCode.message_too_large, f"a batch of {len(found.slices[0])} bytes, {MOST_BATCH} are converted at most"
         )
-    data = memoryview(reader.read_slice(found.slices[0]))
+    data = memoryview(log.read_slice(found.slices[0]))
     out = _Out(asked)
     next_offset = asked.offset
     try:
         table = headers_of(data)
-        kinds = kinds_of(table, reader, asked, found.next_offset)
+        kinds = kinds_of(table, log, asked, found.next_offset)
         for first, last in runs(kinds):
             kind = Conversion(int(kinds[first]))
             for begin, end in ((first, last),) if kind not in _PACKED else pairwise(range(first, last + 1)):
@@ -482,7 +481,7 @@ class _Reading:
 
     async def partition(self, asked: FetchPartition, log: Log) -> FetchedPartition:
         """Raises BrokerError where there is nothing to give in front of what is wrong."""
-        log.reader.check_fetch_offset(asked.fetch_offset)
+        log.check_fetch_offset(asked.fetch_offset)
         until = log.high_watermark
         answer = PartitionFetchResponse(asked.partition, 0, until, log.last_stable_offset, log.log_start_offset)
         one = FetchedPartition(asked, answer, 0, log, log.appended_bytes)
@@ -498,7 +497,7 @@ class _Reading:
             cut = self._is_hard and not pieces and (room == asked.max_bytes or not self.size)
             try:
                 found: Converted = await self._run(
-                    convert, log.reader, ConversionRequest(offset, until, self._magic, max(room, 0), whole, cut)
+                    convert, log, ConversionRequest(offset, until, self._magic, max(room, 0), whole, cut)
                 )
             except BrokerError:
                 if not pieces:

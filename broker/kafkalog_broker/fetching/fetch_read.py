@@ -82,7 +82,7 @@ async def read_all(
             await turn.next()
         try:
             log = find_log(asked)
-            log.reader.check_leader_epoch(asked.current_leader_epoch)
+            log.check_leader_epoch(asked.current_leader_epoch)
             one = _read(asked, log, left, at_once, left == max_bytes, committed)
         except BrokerError as error:
             errors = True
@@ -109,13 +109,13 @@ def _read(
         until = stable
     offset = asked.fetch_offset
     if asked.last_fetched_epoch >= 0:
-        diverging = log.reader.diverging_epoch(offset, asked.last_fetched_epoch)
+        diverging = log.diverging_epoch(offset, asked.last_fetched_epoch)
         if diverging is not None:
             answer = PartitionFetchResponse(asked.partition, 0, high_watermark, stable, log.log_start_offset)
             answer.diverging_epoch = diverging
             return FetchedPartition(asked, answer, 0, log, log.appended_bytes, committed)
     # asked for also where nothing is to be read: an offset out of range is an error, not the end of the log
-    log.reader.check_fetch_offset(offset)
+    log.check_fetch_offset(offset)
     answer = PartitionFetchResponse(asked.partition, 0, high_watermark, stable, log.log_start_offset)
     one = FetchedPartition(asked, answer, 0, log, log.appended_bytes, committed)
     if committed:
@@ -123,11 +123,11 @@ def _read(
     if offset < until:
         one.is_full = True
         if left > 0 or at_least_one:
-            found = log.reader.find_range(offset, min(left, asked.max_bytes), up_to=until, at_least_one=at_least_one)
+            found = log.find_range(offset, min(left, asked.max_bytes), up_to=until, at_least_one=at_least_one)
             one.is_full = found.next_offset < until
             if found.slices:
-                answer.records = [log.reader.read_slice(one) if len(one) <= at_once else one for one in found.slices]
+                answer.records = [log.read_slice(one) if len(one) <= at_once else one for one in found.slices]
                 one.size = sum(map(len, answer.records))
                 if committed:
-                    answer.aborted_transactions = log.reader.aborted_transactions(offset, found.next_offset)
+                    answer.aborted_transactions = log.aborted_transactions(offset, found.next_offset)
     return one

@@ -88,7 +88,7 @@ class PartitionMirror:
                 topic_partition=self.name
             )
         if log is not self._log:
-            self._log, self._follower = log, log.follow()
+            self._log, self._follower = log, Follower(log)
         self.rewind()
 
     def rewind(self) -> None:

@@ -26,6 +26,7 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.mirror.mirror_file import detach, is_mirror
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.log_manager import LogManager
+from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
 from kafkalog_broker.storage.topic_registry import TopicRegistry
@@ -145,7 +146,7 @@ def _cut(logs: LogManager, taken: Taken) -> None:
         "%s: offsets %d to %d are cut off: they come after the beginning of a transaction that had not ended at the "
         "source", log.name, taken.log_end_offset, log.log_end_offset - 1,
     )  # fmt: skip
-    follower = log.follow()
+    follower = Follower(log)
     logs.lower_checkpoints(taken.topic, taken.partition, taken.log_end_offset)
     logs.remove_later(follower.truncate_to(taken.log_end_offset), log.config)
 

@@ -19,9 +19,8 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.log_directory import LogDirectory, OffsetCheckpoint
 from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable
-from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_flush import EVERY_APPEND
-from kafkalog_broker.storage.partition.log_removal import may_be_due
+from kafkalog_broker.storage.partition.log import EVERY_APPEND, Log
+from kafkalog_broker.storage.partition.retention import may_be_due
 from kafkalog_broker.storage.partition_removal import DelayedDeletions
 
 

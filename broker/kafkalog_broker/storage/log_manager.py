@@ -34,7 +34,7 @@ from kafkalog_broker.storage.log_table import (
     is_the_directorys,
     storage_error,
 )
-from kafkalog_broker.storage.partition.loaded_log import LogIdentity, create_log_files
+from kafkalog_broker.storage.partition.local_log import LogIdentity, create_log_files
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition_removal import PartitionRemoval, remove
 from kafkalog_broker.storage.recovery.log_loader import LoadProgress

@@ -27,7 +27,7 @@ from kafkalog_broker.storage.log_directory import (
     fewest_partitions,
 )
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
-from kafkalog_broker.storage.partition.loaded_log import LogIdentity
+from kafkalog_broker.storage.partition.local_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import is_passing
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log

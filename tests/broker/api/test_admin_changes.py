@@ -11,7 +11,7 @@ import pytest
 import kafkalog_broker
 from kafkalog_broker.admin.config_listing import logger_entries
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.partition.loaded_log import create_log_files
+from kafkalog_broker.storage.partition.local_log import create_log_files
 from tests.broker.api.helpers.admin_broker import AdminBroker
 from tests.broker.api.helpers.admin_scenario import (
     APPEND,

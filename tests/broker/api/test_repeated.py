@@ -179,7 +179,7 @@ def test_of_two_batches_for_one_partition_the_last_is_appended(process):
     assert told == [(0, "none", 0), (1, "none", 0)]
     log = process.broker.log("t", 0)
     assert log.log_end_offset == 1
-    assert b"second" in b"".join(log.reader.read_range(0, 1 << 20, up_to=1, at_least_one=True).chunks)
+    assert b"second" in b"".join(log.read_range(0, 1 << 20, up_to=1, at_least_one=True).chunks)
 
 
 def test_acks_other_than_0_1_and_all_are_refused(process):

@@ -155,7 +155,7 @@ def test_one_call_ends_when_it_has_taken_its_time_and_goes_on_where_it_was(
     log = new_log(tmp_path)
     for _ in range(10):
         append(log, some(1), codec=GZIP)
-    found = convert(log.reader, ConversionRequest(0, 10, 1, 1 << 20, whole=False, cut=False))
+    found = convert(log, ConversionRequest(0, 10, 1, 1 << 20, whole=False, cut=False))
     assert (found.next_offset, found.is_full) == (1, False)
     assert [one.offset for one in records_of(log, 2)] == list(range(10))
     log.discard()
@@ -168,7 +168,7 @@ def test_a_batch_that_is_too_large_to_be_taken_into_memory_is_refused(
     log = new_log(tmp_path)
     append(log, some(1, size=1_000))
     with pytest.raises(BrokerError) as caught:
-        convert(log.reader, ConversionRequest(0, 1, 0, 1 << 20, whole=False, cut=True))
+        convert(log, ConversionRequest(0, 1, 0, 1 << 20, whole=False, cut=True))
     assert caught.value.code is ErrorCode.message_too_large
     log.discard()
 

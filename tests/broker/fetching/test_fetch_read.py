@@ -108,13 +108,13 @@ def test_a_log_that_is_offline_is_an_error_of_its_partition_only(logs):
 def test_a_file_that_cannot_be_read_takes_the_log_offline(logs, monkeypatch):
     _, log_of = logs
     log = log_of(0, 100)
-    found = log.reader.find_range(0, MB, up_to=1, at_least_one=True)
+    found = log.find_range(0, MB, up_to=1, at_least_one=True)
 
     def broken(*_):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr("kafkalog_broker.storage.partition.log_segment.os.pread", broken)
     with pytest.raises(BrokerError) as raised:
-        log.reader.read_slice(found.slices[0])
+        log.read_slice(found.slices[0])
     assert raised.value.code == ErrorCode.kafka_storage_error
     assert log.failure is not None

@@ -19,6 +19,7 @@ from kafkalog_broker.runtime.clock import SystemClock
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
+from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.storage.topics_file import Topic
@@ -89,7 +90,7 @@ def mirror(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def append(opened: Opened, partition: int, data: bytes) -> None:
     log = opened.logs.get("orders", partition)
     assert log is not None
-    log.follow().append(fetched_batches(memoryview(data)), 1000)
+    Follower(log).append(fetched_batches(memoryview(data)), 1000)
 
 
 @pytest.fixture
@@ -236,7 +237,7 @@ def test_a_log_without_offsets_left_takes_no_record_and_all_logs_are_closed(
     full, other = opened.logs.get("orders", 0), opened.logs.get("orders", 1)
     assert full is not None
     assert other is not None
-    full.follow().truncate_fully_and_start_at(2**63 - 2)
+    Follower(full).truncate_fully_and_start_at(2**63 - 2)
     full.lead(8)
     with pytest.raises(BrokerError, match="the log is full") as refused:
         full.append_records([(None, b"one"), (None, b"more")], 2000)

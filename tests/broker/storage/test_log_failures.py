@@ -49,8 +49,8 @@ def test_after_a_failed_write_the_log_is_offline_and_its_files_hold_what_was_ack
     assert [(failed, error.errno) for failed, error in told] == [(log, 28)]
     for call in (
         lambda: log.append(validated(1), NOW),
-        lambda: log.reader.read_range(0, 1, up_to=3, at_least_one=True).chunks,
-        lambda: log.reader.offset_for_timestamp(0),
+        lambda: log.read_range(0, 1, up_to=3, at_least_one=True).chunks,
+        lambda: log.offset_for_timestamp(0),
         lambda: log.flush(),
         lambda: log.delete_records(1),
         lambda: log.delete_old_segments(NOW),
@@ -92,7 +92,7 @@ def test_a_segment_that_somebody_removed_takes_the_log_offline(tmp_path):
     log = three_segments(tmp_path)
     log.segments[0].forget_handles()
     (log.directory / f"{0:020d}.log").unlink()
-    assert code_of(log.reader.read_range, 0, 1, up_to=30, at_least_one=True) == ErrorCode.kafka_storage_error
+    assert code_of(log.read_range, 0, 1, up_to=30, at_least_one=True) == ErrorCode.kafka_storage_error
     log.discard()
 
 
@@ -116,8 +116,8 @@ OPERATIONS = {
     "append that rolls": lambda log: log.append(validated(timestamp=NOW + 8 * 24 * HOUR), NOW),
     "roll": lambda log: log.roll(NOW),
     "read": read_all,
-    "offset of a timestamp": lambda log: log.reader.offset_for_timestamp(NOW),
-    "aborted transactions": lambda log: log.reader.aborted_transactions(0, 2),
+    "offset of a timestamp": lambda log: log.offset_for_timestamp(NOW),
+    "aborted transactions": lambda log: log.aborted_transactions(0, 2),
     "flush": lambda log: log.flush(),
 }
 

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_spark.format.checkpoint import read_offset_checkpoint
 from tests.broker.storage.helpers.managed_logs import HIGH, NOW, RECOVERY, START, offsets_of, started
 
@@ -76,7 +77,7 @@ def test_checkpoints_are_lowered_before_a_truncation_and_nothing_older_is_writte
     broker.tick(60_000)  # all three are collected
     while waiting:
         waiting.pop(0)()
-    follower = log.follow()
+    follower = Follower(log)
     broker.append("orders", 1)
     broker.tick(60_000)  # and again, but not written yet
     point = follower.plan_truncation(6)  # within the second batch

@@ -262,7 +262,7 @@ class Deliveries:
             return log.log_start_offset
         duration = settings.reset_duration_ms
         if duration is not None:
-            found = await self._run_blocking(log.reader.offset_for_timestamp, self._clock.now_ms() - duration)
+            found = await self._run_blocking(log.offset_for_timestamp, self._clock.now_ms() - duration)
             if found is not None:
                 return int(found.offset)
         return log.high_watermark

@@ -200,7 +200,7 @@ class _ShareFetch:
         until = log.last_stable_offset if delivery.settings.reads_committed else log.high_watermark
         if offset >= until:
             return None
-        found = log.reader.find_range(offset, max_bytes, up_to=until, at_least_one=True)
+        found = log.find_range(offset, max_bytes, up_to=until, at_least_one=True)
         if not found.slices:
             return None
         return _Readable(delivery, offset, until, found.slices[0], found.next_offset)
@@ -218,7 +218,7 @@ class _ShareFetch:
             )  # fmt: skip
             acquired = acquire(partition, wanted, settings.limits)
             if acquired and settings.reads_committed:
-                transactions = delivery.log.reader.aborted_transactions(one.offset, one.next_offset)
+                transactions = delivery.log.aborted_transactions(one.offset, one.next_offset)
                 if transactions:
                     acquired = archive_aborted(partition, acquired, aborted_in(one.found, batches, transactions))
             if not acquired:

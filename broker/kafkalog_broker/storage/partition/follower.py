@@ -1,4 +1,4 @@
-"""Log that follows another broker's: appends byte for byte, the leader's bounds, truncation (UnifiedLog's
+"""The side of a log that follows another broker's: appends byte for byte, the leader's bounds, truncation (UnifiedLog's
 appendAsFollower, truncateTo, truncateFullyAndStartAt).
 
 Everything runs in the thread that owns the log, but for `plan_truncation`.
@@ -15,11 +15,10 @@ import logging
 from pathlib import Path
 from typing import NamedTuple
 
-from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.fetched_batches import check_continues
-from kafkalog_broker.storage.partition.log_state import LogState
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.producer_state import ProducerState, first_bad_marker, producers_at, replay
-from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
+from kafkalog_spark.errors import UnsupportedFormat
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.read.header_windows import Window
 
@@ -34,20 +33,22 @@ class TruncationPoint(NamedTuple):
 
 
 class Follower:
-    """Follower's side of one log, made by `Log.follow`."""
+    """From now on the log takes what a leader elsewhere has, its high watermark too, and `Log.append` is refused, until
+    `Log.lead`."""
 
-    def __init__(self, state: LogState) -> None:
-        self._state = state
-        self._local = state.local
+    def __init__(self, log: Log) -> None:
+        log.follows = True
+        self._log = log
+        self._local = log.local
 
     @property
     def last_epoch(self) -> int:
         """Leader epoch of the last batch, a Fetch's LastFetchedEpoch (KIP-595); -1 when it is not known."""
-        return self._state.epochs.epoch_of(self._local.log_end_offset - 1)
+        return self._log.epochs.epoch_of(self._local.log_end_offset - 1)
 
     def epochs_backwards(self) -> list[int]:
         """The leader epochs that are known, the last one first."""
-        return [entry.epoch for entry in reversed(self._state.epochs.entries)]
+        return [entry.epoch for entry in reversed(self._log.epochs.entries)]
 
     def end_of_epoch(self, epoch: int, end_offset: int) -> int:
         """Where this log and a leader's part, whose epoch `epoch`, the largest not above the one asked for, ends at
@@ -60,7 +61,7 @@ class Follower:
             return end
         if epoch < 0:
             return min(end_offset, end)
-        mine, mine_ends = self._state.epochs.end_offset_for(epoch, end)
+        mine, mine_ends = self._log.epochs.end_offset_for(epoch, end)
         if mine < 0:  # above everything here
             return min(end_offset, end)
         if mine == epoch:
@@ -78,40 +79,39 @@ class Follower:
         below the log end offset, CorruptBatch for a marker that cannot be read, and nothing has changed then;
         BrokerError kafka_storage_error.
         """
-        self._state.check()
+        self._log.check()
         local, table = self._local, batches.table
         if (bad := first_bad_marker(batches)) is not None:
-            raise bad[1].at(topic_partition=self._state.name)
+            raise bad[1].at(topic_partition=self._log.name)
         first = int(table[0, H.BASE_OFFSET])
         if first < local.log_end_offset <= int(table[0, H.LAST_OFFSET]) and not any(s.size for s in local.segments):
-            _log.info("%s begins at offset %d, with the batch of %d", self._state.name, first, local.log_end_offset)
+            _log.info("%s begins at offset %d, with the batch of %d", self._log.name, first, local.log_end_offset)
             self._start_over(first, local.log_start_offset)
-        check_continues(batches, local.log_end_offset, self._state.name)
+        check_continues(batches, local.log_end_offset, self._log.name)
         row = 0
         try:
-            while row < len(table):
-                if local.is_time_to_roll(batches.header(row), now_ms):
-                    self._state.roll(now_ms)
-                rest = Window(table[row:], batches.data, batches.start)
-                count = local.how_many_fit(rest, now_ms)
-                self._append_run(rest.first(count))
-                row += count
-        except (OSError, CorruptLog) as error:
-            self._state.fail(error)
+            with self._log.failing():
+                while row < len(table):
+                    if local.is_time_to_roll(batches.header(row), now_ms):
+                        local.roll(now_ms)
+                    rest = Window(table[row:], batches.data, batches.start)
+                    count = local.how_many_fit(rest, now_ms)
+                    self._append_run(rest.first(count))
+                    row += count
         finally:
-            local.flushing.appended(now_ms)
+            local.appended(now_ms)
 
     def _append_run(self, run: Window) -> None:
         self._assign_epochs(run)
         segment = self._local.append_all(run)
-        self._state.appended_bytes += int(run.table[:, H.SIZE].sum())
-        for aborted in replay(self._state.producers, run):
+        self._log.appended_bytes += int(run.table[:, H.SIZE].sum())
+        for aborted in replay(self._log.producer_state, run):
             segment.add_aborted(aborted)
 
     def _assign_epochs(self, run: Window) -> None:
         """Before the bytes are written, as a leader does. What is older than epochs has none, and what comes after it
         cannot be found by them (Kafka clears the file too)."""
-        known, epochs = self._state.epochs, run.table[:, H.LEADER_EPOCH]
+        known, epochs = self._log.epochs, run.table[:, H.LEADER_EPOCH]
         row = 0
         while row < len(epochs):
             epoch, base = int(epochs[row]), int(run.table[row, H.BASE_OFFSET])
@@ -120,7 +120,7 @@ class Follower:
             elif epoch != known.latest:
                 if epoch < known.latest:
                     _log.warning(
-                        "%s: leader epoch %d at offset %d comes after %d", self._state.name, epoch, base, known.latest
+                        "%s: leader epoch %d at offset %d comes after %d", self._log.name, epoch, base, known.latest
                     )
                 known.assign(epoch, base)
             others = (epochs[row:] != epoch).nonzero()[0]
@@ -131,43 +131,58 @@ class Follower:
     def update_high_watermark(self, offset: int) -> None:
         """The leader's high watermark is `offset`: this log's is, up to its end. It never falls."""
         bounded = min(offset, self._local.log_end_offset)
-        if bounded > self._state.high_watermark:
-            self._state.high_watermark = bounded
-            self._state.producers.forget_ended(bounded)  # or nobody does while nobody reads
-            self._state.wake()
+        if bounded > self._log.high_watermark:
+            self._log.high_watermark = bounded
+            self._log.producer_state.forget_ended(bounded)  # or nobody does while nobody reads
+            self._log.wake()
 
     def update_log_start_offset(self, offset: int) -> None:
         """The leader's log starts at `offset`: this one does, up to its high watermark. Raises BrokerError."""
-        self._state.check()
-        self._state.move_log_start(min(offset, self._state.high_watermark))
+        self._log.check()
+        self._log.move_log_start(min(offset, self._log.high_watermark))
 
     # ---- truncation
 
     def plan_truncation(self, offset: int) -> TruncationPoint:
         """The end of the log when nothing at or above `offset` is to stay: there, or where the batch begins that holds
         it. Reads producer snapshots and up to a segment; any thread, while nobody appends. Raises BrokerError."""
-        state, local = self._state, self._local
-        state.check()
+        log, local = self._log, self._local
+        log.check()
         try:
-            segments = local.segments
-            if offset <= segments[0].base_offset:
-                return TruncationPoint(max(offset, 0), ProducerState(max(offset, 0)))
-            kept = [segment for segment in segments if segment.base_offset <= offset]
-            bounds = kept[-1].locate(offset)
-            end = offset if bounds is None else min(offset, bounds.base_offset)
-            sizes = [(segment.base_offset, segment.size) for segment in kept]
-            if bounds is not None:
-                sizes[-1] = (sizes[-1][0], bounds.position)
-            return TruncationPoint(end, producers_at(local.directory, end, state.snapshots.offsets(), sizes))
-        except (OSError, CorruptLog) as error:
-            state.fail(error, nothing_happened=True)
+            with log.failing(nothing_happened=True):
+                segments = local.segments
+                if offset <= segments[0].base_offset:
+                    return TruncationPoint(max(offset, 0), ProducerState(max(offset, 0)))
+                kept = [segment for segment in segments if segment.base_offset <= offset]
+                bounds = kept[-1].locate(offset)
+                end = offset if bounds is None else min(offset, bounds.base_offset)
+                sizes = [(segment.base_offset, segment.size) for segment in kept]
+                if bounds is not None:
+                    sizes[-1] = (sizes[-1][0], bounds.position)
+                return TruncationPoint(end, producers_at(local.directory, end, local.snapshot_offsets(), sizes))
         except UnsupportedFormat as error:
-            state.fail(OSError(str(error)))
+            log.fail(OSError(str(error)))
 
     def truncate(self, point: TruncationPoint) -> list[Path]:
         """Cut the log there; the high watermark falls to the log end offset. Returns the files, renamed `.deleted`,
         that may be removed now. Waits for a flush under way. Raises BrokerError."""
-        return self._bound_high_watermark(self._cut(point))
+        log, local, end = self._log, self._local, point.log_end_offset
+        log.check()
+        gone: list[Path] = []
+        if end >= local.log_end_offset:
+            # As Kafka: an epoch that began at the end and has written nothing may be another one at the leader.
+            with log.failing():
+                log.epochs.truncate_from_end(local.log_end_offset)
+        elif end < local.segments[0].base_offset:
+            gone = self._start_over(end, end)
+        else:
+            with local.flush_lock:
+                with log.failing():
+                    gone = local.truncate_to(end)
+                    log.epochs.truncate_from_end(end)
+                log.producer_state.become(point.producers)
+                local.log_start_offset = min(local.log_start_offset, end)
+        return self._bound_high_watermark(gone)
 
     def truncate_to(self, offset: int) -> list[Path]:
         """`plan_truncation` and `truncate`."""
@@ -176,56 +191,22 @@ class Follower:
     def truncate_fully_and_start_at(self, offset: int) -> list[Path]:
         """Drop all records and begin at `offset`. As `truncate`."""
         gone = self._start_over(offset, offset)
-        self._state.high_watermark = offset
+        self._log.high_watermark = offset
         return self._bound_high_watermark(gone)
 
     def _bound_high_watermark(self, gone: list[Path]) -> list[Path]:
-        self._state.high_watermark = min(self._state.high_watermark, self._local.log_end_offset)
-        self._state.wake()
-        return gone
-
-    def _cut(self, point: TruncationPoint) -> list[Path]:
-        state, local, end = self._state, self._local, point.log_end_offset
-        state.check()
-        if end >= local.log_end_offset:
-            # As Kafka: an epoch that began at the end and has written nothing may be another one at the leader.
-            self._truncate_epochs(local.log_end_offset)
-            return []
-        if end < local.segments[0].base_offset:
-            return self._start_over(end, end)
-        with local.flushing.lock:
-            try:
-                gone = [path for _, files in local.truncate_to(end) for path in files]
-                gone += state.snapshots.truncate(end)
-            except (OSError, CorruptLog) as error:
-                state.fail(error)
-            self._truncate_epochs(end)
-            state.producers.become(point.producers)
-            local.log_start_offset = min(local.log_start_offset, end)
+        self._log.high_watermark = min(self._log.high_watermark, self._local.log_end_offset)
+        self._log.wake()
         return gone
 
     def _start_over(self, offset: int, log_start_offset: int) -> list[Path]:
         """Drop all records and begin at `offset`; records below `log_start_offset` will not be read."""
-        state, local = self._state, self._local
-        state.check()
-        with local.flushing.lock:
-            try:
-                gone = [path for _, files in local.start_over(offset) for path in files]
-                gone += state.snapshots.truncate(-1)
-                state.epochs.clear()
-            except (OSError, CorruptLog) as error:
-                state.fail(error)
-            state.producers.clear(offset)
+        log, local = self._log, self._local
+        log.check()
+        with local.flush_lock:
+            with log.failing():
+                gone = local.start_over(offset)
+                log.epochs.clear()
+            log.producer_state.clear(offset)
             local.log_start_offset = log_start_offset
         return gone
-
-    def _truncate_epochs(self, end: int) -> None:
-        try:
-            self._state.epochs.truncate_from_end(end)
-        except OSError as error:
-            self._state.fail(error)
-
-
-def follows_another(name: str) -> BrokerError:
-    """For who wants to write to a log that takes its records from a leader elsewhere."""
-    return BrokerError(ErrorCode.not_leader_or_follower, "the log follows another broker's", topic_partition=name)

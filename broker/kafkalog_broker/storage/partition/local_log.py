@@ -1,86 +1,97 @@
-"""The segments of one log and the log end offset: appending to the active one, rolling, reading, removing (LocalLog).
+"""The files of one partition's log: segments, the log end offset, what is on disk, producer snapshots (LocalLog).
 
 What the offsets mean to producers and consumers is log.py's matter. All but `find_range` and `flush` belongs to one
-thread.
+thread. Flushing runs in another one while the log's writer goes on: `flush_lock` is held for the whole of a flush;
+nothing that appends or reads takes it.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import NamedTuple
+from uuid import UUID
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
-from kafkalog_broker.storage.partition.loaded_log import LoadedLog
-from kafkalog_broker.storage.partition.log_flush import Flushing
+from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.log_segment import ActiveSegment, FileHandles, FileSlice, LogSegment, cut_segment
+from kafkalog_broker.storage.partition.producer_state import ProducerPicture, ProducerState
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import names
+from kafkalog_spark.format.atomic_file import FILE_MODE, fsync_directory, fsync_file
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import H
+from kafkalog_spark.format.partition_metadata import (
+    PARTITION_METADATA_FILE,
+    PartitionMetadata,
+    write_partition_metadata,
+)
+from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
-from kafkalog_spark.log.write.segment_recovery import should_roll
+from kafkalog_spark.log.write.segment_recovery import RecoveredSegment, should_roll
 
-# The offsets that ListOffsets 0 lists: where segments begin, and where the log ends, newest first
-# (Log.legacyFetchOffsetsBefore).
-#
-# Before messages had timestamps this was how a consumer found a place by time: a segment counts as written when its
-# file was last modified.
-
-LATEST, EARLIEST = -1, -2
-
-Place = tuple[int, int]
-"""An offset, and from when on it counts (ms)."""
-
-
-def listed_offsets(places: Sequence[Place], timestamp: int, most: int, high_watermark: int) -> list[int]:
-    """At most `most` offsets, falling, from the newest one that was there at `timestamp` ms on; LATEST, EARLIEST: from
-    the last, from the first one on.
-
-    places: by offset. Consumers see no end above the high watermark, but that.
-    """
-    if timestamp == LATEST:
-        end = len(places)
-    elif timestamp == EARLIEST:
-        end = min(len(places), 1)
-    else:
-        end = next((slot for slot in range(len(places), 0, -1) if places[slot - 1][1] <= timestamp), 0)
-    found = sorted((offset for offset, _ in places[max(end - most, 0) : end]), reverse=True)
-    if found and found[0] > high_watermark:
-        return [high_watermark, *(offset for offset in found if offset <= high_watermark)]
-    return found
-
-
-def segment_places(
-    segments: Iterable[LogSegment], log_start_offset: int, log_end_offset: int, now_ms: int, *, with_times: bool
-) -> list[Place]:
-    """Where segments begin, and the log end offset when the last one holds something. with_times: the files are asked
-    for theirs; for a thread. A segment that is removed meanwhile is left out. Raises OSError."""
-    places = list(_starts(segments, log_start_offset, with_times=with_times))
-    if not places or places[-1][0] < log_end_offset:
-        places.append((log_end_offset, now_ms))
-    return places
-
-
-def _starts(segments: Iterable[LogSegment], log_start_offset: int, *, with_times: bool) -> Iterator[Place]:
-    for segment in segments:
-        try:
-            modified_ms = os.stat(segment.log_path).st_mtime_ns // 1_000_000 if with_times else 0
-        except FileNotFoundError:
-            continue
-        yield max(segment.base_offset, log_start_offset), modified_ms
-
-
-# Reading batches by offset: whole batches, as they lie in the file, from one segment at a time (LocalLog.read).
+PRODUCERS_AT_ONCE = 1_000
+"""Producers written into snapshots by the event loop: 3 ms."""
 
 _REMEMBERED = 16
 """Positions that a log remembers: a consumer's next fetch begins where the last one ended. As many consumers of one
 partition go on without a search."""
+
+
+class LogIdentity(NamedTuple):
+    """Partition and topic id of a log."""
+
+    topic: str
+    partition: int
+    topic_id: UUID
+
+
+@dataclass(slots=True, kw_only=True)
+class LoadedLog:
+    """A log that can be opened: its directory holds the segments `base_offsets`, whole, with their indexes.
+
+    recovered: the segments that were checked, and what was found. recovery_point: the log is flushed up to there.
+    """
+
+    directory: Path
+    base_offsets: list[int]
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    epochs: LeaderEpochs
+    producers: ProducerState
+    recovered: list[RecoveredSegment] = field(default_factory=list)
+
+    @property
+    def truncated_bytes(self) -> int:
+        return sum(segment.truncated_bytes for segment in self.recovered)
+
+
+def create_log_files(
+    directory: Path, topic_id: UUID, *, log_start_offset: int, leader_epoch: int, sync: bool
+) -> LoadedLog:
+    """Make the files of an empty log in `directory`, its indexes trimmed as in a log that was closed. sync: topic id
+    and leader epoch are on disk on return. Raises FileExistsError when there is a segment, OSError."""
+    write_partition_metadata(directory / PARTITION_METADATA_FILE, PartitionMetadata(topic_id), sync=sync)
+    epochs = LeaderEpochs(directory)
+    epochs.assign(leader_epoch, log_start_offset, sync=sync)
+    segment = os.path.join(directory, names.segment_name(log_start_offset))
+    for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
+        os.close(os.open(segment + suffix, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+    return LoadedLog(
+        directory=directory, base_offsets=[log_start_offset], log_start_offset=log_start_offset,
+        log_end_offset=log_start_offset, recovery_point=log_start_offset, epochs=epochs,
+        producers=ProducerState(log_start_offset),
+    )  # fmt: skip
 
 
 class FoundRange(NamedTuple):
@@ -88,102 +99,6 @@ class FoundRange(NamedTuple):
 
     slices: list[FileSlice]
     next_offset: int
-
-
-class ReadResult(NamedTuple):
-    """chunks: whole batches. next_offset: the offset after them; the one asked for when there are none."""
-
-    chunks: list[bytes]
-    next_offset: int
-
-
-class ReadPositions:
-    """Where batches begin that are likely to be read next: offset -> (segment's serial number, position). Not its
-    base offset: compaction puts another segment in the place of one."""
-
-    __slots__ = ("_positions",)
-
-    def __init__(self) -> None:
-        self._positions: dict[int, tuple[int, int]] = {}
-
-    def put(self, offset: int, serial: int, position: int) -> None:
-        positions = self._positions
-        positions.pop(offset, None)
-        if len(positions) >= _REMEMBERED:
-            try:
-                del positions[next(iter(positions))]
-            except (KeyError, RuntimeError, StopIteration):
-                pass  # another thread reads too, and took it
-        positions[offset] = (serial, position)
-
-    def get(self, offset: int, serial: int) -> int | None:
-        found = self._positions.get(offset)
-        return found[1] if found is not None and found[0] == serial else None
-
-
-def segment_slot(segments: Sequence[LogSegment], offset: int) -> int:
-    """Place of the segment that holds `offset`, or would; -1 below the first."""
-    return bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
-
-
-def find_range(
-    segments: Sequence[LogSegment],
-    positions: ReadPositions,
-    offset: int,
-    max_bytes: int,
-    up_to: int,
-    at_least_one: bool,
-) -> FoundRange:
-    """Batches from the one that holds `offset` on, all below `up_to`, of at most `max_bytes`.
-
-    at_least_one: the first batch comes whole, however large it is. Raises FileNotFoundError when the segment has been
-    removed since, CorruptBatch, OSError.
-    """
-    slot = max(segment_slot(segments, offset), 0)
-    while slot < len(segments) and offset < up_to:
-        segment = segments[slot]
-        if segment.base_offset >= up_to:
-            break
-        result = _find_in_segment(segment, positions, offset, max_bytes, up_to, at_least_one)
-        if result is not None:
-            return result
-        slot += 1  # the segment ends in a gap, as compaction leaves them
-    return FoundRange([], offset)
-
-
-def _find_in_segment(
-    segment: LogSegment, positions: ReadPositions, offset: int, max_bytes: int, up_to: int, at_least_one: bool
-) -> FoundRange | None:
-    """None when the segment holds nothing at or past `offset`."""
-    end, next_offset = segment.end
-    if up_to < next_offset:
-        bound = segment.locate(up_to)
-        end = end if bound is None else bound.position
-        next_offset = up_to
-    start = positions.get(offset, segment.serial)
-    first_size = -1
-    if start is None:
-        first = segment.locate(offset)
-        if first is None:
-            return None
-        start, first_size = first.position, first.size
-    if start >= end:
-        return None
-    size = end - start
-    if size > max_bytes:
-        stop, next_offset = segment.boundary(start, start + max_bytes)
-        size = stop - start
-        if size == 0:
-            if not at_least_one:
-                return FoundRange([], offset)
-            first = next(segment.bounds_from(start), None)
-            if first is None:
-                raise CorruptBatch("the file is shorter than it was", path=segment.log_path, position=start)
-            first_size, next_offset = first.size, first.last_offset + 1
-            size = first_size
-    found = FileSlice(segment.handle(), start, size)
-    positions.put(next_offset, segment.serial, start + size)
-    return FoundRange([found], next_offset)
 
 
 class LogWork(NamedTuple):
@@ -196,17 +111,12 @@ class LogWork(NamedTuple):
 
 class LocalLog:
     """segments: by base offset, the last one is the active one; replaced as a whole, so that readers in other threads
-    hold one picture of them. log_start_offset: moved by `LogRemoval`. swaps: how often compaction has put other files
-    under names that `segments` had before; whoever read meanwhile may have read one file by what another one's index
-    says. flushing: what is on disk. jitter: draws what is taken off segment.ms."""
+    hold one picture of them. swaps: how often compaction has put other files under names that `segments` had before;
+    whoever read meanwhile may have read one file by what another one's index says. recovery_point: everything below is
+    on disk. jitter: draws what is taken off segment.ms."""
 
     def __init__(
-        self,
-        loaded: LoadedLog,
-        config: LogConfig,
-        now_ms: int,
-        handles: FileHandles,
-        jitter: random.Random,
+        self, loaded: LoadedLog, config: LogConfig, now_ms: int, handles: FileHandles, jitter: random.Random
     ) -> None:
         self.directory = loaded.directory
         self.config = config
@@ -214,15 +124,26 @@ class LocalLog:
         self.log_end_offset = self._opened_at = loaded.log_end_offset
         self.swaps = 0
         self._is_abandoned = False
-        self.flushing = Flushing(loaded.directory, loaded.recovery_point)
         self._handles = handles
         self._jitter = jitter
-        self._positions = ReadPositions()
+        # offset -> (segment's serial number, position): where batches begin that are likely to be read next. Not the
+        # segment's base offset: compaction puts another segment in the place of one.
+        self._positions: dict[int, tuple[int, int]] = {}
         ends = [*loaded.base_offsets[1:], loaded.log_end_offset]
         self.segments = tuple(
             self._segment(base_offset, next_offset, now_ms)
             for base_offset, next_offset in zip(loaded.base_offsets, ends, strict=True)
         )
+        self.recovery_point = loaded.recovery_point
+        self.flush_lock = threading.RLock()
+        self._flushes, self._flush_seconds = 0, 0.0
+        self._names_changed = True  # files made or renamed since the directory was last synced
+        self._removed: deque[LogSegment] = deque()  # by retention, their writers still open
+        self._unflushed_since_ms: int | None = None
+        self._last_append_ms = 0
+        self._producers = loaded.producers
+        self._snapshots: dict[Path, ProducerPicture] = {}  # to be written
+        self._last_snapshot = -1
 
     def _segment(self, base_offset: int, next_offset: int, now_ms: int, *, is_new: bool = False) -> LogSegment:
         path = self.directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
@@ -240,12 +161,17 @@ class LocalLog:
     @property
     def work(self) -> LogWork:
         """Counts since the log was opened."""
-        records = max(0, self.log_end_offset - self._opened_at)
-        return LogWork(records, self.flushing.count, self.flushing.seconds)
+        return LogWork(max(0, self.log_end_offset - self._opened_at), self._flushes, self._flush_seconds)
 
     @property
     def active(self) -> LogSegment:
         return self.segments[-1]
+
+    def _slot(self, offset: int) -> int:
+        """Place of the segment that holds `offset`; 0 below the first."""
+        return max(bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
+
+    # ---- appending
 
     def is_time_to_roll(self, batch: BatchHeader, now_ms: int) -> bool:
         """True when `batch` needs a new segment. Opens the active segment's writer. Raises OSError, CorruptBatch."""
@@ -292,19 +218,22 @@ class LocalLog:
         )
 
     def _open_writer(self, segment: LogSegment) -> ActiveSegment:
-        config = self.config
         if segment.writer is None:
-            segment.open_writer(config.index_entry_bytes, config.segment_index_bytes)
+            segment.open_writer(self.config.index_entry_bytes, self.config.segment_index_bytes)
             self._preallocate(segment)
         assert segment.writer is not None
         return segment.writer
+
+    def _create(self, segment: LogSegment) -> None:
+        segment.create(self.config.index_entry_bytes, self.config.segment_index_bytes)
+        self._preallocate(segment)
 
     def _preallocate(self, segment: LogSegment) -> None:
         """As Kafka, a segment that holds something already goes on growing as it is written."""
         if self.config.preallocate and segment.writer is not None and not segment.size:
             segment.writer.preallocate(self.config.segment_bytes)
 
-    def append(self, batch: EncodedBatch) -> LogSegment:
+    def append(self, batch: EncodedBatch, now_ms: int) -> LogSegment:
         """Write to the active segment, whose writer is open. Raises OSError, CorruptBatch; nothing has changed then."""
         segment = self.segments[-1]
         writer = segment.writer
@@ -313,10 +242,12 @@ class LocalLog:
         end = batch.header.last_offset + 1
         self.log_end_offset = end
         segment.end = (writer.size, end)
+        self.appended(now_ms)
         return segment
 
     def append_all(self, window: Window) -> LogSegment:
-        """As `append`, for a window of batches that fit. Raises OSError; the log ends with the last whole one then."""
+        """As `append`, for a window of batches that fit; call `appended` afterwards. Raises OSError; the log ends with
+        the last whole one then."""
         segment, table = self.segments[-1], window.table
         writer = segment.writer
         assert writer is not None
@@ -330,44 +261,100 @@ class LocalLog:
                 segment.end = (writer.size, writer.next_offset)
         return segment
 
-    def roll(self, now_ms: int) -> None:
-        """Go on in a new segment at the log end offset. Raises OSError; the old one stays the active one then."""
-        old, config, base_offset = self.segments[-1], self.config, self.log_end_offset
-        self._open_writer(old).on_become_inactive()
-        new = self._segment(base_offset, base_offset, now_ms, is_new=True)
-        new.create(config.index_entry_bytes, config.segment_index_bytes)
-        self._preallocate(new)
-        self.flushing.rolled()
-        self.segments = (*self.segments, new)
+    def appended(self, now_ms: int) -> None:
+        if self._unflushed_since_ms is None:
+            self._unflushed_since_ms = now_ms
+        self._last_append_ms = now_ms
 
-    def find_range(self, offset: int, max_bytes: int, up_to: int, at_least_one: bool) -> FoundRange:
-        """As the function `find_range`."""
-        return find_range(self.segments, self._positions, offset, max_bytes, up_to, at_least_one)
+    def roll(self, now_ms: int) -> None:
+        """Go on in a new segment at the log end offset, with a producer snapshot. Raises OSError, CorruptLog; the old
+        segment stays the active one then."""
+        self._open_writer(self.segments[-1]).on_become_inactive()
+        new = self._segment(self.log_end_offset, self.log_end_offset, now_ms, is_new=True)
+        self._create(new)
+        self._names_changed = True
+        self.segments = (*self.segments, new)
+        self.take_snapshot()
+
+    # ---- reading: whole batches by offset, as they lie in the file, from one segment at a time
 
     def segments_from(self, offset: int) -> tuple[LogSegment, ...]:
         """The segment that holds `offset`, and those after it."""
-        segments = self.segments
-        return segments[max(segment_slot(segments, offset), 0) :]
+        return self.segments[self._slot(offset) :]
 
-    def remove_first(self, count: int) -> list[tuple[LogSegment, list[Path]]]:
-        """Remove the oldest segments; each with its files, renamed `.deleted`. Raises OSError."""
+    def find_range(self, offset: int, max_bytes: int, up_to: int, at_least_one: bool) -> FoundRange:
+        """Batches from the one that holds `offset` on, all below `up_to`, of at most `max_bytes`.
+
+        at_least_one: the first batch comes whole, however large it is. Raises FileNotFoundError when the segment has
+        been removed since, CorruptBatch, OSError.
+        """
+        if offset < up_to:
+            for segment in self.segments_from(offset):
+                if segment.base_offset >= up_to:
+                    break
+                result = self._find_in(segment, offset, max_bytes, up_to, at_least_one)
+                if result is not None:  # else the segment ends in a gap, as compaction leaves them
+                    return result
+        return FoundRange([], offset)
+
+    def _find_in(
+        self, segment: LogSegment, offset: int, max_bytes: int, up_to: int, at_least_one: bool
+    ) -> FoundRange | None:
+        """None when the segment holds nothing at or past `offset`."""
+        end, next_offset = segment.end
+        if up_to < next_offset:
+            bound = segment.locate(up_to)
+            end = end if bound is None else bound.position
+            next_offset = up_to
+        serial, start = self._positions.get(offset, (-1, 0))
+        if serial != segment.serial:
+            first = segment.locate(offset)
+            if first is None:
+                return None
+            start = first.position
+        if start >= end:
+            return None
+        size = end - start
+        if size > max_bytes:
+            stop, next_offset = segment.boundary(start, start + max_bytes)
+            size = stop - start
+            if size == 0:
+                if not at_least_one:
+                    return FoundRange([], offset)
+                first = next(segment.bounds_from(start), None)
+                if first is None:
+                    raise CorruptBatch("the file is shorter than it was", path=segment.log_path, position=start)
+                size, next_offset = first.size, first.last_offset + 1
+        found = FileSlice(segment.handle(), start, size)
+        self._remember(next_offset, segment.serial, start + size)
+        return FoundRange([found], next_offset)
+
+    def _remember(self, offset: int, serial: int, position: int) -> None:
+        positions = self._positions
+        positions.pop(offset, None)
+        if len(positions) >= _REMEMBERED:
+            try:
+                del positions[next(iter(positions))]
+            except (KeyError, RuntimeError, StopIteration):
+                pass  # another thread reads too, and took it
+        positions[offset] = (serial, position)
+
+    # ---- removing
+
+    def remove_first(self, count: int) -> list[Path]:
+        """Remove the oldest segments; their files and producer snapshots, renamed `.deleted`. Raises OSError."""
         removed, self.segments = self.segments[:count], self.segments[count:]
-        renamed = []
-        for segment in removed:
-            renamed.append((segment, segment.rename_for_deletion()))
-            self.flushing.removed(segment)
-        return renamed
+        gone = self._rename_away(removed)
+        return gone + self._remove_snapshots(segment.base_offset for segment in removed)
 
-    def replace(
-        self, old: Sequence[LogSegment], cleaned: Sequence[CleanedSegment], now_ms: int
-    ) -> list[tuple[LogSegment, list[Path]]]:
-        """Put finished segments, by base offset, into the place of `old`, neighbours (LocalLog.replaceSegments); each
-        of these with its files, renamed `.deleted`. Raises LookupError when not all of them are here any more; OSError,
-        and then the log must be loaded again."""
-        slot = next((place for place, segment in enumerate(self.segments) if segment is old[0]), len(self.segments))
+    def replace(self, old: Sequence[LogSegment], cleaned: Sequence[CleanedSegment], now_ms: int) -> list[Path]:
+        """Put finished segments, by base offset, into the place of `old`, neighbours (LocalLog.replaceSegments); the
+        files of these, renamed `.deleted`. Raises LookupError when not all of them are here any more; OSError, and then
+        the log must be loaded again."""
+        slot = next((slot for slot, segment in enumerate(self.segments) if segment is old[0]), len(self.segments))
         after = slot + len(old)
         if after >= len(self.segments) or any(
-            one is not other for one, other in zip(self.segments[slot:after], old, strict=True)
+            segment is not other for segment, other in zip(self.segments[slot:after], old, strict=True)
         ):
             raise LookupError(f"{self.directory} has no longer the segment {old[0].base_offset} and those after it")
         for piece in reversed(cleaned):  # while the lowest is `.cleaned`, none counts
@@ -380,87 +367,180 @@ class LocalLog:
         # Before any file that a reader may ask for gets another content: see `swaps`.
         self.segments = (*self.segments[:slot], *new, *self.segments[after:])
         self.swaps += 1
-        renamed = []
-        for segment in old:
-            renamed.append((segment, segment.rename_for_deletion()))
-            self.flushing.removed(segment)
+        renamed = self._rename_away(old)
         for piece, segment in zip(cleaned, new, strict=True):
             piece.to_live()
             segment.swapped_in()
         self.swaps += 1
-        self.flushing.rolled()
-        return renamed
+        self._names_changed = True
+        bases = {piece.base_offset for piece in cleaned}
+        return renamed + self._remove_snapshots(s.base_offset for s in old if s.base_offset not in bases)
 
-    def truncate_to(self, offset: int) -> list[tuple[LogSegment, list[Path]]]:
-        """Let the log end at `offset`, where a batch begins or a gap is (LocalLog.truncateTo); the segments past it,
-        each with its files, renamed `.deleted`. The caller holds flushing.lock. Raises OSError, CorruptLog; then the
-        log must be loaded again, and is a beginning of what it was."""
-        slot = max(segment_slot(self.segments, offset), 0)
+    def truncate_to(self, offset: int) -> list[Path]:
+        """Let the log end at `offset`, where a batch begins or a gap is (LocalLog.truncateTo); the files past it,
+        renamed `.deleted`. The caller holds flush_lock. Raises OSError, CorruptLog; then the log must be loaded again,
+        and is a beginning of what it was."""
+        slot = self._slot(offset)
         old, removed = self.segments[slot], self.segments[slot + 1 :]
         bounds = old.locate(offset)
         position = old.size if bounds is None else bounds.position
-        kept = self._replacing(old, position, offset)
+        # Another object: what was remembered of the old one does not count for it.
+        kept = LogSegment(
+            self.directory, old.base_offset, self._handles, size=position, next_offset=offset,
+            created_ms=old.created_ms, jitter_ms=old.jitter_ms,
+        )  # fmt: skip
         self.segments = (*self.segments[:slot], kept)  # first, as in `replace`
         self.log_end_offset = offset
         self.swaps += 1
-        renamed = self._rename_backwards(removed)
+        renamed = self._rename_away(removed[::-1])  # whenever it ends, what is left is a beginning of the log
         old.close_writer()
         old.forget_handles()
         cut_segment(kept, position, offset)
-        self._shortened(offset)
-        return renamed
+        return renamed + self._shortened(offset, offset)
 
-    def start_over(self, offset: int) -> list[tuple[LogSegment, list[Path]]]:
+    def start_over(self, offset: int) -> list[Path]:
         """Remove all segments and begin with an empty one at `offset`. As `truncate_to`."""
         removed = self.segments
         new = self._segment(offset, offset, removed[-1].created_ms, is_new=True)
         self.segments = (new,)
         self.log_end_offset = offset
         self.swaps += 1
-        renamed = self._rename_backwards(removed)
-        new.create(self.config.index_entry_bytes, self.config.segment_index_bytes)
-        self._preallocate(new)
-        self._shortened(offset)
-        return renamed
+        renamed = self._rename_away(removed[::-1])
+        self._create(new)
+        return renamed + self._shortened(offset, -1)
 
-    def _replacing(self, old: LogSegment, size: int, next_offset: int) -> LogSegment:
-        """The segment as another object: what was remembered of the old one does not count for it."""
-        return LogSegment(
-            self.directory, old.base_offset, self._handles, size=size, next_offset=next_offset,
-            created_ms=old.created_ms, jitter_ms=old.jitter_ms,
-        )  # fmt: skip
-
-    def _rename_backwards(self, segments: Sequence[LogSegment]) -> list[tuple[LogSegment, list[Path]]]:
-        """The last one first: whenever it ends, what is left is a beginning of the log."""
+    def _rename_away(self, segments: Iterable[LogSegment]) -> list[Path]:
         renamed = []
-        for segment in reversed(segments):
-            renamed.append((segment, segment.rename_for_deletion()))
-            self.flushing.removed(segment)
+        for segment in segments:
+            renamed += segment.rename_for_deletion()
+            if segment.writer is not None or segment.transaction_writer is not None:
+                self._removed.append(segment)  # its writer is closed as soon as no flush is using it
+                if self.flush_lock.acquire(blocking=False):
+                    try:
+                        self._close_removed()
+                    finally:
+                        self.flush_lock.release()
         return renamed
 
-    def _shortened(self, offset: int) -> None:
+    def _shortened(self, end: int, last_snapshot: int) -> list[Path]:
+        """The log ends at `end` now: producer snapshots above `last_snapshot` go, renamed `.deleted`."""
         self.swaps += 1
-        self.flushing.truncated(offset)
+        self.recovery_point = min(self.recovery_point, end)
+        self._names_changed = True
+        self._last_snapshot = -1  # one at `end` may be missing: closing has to take it
+        for path in list(self._snapshots):
+            if int(path.stem) > last_snapshot:
+                del self._snapshots[path]
+        return self._remove_snapshots(offset for offset in self.snapshot_offsets() if offset > last_snapshot)
+
+    # ---- producer snapshots, one where each segment begins (ProducerStateManager.takeSnapshot)
+
+    def take_snapshot(self) -> bool:
+        """Take the snapshot of the log end offset, once. The next flush, which a roll always asks for, writes it, since
+        that takes 3 us a producer. False when it is there already, or nothing was ever appended."""
+        offset = self._producers.end_offset = self.log_end_offset
+        path = self._snapshot_path(offset)
+        if offset <= self._last_snapshot or offset == 0 or path.exists():
+            return False
+        self._last_snapshot = offset
+        self._snapshots[path] = self._producers.picture()
+        self._names_changed = True
+        return True
+
+    def write_snapshots(self) -> bool:
+        """Write those that were taken, without waiting for the disk, which the next flush does. False where it has to
+        write them too: one is going on, or they hold too much."""
+        if sum(len(picture.producers) for picture in self._snapshots.values()) > PRODUCERS_AT_ONCE:
+            return False
+        if not self.flush_lock.acquire(blocking=False):
+            return not self._snapshots
+        try:
+            for path, picture in self._snapshots.items():
+                if not path.exists():
+                    write_producer_snapshot(path, picture.entries(), sync=False)
+        finally:
+            self.flush_lock.release()
+        return True
+
+    def snapshot_offsets(self) -> list[int]:
+        """Offsets of the snapshots on disk, rising. Raises OSError."""
+        suffix = names.PRODUCER_SNAPSHOT_SUFFIX
+        stems = (path.name.removesuffix(suffix) for path in self.directory.glob(f"*{suffix}"))
+        return sorted(int(stem) for stem in stems if stem.isdecimal())
+
+    def _remove_snapshots(self, offsets: Iterable[int]) -> list[Path]:
+        """The files, renamed `.deleted`. Raises OSError."""
+        renamed = []
+        for path in map(self._snapshot_path, offsets):
+            self._snapshots.pop(path, None)
+            if path.exists():
+                renamed.append(path.rename(path.with_name(path.name + names.DELETED_SUFFIX)))
+        return renamed
+
+    def _snapshot_path(self, offset: int) -> Path:
+        return self.directory / (names.segment_name(offset) + names.PRODUCER_SNAPSHOT_SUFFIX)
+
+    # ---- flushing
 
     def needs_flush(self, now_ms: int) -> bool:
-        config = self.config
-        return self.flushing.is_due(
-            now_ms, config.flush_messages, config.flush_ms, self.segments, self.log_end_offset
-        )  # fmt: skip
+        """True when the settings, a rolled segment, or its snapshot, ask for a flush."""
+        if self._snapshots:
+            return True
+        unflushed = self.log_end_offset - self.recovery_point
+        if unflushed <= 0:
+            return False
+        config, since = self.config, self._unflushed_since_ms
+        return (
+            unflushed >= config.flush_messages
+            or (since is not None and not 0 <= now_ms - since < config.flush_ms)  # below 0: the clock was set back
+            or (len(self.segments) > 1 and self.segments[-1].base_offset > self.recovery_point)
+        )
 
     def flush(self, *, whole: bool = False) -> int:
-        """Put everything on disk; up to which offset that was. The caller holds flushing.lock. Raises OSError."""
+        """Put everything on disk; up to which offset that was. The caller holds flush_lock.
+
+        Of the active segment only the .log is synced, unless `whole`: recovery makes the indexes of segments at and
+        above the recovery point again. Raises OSError; nothing counts as flushed then.
+        """
         end = self.log_end_offset  # before the segments are read: they hold everything below then
-        self.flushing.flush(self.segments, end, whole=whole)
+        segments = self.segments
+        appended_until, began = self._last_append_ms, perf_counter()
+        self._close_removed()
+        for path, picture in tuple(self._snapshots.items()):
+            write_producer_snapshot(path, picture.entries(), sync=False)
+            fsync_file(path)
+            if self._snapshots.pop(path, None) is None:
+                path.unlink(missing_ok=True)  # its segment has gone meanwhile
+        for segment in segments[:-1]:
+            if segment.next_offset > self.recovery_point:
+                segment.flush()
+                segment.close_writer()
+        active = segments[-1]
+        if whole:
+            active.flush()
+        elif active.size:
+            active.sync_data()
+        if self._names_changed:
+            self._names_changed = False
+            try:
+                fsync_directory(self.directory)
+            except OSError:
+                self._names_changed = True
+                raise
+        # What was appended since has been waiting since then at the earliest.
+        self._unflushed_since_ms = appended_until if self._last_append_ms > appended_until else None
+        self.recovery_point = max(self.recovery_point, end)
+        self._flushes += 1
+        self._flush_seconds += perf_counter() - began
         return end
 
     def release_files(self) -> None:
         """Close the active segment's writer cleanly, unless a flush is going on. Raises OSError."""
-        if self.active.writer is not None and self.flushing.lock.acquire(blocking=False):
+        if self.active.writer is not None and self.flush_lock.acquire(blocking=False):
             try:
                 self.active.close_writer()
             finally:
-                self.flushing.lock.release()
+                self.flush_lock.release()
 
     def abandon(self) -> None:
         """Close all files as they are; when a flush is going on, as soon as it has ended: it calls `flushed`."""
@@ -468,11 +548,16 @@ class LocalLog:
         self.flushed()
 
     def flushed(self) -> None:
-        """A flush has ended, and the caller does not hold flushing.lock any more."""
-        if self._is_abandoned and self.flushing.lock.acquire(blocking=False):
+        """A flush has ended, and the caller does not hold flush_lock any more."""
+        if self._is_abandoned and self.flush_lock.acquire(blocking=False):
             try:
-                self.flushing.abandon()
+                self._close_removed()
+                self._snapshots.clear()
                 for segment in self.segments:
                     segment.abandon()
             finally:
-                self.flushing.lock.release()
+                self.flush_lock.release()
+
+    def _close_removed(self) -> None:
+        while self._removed:
+            self._removed.popleft().abandon()

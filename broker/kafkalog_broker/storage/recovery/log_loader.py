@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
-from kafkalog_broker.storage.partition.loaded_log import LoadedLog
+from kafkalog_broker.storage.partition.local_log import LoadedLog
 from kafkalog_broker.storage.partition.producer_state import ProducerState, first_bad_marker, replay
 from kafkalog_broker.storage.recovery.segment_split import split_segment
 from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptLog, UnsupportedFormat

@@ -58,7 +58,7 @@ class Leader:
             end_transaction(log, chance.choice((3, 4)), chance.choice((ControlType.ABORT, ControlType.COMMIT)), now)
         else:
             self.epoch += chance.randint(1, 3)
-            log._state.epochs.assign(self.epoch, log.log_end_offset)  # as a broker that is elected
+            log.epochs.assign(self.epoch, log.log_end_offset)  # as a broker that is elected
         if chance.random() < 0.1:
             log.roll(now)
 
@@ -71,7 +71,7 @@ def copy(leader: Log, follower: Follower, log: Log, *, max_bytes: int = 1 << 20,
     """Fetch and append until the follower has what the leader has, below `up_to`."""
     end = leader.log_end_offset if up_to is None else up_to
     while log.log_end_offset < end:
-        found = leader.reader.read_range(log.log_end_offset, max_bytes, up_to=end, at_least_one=True)
+        found = leader.read_range(log.log_end_offset, max_bytes, up_to=end, at_least_one=True)
         follower.append(fetched_batches(memoryview(b"".join(found.chunks))), NOW)
         follower.update_high_watermark(leader.high_watermark)
         follower.update_log_start_offset(leader.log_start_offset)
@@ -79,12 +79,12 @@ def copy(leader: Log, follower: Follower, log: Log, *, max_bytes: int = 1 << 20,
 
 def new_follower(directory: Path, **config: Any) -> tuple[Log, Follower]:
     log = new_log(directory, **{**SMALL, **config})
-    return log, log.follow()
+    return log, Follower(log)
 
 
 def epochs_below(log: Log, end: int) -> list[object]:
     """One that begins at `end` has no record yet: a crash may have left it or not."""
-    return [entry for entry in log._state.epochs.entries if entry.start_offset < end]
+    return [entry for entry in log.epochs.entries if entry.start_offset < end]
 
 
 def assert_same(log: Log, leader: Log, end: int | None = None) -> None:
@@ -95,23 +95,23 @@ def assert_same(log: Log, leader: Log, end: int | None = None) -> None:
     assert log.log_end_offset == end
     assert epochs_below(log, end) == epochs_below(leader, end)
     for offset in range(0, end, 7):
-        assert log.reader.epoch_of(offset) == leader.reader.epoch_of(offset)
+        assert log.epochs.epoch_of(offset) == leader.epochs.epoch_of(offset)
     for up_to in {end, end // 2}:
-        found = log.reader.aborted_transactions(0, up_to)
-        assert found == [entry for entry in leader.reader.aborted_transactions(0, up_to) if _ended(leader, entry, end)]
+        found = log.aborted_transactions(0, up_to)
+        assert found == [entry for entry in leader.aborted_transactions(0, up_to) if _ended(leader, entry, end)]
 
 
 def _ended(leader: Log, aborted: tuple[int, int], end: int) -> bool:
     """Whether the marker lies below `end` too."""
-    found = leader.reader.aborted_between(0, leader.log_end_offset)
+    found = leader.aborted_between(0, leader.log_end_offset)
     return any((one.producer_id, one.first_offset) == aborted and one.last_offset < end for one in found)
 
 
 def assert_lookups_agree(log: Log, other: Log) -> None:
     """Searches by time find the same, whatever the indexes of the two logs are."""
     for timestamp in range(NOW, NOW + 10**6, 50_000):
-        assert log.reader.offset_for_timestamp(timestamp) == other.reader.offset_for_timestamp(timestamp)
-    assert log.reader.max_timestamp_offset() == other.reader.max_timestamp_offset()
+        assert log.offset_for_timestamp(timestamp) == other.offset_for_timestamp(timestamp)
+    assert log.max_timestamp_offset() == other.max_timestamp_offset()
     for mine, theirs in zip(log.segments, other.segments, strict=False):
         if (mine.base_offset, mine.next_offset) == (theirs.base_offset, theirs.next_offset):
             assert mine.max_timestamp[0] == theirs.max_timestamp[0]

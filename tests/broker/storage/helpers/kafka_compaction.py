@@ -9,7 +9,7 @@ from pathlib import Path
 from kafkalog_broker.storage.compaction.cleanable import CleanerSegment, LogFacts, Policy, cleanable
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.compaction.cleaning_request import CleaningRequest
-from kafkalog_broker.storage.partition.loaded_log import LogIdentity
+from kafkalog_broker.storage.partition.local_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_spark.format.layout import NO_TIMESTAMP

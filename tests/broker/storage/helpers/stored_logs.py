@@ -13,7 +13,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.partition.loaded_log import LogIdentity
+from kafkalog_broker.storage.partition.local_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
@@ -68,7 +68,7 @@ def read_all(log: Log, offset=0, max_bytes=1 << 20, up_to=None) -> bytes:
     data = b""
     until = log.log_end_offset if up_to is None else up_to
     while offset < until:
-        result = log.reader.read_range(offset, max_bytes, up_to=until, at_least_one=True)
+        result = log.read_range(offset, max_bytes, up_to=until, at_least_one=True)
         assert result.chunks
         assert result.next_offset > offset
         data += b"".join(result.chunks)

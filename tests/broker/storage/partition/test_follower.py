@@ -9,7 +9,8 @@ import pytest
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
-from kafkalog_broker.storage.partition.loaded_log import LogIdentity
+from kafkalog_broker.storage.partition.follower import Follower
+from kafkalog_broker.storage.partition.local_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.errors import CorruptBatch, UnexpectedAppendOffset, UnsupportedFormat
 from kafkalog_spark.format import layout
@@ -61,7 +62,7 @@ def test_a_follower_of_kafkas_log_has_kafkas_files(golden, tmp_path):
         LogIdentity(golden.topic, golden.partition, TOPIC_ID), config, tmp_path / golden.name, 0,
         log_start_offset=start, sync=False,
     )  # fmt: skip
-    follower = log.follow()
+    follower = Follower(log)
     chance = random.Random(golden.topic)
     for path in golden.segments():
         data = path.read_bytes()
@@ -119,7 +120,7 @@ def test_gaps_of_compaction_are_kept(tmp_path):
     assert log_bytes(log) == b"".join(batches)
     assert log.log_end_offset == 903
     assert follower.last_epoch == 2
-    assert [tuple(entry) for entry in log._state.epochs.entries] == [(0, 0), (2, 900)]
+    assert [tuple(entry) for entry in log.epochs.entries] == [(0, 0), (2, 900)]
 
 
 def test_what_does_not_continue_the_log_is_refused_and_changes_nothing(tmp_path):
@@ -220,7 +221,7 @@ def test_a_transaction_is_open_until_its_marker_is_below_the_high_watermark(tmp_
     assert log.last_stable_offset == 2
     follower.update_high_watermark(5)
     assert log.last_stable_offset == 5
-    assert log.reader.aborted_transactions(0, 5) == [(5, 2)]
+    assert log.aborted_transactions(0, 5) == [(5, 2)]
 
 
 EPOCHS = [(1, 0), (3, 10), (5, 20)]  # epoch 5 ends at 30
@@ -257,22 +258,22 @@ def test_after_an_unclean_election_the_follower_has_the_new_leaders_log(seed, tm
     old = Leader(tmp_path / "old", chance)
     old.write(40)
     new = Leader(tmp_path / "new", random.Random(seed + 100), epoch=old.epoch + 20)
-    follows = new.log.follow()
+    follows = Follower(new.log)
     copy(old.log, follows, new.log)
-    new.log._state.follows = False  # elected, with less than the old one has by then
+    new.log.follows = False  # elected, with less than the old one has by then
     old.write(chance.randint(1, 30))
     for _ in range(2):  # and the old one comes back once more before it is gone
         old.epoch += 1
-        old.log._state.epochs.assign(old.epoch, old.log.log_end_offset)
+        old.log.epochs.assign(old.epoch, old.log.log_end_offset)
         old.write(chance.randint(1, 10))
-    new.log._state.epochs.assign(new.epoch, new.log.log_end_offset)
+    new.log.epochs.assign(new.epoch, new.log.log_end_offset)
     new.write(30)
     log, follower = new_follower(tmp_path / "follower")
     copy(old.log, follower, log)
     rounds = 0
     while True:
         epoch = follower.last_epoch
-        found, end = new.log.reader.end_offset_for_epoch(epoch)
+        found, end = new.log.end_offset_for_epoch(epoch)
         if found == epoch and end >= log.log_end_offset:
             break
         follower.truncate_to(follower.end_of_epoch(found, end))
@@ -280,4 +281,4 @@ def test_after_an_unclean_election_the_follower_has_the_new_leaders_log(seed, tm
         assert rounds < 20
     copy(new.log, follower, log)
     assert log_bytes(log) == log_bytes(new.log)
-    assert log._state.epochs.entries == new.log._state.epochs.entries
+    assert log.epochs.entries == new.log.epochs.entries

@@ -6,6 +6,7 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
+from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
 from tests.broker.storage.helpers.loaded_logs import records
@@ -118,11 +119,11 @@ def test_where_a_clients_log_is_another_one(tmp_path, offset, last_epoch, expect
     """As Partition.readRecords; tests/interop/test_diverging_epochs.py asks a Kafka."""
     log = new_log(tmp_path)
     data = records(0, 10, leader_epoch=0) + records(10, 10, leader_epoch=2)
-    log.follow().append(fetched_batches(memoryview(data)), NOW)
+    Follower(log).append(fetched_batches(memoryview(data)), NOW)
     if expected == "unknown":
         with pytest.raises(BrokerError) as caught:
-            log.reader.diverging_epoch(offset, last_epoch)
+            log.diverging_epoch(offset, last_epoch)
         assert caught.value.code is ErrorCode.offset_out_of_range
     else:
-        assert log.reader.diverging_epoch(offset, last_epoch) == expected
+        assert log.diverging_epoch(offset, last_epoch) == expected
     log.discard()

@@ -109,8 +109,8 @@ def test_the_last_stable_offset_waits_for_the_marker(log):
     assert read_all(log, up_to=2) == log_bytes(log)[: parse_header(log_bytes(log), 0, 0).size]
     log.append_control(ControlType.ABORT, 7, 0, 0, NOW)
     assert log.last_stable_offset == log.high_watermark == 6
-    assert log.reader.aborted_transactions(0, 6) == [(7, 2)]
-    assert log.reader.aborted_transactions(0, 2) == []
+    assert log.aborted_transactions(0, 6) == [(7, 2)]
+    assert log.aborted_transactions(0, 2) == []
 
 
 def test_an_open_transaction_and_aborts_survive_a_clean_restart(tmp_path):
@@ -121,9 +121,9 @@ def test_an_open_transaction_and_aborts_survive_a_clean_restart(tmp_path):
     log.close()
     again = reopened(tmp_path)
     assert (again.last_stable_offset, again.high_watermark) == (2, 3)
-    assert again.reader.aborted_transactions(0, 3) == [(7, 0)]
+    assert again.aborted_transactions(0, 3) == [(7, 0)]
     again.append_control(ControlType.ABORT, 7, 0, 0, NOW)
-    assert again.reader.aborted_transactions(0, 4) == [(7, 0), (7, 2)]
+    assert again.aborted_transactions(0, 4) == [(7, 0), (7, 2)]
     again.discard()
 
 
@@ -131,36 +131,36 @@ def test_a_fetch_inside_a_batch_gets_the_whole_batch(log):
     log.append(validated(10), NOW)
     data = log_bytes(log)
     for offset in range(10):
-        assert log.reader.read_range(offset, 1 << 20, up_to=10, at_least_one=False).chunks == [data]
+        assert log.read_range(offset, 1 << 20, up_to=10, at_least_one=False).chunks == [data]
 
 
 def test_the_first_batch_comes_whole_only_when_it_is_asked_for(log):
     log.append(validated(10), NOW)
     log.append(validated(10), NOW)
     size = log.size_bytes // 2
-    assert log.reader.read_range(0, size - 1, up_to=20, at_least_one=False).chunks == []
-    assert len(log.reader.read_range(0, size - 1, up_to=20, at_least_one=True).chunks[0]) == size
-    assert len(log.reader.read_range(0, size, up_to=20, at_least_one=False).chunks[0]) == size
-    assert len(log.reader.read_range(0, 2 * size - 1, up_to=20, at_least_one=False).chunks[0]) == size
-    assert len(log.reader.read_range(0, 2 * size, up_to=20, at_least_one=False).chunks[0]) == 2 * size
+    assert log.read_range(0, size - 1, up_to=20, at_least_one=False).chunks == []
+    assert len(log.read_range(0, size - 1, up_to=20, at_least_one=True).chunks[0]) == size
+    assert len(log.read_range(0, size, up_to=20, at_least_one=False).chunks[0]) == size
+    assert len(log.read_range(0, 2 * size - 1, up_to=20, at_least_one=False).chunks[0]) == size
+    assert len(log.read_range(0, 2 * size, up_to=20, at_least_one=False).chunks[0]) == 2 * size
 
 
 def test_offsets_outside_of_the_log_are_out_of_range(log):
     log.append(validated(10), NOW)
-    assert log.reader.read_range(10, 100, up_to=10, at_least_one=True).chunks == []
-    assert code_of(log.reader.read_range, 11, 100, up_to=10, at_least_one=True) == ErrorCode.offset_out_of_range
+    assert log.read_range(10, 100, up_to=10, at_least_one=True).chunks == []
+    assert code_of(log.read_range, 11, 100, up_to=10, at_least_one=True) == ErrorCode.offset_out_of_range
     log.delete_records(4)
-    assert code_of(log.reader.read_range, 3, 100, up_to=10, at_least_one=True) == ErrorCode.offset_out_of_range
-    assert log.reader.read_range(4, 1000, up_to=10, at_least_one=True).chunks
+    assert code_of(log.read_range, 3, 100, up_to=10, at_least_one=True) == ErrorCode.offset_out_of_range
+    assert log.read_range(4, 1000, up_to=10, at_least_one=True).chunks
 
 
 def test_nothing_at_or_above_the_bound_is_read(log):
     for _ in range(4):
         log.append(validated(5), NOW)
     data = log_bytes(log)
-    assert log.reader.read_range(0, 1 << 20, up_to=10, at_least_one=True).chunks == [data[: len(data) // 2]]
-    assert log.reader.read_range(10, 1 << 20, up_to=10, at_least_one=True).chunks == []
-    assert log.reader.read_range(12, 1 << 20, up_to=10, at_least_one=True).chunks == []
+    assert log.read_range(0, 1 << 20, up_to=10, at_least_one=True).chunks == [data[: len(data) // 2]]
+    assert log.read_range(10, 1 << 20, up_to=10, at_least_one=True).chunks == []
+    assert log.read_range(12, 1 << 20, up_to=10, at_least_one=True).chunks == []
 
 
 def test_subscribers_are_woken_by_appends_until_they_leave(log):
@@ -184,7 +184,7 @@ def test_a_log_that_goes_away_wakes_and_answers_that_it_is_gone(log):
     log.discard()
     assert woken == [1]
     assert code_of(log.append, validated(1), NOW) == ErrorCode.unknown_topic_or_partition
-    assert code_of(log.reader.read_range, 0, 1, up_to=2, at_least_one=True) == ErrorCode.unknown_topic_or_partition
+    assert code_of(log.read_range, 0, 1, up_to=2, at_least_one=True) == ErrorCode.unknown_topic_or_partition
 
 
 def test_a_clean_close_leaves_trimmed_indexes_and_a_snapshot_of_the_log_end(tmp_path):
@@ -224,12 +224,12 @@ def test_files_are_released_and_opened_again_by_the_next_append(log):
 
 
 def test_leader_epochs_of_clients_are_fenced_or_unknown(log):
-    log.reader.check_leader_epoch(-1)
-    log.reader.check_leader_epoch(0)
-    assert code_of(log.reader.check_leader_epoch, 1) == ErrorCode.unknown_leader_epoch
-    log._state.epochs.assign(3, 0)
-    assert code_of(log.reader.check_leader_epoch, 2) == ErrorCode.fenced_leader_epoch
-    assert log.reader.end_offset_for_epoch(3) == (3, 0)
+    log.check_leader_epoch(-1)
+    log.check_leader_epoch(0)
+    assert code_of(log.check_leader_epoch, 1) == ErrorCode.unknown_leader_epoch
+    log.epochs.assign(3, 0)
+    assert code_of(log.check_leader_epoch, 2) == ErrorCode.fenced_leader_epoch
+    assert log.end_offset_for_epoch(3) == (3, 0)
 
 
 def test_a_log_of_another_broker_goes_on_in_its_latest_epoch(tmp_path):
@@ -240,5 +240,5 @@ def test_a_log_of_another_broker_goes_on_in_its_latest_epoch(tmp_path):
     again.append(validated(1), NOW)
     epochs = struct.unpack_from(">i", log_bytes(again)[again.size_bytes // 2 :], layout.LEADER_EPOCH_AT)
     assert epochs == (5,)
-    assert (again.reader.epoch_of(1), again.reader.end_offset_for_epoch(5)) == (5, (5, 2))
+    assert (again.epochs.epoch_of(1), again.end_offset_for_epoch(5)) == (5, (5, 2))
     again.discard()

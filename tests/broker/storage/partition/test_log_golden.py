@@ -18,7 +18,7 @@ import struct
 import pytest
 
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.partition.loaded_log import LogIdentity
+from kafkalog_broker.storage.partition.local_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.producer_state import read_marker
 from kafkalog_spark.format import layout
@@ -131,7 +131,7 @@ def test_transactions_are_known_at_every_offset_as_the_reader_finds_them(golden,
     step = 7
     for start in range(golden.log_start_offset, golden.high_watermark, step):
         state = aborted_transactions(oracle, start, start + step)
-        told = log.reader.aborted_transactions(start, start + step)
+        told = log.aborted_transactions(start, start + step)
         for aborted in state.aborted:
             # the reader began at `start`, so it takes the first offset it saw for the transaction's
             assert any(pid == aborted.producer_id and first <= aborted.first_offset for pid, first in told)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.partition.loaded_log import LogIdentity
+from kafkalog_broker.storage.partition.local_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import FileHandles
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
@@ -72,7 +72,7 @@ def test_every_fetch_gives_whole_batches_from_the_one_with_its_offset_on(batches
         bounds = sorted({0, *(one.last_offset + 1 for one in told)})
         up_to = data.draw(st.sampled_from(bounds), label="up_to")
         for offset in range(log.log_end_offset):
-            result = log.reader.read_range(offset, max_bytes, up_to=up_to, at_least_one=True)
+            result = log.read_range(offset, max_bytes, up_to=up_to, at_least_one=True)
             wanted = [one for one in told if one.last_offset >= offset and one.last_offset < up_to]
             got = list(decode_batches(b"".join(result.chunks)))
             assert bool(got) == bool(wanted and offset < up_to)
@@ -99,9 +99,9 @@ def test_lookups_by_timestamp_give_what_a_full_scan_gives(batches, config, start
             expected = next(
                 ((r.timestamp, r.offset, 0) for r in records if r.offset >= start and r.timestamp >= timestamp), None
             )
-            assert log.reader.offset_for_timestamp(timestamp) == expected
+            assert log.offset_for_timestamp(timestamp) == expected
         latest = max(records, key=lambda r: r.timestamp)
-        assert log.reader.max_timestamp_offset() == (latest.timestamp, latest.offset, 0)
+        assert log.max_timestamp_offset() == (latest.timestamp, latest.offset, 0)
         log.discard()
 
 
@@ -115,7 +115,7 @@ def test_logs_of_real_brokers_are_read_from_every_offset(golden, tmp_path, golde
     rows = golden.records()
     step = max(1, len(rows) // 40)
     for row in rows[::step]:
-        result = log.reader.read_range(row["offset"], 10_000, up_to=log.high_watermark, at_least_one=True)
+        result = log.read_range(row["offset"], 10_000, up_to=log.high_watermark, at_least_one=True)
         first = next(
             record for record in decode_records(b"".join(result.chunks)) if record.offset >= row["offset"]
         )  # fmt: skip
@@ -133,7 +133,7 @@ def test_offsets_for_timestamps_of_real_logs(golden, golden_copy):
     rows = golden.records()
     for row in rows[:: max(1, len(rows) // 25)]:
         expected = next(r["offset"] for r in rows if r["timestamp"] >= row["timestamp"])
-        found = log.reader.offset_for_timestamp(row["timestamp"])
+        found = log.offset_for_timestamp(row["timestamp"])
         if golden.topic in ("transactions", "compacted"):
             # markers are records to ListOffsets too, and lie before the next record that a consumer returns
             assert found.offset <= expected  # type: ignore[union-attr]
@@ -146,10 +146,10 @@ def test_a_consumer_that_goes_on_needs_no_search(tmp_path, monkeypatch):
     log = new_log(tmp_path)
     for _ in range(50):
         log.append(validated(5), NOW)
-    offset = log.reader.read_range(0, 1000, up_to=log.high_watermark, at_least_one=True).next_offset
+    offset = log.read_range(0, 1000, up_to=log.high_watermark, at_least_one=True).next_offset
     monkeypatch.setattr("kafkalog_broker.storage.partition.log_segment.LogSegment.locate", None)
     while offset < log.high_watermark:
-        offset = log.reader.read_range(offset, 1000, up_to=log.high_watermark, at_least_one=True).next_offset
+        offset = log.read_range(offset, 1000, up_to=log.high_watermark, at_least_one=True).next_offset
     log.discard()
 
 
@@ -165,7 +165,7 @@ def test_a_missing_or_lying_index_costs_time_and_no_records(tmp_path):
         index.write_bytes(damaged)
         log.segments[0].forget_handles()
         for offset in range(0, 100, 7):
-            data = log.reader.read_range(offset, 1, up_to=100, at_least_one=True).chunks[0]
+            data = log.read_range(offset, 1, up_to=100, at_least_one=True).chunks[0]
             first = next(decode_batches(data))
             assert first.base_offset <= offset <= first.last_offset
     log.discard()
@@ -183,7 +183,7 @@ def test_readers_in_other_threads_see_whole_batches_while_segments_roll_and_go(t
                 start, end = log.log_start_offset, log.high_watermark
                 offset = max(offset, start)
                 try:
-                    result = log.reader.read_range(offset, 900, up_to=end, at_least_one=True)
+                    result = log.read_range(offset, 900, up_to=end, at_least_one=True)
                 except BrokerError as error:  # retention was faster
                     if error.code == ErrorCode.offset_out_of_range and log.log_start_offset > offset:
                         continue

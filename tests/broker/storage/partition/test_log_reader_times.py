@@ -37,41 +37,41 @@ def test_a_message_of_an_old_format_is_found_itself_also_inside_a_wrapper(tmp_pa
     log = loaded(tmp_path / "log", in_format(1, codec, first) + in_format(1, codec, second))
     told = {r.offset: r.timestamp for r in first + second}
     for wanted in range(-1, 24):
-        found = log.reader.offset_for_timestamp(NOW + wanted)
+        found = log.offset_for_timestamp(NOW + wanted)
         expected = next(((t, o, -1) for o, t in told.items() if t >= NOW + wanted), None)
         assert found == expected, wanted
-    assert log.reader.max_timestamp_offset() == (NOW + 22, 11, -1)
+    assert log.max_timestamp_offset() == (NOW + 22, 11, -1)
     log.discard()
 
 
 def test_messages_below_the_log_start_offset_are_not_found(tmp_path):
     data = wrapper(1, GZIP, records(4, NOW, NOW + 1, NOW + 2))
     log = loaded(tmp_path / "log", data, log_start_offset=5)
-    assert log.reader.offset_for_timestamp(NOW) == (NOW + 1, 5, -1)
+    assert log.offset_for_timestamp(NOW) == (NOW + 1, 5, -1)
     log.discard()
 
 
 def test_the_log_append_time_of_a_wrapper_is_that_of_its_first_message(tmp_path):
     made = wrapper(1, GZIP, records(4, 1, 2, 3), log_append_time=NOW)
     log = loaded(tmp_path / "log", made)
-    assert log.reader.offset_for_timestamp(NOW - 1) == (NOW, 4, -1)
-    assert log.reader.offset_for_timestamp(NOW + 1) is None
-    assert log.reader.max_timestamp_offset() == (NOW, 4, -1)
+    assert log.offset_for_timestamp(NOW - 1) == (NOW, 4, -1)
+    assert log.offset_for_timestamp(NOW + 1) is None
+    assert log.max_timestamp_offset() == (NOW, 4, -1)
     log.discard()
 
 
 def test_messages_without_a_timestamp_are_passed_over(tmp_path):
     data = wrapper(0, GZIP, records(0, -1, -1)) + message_set(1, records(2, NOW))
     log = loaded(tmp_path / "log", data)
-    assert log.reader.offset_for_timestamp(0) == (NOW, 2, -1)
+    assert log.offset_for_timestamp(0) == (NOW, 2, -1)
     log.discard()
 
 
 def test_a_compacted_wrapper_counts_from_where_it_began(tmp_path):
     made = [LegacyRecord(12, b"a", b"1", NOW), LegacyRecord(17, b"b", b"2", NOW + 9)]
     log = loaded(tmp_path / "log", wrapper(1, GZIP, made, relative_to=10))
-    assert log.reader.offset_for_timestamp(NOW) == (NOW, 12, -1)
-    assert log.reader.offset_for_timestamp(NOW + 1) == (NOW + 9, 17, -1)
+    assert log.offset_for_timestamp(NOW) == (NOW, 12, -1)
+    assert log.offset_for_timestamp(NOW + 1) == (NOW + 9, 17, -1)
     log.discard()
 
 
@@ -93,11 +93,11 @@ def test_one_question_decompresses_a_batch_once(tmp_path, unpacked):
     made = batch(0, [V2Record(n, NOW + n, None, b"v") for n in range(50)], codec=1)
     log = loaded(tmp_path / "log", made)
     for _ in range(5):
-        assert log.reader.offset_for_timestamp(NOW + 7) == (NOW + 7, 7, 0)
-        assert log.reader.max_timestamp_offset() == (NOW + 49, 49, 0)
+        assert log.offset_for_timestamp(NOW + 7) == (NOW + 7, 7, 0)
+        assert log.max_timestamp_offset() == (NOW + 49, 49, 0)
     assert len(unpacked) == 2
     for wanted in range(2 * log_reader.REMEMBERED):
-        log.reader.offset_for_timestamp(NOW - wanted)
+        log.offset_for_timestamp(NOW - wanted)
     assert len(log.segments[0].found_by_time) <= log_reader.REMEMBERED
     log.discard()
 
@@ -108,7 +108,7 @@ def test_a_batch_that_cannot_be_decompressed_is_an_answer_and_does_not_take_the_
     made[70:] = bytes(len(made) - 70)
     log.append_batch(bytearray(made), NOW)
     with pytest.raises(BrokerError, match=r"the batch at byte 0 of .*00000000000000000000.log cannot") as caught:
-        log.reader.offset_for_timestamp(NOW + 7)
+        log.offset_for_timestamp(NOW + 7)
     assert caught.value.code is ErrorCode.corrupt_message
     assert log.failure is None
     log.discard()

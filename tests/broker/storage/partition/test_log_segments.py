@@ -183,7 +183,7 @@ def test_retention_by_time_drops_whole_segments_from_the_oldest_on(tmp_path):
     ]
     assert all(path.exists() for path in removed)
     assert (bases(log), log.log_start_offset) == ([10, 20], 10)
-    assert code_of(log.reader.read_range, 9, 100, up_to=30, at_least_one=True) == ErrorCode.offset_out_of_range
+    assert code_of(log.read_range, 9, 100, up_to=30, at_least_one=True) == ErrorCode.offset_out_of_range
     assert read_all(log, 10) == log_bytes(log)
     log.flush()
     assert all(segment.writer is None for segment in log.segments[:-1])

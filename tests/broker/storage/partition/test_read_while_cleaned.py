@@ -53,7 +53,7 @@ def test_consumers_in_other_threads_see_every_latest_record_while_segments_are_s
                 floor = dict(latest)  # a consumer that begins now sees these, or later ones
                 offset, seen = 0, {}
                 while offset < log.high_watermark:  # to where the log ends by then: newer records replace older ones
-                    result = log.reader.read_range(offset, 700, up_to=log.high_watermark, at_least_one=True)
+                    result = log.read_range(offset, 700, up_to=log.high_watermark, at_least_one=True)
                     found = list(decode_batches(b"".join(result.chunks)))
                     if not found:  # `up_to` lay in a gap: newer records are above it by now
                         continue
@@ -90,7 +90,7 @@ def test_a_fetch_of_a_file_that_was_swapped_while_it_was_read_is_done_again(tmp_
     write(log, 40, 2, random.Random(2))
     log.roll(NOW)
     log.flush()
-    real = log._local.find_range
+    real = log.local.find_range
     calls = []
 
     def find_range(*arguments):
@@ -100,8 +100,8 @@ def test_a_fetch_of_a_file_that_was_swapped_while_it_was_read_is_done_again(tmp_
             Cleaner(1 << 20, 0.9, 1 << 16).clean(request(log), Host(log, NOW))
         return result
 
-    monkeypatch.setattr(log._local, "find_range", find_range)
-    found = log.reader.read_range(0, 10_000, up_to=log.high_watermark, at_least_one=True)
+    monkeypatch.setattr(log.local, "find_range", find_range)
+    found = log.read_range(0, 10_000, up_to=log.high_watermark, at_least_one=True)
     assert len(calls) == 2
     assert next(decode_batches(found.chunks[0])).base_offset > 0
     log.discard()
@@ -110,11 +110,11 @@ def test_a_fetch_of_a_file_that_was_swapped_while_it_was_read_is_done_again(tmp_
 def test_a_position_in_the_old_segment_is_not_taken_for_one_in_the_new(tmp_path):
     log = compacted_log(tmp_path, **{**SETTINGS, "segment_bytes": 1 << 20})
     write(log, 60, 5, random.Random(3))
-    middle = log.reader.read_range(0, 600, up_to=log.high_watermark, at_least_one=True).next_offset
+    middle = log.read_range(0, 600, up_to=log.high_watermark, at_least_one=True).next_offset
     log.roll(NOW)
     log.flush()
     Cleaner(1 << 20, 0.9, 1 << 16).clean(request(log), Host(log, NOW))
-    data = log.reader.read_range(middle, 10_000, up_to=log.high_watermark, at_least_one=True).chunks
+    data = log.read_range(middle, 10_000, up_to=log.high_watermark, at_least_one=True).chunks
     assert all(found.last_offset >= middle for found in decode_batches(b"".join(data)))
     log.discard()
 
@@ -193,6 +193,6 @@ def test_timestamps_are_looked_up_in_a_cleaned_log_as_in_the_broker(tmp_path):
     Cleaner(1 << 20, 0.9, 1 << 16).clean(request(log), Host(log, NOW))
     reader = PartitionLog("orders", 0, str(log.directory))
     for timestamp in range(NOW, NOW + log.log_end_offset + 3, 7):
-        found = log.reader.offset_for_timestamp(timestamp)
+        found = log.offset_for_timestamp(timestamp)
         assert offset_for_timestamp(reader, timestamp) == (None if found is None else found.offset)
     log.discard()

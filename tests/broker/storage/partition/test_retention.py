@@ -2,28 +2,45 @@ from __future__ import annotations
 
 import itertools
 import random
+from typing import NamedTuple
 
 import pytest
 
-from kafkalog_broker.storage.partition.log_removal import UNLIMITED, Reason, RetentionPolicy, RetentionSegment, decide
+from kafkalog_broker.storage.partition.retention import DeletionReason, segments_to_delete
+from tests.broker.storage.helpers.stored_logs import log_config
 
 DAY = 24 * 3600 * 1000
 NOW = 100 * DAY
+UNLIMITED = -1
+
+
+class Segment(NamedTuple):
+    base_offset: int
+    size: int
+    largest_timestamp: int
+
+
+def retention(ms, size, *, deletes=True):
+    return log_config(retention_ms=ms, retention_bytes=size, cleanup_policy=("delete",) if deletes else ("compact",))
+
+
 THREE = [
-    RetentionSegment(0, 100, NOW - 3 * DAY),
-    RetentionSegment(10, 100, NOW - 2 * DAY),
-    RetentionSegment(20, 50, NOW),
+    Segment(0, 100, NOW - 3 * DAY),
+    Segment(10, 100, NOW - 2 * DAY),
+    Segment(20, 50, NOW),
 ]
-KEEP = RetentionPolicy(UNLIMITED, UNLIMITED)
+KEEP = retention(UNLIMITED, UNLIMITED)
 
 
 def decided(segments=THREE, policy=KEEP, *, start=0, hw=None, end=30, now=NOW):
     hw = end if hw is None else hw
-    return decide(segments, policy, log_start_offset=start, high_watermark=hw, log_end_offset=end, now_ms=now)
+    return segments_to_delete(
+        segments, policy, log_start_offset=start, high_watermark=hw, log_end_offset=end, now_ms=now
+    )
 
 
 def test_nothing_goes_without_limits():
-    assert not decided()
+    assert not decided().count
     assert decided().log_start_offset == 0
 
 
@@ -31,70 +48,70 @@ def test_nothing_goes_without_limits():
 def test_segments_below_the_log_start_offset_go_but_never_the_active_one(start, count):
     deletion = decided(start=start)
     assert deletion.count == count
-    assert deletion.reasons == (Reason.LOG_START_OFFSET,) * count
+    assert deletion.reasons == (DeletionReason.LOG_START_OFFSET,) * count
     assert deletion.log_start_offset == start
     assert not deletion.roll_first
 
 
 def test_a_compacted_topic_only_drops_what_lies_below_the_log_start_offset():
-    policy = RetentionPolicy(0, 0, deletes=False)
-    assert not decided(policy=policy)
+    policy = retention(0, 0, deletes=False)
+    assert not decided(policy=policy).count
     assert decided(policy=policy, start=10).count == 1
 
 
 @pytest.mark.parametrize(("limit", "count"), [(250, 0), (151, 0), (150, 1), (51, 1), (50, 2), (1, 2), (0, 3)])
 def test_a_segment_goes_when_the_log_without_it_still_has_retention_bytes(limit, count):
-    assert decided(policy=RetentionPolicy(UNLIMITED, limit)).count == count
+    assert decided(policy=retention(UNLIMITED, limit)).count == count
 
 
 @pytest.mark.parametrize(("age", "count"), [(3 * DAY, 0), (3 * DAY - 1, 1), (2 * DAY, 1), (2 * DAY - 1, 2), (0, 2)])
 def test_a_segment_goes_when_its_largest_timestamp_is_older_than_retention_ms(age, count):
-    deletion = decided(policy=RetentionPolicy(age, UNLIMITED))
+    deletion = decided(policy=retention(age, UNLIMITED))
     assert deletion.count == count
     assert deletion.log_start_offset == (0, 10, 20, 30)[count]
 
 
 def test_a_younger_segment_keeps_the_older_ones_behind_it():
-    segments = [THREE[0], RetentionSegment(10, 100, NOW), RetentionSegment(20, 50, NOW - 9 * DAY)]
-    assert decided(segments, RetentionPolicy(DAY, UNLIMITED)).count == 1
+    segments = [THREE[0], Segment(10, 100, NOW), Segment(20, 50, NOW - 9 * DAY)]
+    assert decided(segments, retention(DAY, UNLIMITED)).count == 1
 
 
 def test_when_all_segments_go_an_empty_one_is_made_first():
-    deletion = decided(policy=RetentionPolicy(DAY, UNLIMITED), now=NOW + 2 * DAY)
+    deletion = decided(policy=retention(DAY, UNLIMITED), now=NOW + 2 * DAY)
     assert (deletion.count, deletion.roll_first, deletion.log_start_offset) == (3, True, 30)
 
 
 def test_an_empty_active_segment_is_never_deleted():
-    segments = [*THREE[:2], RetentionSegment(20, 0, NOW - 9 * DAY)]
-    deletion = decided(segments, RetentionPolicy(DAY, 0), end=20)
+    segments = [*THREE[:2], Segment(20, 0, NOW - 9 * DAY)]
+    deletion = decided(segments, retention(DAY, 0), end=20)
     assert (deletion.count, deletion.roll_first, deletion.log_start_offset) == (2, False, 20)
-    assert not decided(segments[2:], RetentionPolicy(DAY, 0), end=20)
+    assert not decided(segments[2:], retention(DAY, 0), end=20).count
 
 
 @pytest.mark.parametrize(("hw", "count"), [(30, 3), (29, 2), (20, 2), (19, 1), (10, 1), (9, 0)])
 def test_nothing_at_or_above_the_high_watermark_goes(hw, count):
-    assert decided(policy=RetentionPolicy(0, 0), hw=hw, now=NOW + 1).count == count
+    assert decided(policy=retention(0, 0), hw=hw, now=NOW + 1).count == count
 
 
 def test_size_comes_before_time():
-    deletion = decided(policy=RetentionPolicy(2 * DAY - 1, 150))
-    assert deletion.reasons == (Reason.SIZE, Reason.TIME)
+    deletion = decided(policy=retention(2 * DAY - 1, 150))
+    assert deletion.reasons == (DeletionReason.SIZE, DeletionReason.TIME)
 
 
 def test_random_logs_never_lose_a_segment_behind_one_that_stays():
     rng = random.Random(4)
     for _ in range(2000):
         bases = list(itertools.accumulate(rng.randint(1, 5) for _ in range(rng.randint(1, 6))))
-        segments = [RetentionSegment(base, rng.randint(0, 3), NOW - rng.randint(-2, 5)) for base in bases]
+        segments = [Segment(base, rng.randint(0, 3), NOW - rng.randint(-2, 5)) for base in bases]
         end = bases[-1] + rng.randint(0, 4)
         hw, start = rng.randint(bases[0], end), rng.randint(bases[0], end)
-        policy = RetentionPolicy(rng.randint(-1, 6), rng.randint(-1, 9), rng.random() < 0.8)
+        policy = retention(rng.randint(-1, 6), rng.randint(-1, 9), deletes=rng.random() < 0.8)
         start = min(start, hw)
         deletion = decided(segments, policy, start=start, hw=hw, end=end)
         kept = segments[deletion.count :]
         assert start <= deletion.log_start_offset <= hw
         assert deletion.roll_first == (not kept)
         assert kept or segments[-1].size
-        if policy.deletes and policy.retention_bytes >= 0 and Reason.SIZE in deletion.reasons:
-            after_size = len(deletion.reasons) - deletion.reasons.count(Reason.TIME)
+        if policy.is_deleted and policy.retention_bytes >= 0 and DeletionReason.SIZE in deletion.reasons:
+            after_size = len(deletion.reasons) - deletion.reasons.count(DeletionReason.TIME)
             assert sum(segment.size for segment in segments[after_size:]) >= policy.retention_bytes

@@ -4,18 +4,13 @@ import random
 
 import pytest
 
-from kafkalog_broker.storage.partition import log_removal
-from kafkalog_broker.storage.partition.log_removal import may_be_due
+from kafkalog_broker.storage.partition.retention import may_be_due, segments_to_delete
 from tests.broker.storage.helpers.stored_logs import NOW, log_config, new_log, validated
-
-
-def facts(log):
-    return [log_removal.RetentionSegment(s.base_offset, s.size, s.largest_timestamp) for s in log.segments]
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_it_says_what_the_decision_itself_would_say(tmp_path, seed):
-    """Of closed logs as they lie on disk, against retention.decide."""
+    """Of closed logs as they lie on disk, against segments_to_delete."""
     rng = random.Random(seed)
     log = new_log(tmp_path)
     for _ in range(rng.randrange(4)):
@@ -28,16 +23,16 @@ def test_it_says_what_the_decision_itself_would_say(tmp_path, seed):
         cleanup_policy=rng.choice([("delete",), ("compact",), ("compact", "delete"), ()]),
     )
     start = rng.randint(0, log.log_end_offset)
-    expected = log_removal.decide(
-        facts(log),
-        log_removal.RetentionPolicy(config.retention_ms, config.retention_bytes, "delete" in config.cleanup_policy),
+    expected = segments_to_delete(
+        log.segments,
+        config,
         log_start_offset=start,
         high_watermark=log.log_end_offset,
         log_end_offset=log.log_end_offset,
         now_ms=NOW,
     )
     log.close()
-    assert may_be_due(log.directory, config, start, NOW) == bool(expected)
+    assert may_be_due(log.directory, config, start, NOW) == bool(expected.count)
 
 
 def test_a_segment_without_timestamps_is_as_old_as_its_file(tmp_path):

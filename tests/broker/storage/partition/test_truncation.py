@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
+from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_spark.log.check.finding import Findings
 from kafkalog_spark.log.check.partition_check import PartitionCheck
 from kafkalog_spark.log.read.partition_log import PartitionLog
@@ -63,7 +64,7 @@ def test_a_truncated_log_is_one_that_never_had_the_rest(seed, tmp_path):
         if chance.random() < 0.5:
             log.close()
             log = reopened(tmp_path / "follower", **SMALL)
-            follower = log.follow()
+            follower = Follower(log)
             assert_same(log, leader.log, end)
             assert log.producer_state.entries() == other.producer_state.entries()
         copy(leader.log, follower, log, max_bytes=chance.choice((1, 500, 10**6)), up_to=chance.choice((None, end)))
@@ -110,9 +111,9 @@ def test_truncation_below_the_first_segment_begins_there(tmp_path):
     gone = follower.truncate_to(60)
     assert sorted({path.suffixes[-1] for path in gone}) == [".deleted"]
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark, bases(log)) == (60, 60, 60, [60])
-    assert not log._state.epochs.entries
+    assert not log.epochs.entries
     follower.append(fetched_batches(memoryview(records(60, 10, leader_epoch=1))), NOW)
-    assert [tuple(entry) for entry in log._state.epochs.entries] == [(1, 60)]
+    assert [tuple(entry) for entry in log.epochs.entries] == [(1, 60)]
 
 
 def test_a_transaction_whose_marker_is_cut_is_open_again(tmp_path):
@@ -177,7 +178,7 @@ def test_a_kill_at_any_step_leaves_a_beginning_of_the_log(seed, tmp_path):
     for place in copies:
         recovered = reopened(place, clean=False, recovery_point=chance.randrange(30), **SMALL)
         assert whole.startswith(log_bytes(recovered))
-        again = recovered.follow()
+        again = Follower(recovered)
         end = recovered.log_end_offset
         assert_same(recovered, leader.log, end)
         other = never_longer(leader.log, place / "other", end)

@@ -1,0 +1,117 @@
+"""Retention: which segments of a log go, and why (UnifiedLog.deleteOldSegments).
+
+It has three reasons, in Kafka's order: the segment lies below the log start offset, the log is larger than
+retention.bytes, the segment is older than retention.ms. Each goes through the segments from the oldest on and stops at
+the first that stays. With a cleanup.policy without `delete` only the first counts. A negative limit is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from kafkalog_broker.config.log_config import LogConfig
+from kafkalog_broker.storage.partition.log_segment import LogSegment
+from kafkalog_spark.format import names
+from kafkalog_spark.format.layout import NO_TIMESTAMP
+from kafkalog_spark.format.time_index import load_time_index
+from kafkalog_spark.log.read.discovery import log_files
+
+
+class DeletionReason(Enum):
+    LOG_START_OFFSET = 1
+    SIZE = 2
+    TIME = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """Segments to delete, the oldest ones: one for each of `reasons`.
+
+    `roll_first`: these are all segments, so an empty one must be made at the log end offset before they go.
+    `log_start_offset`: where the log begins without them; the caller moves there before a file is renamed.
+    """
+
+    reasons: tuple[DeletionReason, ...]
+    log_start_offset: int
+    roll_first: bool
+
+    @property
+    def count(self) -> int:
+        return len(self.reasons)
+
+
+def segments_to_delete(
+    segments: Sequence[LogSegment],
+    config: LogConfig,
+    *,
+    log_start_offset: int,
+    high_watermark: int,
+    log_end_offset: int,
+    now_ms: int,
+) -> Deletion:
+    """The segments to delete now. segments: by base offset; the last one is the active one.
+
+    No segment goes that holds offsets at or above the high watermark, and never an active one that is empty. Raises
+    OSError.
+    """
+    reasons: list[DeletionReason] = []
+
+    def upper_bound(slot: int) -> int:
+        return segments[slot + 1].base_offset if slot + 1 < len(segments) else log_end_offset
+
+    def extend(reason: DeletionReason, goes: Callable[[int], bool]) -> None:
+        for slot in range(len(reasons), len(segments)):
+            is_last = slot + 1 == len(segments)
+            if is_last and segments[slot].size == 0:
+                return
+            if high_watermark < upper_bound(slot) or not goes(slot):
+                return
+            reasons.append(reason)
+
+    # The active segment has no next one, whose base offset the log start offset could have reached.
+    extend(
+        DeletionReason.LOG_START_OFFSET,
+        lambda slot: slot + 1 < len(segments) and upper_bound(slot) <= log_start_offset,
+    )
+    if config.is_deleted:
+        if config.retention_bytes >= 0:
+            surplus = sum(segment.size for segment in segments[len(reasons) :]) - config.retention_bytes
+
+            def is_surplus(slot: int) -> bool:
+                nonlocal surplus
+                if surplus < segments[slot].size or surplus < 0:
+                    return False
+                surplus -= segments[slot].size
+                return True
+
+            extend(DeletionReason.SIZE, is_surplus)
+        if config.retention_ms >= 0:
+            extend(DeletionReason.TIME, lambda slot: now_ms - segments[slot].largest_timestamp > config.retention_ms)
+    new_start = max(log_start_offset, upper_bound(len(reasons) - 1)) if reasons else log_start_offset
+    return Deletion(tuple(reasons), new_start, bool(reasons) and len(reasons) == len(segments))
+
+
+def may_be_due(directory: Path, config: LogConfig, log_start_offset: int, now_ms: int) -> bool:
+    """False when `segments_to_delete` would find none in a log that is not open, by its files alone. Raises OSError."""
+    segments = log_files(directory)
+    bases = list(segments)
+    if not bases or (len(bases) == 1 and segments[bases[0]].st_size == 0):
+        return False
+    first = bases[0]
+    if len(bases) > 1 and bases[1] <= log_start_offset:
+        return True
+    if not config.is_deleted:
+        return False
+    total = sum(facts.st_size for facts in segments.values())
+    if 0 <= config.retention_bytes <= total - segments[first].st_size:
+        return True
+    if config.retention_ms < 0:
+        return False
+    last = load_time_index(directory / (names.segment_name(first) + names.TIME_INDEX_SUFFIX), first).last
+    largest = NO_TIMESTAMP if last is None else last.timestamp
+    if largest == NO_TIMESTAMP:
+        largest = segments[first].st_mtime_ns // 1_000_000
+    return now_ms - largest > config.retention_ms
