@@ -1,136 +1,167 @@
-"""make demo: read a log directory that a real Kafka 4.3.0 wrote, with Spark and without a broker. Then start our
-broker, let four producers write, and read the live partitions: again and again as a table, and as a stream.
+"""make demo: a log directory that a real Kafka 4.3.0 wrote, read with Spark and without a broker; then a broker of our
+own, four producers that write to it, and Spark on its live partitions, as a table and as a stream.
 
     python examples/demo.py [LOG_DIRECTORY]      (default: the one shipped in tests/golden)
 
-Prints the table's schema, sample rows, a summary per partition, throughput, and what each batch of the stream held.
+Each step prints one sentence and its figure. Spark's own log goes to a file that is shown if Spark does not start.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import multiprocessing
 import os
 import queue
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 SHIPPED = Path(__file__).resolve().parent.parent / "tests" / "golden" / "kafka-4.3.0" / "data"
+BEGAN = time.perf_counter()
 
 
-def spark_session():  # type: ignore[no-untyped-def]
-    """A local Spark whose workers run this Python; quiet, and on loopback only."""
+def say(text: str) -> None:
+    print(f"{time.perf_counter() - BEGAN:5.1f} s  {text}", flush=True)
+
+
+def show(frame: Any, truncate: int) -> None:
+    """A small table, indented under its step."""
+    with contextlib.redirect_stdout(io.StringIO()) as table:
+        frame.show(truncate=truncate)
+    print("".join(f"         {line}\n" for line in table.getvalue().strip().splitlines()), flush=True)
+
+
+@contextlib.contextmanager
+def standard_error_in(path: Path) -> Iterator[None]:
+    """Processes that are started meanwhile write their standard error to this file, for as long as they live."""
+    kept = os.dup(2)
+    with path.open("w") as opened:
+        os.dup2(opened.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def spark_session(log: Path):  # type: ignore[no-untyped-def]
+    """A local Spark whose workers run this Python, on loopback only; its warnings go to `log`."""
     os.environ["PYSPARK_PYTHON"] = sys.executable  # else the first python3 on PATH, which may lack our packages
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
-    return (
-        SparkSession.builder.master("local[2]")
-        .appName("kafkalog demo")
-        .config("spark.ui.enabled", "false")
-        .config("spark.log.level", "ERROR")
-        .config("spark.ui.showConsoleProgress", "true" if sys.stderr.isatty() else "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
+    try:
+        with standard_error_in(log):
+            return (
+                SparkSession.builder.master("local[2]")
+                .appName("kafkalog demo")
+                .config("spark.ui.enabled", "false")
+                .config("spark.ui.showConsoleProgress", "false")
+                .config("spark.sql.shuffle.partitions", "2")
+                .config("spark.sql.session.timeZone", "UTC")
+                .getOrCreate()
+            )
+    except Exception:
+        sys.exit(f"Spark did not start:\n{log.read_text()}")
 
 
 def main(directory: str) -> None:
-    print(f"starting Spark to read {os.path.relpath(directory)} ...", flush=True)
-    spark = spark_session()
+    with tempfile.TemporaryDirectory() as folder:
+        say("Spark starts.")
+        spark = spark_session(Path(folder) / "spark.log")
+        files(spark, directory)
+        live(spark)
+        spark.stop()
+    say("Done. The broker has stopped and its directory is removed. Try next:\n")
+    programs = Path(sys.executable).parent
+    short = os.path.relpath(programs) if programs.is_relative_to(Path.cwd()) else str(programs)
+    for command, meaning in (
+        (f"{short}/kafkalog-cat {os.path.relpath(directory)} -t java-lz4 -o -3", "records on the command line"),
+        (f"{short}/kafkalog-check {os.path.relpath(directory)}", "is it intact?"),
+        (f"{short}/kafkalog-broker --log-dir ./data", "a broker on 127.0.0.1:9092"),
+    ):
+        print(f"         {command}    # {meaning}")
+
+
+def files(spark, directory: str) -> None:  # type: ignore[no-untyped-def]
+    """The shipped log directory: first rows, a summary, and what isolationLevel leaves out."""
     from pyspark.sql import functions as f
 
+    def load(topic: str, **options: object):  # type: ignore[no-untyped-def]
+        return spark.read.format("kafkalog").options(subscribe=topic, **options).load(directory)
+
+    first = load("java-lz4").select("offset", f.col("key").cast("string"), f.col("value").cast("string")).limit(4)
+    rows = spark.createDataFrame(first.collect(), first.schema)
+    say(f"First rows, from the files of a Kafka 4.3 ({os.path.relpath(directory)}), no broker:")
+    show(rows, truncate=34)
+
     began = time.perf_counter()
-    df = spark.read.format("kafkalog").option("allTopics", True).option("includeHeaders", True).load(directory)
-    print('\nspark.read.format("kafkalog").option("allTopics", True).option("includeHeaders", True).load(...)')
-    df.printSchema()
-
-    print('the first offsets of one topic (endingOffsets={"java-lz4":{"0":8}}):')
-    (
-        spark.read.format("kafkalog")
-        .option("subscribe", "java-lz4")
-        .option("endingOffsets", '{"java-lz4":{"0":8}}')
-        .option("includeHeaders", "true")
-        .load(directory)
-        .select("offset", "timestamp", f.col("key").cast("string"), f.col("value").cast("string"), "headers")
-        .show(truncate=34)
+    everything = spark.read.format("kafkalog").options(allTopics=True).load(directory)
+    summary = everything.groupBy("topic").agg(
+        f.countDistinct("partition").alias("partitions"),
+        f.count("*").alias("records"),
+        f.sum(f.coalesce(f.length("value"), f.lit(0))).alias("bytes"),
+        f.date_format(f.max("timestamp"), "yyyy-MM-dd HH:mm").alias("latest"),
     )
+    topics = summary.orderBy(f.desc("records")).collect()
+    records = sum(row.records for row in topics)
+    say(f"All {len(topics)} topics: {records:,} records in {time.perf_counter() - began:.1f} s. The largest ones:")
+    show(spark.createDataFrame(topics[:8], summary.schema), truncate=16)
 
-    print("all topics that are not Kafka's own:")
-    (
-        df.groupBy("topic", "partition")
-        .agg(
-            f.count("*").alias("records"),
-            f.min("offset").alias("first"),
-            f.max("offset").alias("last"),
-            f.sum(f.coalesce(f.length("key"), f.lit(0)) + f.coalesce(f.length("value"), f.lit(0))).alias("bytes"),
-            f.max("timestamp").alias("latest"),
-            f.count("headers").alias("with headers"),
-        )
-        .orderBy("topic", "partition")
-        .show(100, truncate=False)
-    )
-
-    print("only what was committed (isolationLevel=read_committed), and only the offsets (columns=topic,offset):")
-    for level in ("read_uncommitted", "read_committed"):
-        rows = (
-            spark.read.format("kafkalog")
-            .option("subscribe", "transactions")
-            .option("isolationLevel", level)
-            .option("columns", "topic,offset")
-            .load(directory)
-            .count()
-        )
-        print(f"  transactions, {level:16}: {rows} records")
-    print(f"\n{time.perf_counter() - began:.1f} s after Spark was up. No broker was started so far.\n")
-    live(spark)
-    spark.stop()
+    counts = [load("transactions", isolationLevel=level).count() for level in ("read_uncommitted", "read_committed")]
+    say(f"A topic with aborted transactions: {counts[0]} records, {counts[1]} with isolationLevel=read_committed.\n")
 
 
-TOPIC, PRODUCERS, RECORDS = "live", 4, 250_000  # records of each producer
+TOPIC, PRODUCERS, RECORDS = "live", 4, 500_000  # records of each producer
 STREAMED = 100  # records of the stream at the end
 _PROGRESS_EVERY = 5_000
 
 
 def live(spark) -> None:  # type: ignore[no-untyped-def]
-    """Start the broker, run four producers in parallel, read the partitions with Spark while they write, and then
-    follow one of them as a stream."""
+    """Start the broker, let four producers write while Spark counts, and then follow the topic as a stream."""
     from tqdm import tqdm
 
     from kafkalog_broker.testing import running_broker
 
     began = time.perf_counter()
     with running_broker(topics={TOPIC: PRODUCERS}) as broker:
-        print(f"kafkalog-broker serves {broker.bootstrap} after {time.perf_counter() - began:.1f} s")
+        say(f"kafkalog-broker serves {broker.bootstrap}, {time.perf_counter() - began:.1f} s after its start.")
         frame = spark.read.format("kafkalog").option("subscribe", TOPIC).option("columns", "partition,offset")
         seen: list[int] = []
+        sent = 0
         context = multiprocessing.get_context("spawn")  # a fork of a process with a JVM bridge is no good
         progress = context.Queue()
         with (
             context.Pool(PRODUCERS, initializer=_take_queue, initargs=(progress,)) as pool,
-            tqdm(total=PRODUCERS * RECORDS, unit=" records", unit_scale=True, desc="4 producers") as bar,
-        ):
+            tqdm(
+                total=PRODUCERS * RECORDS, unit=" records", unit_scale=True, desc="         4 producers", ncols=79,
+                leave=False, disable=None,
+            ) as bar,
+        ):  # fmt: skip
             working = pool.map_async(produce, [(broker.bootstrap, partition) for partition in range(PRODUCERS)])
             while not working.ready() or not progress.empty():
                 with contextlib.suppress(queue.Empty):
-                    bar.update(progress.get(timeout=0.2))
-                if bar.n > (len(seen) + 1) * PRODUCERS * RECORDS // 4:
+                    sent += (count := progress.get(timeout=0.2))
+                    bar.update(count)
+                if sent > (len(seen) + 1) * PRODUCERS * RECORDS // 4:
                     seen.append(frame.load(str(broker.log_dir)).count())
             took = max(working.get())
-        print(f"counted by Spark meanwhile: {', '.join(f'{count:,}' for count in seen)} records")
-        print(f"{PRODUCERS * RECORDS / took:,.0f} records/s of 100 bytes acknowledged (acks=all)")
-        frame.load(str(broker.log_dir)).groupBy("partition").count().orderBy("partition").show()
+        say(
+            f"Four producers sent {PRODUCERS * RECORDS:,} records, {PRODUCERS * RECORDS / took:,.0f} a second, acks=all."
+        )
+        say(f"Spark counted meanwhile: {', '.join(f'{count:,}' for count in seen)}.")
+        began = time.perf_counter()
+        count = spark.read.format("kafkalog").option("subscribe", TOPIC).load(str(broker.log_dir)).count()
+        say(f"And all of them afterwards: {count:,} in {time.perf_counter() - began:.1f} s.")
         stream(spark, broker)
-    print("the broker has stopped cleanly, its directory is removed")
 
 
 def stream(spark, broker) -> None:  # type: ignore[no-untyped-def]
     """Follow the topic from its end on while a few more records are sent, one by one."""
-    import tempfile
-
     from confluent_kafka import Producer
 
     batches: list[int] = []
@@ -145,15 +176,15 @@ def stream(spark, broker) -> None:  # type: ignore[no-untyped-def]
             .start()
         )
         query.processAllAvailable()  # the first batch settles where the stream begins
-        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})  # quiet when the broker stops
         for number in range(STREAMED):
             producer.produce(TOPIC, b"%d" % number, partition=number % PRODUCERS)
             producer.flush(10)
             time.sleep(0.02)
         query.processAllAvailable()
         query.stop()
-    held = [count for count in batches if count]
-    print(f'readStream.format("kafkalog"): {sum(held)} records sent one by one came in {len(held)} batches: {held}')
+    counts = [count for count in batches if count]
+    say(f"A stream followed it: {sum(counts)} records, sent one by one, came in {len(counts)} micro-batches.")
 
 
 _queue: Any = None
@@ -169,7 +200,9 @@ def produce(task: tuple[str, int]) -> float:
     from confluent_kafka import Producer
 
     bootstrap, partition = task
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "batch.size": 262_144})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "batch.size": 262_144, "log_level": 0}
+    )
     producer.list_topics(TOPIC, timeout=10)
     value = os.urandom(50) + b"kafkalog. " * 5
     began = time.perf_counter()
