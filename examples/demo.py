@@ -65,7 +65,7 @@ def spark_session(log: Path):  # type: ignore[no-untyped-def]
                 .config("spark.sql.session.timeZone", "UTC")
                 .getOrCreate()
             )
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever the JVM or py4j raises: its reason is in the file
         sys.exit(f"Spark did not start:\n{log.read_text()}")
 
 
@@ -150,9 +150,8 @@ def live(spark) -> None:  # type: ignore[no-untyped-def]
                 if sent > (len(seen) + 1) * PRODUCERS * RECORDS // 4:
                     seen.append(frame.load(str(broker.log_dir)).count())
             took = max(working.get())
-        say(
-            f"Four producers sent {PRODUCERS * RECORDS:,} records, {PRODUCERS * RECORDS / took:,.0f} a second, acks=all."
-        )
+        total = PRODUCERS * RECORDS
+        say(f"Four producers sent {total:,} records, {total / took:,.0f} a second, acks=all.")
         say(f"Spark counted meanwhile: {', '.join(f'{count:,}' for count in seen)}.")
         began = time.perf_counter()
         count = spark.read.format("kafkalog").option("subscribe", TOPIC).load(str(broker.log_dir)).count()

@@ -49,6 +49,12 @@ def test_the_quickstart_works_as_printed(tmp_path: Path) -> None:
     assert "rows 1000" in told
 
 
+def test_the_readmes_listing_works_as_printed(tmp_path: Path) -> None:
+    (program,) = LISTING.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    sums = [int(amount) for amount in re.findall(r"\|\s+\d\|\s+(\d+)\|", run(program, tmp_path))]
+    assert (len(sums), sum(sums)) == (4, sum(range(1000)))
+
+
 def test_three_lines_of_a_job_change() -> None:
     (before,), after = listings("migration.md", "<!-- before:")[:1], listings("migration.md", "<!-- after:")[0]
     changes = [line for line in difflib.ndiff(before.splitlines(), after.splitlines()) if line[0] in "+-"]
