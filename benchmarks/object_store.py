@@ -24,7 +24,7 @@ from benchmarks.topics import FIRST_TIMESTAMP, PARTITIONS, home
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, read_leader_epochs
 from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.format.producer_snapshot import format_producer_snapshot
-from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment, TopicIdPartition
 from kafkalog_spark.source.batch_reader import rows_of_splits, scan_range, scan_request
 from kafkalog_spark.source.filters import RowFilter
@@ -131,7 +131,7 @@ def tiered(report: Report, rounds: int = 5) -> None:
 
 def as_aiven(directory: Path, topic: str, partition: int, target: Path, mode: AivenMode) -> None:
     """The segments of a partition that was closed cleanly, as the plugin writes them, in chunks of 4 MiB."""
-    log = PartitionLog(topic, partition, str(directory))
+    log = PartitionLog(PartitionLocation(topic, partition, str(directory)))
     of = TopicIdPartition(topic, uuid.uuid5(uuid.NAMESPACE_URL, topic), partition)
     for index, files in enumerate(log.segments):
         until = log.next_base_offset(index) or log.log_end_offset

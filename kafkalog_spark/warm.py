@@ -19,7 +19,7 @@ from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
 from kafkalog_spark.kernels.rows import rows_from_headers
 from kafkalog_spark.kernels.search import search_legacy, search_v2
 from kafkalog_spark.kernels.sweep import end_of_records, sweep
-from kafkalog_spark.log.decode.record_schema import WantedRecords
+from kafkalog_spark.log.decode.record_schema import RecordPredicate
 from kafkalog_spark.log.decode.record_search import RecordSearch
 from kafkalog_spark.log.decode.row_buffers import RowBuffers
 from kafkalog_spark.log.decode.run_decoder import Chosen
@@ -44,7 +44,7 @@ def warm() -> None:
             payload, nothing, nothing, units, rows.cursor, rows.limits, rows.offsets_in, rows.timestamps_in, rows.rows
         )
     for search in (search_v2, search_legacy):
-        none = RecordSearch.of(WantedRecords())
+        none = RecordSearch.of(RecordPredicate())
         search(payload, nothing, nothing, units, np.empty(0, np.int64), np.empty(0, np.uint8), none.patterns)
     _warm_encoder()
     _warm_formats()

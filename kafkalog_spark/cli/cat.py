@@ -49,7 +49,7 @@ from kafkalog_spark.log.read.partition_scan import (
     scan_partition,
     tail_start,
 )
-from kafkalog_spark.log.read.replicas import chosen_places, topic_id_of
+from kafkalog_spark.log.read.replicas import chosen_locations
 from kafkalog_spark.log.read.small_files import node_id
 
 if TYPE_CHECKING:
@@ -151,10 +151,10 @@ class CatReader:
     def records(self) -> Iterator[pa.RecordBatch]:
         """Records in the log. Raises CorruptBatch and whatever else reading raises; see scan_partition."""
         wanted = self.wanted_partitions
-        places = chosen_places(self.dirs.places, self.dirs.copies, wanted, pass_over_damage=self.options.past_damage)
+        places = chosen_locations(self.dirs.places, self.dirs.copies, wanted, pass_over_damage=self.options.past_damage)
         done = total = 0
         for tp in wanted:
-            topic_id = topic_id_of(places[tp]) if self.options.follow else None
+            topic_id = places[tp].topic_id() if self.options.follow else None
             log = places[tp].open(pass_over_damage=self.options.past_damage)
             end = last_stable_offset(log) if self.options.read_committed else log.log_end_offset
             start = self._start(log, end, self.options.bounds.start)

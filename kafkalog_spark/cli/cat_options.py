@@ -10,7 +10,7 @@ from enum import Enum
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
-from kafkalog_spark.log.decode.record_schema import WantedRecords
+from kafkalog_spark.log.decode.record_schema import RecordPredicate
 
 
 class Where(Enum):
@@ -54,7 +54,7 @@ class CatOptions:
     bounds: Bounds
     from_ms: int
     until_ms: int
-    wanted: WantedRecords
+    wanted: RecordPredicate
     count: int | None
     follow: bool
     read_committed: bool
@@ -110,7 +110,7 @@ def moment_ms(text: str, name: str) -> int:
 
 def wanted_of(
     key: str | None, key_hex: str | None, key_prefix: str | None, value_contains: str | None, header: str | None
-) -> WantedRecords:
+) -> RecordPredicate:
     """The conditions of a search, as the options where.* of a read (docs/reading.md). Raises OptionError."""
     if key is not None and key_hex is not None:
         raise OptionError("--key and --key-hex are both given: a record has one key")
@@ -121,7 +121,7 @@ def wanted_of(
         except ValueError:
             raise OptionError(f"--key-hex takes pairs of hexadecimal digits, got '{key_hex}'") from None
     name, equals, value = (None, "", "") if header is None else header.partition("=")
-    return WantedRecords(
+    return RecordPredicate(
         exact,
         None if key_prefix is None else key_prefix.encode(),
         None if value_contains is None else value_contains.encode(),

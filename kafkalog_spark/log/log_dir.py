@@ -15,17 +15,17 @@ Kept free of the kernels until records are read.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kafkalog_spark.errors import UnknownPartition
 from kafkalog_spark.format import names
-from kafkalog_spark.log.read.discovery import Root, expanded_paths, root_places
-from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.partition_place import PartitionPlace
-from kafkalog_spark.log.read.replicas import Replicas, chosen_places
-from kafkalog_spark.log.remote.tiered_place import with_remote
+from kafkalog_spark.format.checkpoint import TopicPartition
+from kafkalog_spark.log.read.discovery import RemoteDir, Root, expanded_paths, partitions_below
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.replicas import Replicas, chosen_locations
+from kafkalog_spark.log.tiered.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ class LogDirs:
     `partitions_only`: whether every root is the directory of a single partition.
     """
 
-    places: dict[tuple[str, int], PartitionPlace] = field(default_factory=dict)
+    places: dict[TopicPartition, PartitionLocation] = field(default_factory=dict)
     roots: tuple[Root, ...] = ()
-    copies: dict[tuple[str, int], tuple[PartitionPlace, ...]] = field(default_factory=dict)
+    copies: dict[TopicPartition, tuple[PartitionLocation, ...]] = field(default_factory=dict)
     partitions_only: bool = False
 
     @classmethod
@@ -66,18 +66,18 @@ class LogDirs:
         if isinstance(paths, str | os.PathLike):
             paths = [paths]
         roots = expanded_paths(paths, storage)
-        local: dict[tuple[str, int], list[PartitionPlace]] = {}
+        local: dict[TopicPartition, list[PartitionLocation]] = {}
         remote = []
         partitions_only = True
         for root in roots:
-            found = root_places(root, tier)
+            found = partitions_below(root, tier)
             partitions_only = partitions_only and found.is_partition
             remote += found.remote
             for place in found.places:
                 others = local.setdefault((place.topic, place.partition), [])
                 if not any(_same_directory(place, other) for other in others):
                     others.append(place)
-        ordered = sorted(with_remote(local, remote, tier).items())
+        ordered = sorted(_with_remote_dirs(local, remote, tier).items())
         return cls(
             {tp: places[0] for tp, places in ordered},
             roots,
@@ -111,7 +111,7 @@ class LogDirs:
                 else f"not in {', '.join(self.paths)} ({what})",
                 topic_partition=f"{topic}-{partition}",
             )
-        return chosen_places(self.places, self.copies, [(topic, partition)])[topic, partition].open()
+        return chosen_locations(self.places, self.copies, [(topic, partition)])[topic, partition].open()
 
     def _some_topics(self) -> str:
         some = list(self.topics)
@@ -138,7 +138,7 @@ class LogDirs:
         from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
         from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition, tail_start
         from kafkalog_spark.log.repair.damage_rows import scan_with_damage, with_damage_columns
-        from kafkalog_spark.log.repair.merged_log import merged_places
+        from kafkalog_spark.log.repair.merged_log import merged_locations
 
         request = request or ScanRequest(**options)  # type: ignore[arg-type]
         if topic is not None and topic not in self.topics:
@@ -146,9 +146,9 @@ class LogDirs:
         wanted = [key for key in self.places if key[0] == topic or (topic is None and not names.is_internal(key[0]))]
         passing = request.drop_malformed or damage_rows
         if replicas == "merge":
-            found = merged_places(self.places, self.copies, wanted)
+            found = merged_locations(self.places, self.copies, wanted)
         else:
-            found = chosen_places(self.places, self.copies, wanted, replicas, pass_over_damage=passing)
+            found = chosen_locations(self.places, self.copies, wanted, replicas, pass_over_damage=passing)
         for place in found.values():
             log = place.open(pass_over_damage=passing)
             end = last_stable_offset(log) if request.read_committed else log.log_end_offset
@@ -182,14 +182,41 @@ class LogDirs:
         if name == RECORDS and not history:
             chosen = COLUMNS if columns is None else tuple(columns)
             return pa.RecordBatchReader.from_batches(record_schema(chosen), self.scan(topic, columns=chosen))
-        places = chosen_places(self.places, self.copies, list(self.places), pass_over_damage=True)
+        places = chosen_locations(self.places, self.copies, list(self.places), pass_over_damage=True)
         return open_table(name, places, self.roots, topic, columns, history=history)
 
 
-def _same_directory(one: PartitionPlace, other: PartitionPlace) -> bool:
+def _same_directory(one: PartitionLocation, other: PartitionLocation) -> bool:
     if one.directory == other.directory or one.store.remote or other.store.remote:
         return one.directory == other.directory
     try:
         return os.path.samefile(one.directory, other.directory)
     except OSError:
         return False  # gone since it was listed
+
+
+def _with_remote_dirs(
+    local: Mapping[TopicPartition, Sequence[PartitionLocation]], remote: Iterable[RemoteDir], options: TierOptions
+) -> dict[TopicPartition, list[PartitionLocation]]:
+    """The locations of each partition. Each copy in a log directory gets all remote directories of the partition; a
+    partition that no log directory holds is located in the first of them."""
+    found = {tp: list(places) for tp, places in local.items()}
+    by_partition: dict[TopicPartition, dict[str, RemoteDir]] = {}
+    for remote_dir in remote:
+        directories = by_partition.setdefault((remote_dir.topic, remote_dir.partition), {})
+        directories.setdefault(remote_dir.directory, remote_dir)
+    if not by_partition:
+        return found
+    # the classes that read remote segments only where there are some
+    from kafkalog_spark.log.remote.remote_dir_listing import RemoteMetadata
+    from kafkalog_spark.log.remote.tiered_log import TieredLocation
+
+    copies = [places for (topic, _), places in sorted(local.items()) if topic == REMOTE_LOG_METADATA_TOPIC]
+    metadata = RemoteMetadata(copies) if copies else None
+    for tp, directories in by_partition.items():
+        dirs = tuple(directories.values())
+        found[tp] = [
+            TieredLocation(*tp, place.directory, place.store, tp in found, dirs, options, metadata)
+            for place in found.get(tp, dirs[:1])
+        ]
+    return found

@@ -11,8 +11,8 @@ from kafkalog_spark.errors import KafkalogError, UnknownPartition
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.partition_place import PartitionPlace
-from kafkalog_spark.log.read.replicas import chosen_places
+from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.read.replicas import chosen_locations
 from kafkalog_spark.log.read.small_files import cluster_id
 from kafkalog_spark.log.tables.batches import Uncompressed
 from kafkalog_spark.log.tables.open_table import table_query
@@ -58,7 +58,7 @@ class _Collector:
         self._dirs = dirs
         self._request = request
         self._on_progress = on_progress
-        self._places: Mapping[TopicPartition, PartitionPlace] = chosen_places(
+        self._places: Mapping[TopicPartition, PartitionLocation] = chosen_locations(
             dirs.places, dirs.copies, list(dirs.places), pass_over_damage=True
         )
         self._done = 0
@@ -111,7 +111,7 @@ class _Collector:
                 self._done += unit.size
         self._on_progress(doing, self._done, self._total)
 
-    def _rows(self, table: str, places: Mapping[TopicPartition, PartitionPlace], doing: str) -> Iterator[Row]:
+    def _rows(self, table: str, places: Mapping[TopicPartition, PartitionLocation], doing: str) -> Iterator[Row]:
         """A table of some partitions, row by row."""
         query = table_query(table)
         around = surroundings_of(query, self._places, self._dirs.roots)

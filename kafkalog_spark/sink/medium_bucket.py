@@ -31,7 +31,7 @@ from kafkalog_spark.format.partition_metadata import (
     parse_partition_metadata,
 )
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.small_files import Checkpoints, read_meta_properties
 from kafkalog_spark.log.write.segment_writer import PieceStamper
 from kafkalog_spark.sink.commit_plan import (
@@ -290,7 +290,7 @@ class Bucket:
             topic, partition = key
             if partition not in existing.get(topic, ()):
                 return EMPTY_END
-            place = PartitionPlace(topic, partition, self.path(f"{topic}-{partition}"), self.store)
+            place = PartitionLocation(topic, partition, self.path(f"{topic}-{partition}"), self.store)
             return locate_end_in_bucket(place, last.get(key), checkpoints)
 
         keys = list(keys)

@@ -56,7 +56,7 @@ from kafkalog_spark.format.partition_metadata import (
 from kafkalog_spark.format.producer_snapshot import format_producer_snapshot, read_producer_snapshot
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import partition_dirs
-from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 from kafkalog_spark.sink import local_jobs
 from kafkalog_spark.sink.commit_log import CommitLog, new_record_id
@@ -324,7 +324,7 @@ class LocalMedium:
         clean = (self.log_dir / names.CLEAN_SHUTDOWN_FILE).exists()
         ends = {}
         for topic, partition in keys:
-            place = PartitionPlace(topic, partition, str(self.log_dir / f"{topic}-{partition}"))
+            place = PartitionLocation(topic, partition, str(self.log_dir / f"{topic}-{partition}"))
             is_here = partition in existing.get(topic, ())
             ends[topic, partition] = recover_and_locate_end(place, clean=clean) if is_here else EMPTY_END
         return ends

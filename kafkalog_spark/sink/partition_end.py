@@ -19,8 +19,7 @@ from kafkalog_spark.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from kafkalog_spark.format.offset_index import load_offset_index
 from kafkalog_spark.format.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from kafkalog_spark.format.time_index import load_time_index
-from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.small_files import Checkpoints, leader_epochs
 from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, ordered_windows, recover_segment
 from kafkalog_spark.sink.commit_plan import PartitionEnd, PlannedSegment
@@ -35,7 +34,7 @@ _LOAD = "let a broker load the directory once"
 _REPAIR = "copy the partition's directory to a disk, let a broker load it once, and put it back; nothing was written"
 
 
-def recover_and_locate_end(place: PartitionPlace, *, clean: bool) -> PartitionEnd:
+def recover_and_locate_end(place: PartitionLocation, *, clean: bool) -> PartitionEnd:
     """Append position on a disk; the log is made whole where a crash left it otherwise.
 
     clean: a broker closed the log directory cleanly. Raises CorruptLog (CorruptBatch, UnsupportedFormat) for a log that
@@ -59,7 +58,9 @@ def recover_and_locate_end(place: PartitionPlace, *, clean: bool) -> PartitionEn
     return PartitionEnd(end.offset, *leader_epochs_at(epochs, end.offset))
 
 
-def locate_end_in_bucket(place: PartitionPlace, last: PlannedSegment | None, checkpoints: Checkpoints) -> PartitionEnd:
+def locate_end_in_bucket(
+    place: PartitionLocation, last: PlannedSegment | None, checkpoints: Checkpoints
+) -> PartitionEnd:
     """Append position in a bucket. One LIST, if `last`, the partition's last segment by the newest commit, is still the
     last one; else the end is looked for as readers do.
 

@@ -27,7 +27,7 @@ from kafkalog_spark.spark.worker_process import until_spark_has_enough
 if TYPE_CHECKING:  # Spark 4.0 has no filters, and the log's scan comes with the kernels
     from pyspark.sql.datasource import Filter
 
-    from kafkalog_spark.log.decode.batch_contents import ScanSpace
+    from kafkalog_spark.log.decode.batch_contents import ScanBuffers
     from kafkalog_spark.log.read.partition_scan import ScanRequest, ScanStatistics
 
 _log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class KafkaLogBatchReader(DataSourceReader):
         request = scan_request(self._options, self._filter, projection.columns)
         yield from map(projection.apply, rows_of_splits(self._rows_of, splits, request))
 
-    def _rows_of(self, split: Split, request: ScanRequest, space: ScanSpace) -> Iterator[pa.RecordBatch]:
+    def _rows_of(self, split: Split, request: ScanRequest, space: ScanBuffers) -> Iterator[pa.RecordBatch]:
         found = opened_view(split.place, self._options, fixed_end=split.fixed_end, known_end=split.known_end)
         if found is None:
             return
@@ -117,16 +117,16 @@ def _last_records(log: PartitionLog, asked: OffsetRange, count: int, request: Sc
 
 
 def rows_of_splits(
-    rows_of: Callable[[Split, ScanRequest, ScanSpace], Iterator[pa.RecordBatch]],
+    rows_of: Callable[[Split, ScanRequest, ScanBuffers], Iterator[pa.RecordBatch]],
     splits: Iterable[Split],
     request: ScanRequest,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of several splits, one after the other, small batches coalesced. `rows_of` is called with a split,
     `request` and the buffers that all splits use in turn."""
     # the kernels are loaded where records are decoded, and nowhere else
-    from kafkalog_spark.log.decode.batch_contents import ScanSpace
+    from kafkalog_spark.log.decode.batch_contents import ScanBuffers
 
-    space, splits = ScanSpace(), list(splits)
+    space, splits = ScanBuffers(), list(splits)
     stores = [store for split in splits for store in split.place.stores]
     with requests_logged(f"a task of {len(splits)} splits", stores):
         rows = chain.from_iterable(rows_of(split, request, space) for split in splits)
@@ -145,7 +145,7 @@ def scan_range(
     asked: OffsetRange,
     request: ScanRequest,
     hint: tuple[int, int] | None,
-    space: ScanSpace,
+    space: ScanBuffers,
     *,
     fail_on_data_loss: bool,
     damage: DamageRows | None = None,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions
 from kafkalog_spark.source.option_spec import SUBSCRIPTION_OPTIONS
@@ -131,7 +131,7 @@ def _amounts(of: PartitionEstimate | Estimate) -> str:
 class Description:
     """The range of offsets of every partition, with the directory that it is read from. `str` has a line for each."""
 
-    partitions: Sequence[tuple[OffsetRange, PartitionPlace]]
+    partitions: Sequence[tuple[OffsetRange, PartitionLocation]]
     tail: int | None = None
     """Only the last so many records of each range."""
 

@@ -21,8 +21,7 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import Root, expanded_paths, is_pattern
 from kafkalog_spark.log.read.last_stable_offset import StableOffsetWalk
 from kafkalog_spark.log.read.log_end import LogEnd
-from kafkalog_spark.log.read.partition_log import LISTINGS, OpenHints, PartitionLog
-from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.partition_log import LISTINGS, OpenHints, PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.replicas import (
     Copy,
     Replicas,
@@ -31,7 +30,6 @@ from kafkalog_spark.log.read.replicas import (
     leader_epoch,
     refuse_copies,
     report,
-    topic_id_of,
 )
 from kafkalog_spark.log.read.small_files import offset_checkpoint
 from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions
@@ -44,7 +42,7 @@ from kafkalog_spark.store.interface import FileFacts, Store
 # Offsets are the same in every copy, so a batch may read another copy than the one before. Between copies that are
 # level the one that was read stays.
 
-LookAt = Callable[["PartitionPlace", "LiveLog | None"], "LiveLog | None"]
+LookAt = Callable[["PartitionLocation", "LiveLog | None"], "LiveLog | None"]
 """A look at one copy, from the one before; None when it has been deleted."""
 
 
@@ -57,14 +55,14 @@ class LiveCopies:
         self._news: dict[TopicPartition, tuple[Copy, Sequence[Copy]]] = {}
 
     def check(self, dirs: LogDirs, assigned: Collection[TopicPartition]) -> None:
-        """Take a new listing, for the partitions that are read. Raises NotALogDirectory: see `chosen_places`."""
+        """Take a new listing, for the partitions that are read. Raises NotALogDirectory: see `chosen_locations`."""
         if self._replicas == "error":
             refuse_copies(dirs.copies, assigned)
         check_one_topic(dirs.places, dirs.copies, assigned)
         there = {place.directory for places in dirs.copies.values() for place in places}
         self._seen = {directory: live for directory, live in self._seen.items() if directory in there}
 
-    def look(self, places: Sequence[PartitionPlace], before: LiveLog | None, look_at: LookAt) -> LiveLog | None:
+    def look(self, places: Sequence[PartitionLocation], before: LiveLog | None, look_at: LookAt) -> LiveLog | None:
         """The copy to read now; `before`: the one that was read. None when all have been deleted.
 
         Looks at the logs of the highest leader epoch alone: what an older one holds decides nothing.
@@ -226,7 +224,7 @@ class LiveLog:
     the LSO with read_committed.
     """
 
-    place: PartitionPlace
+    place: PartitionLocation
     log: PartitionLog
     topic_id: uuid.UUID | None
     directory: Watch | ListingWatch
@@ -309,7 +307,7 @@ class LiveLogs:
             self._dirs = open_log_dirs(self._options)
         return self._dirs
 
-    def _look_at(self, place: PartitionPlace, live: LiveLog | None, now: int) -> LiveLog | None:
+    def _look_at(self, place: PartitionLocation, live: LiveLog | None, now: int) -> LiveLog | None:
         """None when the partition has been deleted since its log directory was listed."""
         try:
             checkpoints = self._checkpoints_of(place)
@@ -320,7 +318,7 @@ class LiveLogs:
                 raise
             return None
 
-    def _checkpoints_of(self, place: PartitionPlace) -> _Checkpoints:
+    def _checkpoints_of(self, place: PartitionLocation) -> _Checkpoints:
         found = self._checkpoints.get(place.log_dir)
         if found is None:
             found = self._checkpoints[place.log_dir] = _Checkpoints(place.store, place.log_dir)
@@ -361,7 +359,7 @@ class _Checkpoints:
 
 
 def _look_at_log(
-    place: PartitionPlace, live: LiveLog | None, checkpoints: _Checkpoints, options: ReadOptions, now: int
+    place: PartitionLocation, live: LiveLog | None, checkpoints: _Checkpoints, options: ReadOptions, now: int
 ) -> LiveLog:
     tp = (place.topic, place.partition)
     recovery_point, log_start = checkpoints.recovery_point(tp), checkpoints.log_start(tp)
@@ -378,7 +376,7 @@ def _look_at_log(
         if not listed:
             live.log.refresh()
             live.log.check_not_gone()
-            live.topic_id = topic_id_of(place)
+            live.topic_id = place.topic_id()
         return _with_end(live, options, now)
     directory = directory_watch(place.store, place.directory)
     try:
@@ -386,7 +384,7 @@ def _look_at_log(
     except OSError:
         pass  # PartitionLog says what is wrong
     log = place.open_unread(OpenHints(recovery_point, log_start, options.passes_over_damage))
-    return _with_end(LiveLog(place, log, topic_id_of(place), directory, Watch("")), options, now)
+    return _with_end(LiveLog(place, log, place.topic_id(), directory, Watch("")), options, now)
 
 
 def _with_end(live: LiveLog, options: ReadOptions, now: int) -> LiveLog:

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, DAMAGE_COLUMN_TYPES, WantedRecords
+from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, DAMAGE_COLUMN_TYPES, RecordPredicate
 from kafkalog_spark.log.read.replicas import Replicas
 from kafkalog_spark.log.tables.table_query import TableQuery
 from kafkalog_spark.log.tiered.tier_options import TierOptions, is_tier_option
@@ -55,13 +55,13 @@ from kafkalog_spark.typed.decoder import FORMATS, check_options, format_name, op
 # The options of a search: which records a read is about, by what they hold.
 
 
-def wanted_records(given: GivenOptions) -> WantedRecords:
+def wanted_records(given: GivenOptions) -> RecordPredicate:
     """Search of the options where.*. Raises OptionError for two of a record's one key."""
     key, key_hex, prefix, part, header = (given.value(option) for option in SEARCH_OPTIONS)
     if key is not None and key_hex is not None:
         raise OptionError("options 'where.key' and 'where.key.hex' are both given", hint="a record has one key")
     name, value = (None, None) if header is None else header
-    return WantedRecords(key if key_hex is None else key_hex, prefix, part, name, value)
+    return RecordPredicate(key if key_hex is None else key_hex, prefix, part, name, value)
 
 
 # Options of a read about what values and keys hold: value.format, key.format, and those of the formats.
@@ -268,7 +268,7 @@ class ReadOptions:
     pushdown: Pushdown
     mode: Mode
     table: TableQuery | None
-    wanted: WantedRecords
+    wanted: RecordPredicate
     typed: TypedOptions
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None

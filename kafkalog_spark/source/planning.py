@@ -18,8 +18,7 @@ from typing import NamedTuple
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.log_end import LogEnd
-from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_time import position_for_timestamp
 from kafkalog_spark.log.read.small_files import Checkpoints
@@ -282,7 +281,7 @@ class Split:
     `size`: about how many bytes it has on disk. `is_first`: no other split of the read lies before it in its partition.
     """
 
-    place: PartitionPlace
+    place: PartitionLocation
     range: OffsetRange
     hint: tuple[int, int] | None = None
     known_end: LogEnd | None = None
@@ -319,7 +318,7 @@ class ResolvedRanges(NamedTuple):
     """Offset range of each partition, where it is read, and the log that was opened there."""
 
     ranges: list[OffsetRange]
-    places: dict[TopicPartition, PartitionPlace]
+    places: dict[TopicPartition, PartitionLocation]
     logs: dict[TopicPartition, PartitionLog]
 
 
@@ -349,7 +348,7 @@ def resolved_ranges(dirs: LogDirs, options: ReadOptions, row_filter: RowFilter) 
 
 def facts_of(
     ranges: Iterable[OffsetRange],
-    places: Mapping[TopicPartition, PartitionPlace],
+    places: Mapping[TopicPartition, PartitionLocation],
     logs: Mapping[TopicPartition, PartitionLog],
     options: ReadOptions,
     row_filter: RowFilter,
@@ -364,7 +363,7 @@ def facts_of(
 
 def _whole_splits(
     ranges: Iterable[OffsetRange],
-    places: Mapping[TopicPartition, PartitionPlace],
+    places: Mapping[TopicPartition, PartitionLocation],
     logs: Mapping[TopicPartition, PartitionLog],
     options: ReadOptions,
 ) -> list[Split]:
@@ -383,7 +382,7 @@ def _whole_splits(
 def splits_of(
     ranges: Iterable[OffsetRange],
     facts: Mapping[TopicPartition, list[SegmentFacts]],
-    places: Mapping[TopicPartition, PartitionPlace],
+    places: Mapping[TopicPartition, PartitionLocation],
     logs: Mapping[TopicPartition, PartitionLog],
     options: ReadOptions,
     row_filter: RowFilter,

@@ -11,9 +11,8 @@ from typing import TypeVar
 from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.log_end import LogEnd
-from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.partition_place import PartitionPlace
-from kafkalog_spark.log.read.replicas import chosen_places
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.replicas import chosen_locations
 from kafkalog_spark.log.read.small_files import Checkpoints
 from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions, check_said
 from kafkalog_spark.source.options import ReadOptions
@@ -31,14 +30,14 @@ def open_log_dirs(options: ReadOptions) -> LogDirs:
 
 def places_to_read(
     options: ReadOptions, dirs: LogDirs, wanted: Collection[TopicPartition]
-) -> dict[TopicPartition, PartitionPlace]:
+) -> dict[TopicPartition, PartitionLocation]:
     """Where each of the `wanted` partitions is read, of several copies the one that the option `replicas` means. Raises
-    what `chosen_places` raises."""
+    what `chosen_locations` raises."""
     if options.replicas == "merge":
-        from kafkalog_spark.log.repair.merged_log import merged_places
+        from kafkalog_spark.log.repair.merged_log import merged_locations
 
-        return merged_places(dirs.places, dirs.copies, wanted)
-    return chosen_places(
+        return merged_locations(dirs.places, dirs.copies, wanted)
+    return chosen_locations(
         dirs.places, dirs.copies, wanted, options.replicas, pass_over_damage=options.passes_over_damage
     )
 
@@ -60,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 
 def opened_view(
-    place: PartitionPlace,
+    place: PartitionLocation,
     options: ReadOptions,
     *,
     fixed_end: int | None = None,
@@ -69,7 +68,7 @@ def opened_view(
 ) -> tuple[PartitionLog, OffsetBounds] | None:
     """The partition, opened as the read's `mode` wants it, and its view.
 
-    `fixed_end`, `known_end`: those of the task's Split. `checkpoints`: see PartitionPlace.open. None, with a warning,
+    `fixed_end`, `known_end`: those of the Split. `checkpoints`: see PartitionLocation.open. None, with a warning,
     for a partition that was deleted since it was listed, where failOnDataLoss is false; otherwise that raises
     NotALogDirectory.
     """
@@ -115,7 +114,7 @@ def _offset_for_timestamp(log: PartitionLog, timestamp: int) -> int | None:
 T = TypeVar("T")
 
 
-def for_each_place(function: Callable[[PartitionPlace], T], places: Iterable[PartitionPlace]) -> list[T]:
+def for_each_place(function: Callable[[PartitionLocation], T], places: Iterable[PartitionLocation]) -> list[T]:
     """Results of `function` for each place, in order. Raises what it raised first, by that order."""
     return in_parallel(function, places, lambda place: any(store.remote for store in place.stores))
 

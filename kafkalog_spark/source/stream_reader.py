@@ -28,7 +28,6 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
 from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLog
-from kafkalog_spark.log.read.replicas import topic_id_of
 from kafkalog_spark.source.batch_reader import as_large_as_its_rows, rows_of_splits, scan_range, scan_request
 from kafkalog_spark.source.data_loss import created_again, deleted
 from kafkalog_spark.source.filters import RowFilter
@@ -40,7 +39,7 @@ from kafkalog_spark.source.stream_planner import Limits, StreamPlanner
 from kafkalog_spark.spark.errors import first_line, first_line_of, raise_first_line
 
 if TYPE_CHECKING:  # the log's scan comes with the kernels
-    from kafkalog_spark.log.decode.batch_contents import ScanSpace
+    from kafkalog_spark.log.decode.batch_contents import ScanBuffers
     from kafkalog_spark.log.read.partition_scan import ScanRequest
     from kafkalog_spark.source.progress import GroupCommitter
 
@@ -226,7 +225,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         request = scan_request(self._options, RowFilter(), projection.columns)
         yield from map(projection.apply, rows_of_splits(self._rows_of, splits, request))
 
-    def _rows_of(self, split: Split, request: ScanRequest, space: ScanSpace) -> Iterator[pa.RecordBatch]:
+    def _rows_of(self, split: Split, request: ScanRequest, space: ScanBuffers) -> Iterator[pa.RecordBatch]:
         fail_on_data_loss = self._options.fail_on_data_loss
         try:
             log = _opened(split, self._options)
@@ -268,7 +267,7 @@ def _opened(split: Split, options: ReadOptions) -> PartitionLog:
 
 
 def _check_topic(split: Split) -> None:
-    found = topic_id_of(split.place)
+    found = split.place.topic_id()
     if split.topic_id is not None and found is not None and found != split.topic_id:
         raise created_again(split.range.topic_partition)
 

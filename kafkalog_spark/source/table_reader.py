@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.small_files import Checkpoints
 from kafkalog_spark.log.tables.table import FINDINGS
 from kafkalog_spark.log.tables.table_query import (
@@ -147,7 +147,7 @@ def _coordinator_partitions(dirs: LogDirs) -> list[TopicPartition]:
 
 
 def _ranges(
-    options: ReadOptions, places: Mapping[TopicPartition, PartitionPlace]
+    options: ReadOptions, places: Mapping[TopicPartition, PartitionLocation]
 ) -> dict[TopicPartition, tuple[int, int]] | None:
     """The offsets of each partition; None where no option narrows them, which opens no log."""
     if options.start == Earliest() and options.end == Latest():

@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import Any
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.store.interface import HADOOP_SCHEMES, FileFacts, Listing, OpenFile, place_of
-from kafkalog_spark.store.object_errors import with_plain_errors
+from kafkalog_spark.store.interface import HADOOP_SCHEMES, FileFacts, Listing, OpenFile, parse_path
+from kafkalog_spark.store.object_errors import as_os_errors
 from kafkalog_spark.store.object_file import Buffer, ObjectFile
 from kafkalog_spark.store.object_store import ObjectListing
 from kafkalog_spark.store.storage_options import StorageOptions
@@ -73,16 +73,16 @@ class FsspecStore:
         return {"host": f"{self.scheme}://{host}", "port": int(port or 0)}
 
     def _place(self, path: str) -> str:
-        key = place_of(path).key
+        key = parse_path(path).key
         return f"/{key}" if self.scheme in HADOOP_SCHEMES or not self.authority else f"{self.authority}/{key}"
 
     def list(self, directory: str, after: str = "") -> Listing:
         files = self._files
         place = self._place(directory)
-        with_plain_errors(directory, lambda: files.invalidate_cache(place))
+        as_os_errors(directory, lambda: files.invalidate_cache(place))
         if not self._info(files, directory)["type"] == "directory":
             raise NotADirectoryError(errno.ENOTDIR, "is a file, not a directory", directory)
-        listed = with_plain_errors(directory, lambda: files.ls(place, detail=True))
+        listed = as_os_errors(directory, lambda: files.ls(place, detail=True))
         found = {os.path.basename(one["name"].rstrip("/")): one for one in listed}
         return ObjectListing(
             {name: _facts(one) for name, one in found.items() if one["type"] == "file" and name > after},
@@ -90,7 +90,7 @@ class FsspecStore:
         )
 
     def _info(self, files: Any, path: str) -> dict[str, Any]:
-        found: dict[str, Any] = with_plain_errors(path, lambda: files.info(self._place(path)))
+        found: dict[str, Any] = as_os_errors(path, lambda: files.info(self._place(path)))
         return found
 
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
@@ -126,9 +126,7 @@ class FsspecStore:
     def _range(self, files: Any, path: str, begin: int, end: int) -> bytes:
         # Without `seekable`, fsspec's wrapper of Arrow fails for ranges that begin at 0.
         seekable = {"seekable": True} if self.scheme in HADOOP_SCHEMES else {}
-        data: bytes = with_plain_errors(
-            path, lambda: files.cat_file(self._place(path), start=begin, end=end, **seekable)
-        )
+        data: bytes = as_os_errors(path, lambda: files.cat_file(self._place(path), start=begin, end=end, **seekable))
         return data
 
     def exists(self, directory: str) -> bool:

@@ -134,7 +134,7 @@ class Place(NamedTuple):
     key: str
 
 
-def place_of(path: str) -> Place:
+def parse_path(path: str) -> Place:
     """Take a path apart, normalised. Raises OptionError for one that names no bucket, or holds credentials."""
     plain = _FILE.sub("", path, count=1)
     url = _URL.fullmatch(plain)
@@ -166,7 +166,7 @@ def path_of(place: Place) -> str:
 
 def normalised(path: str) -> str:
     """Normalised text of a path: the same text for the same place. Raises OptionError."""
-    return path_of(place_of(path))
+    return path_of(parse_path(path))
 
 
 def is_local(path: str) -> bool:

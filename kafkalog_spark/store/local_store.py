@@ -29,7 +29,7 @@ _LISTINGS = 100
 """A swap takes milliseconds, and there is one in seconds: the second listing is like the first."""
 
 
-def settled_listing(directory: str) -> list[str]:
+def stable_listing(directory: str) -> list[str]:
     """Names in a directory; listed again until two listings agree where files may be being renamed. Raises OSError.
 
     `.deleted` files, whose coming and going tells nothing, may be missing.
@@ -135,7 +135,7 @@ class LocalStore:
         return "LocalStore()"
 
     def list(self, directory: str, after: str = "") -> Listing:
-        names = settled_listing(directory)
+        names = stable_listing(directory)
         return LocalListing(directory, [name for name in names if name > after] if after else names)
 
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:

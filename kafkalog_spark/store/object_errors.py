@@ -219,7 +219,7 @@ def _without_status(error: BaseException, text: str, kind: str, names: dict[str,
 T = TypeVar("T")
 
 
-def with_plain_errors(path: str, call: Callable[[], T]) -> T:
+def as_os_errors(path: str, call: Callable[[], T]) -> T:
     """Result of `call`. Raises FileNotFoundError, PermissionError, OSError, each with a sentence and `path`."""
     try:
         return call()

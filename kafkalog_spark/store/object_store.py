@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from kafkalog_spark.store.interface import FileFacts, Listing, OpenFile, place_of
+from kafkalog_spark.store.interface import FileFacts, Listing, OpenFile, parse_path
 from kafkalog_spark.store.object_client import ObjectClient, RequestCounts, TryFailed, Wait, client_for
 from kafkalog_spark.store.object_errors import REPLACED, truncated
 from kafkalog_spark.store.object_file import Buffer, FetchBlock, ObjectFile
@@ -57,7 +57,7 @@ class ObjectStore:
 
         One request for 1,000 names. Raises FileNotFoundError, NotADirectoryError, PermissionError, OSError.
         """
-        key = place_of(directory).key
+        key = parse_path(directory).key
         files, directories, exists = self._listed(directory, key, after)
         if not exists and not after and key:
             if self._is_file(key, directory):
@@ -98,7 +98,7 @@ class ObjectStore:
 
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
         """Open an object. Without facts a HEAD finds them. Raises FileNotFoundError, IsADirectoryError, OSError."""
-        key = place_of(path).key
+        key = parse_path(path).key
         if facts is None:
             facts = self._facts(key, path)
         closing = threading.Event()
@@ -108,7 +108,7 @@ class ObjectStore:
     def ranges(self, path: str, facts: FileFacts, *, wait: Wait | None = None) -> FetchBlock:
         """Function that fetches the bytes [begin, end) of one version of an object, in one GET: for ObjectFile, and for
         whoever makes blocks of another file of them. wait: see ObjectClient.ask."""
-        key = place_of(path).key
+        key = parse_path(path).key
         client = self.client
 
         def fetch(begin: int, end: int) -> Buffer:
@@ -121,7 +121,7 @@ class ObjectStore:
     def has_changed(self, path: str, facts: FileFacts) -> bool:
         """True if the object is another one than `facts` say, or gone. One HEAD. Raises OSError."""
         try:
-            now = self._head(place_of(path).key, path)
+            now = self._head(parse_path(path).key, path)
         except FileNotFoundError:
             return True
         return not _are_of(facts, now)
@@ -143,7 +143,7 @@ class ObjectStore:
 
     def read_all(self, path: str, most: int) -> bytes:
         """The first bytes of an object. One GET. Raises FileNotFoundError, OSError."""
-        key = place_of(path).key
+        key = parse_path(path).key
         client = self.client
         data = client.ask(path, partial(_get_first, key=key, most=most), get=1)
         client.tally.add(bytes_read=len(data))
@@ -151,7 +151,7 @@ class ObjectStore:
 
     def exists(self, directory: str) -> bool:
         """True if the directory is there. One LIST; a bucket's top is there when the bucket is. Raises OSError."""
-        key = place_of(directory).key
+        key = parse_path(directory).key
         found = self.client.ask(directory, lambda store: next(store.list(key, chunk_size=1), None), list=1)
         return bool(found) or not key
 
@@ -231,7 +231,7 @@ def objects_below(
 ) -> list[AgedObject]:
     """All objects below a directory, at all levels, in the order of their names, up to the first that is `enough`; none
     where there is no such directory. One request for 1,000. Raises OSError."""
-    prefix = f"{place_of(directory).key}/".lstrip("/")
+    prefix = f"{parse_path(directory).key}/".lstrip("/")
     client = store.client
     found: list[AgedObject] = client.ask(directory, partial(_walk, prefix=prefix, enough=enough), in_parts=True, list=1)
     client.tally.add(list=max(-(-len(found) // PAGE) - 1, 0))
@@ -252,6 +252,6 @@ def _walk(library: Any, *, prefix: str, enough: Callable[[AgedObject], bool]) ->
 
 def modified(store: ObjectStore, path: str) -> float:
     """When the object was written, seconds since 1970. One HEAD. Raises FileNotFoundError, OSError."""
-    key = place_of(path).key
+    key = parse_path(path).key
     found = store.client.ask(path, lambda library: library.head(key), head=1)
     return float(found["last_modified"].timestamp())

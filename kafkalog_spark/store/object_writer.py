@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.store.interface import place_of
+from kafkalog_spark.store.interface import parse_path
 from kafkalog_spark.store.object_client import TryFailed
 from kafkalog_spark.store.object_errors import Failure, object_is_missing
 from kafkalog_spark.store.object_file import Buffer
@@ -38,7 +38,7 @@ class ObjectWriter:
     def put(self, path: str, data: Buffer) -> None:
         """Write an object, in parts when it is large; it appears whole. Raises OSError."""
         large = len(data) > PART
-        call = partial(_put, key=place_of(path).key, data=data, large=large)
+        call = partial(_put, key=parse_path(path).key, data=data, large=large)
         parts = -(-len(data) // PART) + 2 if large else 1  # with the requests that begin and end it
         client = self.store.client
         client.ask(path, call, in_parts=large, put=parts)
@@ -52,7 +52,7 @@ class ObjectWriter:
         `data`, and writers that may meet must not write the same bytes.
         """
         client = self.store.client
-        key = place_of(path).key
+        key = parse_path(path).key
         tries = 0
 
         def create(library: Any) -> bool | None:
@@ -80,7 +80,7 @@ class ObjectWriter:
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; one that is not there is no error. Raises OSError."""
-        keys = [place_of(path).key for path in paths]
+        keys = [parse_path(path).key for path in paths]
         for begin in range(0, len(keys), _DELETED_AT_ONCE):
             some = keys[begin : begin + _DELETED_AT_ONCE]
             self.store.client.ask(paths[begin], partial(_delete, keys=some), delete=1)
@@ -141,7 +141,7 @@ def upload(store: ObjectStore, path: str, pieces: Callable[[], Iterable[Buffer]]
     client = store.client
     failed: list[KafkalogError] = []
     try:
-        call = partial(_upload, key=place_of(path).key, pieces=lambda: _reported(pieces, failed))
+        call = partial(_upload, key=parse_path(path).key, pieces=lambda: _reported(pieces, failed))
         client.ask(path, call, in_parts=True, put=parts)
     except OSError:
         if failed:
@@ -174,7 +174,7 @@ def replace_empty(store: ObjectStore, path: str, data: Buffer) -> bool:
     """Write an object where an empty one lies; False when that has bytes by now, or is gone. Of several writers at once
     one gets True. Raises OSError."""
     client = store.client
-    key = place_of(path).key
+    key = parse_path(path).key
     try:
         found = client.ask(path, lambda library: library.head(key), head=1)
     except FileNotFoundError:

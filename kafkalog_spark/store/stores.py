@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkalog_spark.store.interface import Store, is_local, normalised, place_of
+from kafkalog_spark.store.interface import Store, is_local, normalised, parse_path
 from kafkalog_spark.store.local_store import LOCAL
 from kafkalog_spark.store.object_client import OBJECT_SCHEMES, RequestCounts, all_counts
 from kafkalog_spark.store.object_store import ObjectStore
@@ -17,7 +17,7 @@ def store_of(path: str, options: StorageOptions | None = None) -> Store:
     Local paths and `file:` give LOCAL; `s3`, `s3a`, `gs`, `abfs(s)`, `az` obstore; everything else with a scheme
     fsspec. Raises OptionError for a path that names no bucket, or with credentials in it.
     """
-    place = place_of(path)
+    place = parse_path(path)
     if not place.scheme:
         return LOCAL
     options = options or StorageOptions()

@@ -29,7 +29,7 @@ from kafkalog_spark.format.partition_metadata import (
     PartitionMetadata,
     write_partition_metadata,
 )
-from kafkalog_spark.log.decode.record_schema import EVERY_RECORD, WantedRecords
+from kafkalog_spark.log.decode.record_schema import EVERY_RECORD, RecordPredicate
 from kafkalog_spark.log.log_dir import LogDirs
 from tests.cli.kcat_outputs import EVERY_TOKEN, OUTPUTS, topic_and_arguments
 from tests.log.helpers.batch_builder import V2Record, batch
@@ -170,8 +170,8 @@ def test_offsets_and_times_as_they_are_said() -> None:
     assert moment_ms("2026-01-01T01:00:00.250+01:00", "--to") == 1_767_225_600_250
     with pytest.raises(OptionError, match="64 bits"):
         bounds_of([str(2**64)])
-    assert wanted_of(None, None, None, None, "a=b=c") == WantedRecords(header_name=b"a", header_value=b"b=c")
-    assert wanted_of(None, None, None, None, "a") == WantedRecords(header_name=b"a")
+    assert wanted_of(None, None, None, None, "a=b=c") == RecordPredicate(header_name=b"a", header_value=b"b=c")
+    assert wanted_of(None, None, None, None, "a") == RecordPredicate(header_name=b"a")
     assert wanted_of(None, None, None, None, None) == EVERY_RECORD
 
 

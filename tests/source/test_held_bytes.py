@@ -62,11 +62,11 @@ def test_a_large_prefetched_batch_too_is_kept_in_memory_of_its_size() -> None:
 
 
 def test_the_partitions_of_a_task_use_one_set_of_buffers(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spaces: list[batch_contents.ScanSpace] = []
+    spaces: list[batch_contents.ScanBuffers] = []
     made: list[int] = []
     buffers = RowBuffers
 
-    class Watched(batch_contents.ScanSpace):
+    class Watched(batch_contents.ScanBuffers):
         def __init__(self) -> None:
             super().__init__()
             spaces.append(self)
@@ -75,7 +75,7 @@ def test_the_partitions_of_a_task_use_one_set_of_buffers(many: Path, monkeypatch
         made.append(1)
         return buffers(*args, **named)
 
-    monkeypatch.setattr(batch_contents, "ScanSpace", Watched)
+    monkeypatch.setattr(batch_contents, "ScanBuffers", Watched)
     monkeypatch.setattr(batch_contents, "RowBuffers", counted)
     scan = Load(many, subscribe="t").scan()
     tasks = len(scan.shared)

@@ -7,34 +7,34 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.decode.record_schema import WantedRecords
+from kafkalog_spark.log.decode.record_schema import RecordPredicate
 from kafkalog_spark.source.options import parse_read_options
 from tests.golden_data import KAFKA_4_3, data_dir, golden_logs
 from tests.source.helpers.driver import read
 
 
-def wanted(**options: str) -> WantedRecords:
+def wanted(**options: str) -> RecordPredicate:
     return parse_read_options({"path": "/logs", "subscribe": "t", **options}).wanted
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, WantedRecords()),
-        ({"where.key": "user-42"}, WantedRecords(key=b"user-42")),
-        ({"WHERE.KEY": "ü"}, WantedRecords(key=b"\xc3\xbc")),
-        ({"where.key": ""}, WantedRecords(key=b"")),
-        ({"where.key.hex": "00 ff2A"}, WantedRecords(key=b"\x00\xff\x2a")),
+        ({}, RecordPredicate()),
+        ({"where.key": "user-42"}, RecordPredicate(key=b"user-42")),
+        ({"WHERE.KEY": "ü"}, RecordPredicate(key=b"\xc3\xbc")),
+        ({"where.key": ""}, RecordPredicate(key=b"")),
+        ({"where.key.hex": "00 ff2A"}, RecordPredicate(key=b"\x00\xff\x2a")),
         (
             {"where.key.prefix": "user-", "where.value.contains": "paid"},
-            WantedRecords(key_prefix=b"user-", value_contains=b"paid"),
+            RecordPredicate(key_prefix=b"user-", value_contains=b"paid"),
         ),
-        ({"where.header": "trace"}, WantedRecords(header_name=b"trace")),
-        ({"where.header": "trace="}, WantedRecords(header_name=b"trace", header_value=b"")),
-        ({"where.header": "a=b=c"}, WantedRecords(header_name=b"a", header_value=b"b=c")),
+        ({"where.header": "trace"}, RecordPredicate(header_name=b"trace")),
+        ({"where.header": "trace="}, RecordPredicate(header_name=b"trace", header_value=b"")),
+        ({"where.header": "a=b=c"}, RecordPredicate(header_name=b"a", header_value=b"b=c")),
     ],
 )
-def test_what_the_options_ask_for(options: dict[str, str], expected: WantedRecords) -> None:
+def test_what_the_options_ask_for(options: dict[str, str], expected: RecordPredicate) -> None:
     assert wanted(**options) == expected
 
 

@@ -13,7 +13,7 @@ import pytest
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import StableOffsetWalk, last_stable_offset
-from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.write.encoded_batch import control_batch
 from tests.log.helpers.log_writer import LogWriter
 from tests.source.helpers.made_logs import FIRST_TIMESTAMP, MadeBatch, append, numbers, write_batches
@@ -136,7 +136,7 @@ def test_a_log_that_was_cut_and_written_anew_is_walked_anew(tmp_path: Path) -> N
     copy = tmp_path / "copy"
     shutil.copytree(path.parent, copy)
     send(tmp_path, 1, numbers(5, 8))
-    log = PartitionLog("t", 0, str(tmp_path / "t-0"))
+    log = PartitionLog(PartitionLocation("t", 0, str(tmp_path / "t-0")))
     walk = StableOffsetWalk()
     assert walk.last_stable_offset(log) == 5
     shutil.rmtree(path.parent)

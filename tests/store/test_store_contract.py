@@ -16,7 +16,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from kafkalog_spark.errors import CorruptFile
 from kafkalog_spark.store.fsspec_store import FsspecStore
-from kafkalog_spark.store.interface import FileFacts, Store, place_of
+from kafkalog_spark.store.interface import FileFacts, Store, parse_path
 from kafkalog_spark.store.local_store import LOCAL, LocalStore
 from kafkalog_spark.store.object_store import ObjectStore
 from kafkalog_spark.store.object_writer import ObjectWriter
@@ -62,13 +62,13 @@ def with_arrow(folder: Path) -> Tree:
         _files = files
 
     def write(path: str, data: bytes) -> None:
-        file = folder / place_of(path).key  # an absolute one is the file's own
+        file = folder / parse_path(path).key  # an absolute one is the file's own
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
         os.utime(file, ns=(len(data), next(TIMES)))
 
     return Tree(
-        Store("hdfs", "nowhere"), "hdfs://nowhere/logs", write, lambda path: (folder / place_of(path).key).unlink()
+        Store("hdfs", "nowhere"), "hdfs://nowhere/logs", write, lambda path: (folder / parse_path(path).key).unlink()
     )
 
 
@@ -80,10 +80,10 @@ def with_fsspec() -> Tree:
     files = fsspec.filesystem("memory")
 
     def write(path: str, data: bytes) -> None:
-        files.pipe_file(f"{name}/{place_of(path).key}", data)
+        files.pipe_file(f"{name}/{parse_path(path).key}", data)
 
     def remove(path: str) -> None:
-        files.rm(f"{name}/{place_of(path).key}")
+        files.rm(f"{name}/{parse_path(path).key}")
 
     return Tree(FsspecStore("memory", name), f"memory://{name}/logs", write, remove)
 
@@ -99,9 +99,9 @@ def in_azure(azure: AzureDouble) -> Tree:
     top = f"abfss://tier@acc.dfs.core.windows.net/{uuid4().hex}"
 
     def write(path: str, data: bytes) -> None:
-        azure.blobs[place_of(path).key] = data
+        azure.blobs[parse_path(path).key] = data
 
-    return Tree(store, top, write, lambda path: azure.blobs.__delitem__(place_of(path).key))
+    return Tree(store, top, write, lambda path: azure.blobs.__delitem__(parse_path(path).key))
 
 
 @pytest.fixture(params=["local", "s3", "gs", "abfss", "arrow", "fsspec"])

@@ -12,7 +12,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.store.fsspec_store import FsspecStore
-from kafkalog_spark.store.interface import Place, is_local, normalised, place_of
+from kafkalog_spark.store.interface import Place, is_local, normalised, parse_path
 from kafkalog_spark.store.object_store import ObjectStore
 from kafkalog_spark.store.storage_options import StorageOptions
 from kafkalog_spark.store.stores import store_of
@@ -50,20 +50,20 @@ def test_one_text_for_one_place(path: str, expected: str) -> None:
 def test_a_path_is_put_together_and_taken_apart_as_local_ones_are() -> None:
     joined = os.path.join(normalised("s3a://bucket/logs/"), "orders-0", "0.log")
     assert joined == "s3://bucket/logs/orders-0/0.log"
-    assert place_of(joined) == Place("s3", "bucket", "logs/orders-0/0.log")
+    assert parse_path(joined) == Place("s3", "bucket", "logs/orders-0/0.log")
     assert (os.path.basename(joined), os.path.dirname(joined)) == ("0.log", "s3://bucket/logs/orders-0")
 
 
 @pytest.mark.parametrize("path", ["s3://", "s3:///key", "gs:///x", "abfss:///x", "s3://b/a/../c", "s3://b/./c"])
 def test_paths_that_name_no_place(path: str) -> None:
     with pytest.raises(OptionError, match=r"names no bucket|has a \. or \.\."):
-        place_of(path)
+        parse_path(path)
 
 
 @pytest.mark.parametrize("path", ["s3://AKIA:CANARY@bucket/x", "s3a://AKIA@bucket", "hdfs://user:CANARY@host/x"])
 def test_credentials_in_a_path_are_refused_and_not_repeated(path: str) -> None:
     with pytest.raises(OptionError) as caught:
-        place_of(path)
+        parse_path(path)
     assert "credentials" in str(caught.value)
     assert "CANARY" not in str(caught.value)
     assert "AKIA" not in str(caught.value)

@@ -29,10 +29,9 @@ from kafkalog_spark.log.check.finding import Fault, Finding, Findings, Severity
 from kafkalog_spark.log.check.partition_check import PartitionCheck, PartitionResult
 from kafkalog_spark.log.check.tier_check import TierCheck
 from kafkalog_spark.log.read.discovery import Root
-from kafkalog_spark.log.read.partition_log import OpenHints
-from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLocation
 from kafkalog_spark.log.read.small_files import parsed_file, read_meta_properties
-from kafkalog_spark.log.remote.tiered_place import TieredPlace
+from kafkalog_spark.log.remote.tiered_log import TieredLocation
 from kafkalog_spark.store.interface import Store
 
 CHECKPOINTS = (
@@ -102,7 +101,7 @@ def check_listing(path: str, store: Store, findings: Findings) -> None:
 def check_checkpoints(
     path: str,
     said: DirFiles,
-    places: Mapping[TopicPartition, PartitionPlace],
+    places: Mapping[TopicPartition, PartitionLocation],
     results: Mapping[TopicPartition, PartitionResult],
     findings: Findings,
     *,
@@ -133,7 +132,9 @@ def _offset_faults(name: str, offset: int, found: PartitionResult, closed: bool)
 
 
 def check_topic_ids(
-    topic_ids: Mapping[TopicPartition, str | None], places: Mapping[TopicPartition, PartitionPlace], findings: Findings
+    topic_ids: Mapping[TopicPartition, str | None],
+    places: Mapping[TopicPartition, PartitionLocation],
+    findings: Findings,
 ) -> None:
     """All partitions of a topic have one id."""
     ids: dict[str, tuple[str, int]] = {}
@@ -155,18 +156,18 @@ def check_topic_ids(
 # the copy that is read is looked at, there they are refused.
 
 
-def check_partition(place: PartitionPlace) -> list[Finding]:
+def check_partition(place: PartitionLocation) -> list[Finding]:
     """Findings about a partition and its entries in the checkpoints of the log directory."""
     findings = Findings()
-    if not isinstance(place, TieredPlace) or place.is_local:
+    if not isinstance(place, TieredLocation) or place.is_local:
         _check_local(place.local, findings)
-    if isinstance(place, TieredPlace):
+    if isinstance(place, TieredLocation):
         TierCheck(place, findings, _nobody_asks).run()
     findings.tell_rest()
     return findings.kept
 
 
-def _check_local(place: PartitionPlace, findings: Findings) -> None:
+def _check_local(place: PartitionLocation, findings: Findings) -> None:
     key = (place.topic, place.partition)
     name = f"{place.topic}-{place.partition}"
     said = read_dir_files(place.log_dir, place.store, Findings())  # its faults are check_directories' to tell
@@ -189,10 +190,12 @@ def _check_local(place: PartitionPlace, findings: Findings) -> None:
     check_checkpoints(place.log_dir, said, {key: place}, {key: found}, findings, closed=said.closed)
 
 
-def check_directories(roots: Iterable[Root], places: Mapping[TopicPartition, PartitionPlace]) -> list[Finding]:
+def check_directories(roots: Iterable[Root], places: Mapping[TopicPartition, PartitionLocation]) -> list[Finding]:
     """Findings about the files of log directories themselves, and about topic ids."""
     findings = Findings()
-    local = {key: place.local for key, place in places.items() if not isinstance(place, TieredPlace) or place.is_local}
+    local = {
+        key: place.local for key, place in places.items() if not isinstance(place, TieredLocation) or place.is_local
+    }
     parents = {place.log_dir: place.store for place in local.values()}
     for path, store in parents.items():
         read_dir_files(path, store, findings)

@@ -33,10 +33,9 @@ from kafkalog_spark.log.check.finding import Finding, Findings
 from kafkalog_spark.log.check.partition_check import PartitionCheck, PartitionResult
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import LOG_DIR_MARKS, log_bytes
-from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLog
-from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.replicas import refuse_copies
-from kafkalog_spark.log.remote.tiered_place import TieredPlace
+from kafkalog_spark.log.remote.tiered_log import TieredLocation
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def check_log_dirs(
     _refuse_what_only_has_such_names(dirs)
     refuse_copies(dirs.copies, dirs.copies)
     result = CheckResult(Findings(on_finding))
-    tiers = [place for place in dirs.places.values() if isinstance(place, TieredPlace)]
+    tiers = [place for place in dirs.places.values() if isinstance(place, TieredLocation)]
     remote_only = {(place.topic, place.partition) for place in tiers if not place.is_local}
     of_log_dirs = {key: place.local for key, place in dirs.places.items() if key not in remote_only}
     parents = {place.log_dir: place.store for place in of_log_dirs.values()}
@@ -120,7 +119,7 @@ def _refuse_what_only_has_such_names(dirs: LogDirs) -> None:
     x-1: of those, and of all else in it, there would be a note each."""
     for path, store in dirs.roots:
         of_root = [place.directory for place in dirs.places.values() if place.log_dir == path]
-        tiered = any(isinstance(place, TieredPlace) and place.remote for place in dirs.places.values())
+        tiered = any(isinstance(place, TieredLocation) and place.remote for place in dirs.places.values())
         if not of_root or tiered or store.remote or LOG_DIR_MARKS & set(store.list(path).names):
             continue
         if not any(map(_may_be_partition, of_root)):
@@ -140,14 +139,14 @@ def _may_be_partition(directory: str) -> bool:
     return any(names.parse_segment_file(name) or name in _OF_PARTITION for name in found)
 
 
-def _lies_in(root: str, place: TieredPlace) -> bool:
+def _lies_in(root: str, place: TieredLocation) -> bool:
     return any(remote.directory.startswith(root + "/") for remote in place.remote) and not (
         place.is_local and place.directory.startswith(root + "/")
     )
 
 
 def _check_tier(
-    place: TieredPlace, result: CheckResult, count: Callable[[int], None], records: bool
+    place: TieredLocation, result: CheckResult, count: Callable[[int], None], records: bool
 ) -> PartitionResult:
     from kafkalog_spark.log.check.tier_check import TierCheck
 
@@ -167,7 +166,7 @@ def _together(local: PartitionResult | None, remote: PartitionResult) -> Partiti
     )
 
 
-def _bytes_of(place: PartitionPlace) -> int:
+def _bytes_of(place: PartitionLocation) -> int:
     """Bytes of a partition's .log files; 0 when it cannot be listed: whoever opens it says what is wrong."""
     if not place.store.remote:
         return log_bytes(place.directory)
@@ -178,7 +177,7 @@ def _bytes_of(place: PartitionPlace) -> int:
     return sum(facts.size for name, facts in files.items() if name.endswith(names.LOG_SUFFIX))
 
 
-def _open(place: PartitionPlace, said: DirFiles, findings: Findings) -> PartitionLog | None:
+def _open(place: PartitionLocation, said: DirFiles, findings: Findings) -> PartitionLog | None:
     key = (place.topic, place.partition)
     try:
         return place.open_unread(

@@ -25,9 +25,9 @@ from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.remote.part_finder import PartFinder
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing, epochs_within, objects_in
-from kafkalog_spark.log.remote.remote_segment_file import HeldSegment, leader_epochs_of, open_remote, producers_after
-from kafkalog_spark.log.remote.tiered_place import TieredPlace
-from kafkalog_spark.log.tiered.lineage import LogWalk, NotNeeded
+from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote, producers_after
+from kafkalog_spark.log.remote.tiered_log import TieredLocation
+from kafkalog_spark.log.tiered.lineage import LineageMerge, NotNeeded
 from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteObjects
 from kafkalog_spark.log.tiered.tier_options import KeyRing
 
@@ -53,7 +53,7 @@ class RemoteSegmentCheck:
     batches: after `run`, of all good ones. open_after: as open_before, where it ends.
     """
 
-    held: HeldSegment
+    held: StoredSegment
     keys: KeyRing
     findings: Findings
     open_before: dict[int, int] | None
@@ -205,7 +205,7 @@ class TierCheck:
     records: whether they are decoded. on_bytes: how many bytes were looked at.
     """
 
-    place: TieredPlace
+    place: TieredLocation
     findings: Findings
     on_bytes: Callable[[int], None]
     records: bool = False
@@ -213,7 +213,7 @@ class TierCheck:
 
     def run(self) -> PartitionResult:
         """Check the remote segments. Those that go away meanwhile are no finding."""
-        held: list[HeldSegment] = []
+        held: list[StoredSegment] = []
         for remote in self.place.remote:
             held += self._whole_segments(remote)
         held.sort(key=lambda one: (one.segment.partition.topic_id, one.segment.start_offset, one.segment.end_offset))
@@ -230,7 +230,7 @@ class TierCheck:
     def _name(self) -> str:
         return f"{self.place.topic}-{self.place.partition}"
 
-    def _whole_segments(self, remote: RemoteDir) -> Iterator[HeldSegment]:
+    def _whole_segments(self, remote: RemoteDir) -> Iterator[StoredSegment]:
         """Those of a directory that can be read; findings for all others."""
         try:
             listing = remote.store.list(remote.directory)
@@ -262,7 +262,7 @@ class TierCheck:
             if held is not None:
                 yield held
 
-    def _check_segment(self, held: HeldSegment, before: RemoteSegmentCheck | None) -> RemoteSegmentCheck:
+    def _check_segment(self, held: StoredSegment, before: RemoteSegmentCheck | None) -> RemoteSegmentCheck:
         segment = held.segment
         open_before: dict[int, int] | None = None
         if segment.start_offset == 0:
@@ -307,7 +307,7 @@ class TierCheck:
             return
         self._tell_of(walk)
 
-    def _tell_of(self, walk: LogWalk) -> None:
+    def _tell_of(self, walk: LineageMerge) -> None:
         where = self.place.remote[0].directory
         for hole in walk.holes:
             fault = Fault(f"offsets {hole.start} to {hole.until - 1} are held by no segment", offset=hole.start)

@@ -118,7 +118,7 @@ decoding still find its bytes in a cache."""
 _TABLE_ROWS = 16 << 10  # of the smallest batches, a window holds about this many
 
 
-class ScanSpace:
+class ScanBuffers:
     """Buffers of one scan at a time. Who keeps a batch that a scan has given keeps the memory of its rows' buffers."""
 
     def __init__(self) -> None:

@@ -63,7 +63,7 @@ def record_schema(columns: tuple[str, ...] = COLUMNS) -> pa.Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedRecords:
+class RecordPredicate:
     """All conditions that are not None must hold. header_value: with a header_name only; both of one header. A key or
     value that is null matches nothing, not even an empty pattern."""
 
@@ -78,5 +78,5 @@ class WantedRecords:
         return self != EVERY_RECORD
 
 
-EVERY_RECORD = WantedRecords()
+EVERY_RECORD = RecordPredicate()
 """No condition."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from kafkalog_spark.kernels.rows import Status
 from kafkalog_spark.kernels.search import Condition, Patterns, search_legacy, search_v2, steps_of
-from kafkalog_spark.log.decode.record_schema import WantedRecords
+from kafkalog_spark.log.decode.record_schema import RecordPredicate
 
 _FEW = 4096
 """Matches of some batches for which there is room to begin with; where there are more, they are searched again."""
@@ -33,7 +33,7 @@ class RecordSearch:
     patterns: Patterns
 
     @classmethod
-    def of(cls, wanted: WantedRecords) -> RecordSearch:
+    def of(cls, wanted: RecordPredicate) -> RecordSearch:
         given = {
             Condition.KEY: wanted.key,
             Condition.PREFIX: wanted.key_prefix,

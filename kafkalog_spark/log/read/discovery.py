@@ -19,7 +19,7 @@ from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import RECOVERY_POINT_CHECKPOINT
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE
 from kafkalog_spark.format.names import LOG_SUFFIX, DirKind, PartitionDir, parse_partition_dir
-from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.tiered.remote_names import (
     LOCAL_TIERED_ROOT,
     Layout,
@@ -168,16 +168,16 @@ class RemoteDir:
 
 
 @dataclass
-class RootPlaces:
+class RootPartitions:
     """Partitions found below one root, of a log directory or of tiered storage. is_partition: the root is a partition's
     directory itself."""
 
-    places: list[PartitionPlace] = field(default_factory=list)
+    places: list[PartitionLocation] = field(default_factory=list)
     remote: list[RemoteDir] = field(default_factory=list)
     is_partition: bool = False
 
 
-def root_places(root: Root, options: TierOptions) -> RootPlaces:
+def partitions_below(root: Root, options: TierOptions) -> RootPartitions:
     """List a root. Raises NotALogDirectory: it is missing, unreadable or of no layout, or of several."""
     path, store = root
     listing = _listed(path, store)
@@ -185,12 +185,12 @@ def root_places(root: Root, options: TierOptions) -> RootPlaces:
     if own is not None and any(
         name.endswith((names.LOG_SUFFIX, names.LOG_SUFFIX + names.SWAP_SUFFIX)) for name in listing.names
     ):
-        return RootPlaces([PartitionPlace(own.topic, own.partition, path, store)], is_partition=True)
+        return RootPartitions([PartitionLocation(own.topic, own.partition, path, store)], is_partition=True)
     layout = _layout_of(root, listing, options)
     if layout is Layout.AIVEN:
-        return RootPlaces(remote=list(_aiven_dirs(root, listing, options)))
+        return RootPartitions(remote=list(_aiven_dirs(root, listing, options)))
     if layout is Layout.LOCAL_TIERED:
-        return RootPlaces(remote=list(_local_tiered_dirs(root, listing)))
+        return RootPartitions(remote=list(_local_tiered_dirs(root, listing)))
     found = False
     places = []
     for name in sorted(listing.names):
@@ -199,10 +199,10 @@ def root_places(root: Root, options: TierOptions) -> RootPlaces:
             continue
         found = True
         if parsed.kind is DirKind.LIVE:
-            places.append(PartitionPlace(parsed.topic, parsed.partition, os.path.join(path, name), store))
+            places.append(PartitionLocation(parsed.topic, parsed.partition, os.path.join(path, name), store))
     if not found and own is None and not LOG_DIR_MARKS & set(listing.names):
         raise _no_log_directory(path, listing)
-    return RootPlaces(places)
+    return RootPartitions(places)
 
 
 def _listed(path: str, store: Store) -> Listing:

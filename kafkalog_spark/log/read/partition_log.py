@@ -1,4 +1,4 @@
-"""A partition's log: its segments as listed now, its log start offset and its end.
+"""Where a partition lies, and its log: its segments as listed now, its log start offset and its end.
 
 A broker may be at work in it. So the listing is a moment's picture: opening a segment that has gone raises
 FileNotFoundError, and the caller refreshes and goes on from the offset it had reached. When the whole partition has
@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import errno
 import os
+import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self, TypeVar
 
 from kafkalog_spark.errors import KafkalogError, NotALogDirectory
+from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.names import SegmentFiles, live_segments, producer_snapshots
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.log_end import LogEnd, find_log_end, still_there
 from kafkalog_spark.log.read.segment_file import NO_FACTS, SegmentFile
-from kafkalog_spark.log.read.small_files import read_producer_snapshot
+from kafkalog_spark.log.read.small_files import Checkpoints, read_producer_snapshot, topic_id
 from kafkalog_spark.store.interface import FileFacts, Store
 from kafkalog_spark.store.local_store import LOCAL
+
+T = TypeVar("T")
 
 LISTINGS = 10
 """A listing is taken again when a file it names has gone; the cleaner is never that often in a reader's way."""
@@ -66,8 +70,75 @@ class OpenHints:
 NO_HINTS = OpenHints()
 
 
+@dataclass(frozen=True)
+class PartitionLocation:
+    """Directory and store of a partition. Small and picklable: a Spark task opens the partition with nothing else."""
+
+    topic: str
+    partition: int
+    directory: str
+    store: Store = LOCAL
+
+    def open(
+        self,
+        *,
+        pass_over_damage: bool = False,
+        known_end: LogEnd | None = None,
+        checkpoints: Checkpoints | None = None,
+    ) -> PartitionLog:
+        """Read the checkpoints, then the partition; see PartitionLog. checkpoints: those read before. Raises
+        NotALogDirectory."""
+        hints = OpenHints(pass_over_damage=pass_over_damage, known_end=known_end)
+        # Checkpoints first: read later, they could be ahead of what was seen of the log.
+        return self.open_unread(self.checkpointed(hints, checkpoints) if self.has_checkpoints else hints)
+
+    def checkpointed(self, hints: OpenHints, checkpoints: Checkpoints | None = None) -> OpenHints:
+        """`hints` with what the log directory's checkpoints say now."""
+        said, tp = checkpoints or Checkpoints(), (self.topic, self.partition)
+        recovery_point = said.recovery_point(self.store, self.log_dir, tp)
+        log_start = said.log_start(self.store, self.log_dir, tp)
+        return replace(hints, recovery_point=recovery_point, log_start=log_start)
+
+    def open_unread(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
+        """Open the partition without reading checkpoints. Raises NotALogDirectory."""
+        return PartitionLog(self, hints)
+
+    @property
+    def log_dir(self) -> str:
+        """The log directory that it lies in."""
+        return os.path.dirname(self.directory)
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        """Stores of all directories that hold the partition."""
+        return (self.store,)
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """True if a log directory's checkpoints speak of it."""
+        return True
+
+    @property
+    def local(self) -> PartitionLocation:
+        """Where it lies in a log directory; itself where there is no other."""
+        return self
+
+    def exists(self) -> bool:
+        """True if its directory is there."""
+        return self.store.exists(self.directory)
+
+    def topic_id(self) -> uuid.UUID | None:
+        """Topic id from partition.metadata; None without."""
+        return topic_id(self.store, self.directory)
+
+    def carrying(self, log: PartitionLog, start: int, end: int | None) -> Self:
+        """The location for a task that reads [start, end) of the log that was opened here, with what saves it requests.
+        end: None for the end that the log has by then."""
+        return self
+
+
 class PartitionLog:
-    """The log of `topic`-`partition` in `directory`.
+    """The log of a partition in one directory.
 
     names, facts: what the last listing of the directory said.
     gone: the directory was deleted after this object was made, as of the last refresh.
@@ -78,18 +149,9 @@ class PartitionLog:
     facts: Mapping[str, FileFacts]
     segments: list[SegmentFiles]
 
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        directory: str,
-        store: Store = LOCAL,
-        hints: OpenHints = NO_HINTS,
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.directory = directory
-        self.store = store
+    def __init__(self, location: PartitionLocation, hints: OpenHints = NO_HINTS) -> None:
+        self.topic, self.partition = location.topic, location.partition
+        self.directory, self.store = location.directory, location.store
         self.hints = hints
         self.gone = False
         self.facts = NO_FACTS
@@ -177,11 +239,6 @@ class PartitionLog:
         )
 
     @property
-    def log_start_checkpoint(self) -> int | None:
-        """Log start offset by the log directory's checkpoint; None without an entry."""
-        return self.hints.log_start
-
-    @property
     def log_start_offset(self) -> int:
         """The first offset that readers may see: the first segment's, or a later one that records were deleted up
         to."""
@@ -244,22 +301,23 @@ class PartitionLog:
 
         Raises NotALogDirectory when it is there and cannot be opened, or is listed again and again and never there.
         """
+        return self._read_listed(lambda: self.open_segment(self.segment_index(offset)), offset)
+
+    def _read_listed(self, read: Callable[[], T], offset: int) -> T | None:
+        """What `read` returns of the segment that holds `offset`, listing again while segments vanish; None without
+        segments."""
         for _ in range(LISTINGS):
             if not self.segments:
                 return None
-            index = self.segment_index(offset)
+            path = self.segment_path(self.segment_index(offset))
             try:
-                return self.open_segment(index)
+                return read()
             except FileNotFoundError:
-                missing = self._never_there(index)
                 self.refresh()
-        raise missing
-
-    def _never_there(self, index: int) -> NotALogDirectory:
-        return NotALogDirectory(
+        raise NotALogDirectory(
             "the segment is listed and cannot be opened: it does not exist",
             topic_partition=self.name,
-            path=self.segment_path(index),
+            path=path,
             hint="a symbolic link that leads nowhere is listed like this",
         )
 
@@ -283,20 +341,15 @@ class PartitionLog:
 
         A log that ends below its start (its files were removed by hand) is empty at its start, as Kafka makes it.
         """
-        for _ in range(LISTINGS):
-            if not self.segments:
-                return LogEnd(self.log_start_offset, 0)
-            try:
-                with self.open_segment(len(self.segments) - 1) as file:
-                    end = find_log_end(
-                        file, self.recovery_point, pass_over_damage=self.pass_over_damage, known=self.hints.known_end
-                    )
-                break
-            except FileNotFoundError:
-                self.refresh()
-        else:
-            raise self._never_there(len(self.segments) - 1)
+        end = self._read_listed(self._find_end, MAX_INT64) or LogEnd(0, 0)
         return end._replace(offset=max(end.offset, self.log_start_offset))
+
+    def _find_end(self) -> LogEnd:
+        hints = self.hints
+        with self.open_segment(len(self.segments) - 1) as file:
+            return find_log_end(
+                file, hints.recovery_point, pass_over_damage=hints.pass_over_damage, known=hints.known_end
+            )
 
     @property
     def log_end_offset(self) -> int:

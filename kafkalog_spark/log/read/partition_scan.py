@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64, NO_TIMESTAMP
-from kafkalog_spark.log.decode.batch_contents import ScanSpace
+from kafkalog_spark.log.decode.batch_contents import ScanBuffers
 from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED
-from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, EVERY_RECORD, WantedRecords
+from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, EVERY_RECORD, RecordPredicate
 from kafkalog_spark.log.decode.record_search import RecordSearch
 from kafkalog_spark.log.decode.row_buffers import FIRST_BATCH_ROWS, RowBuffers
 from kafkalog_spark.log.read.batch_search import find_batch_behind
@@ -43,7 +43,7 @@ class ScanRequest:
     max_decompressed: int = MAX_DECOMPRESSED
     drop_malformed: bool = False
     control_records: bool = False
-    wanted: WantedRecords = EVERY_RECORD
+    wanted: RecordPredicate = EVERY_RECORD
     first_batch_rows: int = FIRST_BATCH_ROWS
 
 
@@ -67,7 +67,7 @@ def scan_partition(
     statistics: ScanStatistics | None = None,
     position_hint: tuple[int, int] | None = None,
     on_loss: Callable[[KafkalogError], None] | None = None,
-    space: ScanSpace | None = None,
+    space: ScanBuffers | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of [start, end) in offset order; `end` is at most the log end offset (read_committed: the LSO).
 
@@ -79,7 +79,7 @@ def scan_partition(
     if start >= end:
         return
     request = request or ScanRequest()
-    space = space or ScanSpace()
+    space = space or ScanBuffers()
     statistics = statistics if statistics is not None else ScanStatistics()
     rows = rows_for(log, request, space)
     scanner = scanner_for(log, start, end, request, statistics, rows, space)
@@ -140,7 +140,7 @@ def scan_partition(
         yield rows.take()
 
 
-def rows_for(log: PartitionLog, request: ScanRequest, space: ScanSpace) -> RowBuffers:
+def rows_for(log: PartitionLog, request: ScanRequest, space: ScanBuffers) -> RowBuffers:
     """The buffers for what is asked for, emptied."""
     return space.rows(
         log.topic,
@@ -161,7 +161,7 @@ def scanner_for(
     request: ScanRequest,
     statistics: ScanStatistics,
     rows: RowBuffers,
-    space: ScanSpace,
+    space: ScanBuffers,
 ) -> SegmentScanner:
     """Fills `rows` with what is wanted of [start, end); it knows the transactions that were aborted there."""
     aborted = None
@@ -338,7 +338,7 @@ _LARGEST_STEP = 32 << 20
 
 
 def tail_start(
-    log: PartitionLog, start: int, end: int, count: int, request: ScanRequest, *, space: ScanSpace | None = None
+    log: PartitionLog, start: int, end: int, count: int, request: ScanRequest, *, space: ScanBuffers | None = None
 ) -> int:
     """The offset from which [start, end) holds the last `count` records of it; `start` where there are fewer.
 
@@ -347,7 +347,7 @@ def tail_start(
     read next, decides whether it is an error. What has gone since the log was listed is not there. Raises
     NotALogDirectory, and with read_committed what `aborted_transactions` raises.
     """
-    space = space or ScanSpace()
+    space = space or ScanBuffers()
     # Damage inside a batch shows in the columns that are decoded: the same ones decide what is counted.
     shown = [name for name in request.columns if name in COLUMN_TYPES and name != "offset"]
     asked = replace(
@@ -372,7 +372,7 @@ def tail_start(
 
 
 def _last_offsets(
-    log: PartitionLog, start: int, end: int, count: int, request: ScanRequest, space: ScanSpace
+    log: PartitionLog, start: int, end: int, count: int, request: ScanRequest, space: ScanBuffers
 ) -> np.ndarray:
     """int64[at most count], the last offsets of records in [start, end)."""
     found: list[np.ndarray] = []

@@ -9,7 +9,6 @@ that the cluster has given up, and of these the furthest log end, since a follow
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -19,7 +18,7 @@ from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.read.small_files import cluster_id, leader_epochs
 
 if TYPE_CHECKING:
-    from kafkalog_spark.log.read.partition_place import PartitionPlace
+    from kafkalog_spark.log.read.partition_log import PartitionLocation
 
 Replicas = Literal["longest", "error", "merge"]
 """How a partition in several log directories is read. "longest": read the copy that `best` names; "error";
@@ -39,7 +38,7 @@ _log = logging.getLogger(__name__)
 class Copy:
     """A copy of a partition. `log_end`: None where the epoch alone has decided against it."""
 
-    place: PartitionPlace
+    place: PartitionLocation
     epoch: int
     log_end: int | None
 
@@ -75,7 +74,9 @@ def report(chosen: Mapping[TopicPartition, tuple[Copy, Sequence[Copy]]]) -> None
     )
 
 
-def refuse_copies(copies: Mapping[TopicPartition, Sequence[PartitionPlace]], wanted: Iterable[TopicPartition]) -> None:
+def refuse_copies(
+    copies: Mapping[TopicPartition, Sequence[PartitionLocation]], wanted: Iterable[TopicPartition]
+) -> None:
     """replicas=error: raise NotALogDirectory for the first of the `wanted` partitions that lies in several places."""
     for topic, partition in wanted:
         if places := copies.get((topic, partition)):
@@ -88,13 +89,15 @@ def refuse_copies(copies: Mapping[TopicPartition, Sequence[PartitionPlace]], wan
             )
 
 
-def leader_epoch(place: PartitionPlace) -> int:
+def leader_epoch(place: PartitionLocation) -> int:
     """The last epoch in leader-epoch-checkpoint, NO_EPOCH without one."""
     epochs = leader_epochs(place.store, place.directory)
     return epochs[-1].epoch if epochs else NO_EPOCH
 
 
-def chosen_copy(places: Sequence[PartitionPlace], *, pass_over_damage: bool = False) -> tuple[Copy, list[Copy]] | None:
+def chosen_copy(
+    places: Sequence[PartitionLocation], *, pass_over_damage: bool = False
+) -> tuple[Copy, list[Copy]] | None:
     """The copy to read, and all there are; None when every one has been deleted since it was listed.
 
     Opens the logs only where epochs do not decide. Raises what finding the end of such a log raises.
@@ -118,14 +121,14 @@ def chosen_copy(places: Sequence[PartitionPlace], *, pass_over_damage: bool = Fa
     return (best(copies), copies) if copies else None
 
 
-def chosen_places(
-    places: Mapping[TopicPartition, PartitionPlace],
-    copies: Mapping[TopicPartition, Sequence[PartitionPlace]],
+def chosen_locations(
+    places: Mapping[TopicPartition, PartitionLocation],
+    copies: Mapping[TopicPartition, Sequence[PartitionLocation]],
     wanted: Collection[TopicPartition],
     replicas: Replicas = "longest",
     *,
     pass_over_damage: bool = False,
-) -> dict[TopicPartition, PartitionPlace]:
+) -> dict[TopicPartition, PartitionLocation]:
     """Where to read each of the `wanted` partitions, in their order. Only these are judged.
 
     Reports in one line where there was a choice. Raises NotALogDirectory where directories hold different topics of
@@ -150,8 +153,8 @@ def chosen_places(
 
 
 def check_one_topic(
-    places: Mapping[TopicPartition, PartitionPlace],
-    copies: Mapping[TopicPartition, Sequence[PartitionPlace]],
+    places: Mapping[TopicPartition, PartitionLocation],
+    copies: Mapping[TopicPartition, Sequence[PartitionLocation]],
     wanted: Collection[TopicPartition],
 ) -> None:
     """Raise NotALogDirectory where what is wanted of a topic lies in several log directories as different topics.
@@ -159,7 +162,7 @@ def check_one_topic(
     Decided by the topic ids in partition.metadata (Kafka 2.8 and newer); where a partition has none, by the cluster ids
     in the log directories' meta.properties. What says nothing is taken for the same.
     """
-    of_topic: dict[str, list[PartitionPlace]] = {}
+    of_topic: dict[str, list[PartitionLocation]] = {}
     for tp in wanted:
         of_topic.setdefault(tp[0], []).extend(copies.get(tp, (places[tp],)))
     clusters: dict[str, str | None] = {}
@@ -167,7 +170,7 @@ def check_one_topic(
         parents = {place.log_dir: place.store for place in found}
         if len(parents) == 1:
             continue
-        ids = [(place, topic_id_of(place)) for place in found]
+        ids = [(place, place.topic_id()) for place in found]
         named = [(place, f"topic id {uuid_to_text(known)}") for place, known in ids if known is not None]
         if len({mark for _, mark in named}) > 1:
             _refuse_two_topics(named)
@@ -180,12 +183,7 @@ def check_one_topic(
                 _refuse_two_topics(of_cluster)
 
 
-def topic_id_of(place: PartitionPlace) -> uuid.UUID | None:
-    """Topic id from partition.metadata or the names of remote directories; None without."""
-    return place.topic_id()
-
-
-def _refuse_two_topics(marked: Sequence[tuple[PartitionPlace, str]]) -> None:
+def _refuse_two_topics(marked: Sequence[tuple[PartitionLocation, str]]) -> None:
     (place, mark), *others = marked
     other, other_mark = next(found for found in others if found[1] != mark)
     raise NotALogDirectory(

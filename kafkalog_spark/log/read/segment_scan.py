@@ -21,7 +21,7 @@ from kafkalog_spark.kernels.choose import first_out_of_order
 from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
 from kafkalog_spark.kernels.rows import L
 from kafkalog_spark.kernels.sweep import SweepStatus, sweep
-from kafkalog_spark.log.decode.batch_contents import WINDOW, ScanSpace
+from kafkalog_spark.log.decode.batch_contents import WINDOW, ScanBuffers
 from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.decode.record_search import RecordSearch
 from kafkalog_spark.log.decode.row_buffers import RowBuffers
@@ -66,7 +66,7 @@ class SegmentScanner:
         *,
         control_records: bool = False,
         search: RecordSearch | None = None,
-        space: ScanSpace,
+        space: ScanBuffers,
     ) -> None:
         self._control_records = control_records
         self._needs_records = search is not None

@@ -27,14 +27,14 @@ from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import IndexedAborts, IndexedRun, PartitionLog
 from kafkalog_spark.log.read.small_files import leader_epochs, topic_id
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing, RemoteMetadata
-from kafkalog_spark.log.remote.remote_segment_file import HeldSegment, aborted_of, leader_epochs_of, producers_after
+from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, aborted_of, leader_epochs_of, producers_after
 from kafkalog_spark.log.tiered.lineage import (
     Lineage,
+    LineageMerge,
     LocalSpan,
-    LogWalk,
+    merge_lineage,
     newest,
     topic_id_of,
-    walk_log,
     why_not_of_the_log,
     without_empty_epochs,
 )
@@ -73,7 +73,7 @@ class Part(NamedTuple):
     files: SegmentFiles
     next_base: int | None
     facts: Mapping[str, FileFacts]
-    held: HeldSegment | None = None
+    held: StoredSegment | None = None
     pending: Pending | None = None
 
     @property
@@ -96,7 +96,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class KnownLog:
+class PlannedLog:
     """Facts of a log, gathered when a read was planned: enough to read a range without a listing."""
 
     log_start: int
@@ -110,7 +110,7 @@ def spans_of(local: PartitionLog) -> list[LocalSpan]:
     return [LocalSpan(*span) for span in zip(bases, [*bases[1:], MAX_INT64], strict=True)]
 
 
-def parts_of(walk: LogWalk, by_id: Mapping[uuid.UUID, HeldSegment], local: PartitionLog | None) -> list[Part]:
+def parts_of(walk: LineageMerge, by_id: Mapping[uuid.UUID, StoredSegment], local: PartitionLog | None) -> list[Part]:
     """The parts that the walk of all segments has found."""
     parts = []
     for source, start, until in walk.pieces:
@@ -123,7 +123,7 @@ def parts_of(walk: LogWalk, by_id: Mapping[uuid.UUID, HeldSegment], local: Parti
 
 
 def parts_by_name(
-    remote: Sequence[Pending], local: PartitionLog | None, floor: int, last: HeldSegment | None
+    remote: Sequence[Pending], local: PartitionLog | None, floor: int, last: StoredSegment | None
 ) -> list[Part]:
     """The parts as names alone tell them: each segment goes on to where the next one begins, as it does unless leaders
     copied the same offsets twice. Whoever opens one finds out whether that is so.
@@ -175,9 +175,9 @@ class PartFinder:
         metadata: RemoteMetadata | None,
         *,
         pass_over_damage: bool,
-        remembered: Iterable[HeldSegment] = (),
+        remembered: Iterable[StoredSegment] = (),
     ) -> None:
-        self.walk: LogWalk | None = None
+        self.walk: LineageMerge | None = None
         self._name = name
         self._options = options
         self._metadata = metadata
@@ -208,7 +208,7 @@ class PartFinder:
         parts = self._by_name(pending, local, log_start) if self._names_do else None
         return self._by_walk(pending, local, living, log_start) if parts is None else parts
 
-    def walked(self, local: PartitionLog | None) -> LogWalk:
+    def walked(self, local: PartitionLog | None) -> LineageMerge:
         """Lineage of all complete segments, local ones included."""
         living = topic_id(local.store, local.directory) if local is not None else None
         pending = self._look(local, None, again=False, all_of_them=True)
@@ -216,7 +216,7 @@ class PartFinder:
         assert self.walk is not None
         return self.walk
 
-    def hold(self, part: Part, following: Part | None, local: PartitionLog | None) -> HeldSegment:
+    def hold(self, part: Part, following: Part | None, local: PartitionLog | None) -> StoredSegment:
         """Facts of a pending part's segment. Raises FileNotFoundError where it has gone, or where it is not
         what names let expect: then list again, and `find` goes by the rules."""
         assert part.pending is not None
@@ -265,7 +265,7 @@ class PartFinder:
         held = [one for one in self._ask(pending) if one is not None]
         remote = [one.segment for one in held]
         self._lineage = self._lineage_of(local, held)
-        self.walk = walk_log(
+        self.walk = merge_lineage(
             remote,
             self._lineage,
             local=spans_of(local) if local is not None else [],
@@ -296,8 +296,8 @@ class PartFinder:
                 raise self._cannot_ask(listing, error) from error
         return sorted(pending, key=lambda one: one.found.start_offset)
 
-    def _ask(self, pending: Sequence[Pending]) -> list[HeldSegment | None]:
-        held: list[HeldSegment | None] = []
+    def _ask(self, pending: Sequence[Pending]) -> list[StoredSegment | None]:
+        held: list[StoredSegment | None] = []
         for listing in self._listings:
             wanted: list[RemoteObjects] = [one.found for one in pending if one.listing is listing]
             try:
@@ -313,7 +313,7 @@ class PartFinder:
             path=error.filename or listing.place.directory,
         )
 
-    def _lineage_of(self, local: PartitionLog | None, held: Sequence[HeldSegment]) -> Lineage:
+    def _lineage_of(self, local: PartitionLog | None, held: Sequence[StoredSegment]) -> Lineage:
         """The live log's; without one, the newest segment's."""
         if local is not None:
             epochs = leader_epochs(local.store, local.directory)
@@ -351,7 +351,7 @@ def _log_end_for(local: PartitionLog | None, remote: Sequence[RemoteSegment]) ->
 # in a later segment, and that one may be local: the producer snapshots that are copied with the segments tell which
 # transactions had not ended, and for these alone is read on.
 
-Hold = Callable[[int], HeldSegment | None]
+Hold = Callable[[int], StoredSegment | None]
 """Gives what is known of the remote segment of a part, by its index. Raises as TieredLog.open_segment."""
 
 
@@ -393,7 +393,7 @@ def _find(indexes: Sequence[int], hold: Hold, start: int, end: int, keys: KeyRin
     return None if waiting is None else IndexedAborts(list(found), waiting, reached)
 
 
-def _open_after(segment: HeldSegment, end: int, keys: KeyRing) -> dict[int, int] | None:
+def _open_after(segment: StoredSegment, end: int, keys: KeyRing) -> dict[int, int] | None:
     """Producer id -> first offset, of transactions that began before `end` and had not ended after the segment; None
     where that cannot be known."""
     try:

@@ -17,9 +17,9 @@ from kafkalog_spark.errors import CorruptManifest, CorruptRemoteMetadata, Kafkal
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.log_end import find_log_end
-from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.replicas import chosen_copy
-from kafkalog_spark.log.remote.remote_segment_file import HeldSegment, leader_epochs_of, open_remote
+from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote
 from kafkalog_spark.log.tiered.lineage import without_empty_epochs
 from kafkalog_spark.log.tiered.manifest import SegmentManifest, parse_manifest
 from kafkalog_spark.log.tiered.remote_log_metadata import (
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class KnownSegments:
+class SegmentStates:
     """Segments of a partition by `__remote_log_metadata`. segments: those that may be read; refused: those of which it
     says that they may not, as their copy was not finished or they were deleted."""
 
@@ -65,11 +65,11 @@ class RemoteMetadata:
     copies: of each of its partitions, the places where it lies.
     """
 
-    def __init__(self, copies: Sequence[Sequence[PartitionPlace]]) -> None:
+    def __init__(self, copies: Sequence[Sequence[PartitionLocation]]) -> None:
         self._copies = tuple(map(tuple, copies))
         self._lock = threading.Lock()
         self._state: RemoteLogState | None = None
-        self._known: dict[TopicIdPartition, KnownSegments] = {}
+        self._known: dict[TopicIdPartition, SegmentStates] = {}
         self._deleted: dict[TopicIdPartition, set[uuid.UUID]] = {}
         self._reached: dict[str, int] = {}
 
@@ -82,7 +82,7 @@ class RemoteMetadata:
     def __hash__(self) -> int:
         return hash(self._copies)
 
-    def of(self, partition: TopicIdPartition, *, again: bool = False) -> KnownSegments | None:
+    def of(self, partition: TopicIdPartition, *, again: bool = False) -> SegmentStates | None:
         """None where the topic does not speak of the partition: its events may lie on brokers whose directories were
         not given. again: read on what was written since. Raises as opening and reading a partition does."""
         with self._lock:
@@ -115,7 +115,7 @@ class RemoteMetadata:
             else:
                 refused.setdefault(where, set()).add(segment_id)
         self._known = {
-            where: KnownSegments(readable.get(where, {}), frozenset(refused.get(where, ())))
+            where: SegmentStates(readable.get(where, {}), frozenset(refused.get(where, ())))
             for where in readable.keys() | refused.keys()
         }
 
@@ -150,13 +150,13 @@ class RemoteDirListing:
         options: TierOptions,
         *,
         pass_over_damage: bool = False,
-        remembered: Iterable[HeldSegment] = (),
+        remembered: Iterable[StoredSegment] = (),
     ) -> None:
         self.place = place
         self._options = options
         self._pass_over_damage = pass_over_damage
         self._held = {held.segment.segment_id: held for held in remembered if held.place == place}
-        self._known: KnownSegments | None = None
+        self._known: SegmentStates | None = None
         self.names: list[str] = []
         self.facts: Mapping[str, FileFacts] = {}
         self.exists = True
@@ -165,7 +165,7 @@ class RemoteDirListing:
     def topic_partition(self) -> str:
         return f"{self.place.topic}-{self.place.partition}"
 
-    def look(self, known: KnownSegments | None = None, *, below: int | None = None) -> list[RemoteObjects]:
+    def look(self, known: SegmentStates | None = None, *, below: int | None = None) -> list[RemoteObjects]:
         """The segments that are wholly there now, by start offset: one LIST. known: what `__remote_log_metadata` says
         of the partition; below: only those that begin before this offset. Raises OSError."""
         self._known = known
@@ -183,7 +183,7 @@ class RemoteDirListing:
             and (known is None or known.may_be_read(found.segment_id))
         ]
 
-    def held(self, wanted: Sequence[RemoteObjects]) -> list[HeldSegment | None]:
+    def held(self, wanted: Sequence[RemoteObjects]) -> list[StoredSegment | None]:
         """Facts of these segments, fetched where needed; None for a segment that was deleted meanwhile.
 
         Raises OSError where a manifest cannot be read, CorruptManifest and the errors of `open_remote`.
@@ -192,7 +192,7 @@ class RemoteDirListing:
         self._held.update({held.segment.segment_id: held for held in found if held is not None})
         return found
 
-    def _held_segment(self, found: RemoteObjects) -> HeldSegment | None:
+    def _held_segment(self, found: RemoteObjects) -> StoredSegment | None:
         objects = {file: (name, self.facts.get(name)) for file, (name, _) in found.objects.items()}
         before = self._held.get(found.segment_id)
         if before is not None and before.objects == objects:
@@ -202,7 +202,7 @@ class RemoteDirListing:
             manifest = self._manifest(found) if found.layout is Layout.AIVEN else None
             if manifest is not None and manifest.segment is not None:
                 segment = manifest.segment
-            held = HeldSegment(segment or _named(found), self.place, objects, manifest)
+            held = StoredSegment(segment or _named(found), self.place, objects, manifest)
             return held if segment is not None else self._described(held)
         except FileNotFoundError:
             return None
@@ -217,7 +217,7 @@ class RemoteDirListing:
             raise error.at(topic_partition=self.topic_partition, path=path) from None
         return manifest
 
-    def _described(self, held: HeldSegment) -> HeldSegment:
+    def _described(self, held: StoredSegment) -> StoredSegment:
         """Facts that no manifest gives, from the files: the last offset from the last batch, the leader epochs from the
         segment's checkpoint of them, the largest timestamp from the time index."""
         keys = self._options.keys

@@ -24,7 +24,7 @@ from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
-from kafkalog_spark.log.tiered.manifest import IndexPlace, SegmentManifest
+from kafkalog_spark.log.tiered.manifest import IndexRange, SegmentManifest
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
 from kafkalog_spark.log.tiered.tier_options import KeyRing
 from kafkalog_spark.store.interface import FileFacts, OpenFile, Store
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class HeldSegment:
+class StoredSegment:
     """A remote segment that is wholly there. objects: by what they hold, names in the directory with what the listing
     said of them (None: a local directory's says nothing). manifest: of Aiven's layout."""
 
@@ -97,7 +97,7 @@ class HeldSegment:
 
 
 def open_remote(
-    held: HeldSegment, keys: KeyRing, topic_partition: str, *, pass_over_damage: bool = False
+    held: StoredSegment, keys: KeyRing, topic_partition: str, *, pass_over_damage: bool = False
 ) -> SegmentFile:
     """Open a remote segment. Raises FileNotFoundError when it has gone, OSError; KeyNotGiven, CorruptManifest and
     CorruptLog where it cannot be read."""
@@ -132,7 +132,7 @@ def open_remote(
     )
 
 
-def _check_chunk_size(manifest: SegmentManifest, held: HeldSegment, topic_partition: str) -> None:
+def _check_chunk_size(manifest: SegmentManifest, held: StoredSegment, topic_partition: str) -> None:
     """Raise UnsupportedFormat for chunks that nobody should hold in memory, whatever somebody wrote into a manifest."""
     chunks = manifest.chunks
     largest = max(min(chunks.original_chunk_size, chunks.original_file_size), int(chunks.sizes.max(initial=0)))
@@ -147,7 +147,7 @@ def _check_chunk_size(manifest: SegmentManifest, held: HeldSegment, topic_partit
         )
 
 
-def _wrong_size(held: HeldSegment, size: int) -> CorruptLog | None:
+def _wrong_size(held: StoredSegment, size: int) -> CorruptLog | None:
     expected = held.object_size
     if expected is None or size == expected:
         return None
@@ -210,7 +210,7 @@ def _read_range(store: Store, path: str, facts: FileFacts, begin: int, end: int)
         return file.read(begin, end - begin)
 
 
-def _entries(held: HeldSegment, keys: KeyRing, name: str, entry_size: int) -> bytes:
+def _entries(held: StoredSegment, keys: KeyRing, name: str, entry_size: int) -> bytes:
     """IndexBytes of a SegmentFile. Raises OSError also where the index cannot be turned back: to who reads the log, an
     index is a hint."""
     file = _INDEX_FILES["." + name.rpartition(".")[2]]
@@ -221,7 +221,7 @@ def _entries(held: HeldSegment, keys: KeyRing, name: str, entry_size: int) -> by
     return entries_of(lambda position, size: data[position : position + size], entry_size)
 
 
-def index_bytes(held: HeldSegment, keys: KeyRing, file: RemoteFile) -> bytes:
+def index_bytes(held: StoredSegment, keys: KeyRing, file: RemoteFile) -> bytes:
     """Bytes of an index or checkpoint of the segment, as the broker had it; empty where the segment has none.
 
     Raises FileNotFoundError when the segment has gone, OSError, KeyNotGiven, CorruptManifest, CorruptChunk.
@@ -235,7 +235,7 @@ def index_bytes(held: HeldSegment, keys: KeyRing, file: RemoteFile) -> bytes:
     if manifest.indexes is None:  # before October 2023 each was an object of its own
         path = held.path_of(file)
         data = store.read_all(path, _MOST_OF_INDEX)
-        return bytes(codec.index(data, IndexPlace(0, len(data)), path))
+        return bytes(codec.index(data, IndexRange(0, len(data)), path))
     place = manifest.indexes[file]
     if not place.size:
         return b""
@@ -247,19 +247,19 @@ def index_bytes(held: HeldSegment, keys: KeyRing, file: RemoteFile) -> bytes:
     return bytes(codec.index(data, place, path))
 
 
-def leader_epochs_of(held: HeldSegment, keys: KeyRing) -> list[EpochEntry]:
+def leader_epochs_of(held: StoredSegment, keys: KeyRing) -> list[EpochEntry]:
     """All leader epochs from the log's start to the segment's end, as the broker knew them. Raises as `index_bytes`,
     and CorruptFile, UnsupportedFormat."""
     return parse_leader_epochs(index_bytes(held, keys, RemoteFile.LEADER_EPOCHS))
 
 
-def producers_after(held: HeldSegment, keys: KeyRing) -> list[ProducerEntry]:
+def producers_after(held: StoredSegment, keys: KeyRing) -> list[ProducerEntry]:
     """The producers as the log knows them after the segment. Raises as `index_bytes`, and CorruptSnapshot,
     UnsupportedFormat."""
     return parse_producer_snapshot(index_bytes(held, keys, RemoteFile.PRODUCER_SNAPSHOT))
 
 
-def aborted_of(held: HeldSegment, keys: KeyRing) -> list[AbortedTransaction]:
+def aborted_of(held: StoredSegment, keys: KeyRing) -> list[AbortedTransaction]:
     """Transactions whose abort marker lies in the segment. Raises as `index_bytes`, and CorruptIndex."""
     data = index_bytes(held, keys, RemoteFile.TRANSACTION_INDEX)
     return parse_transaction_index(data, held.segment.start_offset)

@@ -8,99 +8,137 @@ same offsets, so a remote file keeps its own offsets when it is opened: reading 
 from __future__ import annotations
 
 import os
+import uuid
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.log_end import LogEnd
-from kafkalog_spark.log.read.partition_log import LISTINGS, IndexedRun, OpenHints, PartitionLog
+from kafkalog_spark.log.read.partition_log import (
+    LISTINGS,
+    NO_HINTS,
+    IndexedRun,
+    OpenHints,
+    PartitionLocation,
+    PartitionLog,
+)
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.read.small_files import Checkpoints
-from kafkalog_spark.log.remote.part_finder import KnownLog, Part, PartFinder, runs_of
+from kafkalog_spark.log.remote.part_finder import Part, PartFinder, PlannedLog, runs_of
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteMetadata
-from kafkalog_spark.log.remote.remote_segment_file import HeldSegment, open_remote, producers_after
-from kafkalog_spark.log.tiered.lineage import LogWalk
-from kafkalog_spark.log.tiered.tier_options import TierOptions
+from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, open_remote, producers_after
+from kafkalog_spark.log.tiered.lineage import LineageMerge
+from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 from kafkalog_spark.store.interface import Store
 
 
-class TieredLog(PartitionLog):
-    """The log of a partition in a local directory (is_local), and in remote ones.
+@dataclass(frozen=True)
+class TieredLocation(PartitionLocation):
+    """directory, store: of the log directory's partition; without one of the first remote directory (`is_local`).
 
-    Arguments as of PartitionLog. known: instead of listing; a refresh lists. remembered: segments of which somebody
-    else has learnt. Raises NotALogDirectory, and what reading manifests raises.
+    remote: one for each topic id. planned, remembered: what a task needs not look up, of a range, or of a log that it
+    lists. A pickle carries the keys in `options`.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        directory: str,
-        store: Store,
-        hints: OpenHints,
-        *,
-        is_local: bool,
-        remote: Sequence[RemoteDir],
-        options: TierOptions,
-        metadata: RemoteMetadata | None = None,
-        known: KnownLog | None = None,
-        remembered: Iterable[HeldSegment] = (),
-    ) -> None:
-        self._is_local = is_local
-        self._keys = options.keys
-        self._known = known
+    is_local: bool = False
+    remote: tuple[RemoteDir, ...] = ()
+    options: TierOptions = NO_TIER
+    metadata: RemoteMetadata | None = None
+    planned: PlannedLog | None = None
+    remembered: tuple[StoredSegment, ...] = ()
+
+    @property
+    def local(self) -> PartitionLocation:
+        """As if there were no remote segments: of several copies of a partition, this is what is compared."""
+        if not self.is_local:
+            return self
+        return PartitionLocation(self.topic, self.partition, self.directory, self.store)
+
+    def open_unread(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
+        """See PartitionLocation. Raises what reading manifests raises, too."""
+        return TieredLog(self, hints)
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        return (self.store, *(place.store for place in self.remote))
+
+    @property
+    def has_checkpoints(self) -> bool:
+        return self.is_local and self.planned is None
+
+    def exists(self) -> bool:
+        """True if any of its directories is there."""
+        return super().exists() or any(place.store.exists(place.directory) for place in self.remote)
+
+    def topic_id(self) -> uuid.UUID | None:
+        """See PartitionLocation; without a local log, the one that all remote directories are of."""
+        if self.is_local:
+            return super().topic_id()
+        ids = {place.topic_id for place in self.remote}
+        return ids.pop() if len(ids) == 1 else None
+
+    def carrying(self, log: PartitionLog, start: int, end: int | None) -> Self:
+        if not isinstance(log, TieredLog):
+            return self
+        if end is None:
+            return replace(self, remembered=log.learnt_from(start))
+        return replace(self, planned=log.planned_for(start, end))
+
+
+class TieredLog(PartitionLog):
+    """The log of a partition in a local directory, and in remote ones. Raises NotALogDirectory, and what reading
+    manifests raises."""
+
+    def __init__(self, location: TieredLocation, hints: OpenHints) -> None:
+        self._location = location
+        self._keys = location.options.keys
+        self._planned = location.planned
         self._local: PartitionLog | None = None
         self._parts: list[Part] = []
         self._finder = PartFinder(
-            f"{topic}-{partition}",
-            remote,
-            options,
-            metadata,
+            f"{location.topic}-{location.partition}",
+            location.remote,
+            location.options,
+            location.metadata,
             pass_over_damage=hints.pass_over_damage,
-            remembered=remembered,
+            remembered=location.remembered,
         )
-        super().__init__(topic, partition, directory, store, hints)
+        super().__init__(location, hints)
 
     # ---- what there is
 
     def refresh(self) -> None:
-        """As of PartitionLog: every directory again, and what `__remote_log_metadata` says by now."""
+        """See PartitionLog: every directory again, and what `__remote_log_metadata` says by now."""
         self.__dict__.pop("log_end", None)
-        if self._known is not None and self._is_local:
-            said, tp, log_dir = Checkpoints(), (self.topic, self.partition), os.path.dirname(self.directory)
-            self.hints = replace(
-                self.hints,
-                recovery_point=said.recovery_point(self.store, log_dir, tp),
-                log_start=said.log_start(self.store, log_dir, tp),
-            )
-        self._known = None
+        if self._planned is not None and self._location.is_local:
+            self.hints = self._location.checkpointed(self.hints)
+        self._planned = None
         if self._local is not None:
             self._local.refresh()
         self._list(again=True)
 
     def follow(self, *, recovery_point: int | None, log_start: int | None) -> None:
-        """As of PartitionLog."""
         super().follow(recovery_point=recovery_point, log_start=log_start)
         if self._local is not None:
             self._local.follow(recovery_point=recovery_point, log_start=log_start)
 
     def _list(self, *, again: bool = False) -> None:
-        if self._known is not None:
-            self._take_parts(self._known.parts)
+        if self._planned is not None:
+            self._take_parts(self._planned.parts)
             self.names = []
             return
-        if self._is_local and self._local is None:
-            self._local = PartitionLog(self.topic, self.partition, self.directory, self.store, self.hints)
+        if self._location.is_local and self._local is None:
+            self._local = PartitionLog(self._location.local, self.hints)
         local = self._live_local
         self._take_parts(self._finder.find(local, self.hints.log_start, again=again))
         self.gone = local is None and not self._finder.exists
         self.names, self.facts = (local.names, local.facts) if local is not None else self._finder.listed
 
     @property
-    def walk(self) -> LogWalk | None:
+    def walk(self) -> LineageMerge | None:
         """Lineage of the segments, where their names did not determine the log's parts; else None."""
         return self._finder.walk
 
@@ -119,16 +157,16 @@ class TieredLog(PartitionLog):
     @property
     def log_start_offset(self) -> int:
         """The first offset that readers may see."""
-        if self._known is not None:
-            return self._known.log_start
+        if self._planned is not None:
+            return self._planned.log_start
         first = self._parts[0].start if self._parts else 0
         return max(first, self.hints.log_start or 0)
 
     @cached_property
     def log_end(self) -> LogEnd:
-        """As of PartitionLog; without a local log, after the last remote segment."""
-        if self._known is not None:
-            return self._known.log_end
+        """See PartitionLog; without a local log, after the last remote segment."""
+        if self._planned is not None:
+            return self._planned.log_end
         local = self._live_local
         if local is None:
             end = LogEnd(self._parts[-1].until if self._parts else self.log_start_offset, 0)
@@ -137,7 +175,7 @@ class TieredLog(PartitionLog):
         return end._replace(offset=max(end.offset, self.log_start_offset))
 
     def snapshots_up_to(self, offset: int) -> list[tuple[int, str]]:
-        """As of PartitionLog. Those of remote segments, whose paths are those of the .log, tell of the offset after the
+        """See PartitionLog. Those of remote segments, whose paths are those of the .log, tell of the offset after the
         segment."""
         found = {}
         for part in self._parts:
@@ -149,7 +187,7 @@ class TieredLog(PartitionLog):
         return sorted(found.items(), reverse=True)
 
     def read_snapshot(self, path: str) -> list[ProducerEntry]:
-        """As of PartitionLog. Raises FileNotFoundError too where names did not tell of which offset it is."""
+        """See PartitionLog. Raises FileNotFoundError too where names did not tell of which offset it is."""
         for index, part in enumerate(self._parts):
             if part.remote_path == path:
                 held = self._held(index)
@@ -159,7 +197,7 @@ class TieredLog(PartitionLog):
 
     # ---- its parts
 
-    def _held(self, index: int) -> HeldSegment | None:
+    def _held(self, index: int) -> StoredSegment | None:
         """Facts of a part's remote segment, fetched if needed; None for a local one. Raises
         FileNotFoundError where it is not what it seemed; then list again."""
         part = self._parts[index]
@@ -173,7 +211,7 @@ class TieredLog(PartitionLog):
         return held
 
     def settle(self, start: int, end: int) -> None:
-        """As of PartitionLog: the remote segments of [start, end) are asked about, several at once."""
+        """See PartitionLog: the remote segments of [start, end) are asked about, several at once."""
         for _ in range(LISTINGS):
             wanted = [
                 index
@@ -189,7 +227,7 @@ class TieredLog(PartitionLog):
                 self.refresh()
 
     def segment_index(self, offset: int) -> int:
-        """As of PartitionLog; for an offset that nothing holds, the part after the hole."""
+        """See PartitionLog; for an offset that nothing holds, the part after the hole."""
         index = max(bisect_right(self._bases, offset) - 1, 0)
         last = len(self._parts) - 1
         return index + 1 if index < last and offset >= self._parts[index].until else index
@@ -202,7 +240,7 @@ class TieredLog(PartitionLog):
         return part.next_base if part.is_local else part.until
 
     def largest_timestamp(self, index: int) -> int | None:
-        """As of PartitionLog: what was written down of a remote segment."""
+        """See PartitionLog: what was written down of a remote segment."""
         try:
             held = self._held(index)
         except FileNotFoundError:
@@ -210,7 +248,7 @@ class TieredLog(PartitionLog):
         return None if held is None or held.segment.max_timestamp < 0 else held.segment.max_timestamp
 
     def open_segment(self, index: int) -> SegmentFile:
-        """As of PartitionLog. Raises KeyNotGiven, CorruptManifest, CorruptLog too, for remote ones."""
+        """See PartitionLog. Raises KeyNotGiven, CorruptManifest, CorruptLog too, for remote ones."""
         held = self._held(index)
         part = self._parts[index]
         try:
@@ -231,7 +269,7 @@ class TieredLog(PartitionLog):
             raise self._cannot_open(self.segment_path(index), error) from error
 
     def size_of(self, index: int) -> int:
-        """As of PartitionLog; of a remote segment as it was before the plugin."""
+        """See PartitionLog; of a remote segment as it was before the plugin."""
         held, part = self._held(index), self._parts[index]
         if held is not None:
             size = held.log_size
@@ -241,36 +279,34 @@ class TieredLog(PartitionLog):
         return os.stat(self.segment_path(index)).st_size if size is None else size
 
     def open_segment_at(self, offset: int) -> SegmentFile | None:
-        """As of PartitionLog; past what a task was given to know, everything is listed."""
-        if self._known is not None and not (self._parts and self._parts[0].start <= offset < self._parts[-1].until):
+        """See PartitionLog; past what a task was given to know, everything is listed."""
+        if self._planned is not None and not (self._parts and self._parts[0].start <= offset < self._parts[-1].until):
             self.refresh()
         return super().open_segment_at(offset)
 
     def has_changed(self, file: SegmentFile) -> bool:
-        """As of PartitionLog."""
         changed = file.has_changed()
         self.refresh()
         now = [(self.segment_path(index), part.end_of_file) for index, part in enumerate(self._parts)]
         return changed or (file.path, file.next_base_offset) not in now
 
     def segment_path(self, index: int) -> str:
-        """As of PartitionLog."""
         part = self._parts[index]
         return part.remote_path or os.path.join(self.directory, part.files.log)
 
     # ---- for tasks and transactions
 
-    def known_for(self, start: int, end: int) -> KnownLog:
+    def planned_for(self, start: int, end: int) -> PlannedLog:
         """Facts that a task needs to read [start, end) without a listing."""
         self.settle(start, end)
         parts = [part for part in self._parts if part.start < end and part.until > start and part.pending is None]
-        return KnownLog(self.log_start_offset, self.log_end, tuple(parts))
+        return PlannedLog(self.log_start_offset, self.log_end, tuple(parts))
 
-    def learnt_from(self, start: int) -> tuple[HeldSegment, ...]:
+    def learnt_from(self, start: int) -> tuple[StoredSegment, ...]:
         """Facts gathered of remote segments with offsets from `start` on."""
         return tuple(part.held for part in self._parts if part.held is not None and part.until > start)
 
     def indexed_runs(self, start: int, end: int) -> list[IndexedRun]:
-        """As of PartitionLog: remote parts have transaction indexes that are complete."""
+        """See PartitionLog: remote parts have transaction indexes that are complete."""
         self.settle(start, end)
         return runs_of(self._parts, self._held, start, end, self._keys, self.name)

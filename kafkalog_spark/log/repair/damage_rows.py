@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import MAX_INT64
-from kafkalog_spark.log.decode.batch_contents import ScanSpace
+from kafkalog_spark.log.decode.batch_contents import ScanBuffers
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.read.partition_scan import (
@@ -55,7 +55,7 @@ def scan_with_damage(
     is_last: bool = False,
     statistics: ScanStatistics | None = None,
     on_loss: Callable[[KafkalogError], None] | None = None,
-    space: ScanSpace | None = None,
+    space: ScanBuffers | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """As scan_partition, of a log opened with pass_over_damage, in these columns: of records, and of damage.
 
@@ -70,7 +70,7 @@ def scan_with_damage(
     of_records = tuple(name for name in columns if name in COLUMN_TYPES)
     request = replace(request, columns=of_records, drop_malformed=True)
     statistics = statistics if statistics is not None else ScanStatistics()
-    space = space or ScanSpace()
+    space = space or ScanBuffers()
     rows = rows_for(log, request, space)
     scanner = scanner_for(log, start, end, request, statistics, rows, space)
     widen = _Widened(columns, log.topic, log.partition)

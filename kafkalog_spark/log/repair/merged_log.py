@@ -20,8 +20,7 @@ from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, H
 from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.log.read.header_windows import Table
 from kafkalog_spark.log.read.log_end import LogEnd
-from kafkalog_spark.log.read.partition_log import NO_HINTS, OpenHints, PartitionLog
-from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.partition_log import NO_HINTS, OpenHints, PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.replicas import TopicPartition, check_one_topic, chosen_copy
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.small_files import leader_epochs, offset_checkpoint
@@ -217,29 +216,19 @@ class PieceOfCopy:
 
 
 class MergedLog(PartitionLog):
-    """The log that pieces make. Arguments as of PartitionLog; directory, store: of the copy that counts."""
+    """The log that pieces make. directory, store: of the copy that counts."""
 
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        directory: str,
-        store: Store,
-        pieces: Sequence[PieceOfCopy],
-        log_start: int,
-        *,
-        pass_over_damage: bool = False,
-    ) -> None:
-        self.pieces = pieces
-        self._log_start = log_start
+    def __init__(self, location: MergedLocation, hints: OpenHints) -> None:
+        self.pieces = location.pieces
+        self._log_start = location.log_start
         # torn tails were left out when the copies were put together: what is a damaged piece is damage
-        super().__init__(topic, partition, directory, store, OpenHints(MAX_INT64, pass_over_damage=pass_over_damage))
+        super().__init__(location, replace(hints, recovery_point=MAX_INT64))
 
     def _list(self) -> None:
         self._take([], [replace(one.files, base_offset=one.piece.first_offset) for one in self.pieces])
 
     def refresh(self) -> None:
-        """Nothing is looked for again."""
+        """Nothing: what was found when the copies were put together stays."""
 
     def has_changed(self, file: SegmentFile) -> bool:
         """Never: what is wrong with a file is damage."""
@@ -261,7 +250,7 @@ class MergedLog(PartitionLog):
         return LogEnd(max(last.next_offset, self._log_start), last.end)
 
     def open_segment(self, index: int) -> SegmentFile:
-        """As of PartitionLog: the file of a piece, as if it held nothing else."""
+        """See PartitionLog: the file of a piece, as if it held nothing else."""
         one = self.pieces[index]
         following = self.next_base_offset(index)
         try:
@@ -275,7 +264,6 @@ class MergedLog(PartitionLog):
         return file.part(one.piece.begin, one.piece.end, one.piece.first_offset)
 
     def segment_path(self, index: int) -> str:
-        """As of PartitionLog."""
         one = self.pieces[index]
         return os.path.join(one.directory, one.files.log)
 
@@ -285,7 +273,7 @@ class MergedLog(PartitionLog):
 
 
 @dataclass(frozen=True)
-class MergedPlace(PartitionPlace):
+class MergedLocation(PartitionLocation):
     """Where the pieces of a partition lie. directory, store: of the copy that counts."""
 
     pieces: tuple[PieceOfCopy, ...] = ()
@@ -293,39 +281,35 @@ class MergedPlace(PartitionPlace):
 
     def open_unread(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
         """The log that the pieces make; what checkpoints say has been asked."""
-        return MergedLog(
-            self.topic, self.partition, self.directory, self.store, self.pieces, self.log_start,
-            pass_over_damage=hints.pass_over_damage,
-        )  # fmt: skip
+        return MergedLog(self, hints)
 
     @property
     def stores(self) -> tuple[Store, ...]:
-        """As of PartitionPlace."""
         return tuple({id(one.store): one.store for one in self.pieces}.values()) or (self.store,)
 
     @property
     def has_checkpoints(self) -> bool:
-        """As of PartitionPlace: they have been asked."""
+        """See PartitionLocation: they have been asked."""
         return False
 
     @property
-    def local(self) -> PartitionPlace:
+    def local(self) -> PartitionLocation:
         """The copy that counts, alone."""
-        return PartitionPlace(self.topic, self.partition, self.directory, self.store)
+        return PartitionLocation(self.topic, self.partition, self.directory, self.store)
 
 
-def merged_places(
-    places: Mapping[TopicPartition, PartitionPlace],
-    copies: Mapping[TopicPartition, Sequence[PartitionPlace]],
+def merged_locations(
+    places: Mapping[TopicPartition, PartitionLocation],
+    copies: Mapping[TopicPartition, Sequence[PartitionLocation]],
     wanted: Collection[TopicPartition],
-) -> dict[TopicPartition, PartitionPlace]:
+) -> dict[TopicPartition, PartitionLocation]:
     """Where to read each of the `wanted` partitions: of those with several copies, what these make together. Reads
-    their bytes. Raises OptionError as merged_place; NotALogDirectory, as chosen_places."""
+    their bytes. Raises OptionError as merged_place; NotALogDirectory, as chosen_locations."""
     check_one_topic(places, copies, wanted)
     return {tp: merged_place(copies[tp]) if tp in copies else places[tp] for tp in wanted}
 
 
-def merged_place(copies: Sequence[PartitionPlace]) -> PartitionPlace:
+def merged_place(copies: Sequence[PartitionLocation]) -> PartitionLocation:
     """The copies of one partition as one place. Raises OptionError where segments are in tiered storage."""
     for place in copies:
         if place.local is not place:
@@ -357,6 +341,6 @@ def merged_place(copies: Sequence[PartitionPlace]) -> PartitionPlace:
             "replicas=merge: %s-%d is read from %s, and %d offsets of it from other copies",
             first.topic, first.partition, first.directory, taken,
         )  # fmt: skip
-    deleted_to = max(log.log_start_checkpoint or 0 for log in logs)
+    deleted_to = max(log.hints.log_start or 0 for log in logs)
     start = max(pieces[0].first_offset if pieces else logs[0].log_start_offset, deleted_to)
-    return MergedPlace(first.topic, first.partition, first.directory, first.store, found, start)
+    return MergedLocation(first.topic, first.partition, first.directory, first.store, found, start)

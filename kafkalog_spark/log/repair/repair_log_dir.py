@@ -40,8 +40,7 @@ from kafkalog_spark.format.transaction_index import format_transaction
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.header_windows import Table, Window
 from kafkalog_spark.log.read.last_stable_offset import TransactionState
-from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.replicas import check_one_topic
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.small_files import leader_epochs, offset_checkpoint, parsed_file
@@ -194,7 +193,7 @@ class SegmentRepair:
 # One partition: its segments repaired one after the other, and the small files alongside them made anew.
 
 
-def repair_partition(place: PartitionPlace, log_dir: Path, *, records: bool = False) -> PartitionReport:
+def repair_partition(place: PartitionLocation, log_dir: Path, *, records: bool = False) -> PartitionReport:
     """Write the partition's good batches to a directory of its own in `log_dir`. records: batches whose records cannot
     be decoded count as damaged, too.
 
@@ -347,8 +346,8 @@ def repair_log_dirs(
 
 
 def _repaired(
-    place: PartitionPlace, copies: Sequence[PartitionPlace], target: Path, *, records: bool
-) -> tuple[PartitionReport, PartitionPlace]:
+    place: PartitionLocation, copies: Sequence[PartitionLocation], target: Path, *, records: bool
+) -> tuple[PartitionReport, PartitionLocation]:
     """A partition, made of its copies where there are several; and where it was read. What cannot be read is its
     report's error: the other partitions go on."""
     try:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.log.read.discovery import Root
-from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.tables.table import RECORDS, TABLES
 from kafkalog_spark.log.tables.table_query import TableQuery, partitions_of, surroundings_of, units_of
 
@@ -36,7 +36,7 @@ def table_query(
 
 def open_table(
     name: str,
-    places: Mapping[TopicPartition, PartitionPlace],
+    places: Mapping[TopicPartition, PartitionLocation],
     roots: tuple[Root, ...],
     topic: str | None = None,
     columns: Iterable[str] | None = None,

@@ -14,8 +14,7 @@ from kafkalog_spark.format.names import producer_snapshots
 from kafkalog_spark.log.check.dir_files import check_directories, check_partition
 from kafkalog_spark.log.check.finding import Finding
 from kafkalog_spark.log.read.discovery import Root
-from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
-from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.tables.batches import batch_rows
 from kafkalog_spark.log.tables.groups import consumer_offset_rows, group_rows
@@ -38,13 +37,13 @@ from kafkalog_spark.log.tables.transactions import producer_rows, transaction_ro
 # The table `findings`: what kafkalog-check reports, a partition at a time.
 
 
-def partition_finding_rows(place: PartitionPlace, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def partition_finding_rows(place: PartitionLocation, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     """Rows of findings about a partition's directory and its entries in checkpoints."""
     yield from _rows(check_partition(place), columns)
 
 
 def directory_finding_rows(
-    roots: Iterable[Root], places: Mapping[TopicPartition, PartitionPlace], columns: tuple[str, ...]
+    roots: Iterable[Root], places: Mapping[TopicPartition, PartitionLocation], columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
     """Rows of findings about log directories themselves: their own files, topic ids that differ."""
     yield from _rows(check_directories(roots, places), columns)
@@ -93,7 +92,7 @@ class _Reader:
     def __init__(self, query: TableQuery, around: Surroundings) -> None:
         self._query = query
         self._around = around
-        self._place: PartitionPlace | None = None
+        self._place: PartitionLocation | None = None
         self._opened: PartitionLog | None = None
         self._end_of = cache(self._find_end)
 
@@ -110,7 +109,7 @@ class _Reader:
         except FileNotFoundError as gone:
             self._lose(_gone(unit, gone))
 
-    def _of_place(self, unit: TableUnit, place: PartitionPlace) -> Rows:
+    def _of_place(self, unit: TableUnit, place: PartitionLocation) -> Rows:
         query, columns, around = self._query, self._query.columns, self._around
         if query.of is PARTITIONS:
             yield from partition_rows(place, columns)
@@ -131,7 +130,7 @@ class _Reader:
         else:
             yield from self._of_segment(unit, unit.segment, place)
 
-    def _of_segment(self, unit: TableUnit, base_offset: int, place: PartitionPlace) -> Rows:
+    def _of_segment(self, unit: TableUnit, base_offset: int, place: PartitionLocation) -> Rows:
         log = self._log(place)
         with _opened_segment(log, base_offset) as file:
             if self._query.of is SEGMENTS:
@@ -148,7 +147,7 @@ class _Reader:
                 max_decompressed=self._query.max_decompressed,
             )
 
-    def _log(self, place: PartitionPlace) -> PartitionLog:
+    def _log(self, place: PartitionLocation) -> PartitionLog:
         if self._opened is None or self._place != place:
             self._place, self._opened = place, place.open(pass_over_damage=True)
         return self._opened

@@ -19,8 +19,7 @@ from kafkalog_spark.format.transaction_index import parse_transaction_index
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
 from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.small_files import leader_epochs, offset_checkpoint
 from kafkalog_spark.log.tables.damage import Damage, stretches
@@ -179,7 +178,7 @@ class _Walk:
 # The table `partitions`: where each begins and ends, and what the files alongside its log say.
 
 
-def partition_rows(place: PartitionPlace, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def partition_rows(place: PartitionLocation, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     """The row of one partition. Raises NotALogDirectory for one that is gone or cannot be read."""
     parent, tp = place.log_dir, (place.topic, place.partition)
     of_log_dir: dict[str, Any] = {"high_watermark": None, "recovery_point": None, "clean_shutdown": None}
@@ -216,7 +215,7 @@ def _size(log: PartitionLog) -> int:
     return total
 
 
-def _ends(place: PartitionPlace, log: PartitionLog) -> dict[str, Any]:
+def _ends(place: PartitionLocation, log: PartitionLog) -> dict[str, Any]:
     """Ends and LSO. Damage hides the second: a marker may lie in it; of a log that passes over it, only the first."""
     row: dict[str, Any] = {"log_end_offset": log.log_end_offset, "last_stable_offset": None, "error": None}
     try:

@@ -11,8 +11,7 @@ from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from kafkalog_spark.log.read.discovery import Root
-from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.partition_place import PartitionPlace
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.tables.table import FINDINGS, PRODUCERS, SEGMENTS, TABLES, TRANSACTIONS, Table, Unit
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class TableUnit:
     partition; of the table `segments`, for the files that are not part of its log. Offsets [start, end). size: bytes
     of .log files that it reads, about."""
 
-    place: PartitionPlace | None
+    place: PartitionLocation | None
     segment: int | None = None
     start: int = 0
     end: int = MAX_INT64
@@ -54,19 +53,19 @@ class Surroundings:
     """Facts of other partitions that a unit needs. places: all partitions, where end offsets or directories are asked
     for; coordinators: transactional ids by producer id."""
 
-    places: Mapping[TopicPartition, PartitionPlace] = field(default_factory=dict)
+    places: Mapping[TopicPartition, PartitionLocation] = field(default_factory=dict)
     roots: tuple[Root, ...] = ()
     coordinators: Mapping[int, TransactionalId] = field(default_factory=dict)
 
 
-def partitions_of(query: TableQuery, present: Mapping[TopicPartition, PartitionPlace]) -> list[TopicPartition]:
+def partitions_of(query: TableQuery, present: Mapping[TopicPartition, PartitionLocation]) -> list[TopicPartition]:
     """Those that a query is about when nothing is subscribed to: all, or those of its internal topic."""
     topic = {Unit.OFFSETS_TOPIC: OFFSETS_TOPIC, Unit.TRANSACTION_TOPIC: TRANSACTION_TOPIC}.get(query.of.unit)
     return [tp for tp in present if topic is None or tp[0] == topic]
 
 
 def surroundings_of(
-    query: TableQuery, places: Mapping[TopicPartition, PartitionPlace], roots: tuple[Root, ...]
+    query: TableQuery, places: Mapping[TopicPartition, PartitionLocation], roots: tuple[Root, ...]
 ) -> Surroundings:
     """places: of all partitions, whatever is subscribed to."""
     table = query.of
@@ -81,7 +80,7 @@ def surroundings_of(
 
 def units_of(
     query: TableQuery,
-    places: Mapping[TopicPartition, PartitionPlace],
+    places: Mapping[TopicPartition, PartitionLocation],
     ranges: Mapping[TopicPartition, tuple[int, int]] | None = None,
     *,
     whole: bool = True,
@@ -109,7 +108,7 @@ def units_of(
     return units
 
 
-def _of_segments(log: PartitionLog, place: PartitionPlace, start: int, end: int) -> list[TableUnit]:
+def _of_segments(log: PartitionLog, place: PartitionLocation, start: int, end: int) -> list[TableUnit]:
     found = []
     for index, segment in enumerate(log.segments):
         following = log.next_base_offset(index)

@@ -14,7 +14,7 @@ import zstandard
 
 from kafkalog_spark.errors import CorruptChunk
 from kafkalog_spark.log.tiered.chunks import Chunk, ChunkIndex, ObjectRange
-from kafkalog_spark.log.tiered.manifest import IndexPlace, SegmentManifest
+from kafkalog_spark.log.tiered.manifest import IndexRange, SegmentManifest
 from kafkalog_spark.log.tiered.tier_options import KeyRing, needs_extra
 
 IV_SIZE = 12
@@ -77,7 +77,7 @@ class ChunkCodec:
             at = chunk.position - wanted.begin
             yield self.chunk(view[at : at + chunk.size], chunk, path)
 
-    def index(self, data: Buffer, place: IndexPlace, path: str | None = None) -> Buffer:
+    def index(self, data: Buffer, place: IndexRange, path: str | None = None) -> Buffer:
         """The bytes of an index, of which `data` is what lies at its place in the `.indexes` object. Raises
         CorruptChunk."""
         what = "an index"

@@ -136,7 +136,7 @@ class LeftOut(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class LogWalk:
+class LineageMerge:
     """The log from its start to its end: pieces and holes by offset, neither overlapping; and what is not read."""
 
     pieces: tuple[Piece, ...]
@@ -161,7 +161,7 @@ def topic_id_of(segments: Iterable[RemoteSegment]) -> uuid.UUID | None:
     return latest.partition.topic_id if latest else None
 
 
-def walk_log(
+def merge_lineage(
     remote: Sequence[RemoteSegment],
     lineage: Lineage,
     *,
@@ -170,7 +170,7 @@ def walk_log(
     log_start: int | None = None,
     log_end: int | None = None,
     until: int | None = None,
-) -> LogWalk:
+) -> LineageMerge:
     """Put a partition's log together.
 
     remote: segments of one topic-partition that are wholly there, in any order. lineage: of the live log, or of the
@@ -200,7 +200,7 @@ def walk_log(
     spans = _joined(local, log_start or 0)
     pieces, holes = _walk(candidates, spans, floor, until)
     left_out += _not_taken(candidates, pieces, spans, floor)
-    return LogWalk(tuple(pieces), tuple(holes), tuple(left_out))
+    return LineageMerge(tuple(pieces), tuple(holes), tuple(left_out))
 
 
 def _joined(local: Sequence[LocalSpan], log_start: int) -> list[LocalSpan]:

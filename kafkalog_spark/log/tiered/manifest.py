@@ -99,7 +99,7 @@ INDEX_FIELDS = {
 """The manifest's names of the indexes, in the order in which they lie in the object."""
 
 
-class IndexPlace(NamedTuple):
+class IndexRange(NamedTuple):
     """Where an index lies in the `.indexes` object, as it is there (encrypted): bytes."""
 
     position: int
@@ -129,7 +129,7 @@ class SegmentManifest:
     chunks: ChunkIndex
     compressed: bool
     encryption: SegmentEncryption | None
-    indexes: Mapping[RemoteFile, IndexPlace] | None
+    indexes: Mapping[RemoteFile, IndexRange] | None
     segment: RemoteSegment | None
 
     @property
@@ -210,14 +210,14 @@ def _base64(text: str, name: str) -> bytes:
         raise CorruptManifest(f"{name} is not base64: {error}") from None
 
 
-def _index_places(indexes: JsonFields | None) -> dict[RemoteFile, IndexPlace] | None:
+def _index_places(indexes: JsonFields | None) -> dict[RemoteFile, IndexRange] | None:
     if indexes is None:
         return None
     places = {}
     for file, name in INDEX_FIELDS.items():
         given = indexes.optional(name) if file is RemoteFile.TRANSACTION_INDEX else indexes.fields(name)
         if given is not None:
-            places[file] = IndexPlace(given.integer("position"), given.integer("size"))
+            places[file] = IndexRange(given.integer("position"), given.integer("size"))
     return places
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.log.decode import record_search
-from kafkalog_spark.log.decode.record_schema import EVERY_RECORD, WantedRecords
+from kafkalog_spark.log.decode.record_schema import EVERY_RECORD, RecordPredicate
 from kafkalog_spark.log.log_dir import LogDirs
 from tests.golden_data import KAFKA_2_8, KAFKA_4_3, Row, data_dir, golden_logs
 from tests.log.helpers.batch_builder import V2Record, batch
@@ -21,7 +21,7 @@ from tests.log.helpers.rows import ALL_COLUMNS, plain_rows
 TOPICS = sorted({(log.release, log.topic) for log in golden_logs(crashed=False)})
 
 
-def holds(row: Row, wanted: WantedRecords) -> bool:
+def holds(row: Row, wanted: RecordPredicate) -> bool:
     """The oracle: what the conditions mean."""
     key, value = row["key"], row["value"]
     headers = [(name.encode(), data) for name, data in row["headers"]]
@@ -38,7 +38,7 @@ def holds(row: Row, wanted: WantedRecords) -> bool:
     )  # fmt: skip
 
 
-def found(release: str, topic: str, wanted: WantedRecords, **request: Any) -> list[Row]:
+def found(release: str, topic: str, wanted: RecordPredicate, **request: Any) -> list[Row]:
     rows = plain_rows(LogDirs.open(data_dir(release)).scan(topic, columns=ALL_COLUMNS, wanted=wanted, **request))
     return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
 
@@ -48,14 +48,14 @@ def all_rows(release: str, topic: str) -> list[Row]:
     return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
 
 
-def drawn(rows: list[Row], numbers: random.Random) -> WantedRecords:
+def drawn(rows: list[Row], numbers: random.Random) -> RecordPredicate:
     """Conditions that some record may fulfil, and most do not."""
     row = numbers.choice(rows)
     key, value = row["key"] or b"", row["value"] or b""
     at, size = numbers.randrange(len(value) + 1), numbers.choice((0, 1, 2, 3, 8))
     name, data = numbers.choice([(name.encode(), data) for name, data in row["headers"]] or [(b"", None)])
     chances = (numbers.random() for _ in range(5))
-    return WantedRecords(
+    return RecordPredicate(
         key=numbers.choice((key, key, key + b"x", b"")) if next(chances) < 0.4 else None,
         key_prefix=key[: numbers.randrange(len(key) + 1)] if next(chances) < 0.4 else None,
         value_contains=value[at : at + size] if next(chances) < 0.4 else None,
@@ -82,7 +82,7 @@ def test_only_columns_that_are_asked_for_come_back() -> None:
         batches = list(LogDirs.open(data_dir()).scan("java-lz4", columns=columns, wanted=EVERY_RECORD))
         assert sum(batch.num_rows for batch in batches) == 800
     some = next(row for row in all_rows(KAFKA_4_3, "java-lz4") if row["key"])
-    wanted = WantedRecords(key=some["key"])
+    wanted = RecordPredicate(key=some["key"])
     expected = [row["offset"] for row in all_rows(KAFKA_4_3, "java-lz4") if holds(row, wanted)]
     scanned = LogDirs.open(data_dir()).scan("java-lz4", columns=("offset",), wanted=wanted)
     assert [offset for batch in scanned for offset in batch["offset"].to_pylist()] == expected
@@ -93,7 +93,7 @@ def test_only_columns_that_are_asked_for_come_back() -> None:
 
 def test_conditions_on_time_and_offsets_hold_too() -> None:
     rows = all_rows(KAFKA_4_3, "segments")
-    wanted = WantedRecords(value_contains=b"1")
+    wanted = RecordPredicate(value_contains=b"1")
     middle = sorted(row["timestamp"] for row in rows)[len(rows) // 2]
     offsets = tuple(range(100, 6000, 7))
     got = found(KAFKA_4_3, "segments", wanted, timestamp_from_ms=middle, offset_in=offsets)
@@ -105,7 +105,7 @@ def test_conditions_on_time_and_offsets_hold_too() -> None:
 
 def test_aborted_records_stay_hidden() -> None:
     rows = [row for row in all_rows(KAFKA_4_3, "transactions") if row["committed"]]
-    wanted = WantedRecords(value_contains=b"1")
+    wanted = RecordPredicate(value_contains=b"1")
     expected = [(row["partition"], row["offset"]) for row in rows if holds(row, wanted)]
     got = found(KAFKA_4_3, "transactions", wanted, read_committed=True)
     assert [(row["partition"], row["offset"]) for row in got] == expected != []
@@ -114,7 +114,7 @@ def test_aborted_records_stay_hidden() -> None:
 def test_more_matches_than_there_is_room_for_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_search, "_FEW", 3)
     rows = all_rows(KAFKA_4_3, "codec-zstd")
-    wanted = WantedRecords(key_prefix=b"")
+    wanted = RecordPredicate(key_prefix=b"")
     expected = [row["offset"] for row in rows if row["key"] is not None]
     assert [row["offset"] for row in found(KAFKA_4_3, "codec-zstd", wanted)] == expected != []
 
@@ -134,7 +134,7 @@ def test_nulls_match_nothing_and_empty_patterns_whatever_is_there(tmp_path: Path
     directory = write_segments(tmp_path, {0: batch(0, made)})
 
     def offsets(**wanted: bytes) -> list[int]:
-        return [row["offset"] for row in read_all(directory, columns=("offset",), wanted=WantedRecords(**wanted))]
+        return [row["offset"] for row in read_all(directory, columns=("offset",), wanted=RecordPredicate(**wanted))]
 
     assert offsets(key=b"") == [1]
     assert offsets(key_prefix=b"") == [1, 2, 4]
@@ -173,12 +173,12 @@ def test_a_malformed_batch_is_an_error_whether_its_records_match_or_not(
     directory = write_segments(tmp_path, {0: BEFORE + malformed(change) + AFTER})
     for key in (b"key", b"nobody"):
         with pytest.raises(CorruptBatch, match=what) as caught:
-            read_all(directory, wanted=WantedRecords(key=key))
+            read_all(directory, wanted=RecordPredicate(key=key))
         assert (caught.value.position, caught.value.offset) == (len(BEFORE), 5)
-    rows = read_all(directory, wanted=WantedRecords(key=b"key"), drop_malformed=True)
+    rows = read_all(directory, wanted=RecordPredicate(key=b"key"), drop_malformed=True)
     assert [row["offset"] for row in rows] == [*range(5), *range(10, 15)]
 
 
 @pytest.mark.parametrize("topic", ["v0-none", "v0-gzip", "v1-none", "v1-gzip"])
 def test_messages_have_no_headers_to_match(topic: str) -> None:
-    assert found(KAFKA_2_8, topic, WantedRecords(header_name=b"")) == []
+    assert found(KAFKA_2_8, topic, RecordPredicate(header_name=b"")) == []

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.names import segment_name
-from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLog
+from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
 from tests.log.helpers.batch_builder import V2Record, batch
 from tests.log.helpers.rows import ALL_COLUMNS, plain_rows
@@ -49,7 +49,7 @@ def log_path(directory: Path, base: int = 0) -> Path:
 
 
 def open_log(directory: Path, recovery_point: int | None = None) -> PartitionLog:
-    return PartitionLog(TOPIC, PARTITION, str(directory), hints=OpenHints(recovery_point))
+    return PartitionLog(PartitionLocation(TOPIC, PARTITION, str(directory)), hints=OpenHints(recovery_point))
 
 
 def read_all(

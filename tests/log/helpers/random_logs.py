@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.format.producer_snapshot import ProducerEntry, write_producer_snapshot
 from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction
-from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLog
+from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLocation, PartitionLog
 from kafkalog_spark.log.write.encoded_batch import batches_of
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.log.helpers import batch_builder, legacy_builder
@@ -144,10 +144,8 @@ class RandomLog:
 
     def open(self) -> PartitionLog:
         return PartitionLog(
-            TOPIC,
-            PARTITION,
-            str(self.directory),
-            hints=OpenHints(self.recovery_point, self.log_start_offset),
+            PartitionLocation(TOPIC, PARTITION, str(self.directory)),
+            OpenHints(self.recovery_point, self.log_start_offset),
         )
 
 

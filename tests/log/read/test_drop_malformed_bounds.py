@@ -11,7 +11,7 @@ import pytest
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
-from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLog
+from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.partition_scan import ScanRequest, ScanStatistics, offset_for_timestamp, scan_partition
 from kafkalog_spark.log.read.segment_time import largest_timestamp
 from tests.log.helpers.batch_builder import ABORT, TRANSACTIONAL, batch, control
@@ -30,7 +30,7 @@ every_damage = pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 
 
 def forgiving(directory: Path) -> PartitionLog:
-    return PartitionLog("orders", 0, str(directory), hints=OpenHints(pass_over_damage=True))
+    return PartitionLog(PartitionLocation("orders", 0, str(directory)), hints=OpenHints(pass_over_damage=True))
 
 
 @every_damage

@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog_spark.format.offset_index import OffsetPosition
 from kafkalog_spark.log.read.log_end import find_log_end
-from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.partition_scan import scan_partition
 from tests.golden_data import KAFKA_2_8, DumpedBatch, GoldenLog, golden_logs
 
@@ -32,7 +32,7 @@ def with_old_entries(golden_log: GoldenLog, directory: Path, first_offsets: bool
             for batch in golden_log.batches(path)[1:]
         ]
         (directory / f"{path.stem}.index").write_bytes(b"".join(entries))
-    return PartitionLog(golden_log.topic, golden_log.partition, str(directory))
+    return PartitionLog(PartitionLocation(golden_log.topic, golden_log.partition, str(directory)))
 
 
 def batches(golden_log: GoldenLog) -> list[list[DumpedBatch]]:

@@ -130,7 +130,7 @@ def check_a_log(plan: LogPlan, sizes: dict[str, int], data: st.DataObject) -> No
         rows = list(rows_of(batches))
         committed = list(rows_of(committed_batches(batches)))
         stable = last_stable_offset(opened)
-        space = scan_space.ScanSpace()
+        space = scan_space.ScanBuffers()
         held = []
         for _ in range(3):
             asked = data.draw(requests(log, rows))

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.log.decode.record_schema import WantedRecords
+from kafkalog_spark.log.decode.record_schema import RecordPredicate
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read import partition_scan
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
@@ -94,7 +94,7 @@ def test_scan_takes_the_last_of_each_partition_and_conditions_narrow_them() -> N
         for row in rows
         if row["key"] == some["key"] and (row["partition"], row["offset"]) in last
     ]
-    assert places(wanted=WantedRecords(key=some["key"])) == expected != []
+    assert places(wanted=RecordPredicate(key=some["key"])) == expected != []
     assert places(offset_in=(last[0][1],)) == [place for place in last if place[1] == last[0][1]]
 
 

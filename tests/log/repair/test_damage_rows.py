@@ -13,7 +13,7 @@ import pytest
 
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLog
+from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.partition_scan import ScanRequest
 from kafkalog_spark.log.repair.damage_rows import scan_with_damage, with_damage_columns
 from tests.golden_data import GoldenLog, data_dir, golden_logs
@@ -121,7 +121,9 @@ def test_what_a_row_about_damage_says(tmp_path: Path) -> None:
 
 def open_permissive(directory: Path, recovery_point: int | None = None) -> PartitionLog:
     topic, _, partition = NAME.rpartition("-")
-    return PartitionLog(topic, int(partition), str(directory), hints=OpenHints(recovery_point, pass_over_damage=True))
+    return PartitionLog(
+        PartitionLocation(topic, int(partition), str(directory)), OpenHints(recovery_point, pass_over_damage=True)
+    )
 
 
 def test_stretches_side_by_side_are_one_and_reach_to_the_end_of_a_file(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from kafkalog_spark.errors import CorruptBatch, NotALogDirectory, OptionError
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import RemoteDir
-from kafkalog_spark.log.remote.tiered_place import TieredPlace
+from kafkalog_spark.log.remote.tiered_log import TieredLocation
 from kafkalog_spark.log.repair.merged_log import merged_place
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
 from kafkalog_spark.log.tiered.tier_options import NO_TIER
@@ -90,6 +90,6 @@ def test_tiered_storage_is_refused(tmp_path: Path) -> None:
     roots = [broker(tmp_path / name, {0: data(0)}) for name in ("a", "b")]
     places = LogDirs.open(roots).copies[TOPIC, 0]
     remote = RemoteDir.__new__(RemoteDir)
-    tiered = [TieredPlace(TOPIC, 0, place.directory, place.store, True, (remote,), NO_TIER) for place in places]
+    tiered = [TieredLocation(TOPIC, 0, place.directory, place.store, True, (remote,), NO_TIER) for place in places]
     with pytest.raises(OptionError, match="orders-0 are in tiered storage"):
         merged_place(tiered)

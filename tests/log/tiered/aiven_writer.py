@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
 from kafkalog_spark.log.tiered.manifest import (
     INDEX_FIELDS,
-    IndexPlace,
+    IndexRange,
     SegmentEncryption,
     SegmentManifest,
     format_manifest,
@@ -90,7 +90,7 @@ def segment_objects(
     for file in INDEX_FIELDS:
         if file in files:
             data = encryptor.encrypt(files[file]) if encryptor and files[file] else files[file]
-            places[file] = IndexPlace(len(indexes), len(data))
+            places[file] = IndexRange(len(indexes), len(data))
             indexes += data
     described = encryptor.described() if encryptor else None
     manifest = SegmentManifest(chunks, compress, described, places, segment)

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from kafkalog_spark.errors import CorruptChunk, KeyNotGiven
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.chunks import Chunk
-from kafkalog_spark.log.tiered.manifest import INDEX_FIELDS, IndexPlace, SegmentManifest, parse_manifest
+from kafkalog_spark.log.tiered.manifest import INDEX_FIELDS, IndexRange, SegmentManifest, parse_manifest
 from kafkalog_spark.log.tiered.remote_names import RemoteFile
 from kafkalog_spark.log.tiered.tier_options import KeyRing
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode, segment_objects
@@ -170,7 +170,7 @@ def test_encrypted_bytes_that_are_too_few() -> None:
     with pytest.raises(CorruptChunk, match="27 bytes, fewer than the 28"):
         codec.chunk(bytes(27), chunk_of(bytes(27), 1))
     with pytest.raises(CorruptChunk, match="an index: 4 bytes, the manifest says 40") as caught:
-        codec.index(bytes(4), IndexPlace(7, 40), "key.indexes")
+        codec.index(bytes(4), IndexRange(7, 40), "key.indexes")
     assert (caught.value.path, caught.value.position) == ("key.indexes", 7)
 
 

@@ -12,13 +12,13 @@ from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted, parse_transaction_index
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.lineage import (
-    LogWalk,
+    LineageMerge,
     NotNeeded,
     NotOfTheLog,
     Piece,
+    merge_lineage,
     newest,
     topic_id_of,
-    walk_log,
     without_empty_epochs,
 )
 from kafkalog_spark.log.tiered.manifest import INDEX_FIELDS, parse_manifest
@@ -161,7 +161,9 @@ def local_batches(cluster: GoldenCluster, topic: str, partition: int) -> list[Ba
     return [batch for log in logs for batch in decode_log(log)]
 
 
-def walked_batches(cluster: GoldenCluster, topic: str, partition: int, walk: LogWalk) -> Iterator[tuple[Piece, Batch]]:
+def walked_batches(
+    cluster: GoldenCluster, topic: str, partition: int, walk: LineageMerge
+) -> Iterator[tuple[Piece, Batch]]:
     """The batches of each piece that have offsets in it, by the tests' own decoder."""
     local = local_batches(cluster, topic, partition)
     for piece in walk.pieces:
@@ -174,9 +176,9 @@ def walked_batches(cluster: GoldenCluster, topic: str, partition: int, walk: Log
                 yield piece, batch
 
 
-def walk_of(cluster: GoldenCluster, topic: str, partition: int) -> LogWalk:
+def walk_of(cluster: GoldenCluster, topic: str, partition: int) -> LineageMerge:
     spans = cluster.local_spans(topic, partition)
-    return walk_log(
+    return merge_lineage(
         remote_segments(cluster, topic, partition),
         without_empty_epochs(cluster.leader_epochs(topic, partition)),
         local=spans,
@@ -205,7 +207,7 @@ def test_local_and_remote_together_hold_what_consumers_read(cluster: GoldenClust
     assert found == [(row["offset"], row["timestamp"], row["key"], row["value"], row["headers"]) for row in rows]
 
 
-def aborted_by_index(walk: LogWalk, piece: Piece, upper: int) -> list[AbortedTransaction]:
+def aborted_by_index(walk: LineageMerge, piece: Piece, upper: int) -> list[AbortedTransaction]:
     """Aborted transactions of a remote piece: its own index, then those that follow, local ones last, until enough."""
     found: list[AbortedTransaction] = []
     local = sorted((CLEAN.data / "transactions-0").glob("*.txnindex"))
@@ -268,7 +270,7 @@ def test_deleted_records_are_clipped_within_a_segment() -> None:
     assert first.source.start_offset < first.start < first.source.end_offset
     # the checkpoint of the leader epochs alone says it too
     epochs = without_empty_epochs(CLEAN.leader_epochs("deleted-prefix", 0))
-    alone = walk_log(remote_segments(CLEAN, "deleted-prefix", 0), epochs)
+    alone = merge_lineage(remote_segments(CLEAN, "deleted-prefix", 0), epochs)
     assert alone.start == walk.start
 
 
@@ -280,7 +282,7 @@ def test_local_segments_are_preferred() -> None:
 
 
 def test_segments_of_leaders_in_turns_are_one_log() -> None:
-    """Kafka 4.3 went on where the leader before it had come to; overlaps are in test_remote_walk."""
+    """Kafka 4.3 went on where the leader before it had come to; overlaps are in test_lineage_merge."""
     segments = remote_segments(LEADERS, "leaders", 0)
     assert len(LEADERS.leader_epochs("leaders", 0)) >= 4
     assert {entry.epoch for segment in segments for entry in segment.leader_epochs} >= {0, 1, 2, 3}
@@ -290,7 +292,7 @@ def test_segments_of_leaders_in_turns_are_one_log() -> None:
     stale = [
         EpochEntry(entry.epoch, entry.start_offset + (entry.epoch > 1)) for entry in LEADERS.leader_epochs("leaders", 0)
     ]
-    reasons = {left.reason for left in walk_log(segments, stale).left_out}  # as after an unclean election
+    reasons = {left.reason for left in merge_lineage(segments, stale).left_out}  # as after an unclean election
     assert reasons <= {NotOfTheLog.OTHER_NEXT_EPOCH, NotOfTheLog.BEGINS_BEFORE_EPOCH, NotOfTheLog.ENDS_AFTER_EPOCH}
     assert NotOfTheLog.OTHER_NEXT_EPOCH in reasons
 
@@ -315,7 +317,7 @@ def test_the_newest_segments_leader_epochs_are_the_lineage(cluster: GoldenCluste
         assert topic == "empty"
         return
     lineage = without_empty_epochs(parse_leader_epochs(content(cluster, last, RemoteFile.LEADER_EPOCHS)))
-    walk = walk_log(segments, lineage)
+    walk = merge_lineage(segments, lineage)
     assert walk.holes == ()
     assert [piece.source for piece in walk.pieces] == segments
     assert walk.until == last.until

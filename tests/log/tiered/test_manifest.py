@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafkalog_spark.errors import CorruptManifest, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.partition_metadata import uuid_from_text
-from kafkalog_spark.log.tiered.manifest import IndexPlace, format_manifest, parse_manifest
+from kafkalog_spark.log.tiered.manifest import IndexRange, format_manifest, parse_manifest
 from kafkalog_spark.log.tiered.remote_names import RemoteFile
 from tests.log.helpers.damaged_bytes import damaged
 
@@ -81,11 +81,11 @@ def test_an_encrypted_segment() -> None:
     assert (manifest.encryption.key_id, manifest.encryption.wrapped_key) == ("static-key-id", b"\0\0\0")
     assert manifest.encryption.aad == bytes([10, 11, 12, 13])
     assert manifest.indexes == {
-        RemoteFile.OFFSET_INDEX: IndexPlace(0, 1),
-        RemoteFile.TIME_INDEX: IndexPlace(1, 1),
-        RemoteFile.PRODUCER_SNAPSHOT: IndexPlace(2, 1),
-        RemoteFile.LEADER_EPOCHS: IndexPlace(3, 1),
-        RemoteFile.TRANSACTION_INDEX: IndexPlace(4, 1),
+        RemoteFile.OFFSET_INDEX: IndexRange(0, 1),
+        RemoteFile.TIME_INDEX: IndexRange(1, 1),
+        RemoteFile.PRODUCER_SNAPSHOT: IndexRange(2, 1),
+        RemoteFile.LEADER_EPOCHS: IndexRange(3, 1),
+        RemoteFile.TRANSACTION_INDEX: IndexRange(4, 1),
     }
     assert (manifest.chunks.count, manifest.chunks.object_size) == (10, 1100)
     segment = manifest.segment

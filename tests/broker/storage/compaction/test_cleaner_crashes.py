@@ -18,7 +18,7 @@ import pytest
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
 from tests.broker.storage.helpers.cleaned_logs import (
     append,
@@ -106,7 +106,7 @@ def committed(log: Log, start: int) -> list[Row]:
 
 def offline(directory: Path) -> list[Row]:
     """What the offline reader makes of a directory as it lies there."""
-    log = PartitionLog("orders", 0, str(directory))
+    log = PartitionLog(PartitionLocation("orders", 0, str(directory)))
     request = ScanRequest(columns=("offset", "key", "value"), read_committed=True)
     found = plain_rows(scan_partition(log, log.log_start_offset, last_stable_offset(log), request))
     return [(row["offset"], row["key"], row["value"]) for row in found]

@@ -25,7 +25,7 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.kernels.sweep import end_of_records
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.decode import batch_contents, record_search, row_buffers, run_decoder, scratch
-from kafkalog_spark.log.decode.record_schema import WantedRecords
+from kafkalog_spark.log.decode.record_schema import RecordPredicate
 from kafkalog_spark.log.read import header_windows, segment_scan
 from kafkalog_spark.log.write import segment_recovery
 from tests.broker.storage.helpers import guarded_messages
@@ -41,11 +41,11 @@ ALLOCATING = (
     header_windows, record_search, row_buffers, run_decoder, scratch, segment_scan,
 )  # fmt: skip
 SEARCHES = (
-    WantedRecords(key=b"key"),
-    WantedRecords(key_prefix=b""),
-    WantedRecords(value_contains=b"uev"),
-    WantedRecords(header_name=b"", header_value=b""),
-    WantedRecords(key_prefix=b"", value_contains=b"", header_name=b"h"),
+    RecordPredicate(key=b"key"),
+    RecordPredicate(key_prefix=b""),
+    RecordPredicate(value_contains=b"uev"),
+    RecordPredicate(header_name=b"", header_value=b""),
+    RecordPredicate(key_prefix=b"", value_contains=b"", header_name=b"h"),
 )
 FILES = 8
 """Of so many batches one is read from a file of its own, and the good ones of so many are cleaned together."""

@@ -25,7 +25,7 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
-from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from tests.broker.storage.helpers.stored_logs import TOPIC_ID, log_config
 from tests.golden_data import KAFKA_4_3, golden_logs
 from tests.log.helpers.batch_builder import sealed
@@ -126,7 +126,7 @@ def test_the_leader_epoch_file_is_kafkas_byte_for_byte_without_the_restart(tmp_p
 @pytest.mark.parametrize("golden", golden_logs(KAFKA_4_3, "transactions", crashed=False), ids=str)
 def test_transactions_are_known_at_every_offset_as_the_reader_finds_them(golden, tmp_path):
     log = replayed(golden, tmp_path, close=False)
-    oracle = PartitionLog(golden.topic, golden.partition, str(golden.directory))
+    oracle = PartitionLog(PartitionLocation(golden.topic, golden.partition, str(golden.directory)))
     assert log.last_stable_offset == last_stable_offset(oracle)
     step = 7
     for start in range(golden.log_start_offset, golden.high_watermark, step):

@@ -18,7 +18,7 @@ from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import FileHandles
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.partition_scan import ScanRequest, offset_for_timestamp, scan_partition
 from tests.broker.storage.helpers.cleaned_logs import Host, append, compacted_log, request
 from tests.broker.storage.helpers.stored_logs import NOW
@@ -134,7 +134,7 @@ class Watcher:
 
 
 def offline(directory: Path, start: int = 0, **fields: Any) -> list[tuple[int, bytes]]:
-    log = PartitionLog("orders", 0, str(directory))
+    log = PartitionLog(PartitionLocation("orders", 0, str(directory)))
     found = scan_partition(
         log, max(start, log.log_start_offset), last_stable_offset(log), ScanRequest(("offset", "key"), **fields)
     )
@@ -174,7 +174,7 @@ def test_a_scan_that_began_before_a_swap_goes_on_after_it(tmp_path):
         latest = write(log, 60, 6, random.Random(stop))
         log.roll(NOW)
         log.flush()
-        reader = PartitionLog("orders", 0, str(log.directory))
+        reader = PartitionLog(PartitionLocation("orders", 0, str(log.directory)))
         found = scan_partition(reader, 0, reader.log_end_offset, ScanRequest(("offset", "key"), first_batch_rows=stop))
         first = next(found)
         Cleaner(1 << 20, 0.9, 1 << 16).clean(request(log), Host(log, NOW))
@@ -191,7 +191,7 @@ def test_timestamps_are_looked_up_in_a_cleaned_log_as_in_the_broker(tmp_path):
     log.roll(NOW)
     log.flush()
     Cleaner(1 << 20, 0.9, 1 << 16).clean(request(log), Host(log, NOW))
-    reader = PartitionLog("orders", 0, str(log.directory))
+    reader = PartitionLog(PartitionLocation("orders", 0, str(log.directory)))
     for timestamp in range(NOW, NOW + log.log_end_offset + 3, 7):
         found = log.offset_for_timestamp(timestamp)
         assert offset_for_timestamp(reader, timestamp) == (None if found is None else found.offset)

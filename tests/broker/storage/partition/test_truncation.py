@@ -12,7 +12,7 @@ from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_spark.log.check.finding import Findings
 from kafkalog_spark.log.check.partition_check import PartitionCheck
-from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from tests.broker.storage.helpers.followed_logs import (
     SMALL,
     Leader,
@@ -86,7 +86,7 @@ def follower_snapshots(log):
 def findings(log):
     """What kafkalog-check finds."""
     found = Findings()
-    PartitionCheck(PartitionLog("orders", 0, str(log.directory)), found, True, lambda _: None).run()
+    PartitionCheck(PartitionLog(PartitionLocation("orders", 0, str(log.directory))), found, True, lambda _: None).run()
     return found.kept
 
 

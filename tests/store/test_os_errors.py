@@ -7,7 +7,7 @@ import traceback
 
 import pytest
 
-from kafkalog_spark.store.object_errors import with_plain_errors
+from kafkalog_spark.store.object_errors import as_os_errors
 
 
 class Odd(Exception):
@@ -29,7 +29,7 @@ def test_every_error_is_an_oserror_with_a_sentence(raised: Exception, kind: type
         raise raised
 
     with pytest.raises(kind, match=said) as caught:
-        with_plain_errors("x://y", call)
+        as_os_errors("x://y", call)
     assert caught.value.filename == "x://y"
     assert caught.value.strerror
     assert "CANARY" not in "".join(traceback.format_exception(caught.value))

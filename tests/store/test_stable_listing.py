@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.store.local_store import settled_listing
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
+from kafkalog_spark.store.local_store import stable_listing
 
 A, B, C = "00000000000000000000.log", "00000000000000000100.log", "00000000000000000200.log"
 
@@ -36,36 +36,36 @@ def test_a_directory_that_nobody_changes_is_listed_once(tmp_path: Path, monkeypa
     old = time.time() - 10
     os.utime(tmp_path, (old, old))
     listings = Listings(monkeypatch, tmp_path, [[A]])
-    assert settled_listing(str(tmp_path)) == [A]
+    assert stable_listing(str(tmp_path)) == [A]
     assert listings.calls == 1
 
 
 def test_a_file_that_was_renamed_while_it_was_listed_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither its old name nor its new one is in the first listing."""
     listings = Listings(monkeypatch, tmp_path, [[A, C], [A, B, C]])
-    assert settled_listing(str(tmp_path)) == [A, B, C]
+    assert stable_listing(str(tmp_path)) == [A, B, C]
     assert listings.calls == 3
 
 
 def test_deleted_files_do_not_keep_a_listing_from_settling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listings = Listings(monkeypatch, tmp_path, [[A, f"{B}.deleted"], [A]])
-    assert A in settled_listing(str(tmp_path))
+    assert A in stable_listing(str(tmp_path))
     assert listings.calls == 2
 
 
 def test_a_directory_that_never_settles_is_listed_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Listings(monkeypatch, tmp_path, ([A] if turn % 2 else [A, B] for turn in range(1000)))
-    assert A in settled_listing(str(tmp_path))
+    assert A in stable_listing(str(tmp_path))
 
 
 def test_a_partition_is_listed_like_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (A, B, C):
         (tmp_path / name).touch()
     Listings(monkeypatch, tmp_path, [[A, C], [A, B, C]])
-    log = PartitionLog("orders", 0, str(tmp_path))
+    log = PartitionLog(PartitionLocation("orders", 0, str(tmp_path)))
     assert [segment.base_offset for segment in log.segments] == [0, 100, 200]
 
 
 def test_a_directory_that_has_gone_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        settled_listing(str(tmp_path / "none"))
+        stable_listing(str(tmp_path / "none"))
