@@ -22,7 +22,6 @@ from kafkalog_broker.net.acceptor import network_limits
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.server import Server
 from kafkalog_broker.storage.log_directory import open_log_dirs
-from kafkalog_broker.storage.log_loading import LogLoading
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.testing import RunningBroker, running_broker
 from kafkalog_spark.errors import KafkalogError
@@ -195,7 +194,7 @@ def loading_fails(directory: Path, port: int, monkeypatch: pytest.MonkeyPatch) -
         raise KafkalogError("in the middle of loading")
 
     with monkeypatch.context() as patched:
-        patched.setattr(LogLoading, "_take_in", take_in)
+        patched.setattr(LogManager, "_take_in", take_in)
         yield
 
 

@@ -60,7 +60,7 @@ def _code(broker: Broker, name: str, index: int, path: str) -> ErrorCode:
     """In Kafka's order (ReplicaManager.alterReplicaLogDirs)."""
     if len(f"{name}-{index}") + _FUTURE_SUFFIX > _LONGEST_DIRECTORY:
         return ErrorCode.invalid_topic_exception
-    there = next((one for one in broker.logs.log_dirs() if str(one.path.absolute()) == path), None)
+    there = next((one for one in broker.logs.dirs.all if str(one.path.absolute()) == path), None)
     if there is None:
         return ErrorCode.log_dir_not_found
     if not there.is_online:

@@ -21,7 +21,7 @@ async def handle(request: Request, broker: Broker) -> Any:
     return entity(
         module.DescribeLogDirsResponse,
         error_code=ErrorCode.none,
-        results=tuple(_result(module, usage, wanted, broker) for usage in broker.logs.dirs()),
+        results=tuple(_result(module, usage, wanted, broker) for usage in broker.logs.usage()),
     )
 
 

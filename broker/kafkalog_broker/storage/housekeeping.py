@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -102,31 +102,6 @@ CheckpointContent = tuple[OffsetCheckpoint, list[tuple[LogEntry, int]]]
 """A checkpoint file and its next content."""
 
 
-def checkpoint_contents(
-    log_dir: LogDirectory, entries: Iterable[LogEntry], tasks: Collection[Task]
-) -> list[CheckpointContent]:
-    """The files that `tasks` ask for. Offsets of logs that were not opened are kept."""
-    sources: tuple[tuple[Task, OffsetCheckpoint, Callable[[Log], int | None]], ...] = (
-        (Task.RECOVERY_POINTS, log_dir.recovery_points, lambda log: log.recovery_point),
-        (Task.LOG_START_OFFSETS, log_dir.log_start_offsets, _start_above_first_segment),
-        (Task.HIGH_WATERMARKS, log_dir.high_watermarks, lambda log: log.high_watermark),
-    )
-    mine = [entry for entry in entries if entry.log_dir is log_dir]
-    contents: list[CheckpointContent] = []
-    for task, checkpoint, of in sources:
-        if task in tasks:
-            offsets = (
-                (entry, checkpoint.known.get(entry.key) if entry.log is None else of(entry.log)) for entry in mine
-            )
-            contents.append((checkpoint, [(entry, offset) for entry, offset in offsets if offset is not None]))
-    return contents
-
-
-def _start_above_first_segment(log: Log) -> int | None:
-    """The log start offset where the segments do not tell it."""
-    return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
-
-
 class Housekeeping:
     """Runs what is due in `tick`.
 
@@ -155,7 +130,7 @@ class Housekeeping:
                 self._flushing.add(log)
                 self._run_blocking(partial(self._flush, log))
         if len(self.deletions):
-            self._run_blocking(partial(self._remove_due, self._table.clock.monotonic_ms()))
+            self._run_blocking(partial(self.deletions.run, self._table.clock.monotonic_ms()))
         due = self._timers.due(self._table.config, self._table.clock.monotonic_ms())
         if Task.RETENTION in due and not self._retention_queue:
             self._retention_queue.extend(self._table.entries)
@@ -182,9 +157,6 @@ class Housekeeping:
         """Remove a renamed file or directory once `delay_ms` have passed."""
         self.deletions.schedule(path, self._table.clock.monotonic_ms() + delay_ms)
 
-    def _remove_due(self, monotonic_ms: int) -> None:
-        self.deletions.run(monotonic_ms)
-
     def _check_retention(self, now_ms: int) -> None:
         for _ in range(min(RETENTION_CHECKS_PER_TICK, len(self._retention_queue))):
             entry = self._table.entries.get(self._retention_queue.popleft())
@@ -203,14 +175,10 @@ class Housekeeping:
 
     def _may_be_due(self, entry: LogEntry, now_ms: int) -> bool:
         topic = self._table.topics.get(entry.topic)
-        if topic is None:
-            return False
-        start = entry.log_start_offset
-        try:
-            return may_be_due(entry.path, self._table.config_of(topic), start, now_ms)
-        except OSError as error:
-            entry.log_dir.fail(error)
-            return False
+        if topic is not None:
+            with entry.log_dir.guarded():
+                return may_be_due(entry.path, self._table.config_of(topic), entry.log_start_offset, now_ms)
+        return False
 
     def _release_idle_files(self) -> None:
         """Close the writers of logs without appends for a whole checkpoint interval: three descriptors each."""
@@ -223,13 +191,32 @@ class Housekeeping:
     def _checkpoint(self, tasks: set[Task]) -> None:
         for log_dir in self._table.dirs.all:
             if log_dir.is_online:
-                contents = checkpoint_contents(log_dir, self._table.entries.values(), tasks)
+                contents = self._checkpoint_contents(log_dir, tasks)
                 self._run_blocking(partial(self._write_checkpoints, log_dir, contents, log_dir.truncations))
+
+    def _checkpoint_contents(self, log_dir: LogDirectory, tasks: Collection[Task]) -> list[CheckpointContent]:
+        """The files that `tasks` ask for. Offsets of logs that were not opened are kept."""
+
+        def start_above_first_segment(log: Log) -> int | None:  # else the segments tell it
+            return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
+
+        sources: tuple[tuple[Task, OffsetCheckpoint, Callable[[Log], int | None]], ...] = (
+            (Task.RECOVERY_POINTS, log_dir.recovery_points, lambda log: log.recovery_point),
+            (Task.LOG_START_OFFSETS, log_dir.log_start_offsets, start_above_first_segment),
+            (Task.HIGH_WATERMARKS, log_dir.high_watermarks, lambda log: log.high_watermark),
+        )
+        entries = [entry for entry in self._table.entries.values() if entry.log_dir is log_dir]
+        contents: list[CheckpointContent] = []
+        for task, checkpoint, offset_of in sources:
+            if task in tasks:
+                offsets = ((e, checkpoint.known.get(e.key) if e.log is None else offset_of(e.log)) for e in entries)
+                contents.append((checkpoint, [(entry, offset) for entry, offset in offsets if offset is not None]))
+        return contents
 
     def write_last_checkpoints(self, log_dir: LogDirectory) -> bool:
         """When the logs are closed; nothing that was collected before is written any more. False as below."""
         self._is_stopped = True
-        contents = checkpoint_contents(log_dir, self._table.entries.values(), CHECKPOINTS)
+        contents = self._checkpoint_contents(log_dir, CHECKPOINTS)
         return self._write_checkpoints(log_dir, contents, log_dir.truncations, last=True)
 
     def _write_checkpoints(

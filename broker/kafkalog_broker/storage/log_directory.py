@@ -10,7 +10,8 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -146,10 +147,11 @@ class LogDirectory:
             self.on_failure(error)
         return True
 
-    def guarded(self, work: Callable[[], object]) -> None:
-        """Do `work`; the directory goes offline when it raises OSError."""
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """The directory goes offline when the block raises OSError, which ends there."""
         try:
-            work()
+            yield
         except OSError as error:
             self.fail(error)
 
@@ -190,6 +192,9 @@ class LogDirectories:
     def online(self) -> list[LogDirectory]:
         return [log_dir for log_dir in self.all if log_dir.is_online]
 
+    def failures(self) -> str:
+        return "; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in self.all)
+
     def close(self) -> None:
         """Give all locks up."""
         for log_dir in self.all:
@@ -227,9 +232,7 @@ def open_log_dirs(
                 _identify(log_dir, metas.get(log_dir.path), agreed, node_id, now)
         dirs = LogDirectories(tuple(opened), agreed, node_id)
         if not dirs.online:
-            raise LogDirError(
-                "no log directory works: " + "; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in opened)
-            )
+            raise LogDirError(f"no log directory works: {dirs.failures()}")
     except BaseException:
         for log_dir in opened:
             log_dir.close()
@@ -294,13 +297,6 @@ def _identify(
         log_dir.fail(error)
 
 
-def fewest_partitions(dirs: Iterable[LogDirectory], planned: Mapping[Path, int]) -> LogDirectory | None:
-    """Where a new partition goes (LogManager.nextLogDirs): of the directories online the one with the fewest
-    partitions, of equals the first; None when all are offline. planned: others that are going to each."""
-    online = [log_dir for log_dir in dirs if log_dir.is_online]
-    return min(online, key=lambda log_dir: log_dir.partitions + planned.get(log_dir.path, 0), default=None)
-
-
 class PartitionUsage(NamedTuple):
     """size: bytes of the .log files."""
 
@@ -321,17 +317,3 @@ class LogDirUsage:
     total_bytes: int
     usable_bytes: int
     partitions: tuple[PartitionUsage, ...]
-
-
-def directory_usage(log_dir: LogDirectory, partitions: Sequence[PartitionUsage]) -> LogDirUsage:
-    """As DescribeLogDirs wants it; an offline directory has no partitions and no sizes."""
-    total = usable = -1
-    if log_dir.is_online:
-        try:
-            facts = os.statvfs(log_dir.path)
-            total, usable = facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
-        except OSError as error:
-            log_dir.fail(error)
-    if not log_dir.is_online:
-        return LogDirUsage(log_dir.path, log_dir.failure, -1, -1, ())
-    return LogDirUsage(log_dir.path, None, total, usable, tuple(partitions))

@@ -5,10 +5,12 @@ A log is opened when it is first asked for. A log directory that fails takes its
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
+import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,16 +20,9 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.clock import Clock
-from kafkalog_broker.storage.log_directory import (
-    LogDirectories,
-    LogDirectory,
-    LogDirUsage,
-    PartitionUsage,
-    directory_usage,
-    fewest_partitions,
-)
+from kafkalog_broker.storage.log_directory import LogDirectories, LogDirectory, LogDirUsage, PartitionUsage
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
-from kafkalog_broker.storage.partition.local_log import LogIdentity
+from kafkalog_broker.storage.partition.local_log import LoadedLog, LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import is_passing
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
@@ -186,14 +181,7 @@ class LogTable:
                 ),
                 on_bytes,
             )
-            entry.log = Log(
-                LogIdentity(entry.topic, entry.partition, entry.topic_id),
-                config,
-                loaded,
-                now_ms,
-                call_soon=self.call_soon,
-                on_failure=self.on_failure(log_dir),
-            )
+            entry.log = self.log_of(entry, config, loaded, now_ms)
         except OSError as error:
             if is_the_directorys(error):
                 log_dir.fail(error)
@@ -207,35 +195,76 @@ class LogTable:
             raise storage_error(*entry.key, entry.failure) from error
         return entry.log
 
+    def log_of(self, entry: LogEntry, config: LogConfig, loaded: LoadedLog, now_ms: int) -> Log:
+        """The log of a partition, made of what its directory holds."""
+        identity = LogIdentity(entry.topic, entry.partition, entry.topic_id)
+        failed = partial(_log_failed, entry.log_dir)
+        return Log(identity, config, loaded, now_ms, call_soon=self.call_soon, on_failure=failed)
+
+    # ---- questions that open nothing, unless said otherwise
+
+    def if_open(self, topic: str, partition: int) -> Log | None:
+        """The log of a partition where it is open and works."""
+        entry = self.entries.get((topic, partition))
+        return entry.log if entry is not None and entry.is_online else None
+
+    def partitions(self, topic: str | None = None) -> list[Key]:
+        """The partitions that have a directory here, open or not, online or not."""
+        if topic is not None and (known := self.topics.get(topic)) is not None:
+            keys = ((topic, partition) for partition in range(known.partitions))
+            return [key for key in keys if key in self.entries]
+        return [key for key in self.entries if topic is None or key[0] == topic]
+
+    def is_online(self, topic: str, partition: int) -> bool:
+        """True while the partition can be served. For Metadata, which shows a leader or none."""
+        entry = self.entries.get((topic, partition))
+        return entry is not None and entry.is_online
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """The leader epoch of a partition; opens its log only when LogEntry.read_leader_epoch did not learn it.
+
+        Raises BrokerError: unknown_topic_or_partition, kafka_storage_error.
+        """
+        entry = self.entries.get((topic, partition))
+        epoch = None if entry is None else entry.leader_epoch
+        if epoch is not None:
+            return epoch
+        log = self.get(topic, partition)
+        if log is None:
+            raise BrokerError(ErrorCode.unknown_topic_or_partition, f"there is no partition {topic}-{partition}")
+        return log.leader_epoch
+
+    def unknown_leader_epochs(self, topics: Iterable[Topic]) -> list[LogEntry]:
+        """The partitions of these topics that `leader_epoch` would open."""
+        entries = (
+            self.entries.get((topic.name, partition)) for topic in topics for partition in range(topic.partitions)
+        )
+        return [entry for entry in entries if entry is not None and entry.is_online and entry.leader_epoch is None]
+
     # ---- the directories
+
+    def log_dir(self, topic: str, partition: int) -> LogDirectory | None:
+        """Where a partition lies; None when this broker has none such."""
+        entry = self.entries.get((topic, partition))
+        return None if entry is None else entry.log_dir
 
     @property
     def all_online(self) -> bool:
         return all(log_dir.is_online for log_dir in self.dirs.all)
 
     def next_log_dir(self, planned: Mapping[Path, int] = MappingProxyType({})) -> LogDirectory:
-        """Where a new partition goes. planned: others that are going to each directory.
+        """Where a new partition goes (LogManager.nextLogDirs): of the directories online the one with the fewest
+        partitions, of equals the first. planned: others that are going to each directory.
 
         Raises BrokerError kafka_storage_error when no directory takes one.
         """
         cordoned = {Path(path) for path in self.config.cordoned_log_dirs}
-        chosen = fewest_partitions([log_dir for log_dir in self.dirs.all if log_dir.path not in cordoned], planned)
-        if chosen is None:
+        usable = [log_dir for log_dir in self.dirs.online if log_dir.path not in cordoned]
+        if not usable:
             raise BrokerError(
                 ErrorCode.kafka_storage_error, "no log directory takes new partitions: all are offline or cordoned"
             )
-        return chosen
-
-    def on_failure(self, log_dir: LogDirectory) -> Callable[[Log, OSError], None]:
-        """Callback for a log that goes offline."""
-
-        def log_failed(log: Log, error: OSError) -> None:
-            if is_the_directorys(error):
-                log_dir.fail(error)
-            else:
-                _log.error("%s is offline: %s", log.name, error)
-
-        return log_failed
+        return min(usable, key=lambda log_dir: log_dir.partitions + planned.get(log_dir.path, 0))
 
     def _take_offline(self, log_dir: LogDirectory, error: BaseException) -> None:
         failure = error if isinstance(error, OSError) else OSError(str(error))
@@ -247,17 +276,42 @@ class LogTable:
             self.call_soon(self._on_all_offline)
 
     def usage(self) -> list[LogDirUsage]:
-        """Usage of each log directory, for DescribeLogDirs."""
+        """Usage of each log directory, for DescribeLogDirs; an offline one has no partitions and no sizes."""
         usages = []
         for log_dir in self.dirs.all:
-            partitions = []
-            if log_dir.is_online:
-                for entry in self.entries.values():
-                    if entry.log_dir is log_dir:
-                        size = entry.log.size_bytes if entry.log is not None else log_bytes(entry.path)
-                        partitions.append(PartitionUsage(entry.topic, entry.partition, size))
-            usages.append(directory_usage(log_dir, partitions))
+            total = usable = -1
+            with log_dir.guarded():
+                facts = os.statvfs(log_dir.path)
+                total, usable = facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
+            if not log_dir.is_online:
+                usages.append(LogDirUsage(log_dir.path, log_dir.failure, -1, -1, ()))
+                continue
+            partitions = [
+                PartitionUsage(*entry.key, log_bytes(entry.path) if entry.log is None else entry.log.size_bytes)
+                for entry in self.entries.values()
+                if entry.log_dir is log_dir
+            ]
+            usages.append(LogDirUsage(log_dir.path, None, total, usable, tuple(partitions)))
         return usages
+
+    def usable_bytes(self) -> list[tuple[Path, int | None]]:
+        """Free bytes of each log directory's file system; None: it is offline. Any thread; may wait for a disk."""
+        found: list[tuple[Path, int | None]] = []
+        for log_dir in self.dirs.all:
+            free = None
+            if log_dir.is_online:
+                with contextlib.suppress(OSError):
+                    facts = os.statvfs(log_dir.path)
+                    free = facts.f_bavail * facts.f_frsize
+            found.append((log_dir.path, free))
+        return found
+
+
+def _log_failed(log_dir: LogDirectory, log: Log, error: OSError) -> None:
+    if is_the_directorys(error):
+        log_dir.fail(error)
+    else:
+        _log.error("%s is offline: %s", log.name, error)
 
 
 def is_the_directorys(error: OSError) -> bool:

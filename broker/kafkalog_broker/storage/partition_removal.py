@@ -53,15 +53,12 @@ def remove(path: Path) -> None:
 
 
 class DelayedDeletions:
-    """Queue of renamed files and directories that wait for their removal.
+    """Queue of renamed files and directories that wait for their removal. What cannot be removed is logged, and not
+    tried again before the next start."""
 
-    on_error(path, error): called with what could not be removed; it is not tried again before the next start.
-    """
-
-    def __init__(self, on_error: Callable[[Path, OSError], None] | None = None) -> None:
+    def __init__(self) -> None:
         self._waiting: list[tuple[int, int, Path]] = []
         self._counter = 0  # of equal times, first come, first served; paths are never compared
-        self._on_error = on_error or _say
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -80,12 +77,8 @@ class DelayedDeletions:
                 remove(path)
                 removed += 1
             except OSError as error:
-                self._on_error(path, error)
+                _log.warning("%s could not be removed: %s", path, error)
         return removed
-
-
-def _say(path: Path, error: OSError) -> None:
-    _log.warning("%s could not be removed: %s", path, error)
 
 
 @dataclass(slots=True)

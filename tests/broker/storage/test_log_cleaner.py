@@ -372,7 +372,7 @@ def test_the_number_of_threads_changes_while_the_broker_runs(tmp_path):
     cleaner = broker.logs.cleaner
     cleaner.start()
     assert cleaner_threads(cleaner) == 1
-    config = broker.logs._table.config
+    config = broker.logs.config
     broker.logs.update_config(config.with_dynamic({"log.cleaner.threads": "2"}, {}))
     assert cleaner_threads(cleaner) == 2
     broker.logs.update_config(config.with_dynamic({}, {}))

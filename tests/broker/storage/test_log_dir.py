@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import logging
 import uuid
-from functools import partial
 
 import pytest
 
-from kafkalog_broker.storage.log_directory import LogDirError, fewest_partitions, open_log_dirs
+from kafkalog_broker.storage.log_directory import LogDirError, open_log_dirs
 from kafkalog_spark.errors import LogDirLocked
 from kafkalog_spark.format.meta_properties import read_meta_properties
 from kafkalog_spark.format.partition_metadata import new_uuid, uuid_to_text
@@ -118,20 +117,6 @@ def test_a_locked_directory_stops_the_broker_and_gives_the_others_up(tmp_path):
 def test_one_directory_given_twice_is_one_directory(tmp_path):
     dirs = opened(tmp_path, tmp_path / "x" / "..")
     assert len(dirs.all) == 1
-    dirs.close()
-
-
-def test_a_new_partition_goes_where_the_fewest_are(tmp_path):
-    dirs = opened(tmp_path / "a", tmp_path / "b", tmp_path / "c")
-    a, b, c = dirs.all
-    choose = partial(fewest_partitions, dirs.all)
-    assert choose({}) == a
-    assert choose({a.path: 2, b.path: 1, c.path: 1}) == b
-    b.fail(OSError("gone"))
-    assert choose({a.path: 2, b.path: 1, c.path: 1}) == c
-    a.fail(OSError("gone"))
-    c.fail(OSError("gone"))
-    assert choose({}) is None
     dirs.close()
 
 

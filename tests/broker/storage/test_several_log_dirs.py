@@ -37,7 +37,7 @@ def test_a_directory_that_fails_takes_only_its_partitions_offline(tmp_path, capl
     broker.append(partition=1)
     broker.create("more", 2)
     assert len(list((tmp_path / "b").glob("more-*"))) == 2
-    usage = broker.logs.dirs()
+    usage = broker.logs.usage()
     assert [dir_.failure is None for dir_ in usage] == [False, True]
     assert usage[0].partitions == ()
     assert {(p.topic, p.partition): p.size for p in usage[1].partitions}["orders", 1] == len(
@@ -124,3 +124,16 @@ def test_a_cordoned_directory_gets_no_new_partitions(tmp_path):
     broker.create("orders", 3)
     assert len(list((tmp_path / "b").glob("orders-*"))) == 3
     broker.logs.shutdown()
+
+
+def test_a_new_partition_goes_where_the_fewest_are_planned(tmp_path):
+    logs = started(tmp_path / "a", tmp_path / "b", tmp_path / "c").logs
+    a, b, c = logs.dirs.all
+    assert logs.next_log_dir() is a
+    assert logs.next_log_dir({a.path: 2, b.path: 1, c.path: 1}) is b
+    b.fail(OSError("gone"))
+    assert logs.next_log_dir({a.path: 2, b.path: 1, c.path: 1}) is c
+    a.fail(OSError("gone"))
+    c.fail(OSError("gone"))
+    refused("kafka_storage_error", logs.next_log_dir)
+    logs.shutdown()
