@@ -26,7 +26,6 @@ from kafkalog_broker.security.authorizer import Authorizer
 from kafkalog_broker.security.scram_users import ScramUsers
 from kafkalog_broker.security.tls import Tls
 from kafkalog_broker.share.fetching.deliveries import Deliveries
-from kafkalog_broker.share.membership.share_group_coordinator import ShareGroupCoordinator
 from kafkalog_broker.share.state.share_coordinator import ShareCoordinator
 from kafkalog_broker.storage.housekeeping import DueFlushes
 from kafkalog_broker.storage.log_manager import LogManager
@@ -79,7 +78,6 @@ class Broker:
     transactions_topic: CoordinatorLog
     transaction_ends: TransactionEnds
     markers: MarkerWriter
-    share_groups: ShareGroupCoordinator
     share_state_topic: CoordinatorLog
     share_coordinator: ShareCoordinator
     deliveries: Deliveries

@@ -27,8 +27,8 @@ from kafkalog_broker.config.listeners import with_bound_ports
 from kafkalog_broker.config.sasl_settings import SaslSettings
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
-from kafkalog_broker.groups.consumer.topics_view import TopicsView
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
+from kafkalog_broker.groups.modern.group_context import GroupContext, TopicsView
 from kafkalog_broker.mirror.takeover import take_mirrors_over
 from kafkalog_broker.net.acceptor import network_limits, raise_open_files_limit
 from kafkalog_broker.net.dispatch import Dispatch, dispatcher
@@ -121,7 +121,7 @@ class Server(Broker):
 
     def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
         self.network.admission.limits = network_limits(config, self._open_files)
-        self.groups.config = config
+        self.groups.context.config = config
         yield from super().updating_config(config)
 
     async def _start(self, started: AsyncExitStack, progress: Callable[[Any], None] | None) -> None:
@@ -271,16 +271,16 @@ class Server(Broker):
         self.offsets_topic = offsets = CoordinatorLog(
             OFFSETS_TOPIC, self.topics, self.log, clock, self.config.offsets_topic_num_partitions
         )
-        self.groups = GroupCoordinator(
+        context = GroupContext(
             self.config,
-            clock=clock,
-            scheduler=self.scheduler,
-            log=offsets,
+            clock,
+            self.scheduler,
             topics=TopicsView(self.topics, lambda: self.config.broker_rack),
             overrides=self.dynamic_configs.of_group,
             background=self.workers.compute_then,
-            share_groups=self.share_groups,
+            initialize=share.initialize,
         )
+        self.groups = GroupCoordinator(offsets, context)
         self.transactions_topic = state = CoordinatorLog(
             TRANSACTION_TOPIC, self.topics, self.log, clock, self.config.transaction_state_log_num_partitions,
             self.config.transaction_state_log_load_buffer_size,

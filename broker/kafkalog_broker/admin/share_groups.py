@@ -13,13 +13,12 @@ from kafkalog_broker.config.log_config import internal_topic_configs
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.runtime import Scheduler
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.modern.group_context import ShareGroupSettings, share_group_settings
+from kafkalog_broker.groups.modern.group_records import SharedTopic
 from kafkalog_broker.protocol.api_registry import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.share.fetching.deliveries import Deliveries
 from kafkalog_broker.share.fetching.share_sessions import Partition
-from kafkalog_broker.share.membership.group_records import TopicInfo
-from kafkalog_broker.share.membership.share_group_coordinator import ShareGroupCoordinator
-from kafkalog_broker.share.membership.state_partitions import GroupSettings
 from kafkalog_broker.share.partition.acquisition import Acknowledgement
 from kafkalog_broker.share.partition.in_flight_batch import AcknowledgeType
 from kafkalog_broker.share.state.share_coordinator import ShareCoordinator
@@ -134,7 +133,7 @@ async def ensure_state_topic(broker: Broker) -> None:
         await broker.ensure_topic(SHARE_STATE_TOPIC, partitions, configs)
 
 
-async def initialize(broker: Broker, group_id: str, state_epoch: int, topics: Mapping[UUID, TopicInfo]) -> None:
+async def initialize(broker: Broker, group_id: str, state_epoch: int, topics: Mapping[UUID, SharedTopic]) -> None:
     """Begin the state of share partitions that members subscribe to, and let the group know."""
     turn = TimeSlice()
     try:
@@ -146,9 +145,9 @@ async def initialize(broker: Broker, group_id: str, state_epoch: int, topics: Ma
                     broker.share_coordinator.initialize(key, state_epoch, NO_START_OFFSET)
         except BrokerError as error:
             _log.warning("share group %.200r: the state of its partitions cannot be begun: %s", group_id, error)
-            broker.share_groups.shard(group_id).set_not_initialized(group_id, topics)
+            broker.groups.share_groups(group_id).set_not_initialized(group_id, topics)
         else:
-            broker.share_groups.shard(group_id).set_initialized(group_id, topics)
+            broker.groups.share_groups(group_id).set_initialized(group_id, topics)
     except BrokerError as error:  # it is begun again after group.share.initialize.retry.interval.ms
         _log.warning("share group %.200r: which partitions have state cannot be written: %s", group_id, error)
 
@@ -158,15 +157,15 @@ async def alter_offsets(
 ) -> dict[tuple[UUID | None, int], BrokerError]:
     """Errors of the partitions that could not be set. Raises BrokerError."""
     await ensure_state_topic(broker)
-    shard = broker.share_groups.shard(group_id)
-    if group_id not in shard.groups:
-        broker.groups.check_free(group_id)
+    share_groups = broker.groups.share_groups(group_id)
+    if group_id not in share_groups.groups:
+        broker.groups.check_free_for_share(group_id)
     infos = {
-        topic_id: TopicInfo(topic.name, tuple(sorted(offsets)))
+        topic_id: SharedTopic(topic.name, tuple(sorted(offsets)))
         for topic_id, offsets in wanted.items()
         if (topic := broker.topics.by_id(topic_id)) is not None
     }
-    epoch = shard.begin_altering(group_id, infos)
+    epoch = share_groups.begin_altering(group_id, infos)
     broker.deliveries.forget_group(group_id)
     failed: dict[tuple[UUID | None, int], BrokerError] = {}
     for topic_id, offsets in wanted.items():
@@ -176,7 +175,7 @@ async def alter_offsets(
             except BrokerError as error:
                 failed[topic_id, index] = error
     if not failed and infos:
-        shard.set_initialized(group_id, infos)
+        share_groups.set_initialized(group_id, infos)
     return failed
 
 
@@ -184,29 +183,29 @@ async def delete_offsets(
     broker: Broker, group_id: str, topics: Mapping[UUID, str], turn: TimeSlice
 ) -> dict[UUID, BrokerError | None]:
     """Outcome of each topic that had state. Raises BrokerError."""
-    shard = broker.share_groups.shard(group_id)
-    found = shard.begin_deleting(group_id, list(topics))
+    share_groups = broker.groups.share_groups(group_id)
+    found = share_groups.begin_deleting(group_id, list(topics))
     broker.deliveries.forget_group(group_id)
     outcomes = await _delete_state(broker, group_id, found, turn)
     gone = [topic for topic, outcome in outcomes.items() if outcome is None]
     if gone:
-        shard.set_deleted(group_id, gone)
+        share_groups.set_deleted(group_id, gone)
     return outcomes
 
 
 async def delete_group(broker: Broker, group_id: str) -> None:
     """Raises BrokerError: group_id_not_found, non_empty_group, and those of the share coordinator."""
-    shard = broker.share_groups.shard(group_id)
-    found = shard.all_with_state(group_id)
+    share_groups = broker.groups.share_groups(group_id)
+    found = share_groups.all_with_state(group_id)
     broker.deliveries.forget_group(group_id)
     for outcome in (await _delete_state(broker, group_id, found, TimeSlice())).values():
         if outcome is not None:
             raise outcome
-    shard.delete(group_id)
+    share_groups.delete(group_id)
 
 
 async def _delete_state(
-    broker: Broker, group_id: str, topics: Mapping[UUID, TopicInfo], turn: TimeSlice
+    broker: Broker, group_id: str, topics: Mapping[UUID, SharedTopic], turn: TimeSlice
 ) -> dict[UUID, BrokerError | None]:
     outcomes: dict[UUID, BrokerError | None] = {}
     for topic_id, info in topics.items():
@@ -223,7 +222,7 @@ async def _delete_state(
 
 
 class ShareParts:
-    """Gives a broker `share_state_topic`, `share_coordinator`, `deliveries` and `share_groups`, before its `groups`."""
+    """Gives a broker `share_state_topic`, `share_coordinator` and `deliveries`."""
 
     def __init__(self, broker: Broker, scheduler: Scheduler) -> None:
         self._broker = broker
@@ -238,10 +237,6 @@ class ShareParts:
             config.group_share_max_share_sessions, broker.share_coordinator, self._log_of, self.settings_of, clock,
             scheduler, broker.workers.run_blocking,
         )  # fmt: skip
-        broker.share_groups = ShareGroupCoordinator(
-            lambda: broker.groups, clock, scheduler, broker.topics, self.settings_of, self._initialize,
-            config.broker_rack,
-        )  # fmt: skip
         broker.share_coordinator.runtime.begin_loading(state.owned())
 
     def stop(self) -> None:
@@ -249,9 +244,9 @@ class ShareParts:
             task.cancel()
         self._broker.share_coordinator.shutdown()
 
-    def settings_of(self, group_id: str) -> GroupSettings:
+    def settings_of(self, group_id: str) -> ShareGroupSettings:
         """Present settings of a share group."""
-        return GroupSettings.of(self._broker.config, self._broker.dynamic_configs.of_group(group_id))
+        return share_group_settings(self._broker.config, self._broker.dynamic_configs.of_group(group_id))
 
     def _partitions_of(self, topic_id: UUID) -> int | None:
         topic = self._broker.topics.by_id(topic_id)
@@ -263,7 +258,7 @@ class ShareParts:
             raise BrokerError(ErrorCode.unknown_topic_id, f"there is no topic with id {topic_id}")
         return self._broker.log(topic.name, partition)
 
-    def _initialize(self, group_id: str, epoch: int, topics: Mapping[UUID, TopicInfo]) -> None:
+    def initialize(self, group_id: str, epoch: int, topics: Mapping[UUID, SharedTopic]) -> None:
         task = asyncio.create_task(initialize(self._broker, group_id, epoch, topics))
         self._initializing.add(task)
         task.add_done_callback(self._initializing.discard)

@@ -166,11 +166,9 @@ async def delete_topics(broker: Broker, names: Sequence[str], charge: Charge = _
         for name in ours:
             del leaving[name]
         left.set()
-    async for _ in turn.spread(broker.groups.on_topics_deleted({topic.name for topic in topics})):
-        pass
     gone = {topic.id for topic in topics}
     broker.deliveries.forget_topics(gone)
-    async for _ in turn.spread(broker.share_groups.on_topics_deleted(gone)):
+    async for _ in turn.spread(broker.groups.on_topics_deleted({topic.name for topic in topics}, gone)):
         pass
     async for _ in turn.spread(broker.share_coordinator.on_topics_deleted(gone)):
         pass

@@ -9,7 +9,11 @@ from typing import Any
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.consumer.heartbeat_messages import DescribedConsumer, DescribedConsumerGroup, DescribedTopic
+from kafkalog_broker.groups.consumer.consumer_group_manager import (
+    DescribedConsumer,
+    DescribedConsumerGroup,
+    DescribedTopic,
+)
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR

@@ -15,7 +15,8 @@ from uuid import UUID
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.runtime import MOST_NAMES, write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.consumer.heartbeat_messages import ConsumerHeartbeat, HeartbeatAnswer
+from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerHeartbeatRequest
+from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import duration, entity, response_module
@@ -50,10 +51,10 @@ def _owned(topics: Sequence[Any]) -> dict[UUID, set[int]]:
     return owned
 
 
-def _heartbeat(request: Request, owned: dict[UUID, set[int]] | None) -> ConsumerHeartbeat:
+def _heartbeat(request: Request, owned: dict[UUID, set[int]] | None) -> ConsumerHeartbeatRequest:
     asked, access = request.entity, request.access
     names = asked.subscribed_topic_names
-    return ConsumerHeartbeat(
+    return ConsumerHeartbeatRequest(
         group_id=asked.group_id,
         member_id=asked.member_id,
         member_epoch=asked.member_epoch,
@@ -73,7 +74,7 @@ def _heartbeat(request: Request, owned: dict[UUID, set[int]] | None) -> Consumer
     )
 
 
-def _answer(request: Request, answer: HeartbeatAnswer) -> Any:
+def _answer(request: Request, answer: HeartbeatResponse) -> Any:
     module = response_module(request)
     assignment = None
     if answer.assignment is not None:

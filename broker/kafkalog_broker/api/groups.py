@@ -25,15 +25,13 @@ from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.share.membership.share_group_coordinator import Listed
 
 
 @api(16, 0, 5)
 async def list_groups(request: Request, broker: Broker) -> Any:
     asked = request.entity
     states, types = getattr(asked, "states_filter", ()), getattr(asked, "types_filter", ())
-    groups: list[ListedGroup | Listed] = [*broker.groups.list_groups(states, types)]
-    groups += broker.share_groups.list_groups(states, types)
+    groups = broker.groups.list_groups(states, types)
     if request.access is not None:
         groups = [
             group async for group in TimeSlice().spread(groups) if not request.refused(group.group_id, quiet=True)
@@ -46,7 +44,7 @@ def list_groups_failed(request: Request, code: ErrorCode) -> Any:
     return _listed(request, code, [])
 
 
-def _listed(request: Request, code: ErrorCode, groups: Sequence[ListedGroup | Listed]) -> Any:
+def _listed(request: Request, code: ErrorCode, groups: Sequence[ListedGroup]) -> Any:
     module = response_module(request)
     listed = tuple(
         entity(
@@ -123,7 +121,7 @@ async def delete_groups(request: Request, broker: Broker) -> Any:
 
 
 async def _delete(broker: Broker, group_id: str) -> ErrorCode:
-    if not broker.share_groups.has(group_id):
+    if not broker.groups.has_share_group(group_id):
         return broker.groups.delete(group_id)
     try:
         await share_groups.delete_group(broker, group_id)

@@ -6,11 +6,12 @@ from typing import Any
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.modern.modern_group import ModernMember
+from kafkalog_broker.groups.share.share_group_manager import ASSIGNOR
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.share.membership.share_group import NAME, Member
 
 _NO_OPERATIONS = -(2**31)
 
@@ -30,41 +31,39 @@ async def _described(request: Request, broker: Broker, group_id: str, turn: Time
     try:
         if not group_id:
             raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
-        shard = broker.share_groups.shard(group_id)
-        if group_id not in shard.groups:
-            broker.groups.check_free(group_id)
-        group = shard.group(group_id)
+        broker.groups.check_free_for_share(group_id)
+        group = broker.groups.share_groups(group_id).group(group_id)
     except BrokerError as error:
         message = error.what if error.code is ErrorCode.group_id_not_found else None
         return _failed(request, group_id, error.code, message)
-    topics = {topic for member in group.members.values() for topic in member.current.assigned}
+    topics = {topic for member in group.members.values() for topic in member.assigned}
     names = {topic: known.name for topic in topics if (known := broker.topics.by_id(topic)) is not None}
     if not all(request.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names.values()):
         what = "The group has described topic(s) that the client is not authorized to describe."
         return _failed(request, group_id, ErrorCode.topic_authorization_failed, what)
     members = []
-    async for member_id, member in turn.spread(list(group.members.items())):
-        members.append(_member(request, member_id, member, names))
+    async for member in turn.spread(list(group.members.values())):
+        members.append(_member(request, member, names))
     operations = _NO_OPERATIONS
     if request.entity.include_authorized_operations:
         operations = request.operations(ResourceType.GROUP, group_id)
     return entity(
         response_module(request).DescribedGroup, error_code=ErrorCode.none, group_id=group_id,
-        group_state=group.state_name, group_epoch=group.epoch, assignment_epoch=group.assignment_epoch,
-        assignor_name=NAME, members=tuple(members), authorized_operations=operations,
+        group_state=group.state.value, group_epoch=group.epoch, assignment_epoch=group.assignment_epoch,
+        assignor_name=ASSIGNOR, members=tuple(members), authorized_operations=operations,
     )  # fmt: skip
 
 
-def _member(request: Request, member_id: str, member: Member, names: dict[Any, str]) -> Any:
-    module, metadata = response_module(request), member.metadata
+def _member(request: Request, member: ModernMember, names: dict[Any, str]) -> Any:
+    module = response_module(request)
     assigned = tuple(
         entity(module.TopicPartitions, topic_id=topic, topic_name=names[topic], partitions=partitions)
-        for topic, partitions in member.current.assigned.items()
+        for topic, partitions in member.assigned.items()
         if topic in names
     )
     return entity(
-        module.Member, member_id=member_id, rack_id=metadata.rack_id, member_epoch=member.current.member_epoch,
-        client_id=metadata.client_id, client_host=metadata.client_host, subscribed_topic_names=metadata.topics,
+        module.Member, member_id=member.member_id, rack_id=member.rack_id, member_epoch=member.epoch,
+        client_id=member.client_id, client_host=member.client_host, subscribed_topic_names=tuple(sorted(member.topics)),
         assignment=entity(module.Assignment, topic_partitions=assigned),
     )  # fmt: skip
 

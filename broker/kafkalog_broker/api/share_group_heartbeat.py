@@ -9,10 +9,10 @@ from kafkalog_broker.admin.share_groups import check_member_id
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.runtime import MOST_NAMES
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, response_module
-from kafkalog_broker.share.membership.heartbeat import Heartbeat
 
 
 @api(76, 1, 1)
@@ -27,11 +27,11 @@ async def handle(request: Request, broker: Broker) -> Any:
             for name in set(names):
                 if not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
                     raise BrokerError(ErrorCode.topic_authorization_failed)
-        said = Heartbeat(
-            asked.group_id, asked.member_id, asked.member_epoch, asked.rack_id, names, request.client_id or "",
-            f"/{request.connection.host}",
+        heartbeat = HeartbeatRequest(
+            asked.group_id, asked.member_id, asked.member_epoch, rack_id=asked.rack_id, topics=names,
+            client_id=request.client_id or "", client_host=f"/{request.connection.host}",
         )  # fmt: skip
-        beaten = broker.share_groups.heartbeat(said)
+        answer = broker.groups.share_heartbeat(heartbeat)
         await broker.flush_offsets(asked.group_id)
     except BrokerError as error:
         message = None if error.what == error.code.name else error.what
@@ -40,16 +40,16 @@ async def handle(request: Request, broker: Broker) -> Any:
             member_epoch=0, heartbeat_interval=timedelta(0), assignment=None,
         )  # fmt: skip
     assignment = None
-    if beaten.assigned is not None:
+    if answer.assignment is not None:
         topics = tuple(
             entity(module.TopicPartitions, topic_id=topic, partitions=partitions)
-            for topic, partitions in beaten.assigned.items()
+            for topic, partitions in answer.assignment.items()
         )
         assignment = entity(module.Assignment, topic_partitions=topics)
-    interval = broker.share_groups.heartbeat_interval_ms(asked.group_id) if asked.member_epoch >= 0 else 0
     return entity(
         module.ShareGroupHeartbeatResponse, error_code=ErrorCode.none, member_id=asked.member_id,
-        member_epoch=beaten.member_epoch, heartbeat_interval=timedelta(milliseconds=interval), assignment=assignment,
+        member_epoch=answer.member_epoch, assignment=assignment,
+        heartbeat_interval=timedelta(milliseconds=answer.interval_ms),
     )  # fmt: skip
 
 

@@ -50,9 +50,9 @@ async def _described_topics(request: Request, broker: Broker, group: Any, turn: 
     refused: list[Any] = []
     asked: list[tuple[str, UUID | None, Iterable[int]]] = []
     if group.topics is None:
-        shard = broker.share_groups.shard(group.group_id)
-        found = shard.groups.get(group.group_id)
-        initialized = {} if found is None or found.state is None else found.state.initialized
+        share_group = broker.groups.share_groups(group.group_id).groups.get(group.group_id)
+        with_state = None if share_group is None else share_group.partitions
+        initialized = {} if with_state is None else with_state.initialized
         for topic_id, info in initialized.items():
             known = broker.topics.by_id(topic_id)
             if known is not None and request.may(Operation.DESCRIBE, ResourceType.TOPIC, known.name):

@@ -7,15 +7,13 @@ is served from `shards.open` (or its first use, when nobody has opened it) to `c
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from uuid import UUID
 
-from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, ProducerEpoch, Record
-from kafkalog_broker.coordinator.runtime import CoordinatorRuntime, Scheduler, write_error
+from kafkalog_broker.coordinator.runtime import CoordinatorRuntime, write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import GroupState
-from kafkalog_broker.groups.classic.membership import new_member_id
 from kafkalog_broker.groups.classic.messages import (
     CommitRequest,
     DescribedGroup,
@@ -31,18 +29,12 @@ from kafkalog_broker.groups.classic.messages import (
     SyncRequest,
     TransactionalCommit,
 )
-from kafkalog_broker.groups.consumer.group_config import GroupSettings, group_settings
-from kafkalog_broker.groups.consumer.group_store import Background
-from kafkalog_broker.groups.consumer.heartbeat_messages import (
-    ConsumerHeartbeat,
-    DescribedConsumerGroup,
-    HeartbeatAnswer,
-    check_request,
-)
-from kafkalog_broker.groups.consumer.topics_view import TopicsView
+from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerHeartbeatRequest, DescribedConsumerGroup
 from kafkalog_broker.groups.group_shard import GroupShard, LoadedPartition, load
+from kafkalog_broker.groups.modern.group_context import GroupContext
+from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest, HeartbeatResponse
 from kafkalog_broker.groups.offset_store import PreparedCommit, PreparingCommit, prepare_commit
-from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.groups.share.share_group_manager import ShareGroupManager
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 
 log = logging.getLogger(__name__)
@@ -51,51 +43,18 @@ _SHOWN_NAMES = 200
 """Characters of names of topics in a log line."""
 
 
-def at_once(compute: Callable[[], Any], done: Callable[[Any], None]) -> None:
-    """Run the computation inline."""
-    done(compute())
-
-
-class OtherGroupTypes(Protocol):
-    """Groups of another type in the same partitions of __consumer_offsets: the share groups, whose room is above."""
-
-    def opened(self, partition: int, loaded: Mapping[bytes, bytes], /) -> None: ...
-
-    def closed(self, partition: int, /) -> None: ...
-
-    def has(self, group_id: str, /) -> bool: ...
-
-
 class GroupCoordinator:
     """All calls come from one thread (the event loop's). Nothing here waits: long waits end in a callback."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        *,
-        clock: Clock,
-        scheduler: Scheduler,
-        log: CoordinatorLog,
-        new_id: Callable[[], str] = new_member_id,
-        topics: TopicsView | None = None,
-        overrides: Callable[[str], Mapping[str, str]] = lambda group_id: {},
-        background: Background = at_once,
-        share_groups: OtherGroupTypes | None = None,
-    ) -> None:
-        """log: __consumer_offsets. overrides: properties that were set for a group. background: runs what takes long.
+    def __init__(self, log: CoordinatorLog, context: GroupContext) -> None:
+        """log: __consumer_offsets.
 
         Whatever concerns all groups (lists, expiry, deleted topics) opens those partitions that are not open yet.
         """
-        self.config = config
-        self._clock = clock
-        self._scheduler = scheduler
-        self._new_id = new_id
-        self._share_groups = share_groups
+        self.context = context
         self.runtime: CoordinatorRuntime[LoadedPartition, GroupShard] = CoordinatorRuntime(log, load, self._serve)
-        self._topics = TopicsView() if topics is None else topics
-        self._overrides = overrides
-        self._background = background
-        self._next_expiry_ms = clock.monotonic_ms() + config.offsets_retention_check_interval_ms
+        interval_ms = context.config.offsets_retention_check_interval_ms
+        self._next_expiry_ms = context.clock.monotonic_ms() + interval_ms
 
     # partitions
 
@@ -107,24 +66,13 @@ class GroupCoordinator:
         def write(records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None) -> None:
             self.runtime.log.append(partition, records, transaction)
 
-        shard = GroupShard(
-            loaded, self.config, self._scheduler, write, self._clock.now_ms, self._new_id, topics=self._topics,
-            settings=self._settings, current_config=lambda: self.config, background=self._background,
-        )  # fmt: skip
-        if self._share_groups is not None:
-            self._share_groups.opened(partition, loaded.share)
-        return shard
-
-    def _settings(self, group_id: str) -> GroupSettings:
-        return group_settings(self.config, self._overrides(group_id))
+        return GroupShard(loaded, self.context, write)
 
     def close_partition(self, partition: int) -> None:
         """The partition is gone, or another's: its members are sent to look for their coordinator."""
         shard = self.runtime.remove(partition)
         if shard is not None:
             shard.close()
-            if self._share_groups is not None:
-                self._share_groups.closed(partition)
 
     def shutdown(self) -> None:
         """Answer everybody who waits. Afterwards all groups are COORDINATOR_NOT_AVAILABLE."""
@@ -134,7 +82,7 @@ class GroupCoordinator:
 
     def _shard(self, group_id: str) -> GroupShard:
         shard = self.runtime.get(self.partition_for(group_id))
-        if self._share_groups is not None and self._share_groups.has(group_id):
+        if group_id in shard.share.groups:
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} is not a classic group.")
         return shard
 
@@ -142,11 +90,20 @@ class GroupCoordinator:
         """Read a partition that nobody has read. Raises BrokerError where it is not served."""
         self.runtime.get(partition)
 
-    def check_free(self, group_id: str) -> None:
-        """Raise BrokerError group_id_not_found where a group of this type has that id, for share groups."""
+    def check_free_for_share(self, group_id: str) -> None:
+        """Raise BrokerError group_id_not_found where a group of another type has the id."""
         shard = self.runtime.get(self.partition_for(group_id))
-        if group_id in shard.groups or shard.consumer.get(group_id) is not None:
+        if group_id in shard.groups or group_id in shard.consumer.groups:
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} is not a share group.")
+
+    def share_groups(self, group_id: str) -> ShareGroupManager:
+        """Those of the partition of a group, whether or not it exists. Raises BrokerError."""
+        return self.runtime.get(self.partition_for(group_id)).share
+
+    def has_share_group(self, group_id: str) -> bool:
+        """False, also while its partition is not open: nothing is read."""
+        shard = self.runtime.if_open(self.partition_for(group_id))
+        return shard is not None and group_id in shard.share.groups
 
     def _named_shard(self, group_id: str) -> GroupShard:
         if not group_id:
@@ -157,7 +114,10 @@ class GroupCoordinator:
 
     def join(self, request: JoinRequest, answer: JoinCallback) -> None:
         """`answer` is called exactly once, now or later."""
-        shortest, longest = self.config.group_min_session_timeout_ms, self.config.group_max_session_timeout_ms
+        shortest, longest = (
+            self.context.config.group_min_session_timeout_ms,
+            self.context.config.group_max_session_timeout_ms,
+        )
         try:
             shard = self._named_shard(request.group_id)
             if not shortest <= request.session_timeout_ms <= longest:
@@ -198,15 +158,19 @@ class GroupCoordinator:
         """Error codes, one for each member. Raises BrokerError."""
         return self._named_shard(group_id).leave(group_id, leaving)
 
-    def consumer_heartbeat(self, request: ConsumerHeartbeat) -> HeartbeatAnswer:
+    def consumer_heartbeat(self, request: ConsumerHeartbeatRequest) -> HeartbeatResponse:
         """A member of a consumer group (KIP-848). Raises BrokerError."""
         self._check_served()
-        check_request(request, self.config.group_consumer_assignors)
-        return self._named_shard(request.group_id).consumer.heartbeat(request)
+        return self._shard(request.group_id).consumer.heartbeat(request)
+
+    def share_heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        """A member of a share group (KIP-932). Raises BrokerError."""
+        self.check_free_for_share(request.group_id)
+        return self.share_groups(request.group_id).heartbeat(request)
 
     def _check_served(self) -> None:
         """Raises BrokerError (UNSUPPORTED_VERSION)."""
-        if "consumer" not in self.config.group_coordinator_rebalance_protocols:
+        if "consumer" not in self.context.config.group_coordinator_rebalance_protocols:
             raise BrokerError(
                 ErrorCode.unsupported_version, "group.coordinator.rebalance.protocols leaves the consumer protocol out"
             )
@@ -224,7 +188,7 @@ class GroupCoordinator:
     def prepare_commit(self, request: CommitRequest | TransactionalCommit) -> PreparingCommit:
         """Encode the records of `commit` or `commit_in_transaction`, in steps of some 0.1 ms: a generator that returns
         them. The group's state is checked by the commit itself."""
-        return prepare_commit(request, self.config.offset_metadata_max_bytes, self._clock.now_ms())
+        return prepare_commit(request, self.context.config.offset_metadata_max_bytes, self.context.clock.now_ms())
 
     def commit(self, request: CommitRequest, prepared: PreparedCommit | None = None) -> list[ErrorCode]:
         """Error codes, one for each partition. Raises BrokerError when the whole request is refused."""
@@ -270,15 +234,14 @@ class GroupCoordinator:
     def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[ListedGroup]:
         """Groups of the partitions served here. Empty filters let everything through; case does not matter. Raises
         BrokerError."""
-        shards = self.runtime.all()
-        wanted_states = {state.strip().lower() for state in states}
-        wanted_types = {kind.strip().lower() for kind in types}
+        accepted_states = {state.strip().lower() for state in states}
+        accepted_types = {group_type.strip().lower() for group_type in types}
         return [
             group
-            for shard in shards
+            for shard in self.runtime.all()
             for group in shard.list_groups()
-            if (not wanted_states or group.state.lower() in wanted_states)
-            and (not wanted_types or group.type in wanted_types)
+            if (not accepted_states or group.state.lower() in accepted_states)
+            and (not accepted_types or group.type in accepted_types)
         ]
 
     def describe(self, group_id: str) -> DescribedGroup:
@@ -301,10 +264,10 @@ class GroupCoordinator:
 
     def tick(self) -> None:
         """Expire offsets and groups, every offsets.retention.check.interval.ms."""
-        monotonic_ms = self._clock.monotonic_ms()
+        monotonic_ms = self.context.clock.monotonic_ms()
         if monotonic_ms < self._next_expiry_ms:
             return
-        self._next_expiry_ms = monotonic_ms + self.config.offsets_retention_check_interval_ms
+        self._next_expiry_ms = monotonic_ms + self.context.config.offsets_retention_check_interval_ms
         self.runtime.open_owned()
         for partition, shard in self.runtime.served().items():
             try:
@@ -312,13 +275,17 @@ class GroupCoordinator:
             except BrokerError as error:
                 log.warning("__consumer_offsets-%d: offsets could not be expired: %s", partition, error)
 
-    def on_topics_deleted(self, topics: Collection[str]) -> Iterator[None]:
-        """The offsets committed to these topics go with them, step by step. Raises BrokerError when they cannot be
-        found."""
+    def on_topics_deleted(self, topics: Collection[str], topic_ids: Collection[UUID] = ()) -> Iterator[None]:
+        """The offsets committed to these topics go with them, and their share partitions, step by step. Raises
+        BrokerError when they cannot be found."""
         self.runtime.open_owned()
         for partition, shard in self.runtime.served().items():
             try:
                 yield from shard.forget_topics(topics)
+                shard.share.forget_topics(topic_ids)
             except BrokerError as error:
                 names = ", ".join(sorted(topics))[:_SHOWN_NAMES]
-                log.warning("__consumer_offsets-%d: offsets of %s remain: %s", partition, names, error)
+                log.warning(
+                    "__consumer_offsets-%d: offsets or share partitions of %s remain: %s", partition, names, error
+                )
+            yield

@@ -6,16 +6,15 @@ Kafka's GroupCoordinatorShard. What changes a group or an offset is in the log b
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinator.coordinator_log import TOMBSTONES_A_WRITE, OffsetsBatch, ProducerEpoch, Record
-from kafkalog_broker.coordinator.runtime import Scheduler, Timers, write_error
+from kafkalog_broker.coordinator.runtime import Timers, write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group, GroupState
 from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE
-from kafkalog_broker.groups.classic.membership import Membership, check_generation, new_member_id
+from kafkalog_broker.groups.classic.membership import Membership, check_generation
 from kafkalog_broker.groups.classic.messages import (
     NO_MEMBER,
     CommitRequest,
@@ -45,13 +44,14 @@ from kafkalog_broker.groups.classic.offset_records import (
     offset_key,
 )
 from kafkalog_broker.groups.classic.rebalance import Rebalances, Write
-from kafkalog_broker.groups.consumer.changes import Change, decode
-from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerGroupState
-from kafkalog_broker.groups.consumer.consumer_groups import ConsumerGroups, check_fetch
-from kafkalog_broker.groups.consumer.group_config import GroupSettings
-from kafkalog_broker.groups.consumer.group_store import Background, GroupStore
-from kafkalog_broker.groups.consumer.topics_view import TopicsView
+from kafkalog_broker.groups.consumer.classic_members import ClassicMembers
+from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
+from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerGroupManager
+from kafkalog_broker.groups.modern.group_context import GroupContext
+from kafkalog_broker.groups.modern.group_records import GroupRecord, decode
+from kafkalog_broker.groups.modern.modern_group import ModernGroupState
 from kafkalog_broker.groups.offset_store import OffsetStore, PreparedCommit, prepare_commit, prepared_at_once
+from kafkalog_broker.groups.share.share_group_manager import ShareGroupManager
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import ControlType
 
@@ -99,20 +99,15 @@ def _is_expired(committed: OffsetAndMetadata, since_ms: int, now_ms: int, retent
 
 # A partition of __consumer_offsets, read from its beginning: groups and offsets as they were. Runs in any thread.
 
-FIRST_SHARE_KEY, LAST_SHARE_KEY = 10, 15
-"""Key types of share groups (KIP-932)."""
-
 
 @dataclass(slots=True)
 class LoadedPartition:
-    """State loaded from a partition. `changes`: of consumer groups (KIP-848). `skipped`: keys of protocols that are not
+    """State loaded from a partition. records: of consumer and share groups. skipped: keys of protocols that are not
     served here."""
 
     groups: dict[str, GroupMetadata] = field(default_factory=dict)
     offsets: OffsetStore = field(default_factory=OffsetStore)
-    changes: list[Change] = field(default_factory=list)
-    share: dict[bytes, bytes] = field(default_factory=dict)
-    """The last records of keys of share groups (types 10 to 15), not decoded."""
+    records: list[GroupRecord] = field(default_factory=list)
     skipped: int = 0
 
 
@@ -158,10 +153,8 @@ def _replay(loaded: LoadedPartition, key: bytes, value: bytes) -> None:
             loaded.groups[about.group_id] = decode_group_value(value)
         elif isinstance(about, OffsetKey):
             loaded.offsets.put(about, decode_offset_value(value))
-        elif FIRST_SHARE_KEY <= int.from_bytes(key[:2], "big") <= LAST_SHARE_KEY:
-            loaded.share[key] = value
-        elif (change := decode(key, value)) is not None:
-            loaded.changes.append(change)
+        elif (record := decode(key, value)) is not None:
+            loaded.records.append(record)
         else:
             loaded.skipped += 1
     except KafkalogError as error:
@@ -186,45 +179,28 @@ _MINUTE_MS = 60_000
 class GroupShard:
     """All that one coordinator knows of one partition. Not thread-safe."""
 
-    def __init__(
-        self,
-        loaded: LoadedPartition,
-        config: BrokerConfig,
-        scheduler: Scheduler,
-        write: Write,
-        now_ms: Callable[[], int],
-        new_id: Callable[[], str] = new_member_id,
-        *,
-        topics: TopicsView,
-        settings: Callable[[str], GroupSettings],
-        current_config: Callable[[], BrokerConfig],
-        background: Background,
-    ) -> None:
-        """settings: of a consumer group. current_config: properties that may change while the broker runs."""
+    def __init__(self, loaded: LoadedPartition, context: GroupContext, write: Write) -> None:
+        """write: to the partition."""
         self.groups: dict[str, Group] = {}
+        """Classic groups."""
         self.offsets: OffsetStore = loaded.offsets
-        self._config = config
+        self._config, self._now_ms = context.config, context.clock.now_ms
         self._write = write
-        self._now_ms = now_ms
-        self._timers = Timers(scheduler)
-        self._rebalances = Rebalances(self.groups, config, self._timers, write)
-        self.membership = Membership(self.groups, config, self._rebalances, write, now_ms, new_id)
-        store = GroupStore(
-            config=current_config, settings=settings, topics=topics, timers=self._timers, write=write, now_ms=now_ms,
-            new_id=new_id, background=background, classic=self,
-        )  # fmt: skip
-        self.consumer = ConsumerGroups(store, loaded.changes)
-        self._begin(loaded)
-
-    def _begin(self, loaded: LoadedPartition) -> None:
+        self._timers = Timers(context.scheduler)
+        self._rebalances = Rebalances(self.groups, self._config, self._timers, write)
+        self.membership = Membership(self.groups, self._config, self._rebalances, write, self._now_ms, context.new_id)
+        self.consumer = ConsumerGroupManager(context, self._timers, write, self.membership)
+        self._classic_members = ClassicMembers(self.consumer)
+        self.share = ShareGroupManager(context, self._timers, write)
         for group_id, record in loaded.groups.items():
             self.groups[group_id] = Group.from_record(group_id, record, self._now_ms)
-        for consumer_group in self.consumer.all():
-            self.groups.pop(consumer_group.group_id, None)
-        for group_id in self.offsets.group_ids() - self.groups.keys():
-            if self.consumer.get(group_id) is None:
-                self.groups[group_id] = Group(group_id, self._now_ms)
-        self.consumer.begin()
+        for manager in (self.consumer, self.share):
+            group_type = manager.group_class.group_type
+            manager.load(record for record in loaded.records if record.group_type is group_type)
+        for group_id in self.consumer.groups:
+            self.groups.pop(group_id, None)
+        for group_id in self.offsets.group_ids() - self.groups.keys() - self.consumer.groups.keys():
+            self.groups[group_id] = Group(group_id, self._now_ms)
         for group in self.groups.values():
             for member in group.members.values():  # they get the time of a session to be heard of
                 self._rebalances.expect_heartbeat(group, member)
@@ -242,75 +218,57 @@ class GroupShard:
                 group.answer_sync(member, SyncAnswer(ErrorCode.not_coordinator))
             self.membership.remove_group(group)
 
-    # the classic side of groups that change their kind (ClassicSide)
-
-    def forget(self, group: Group) -> None:
-        """A classic group has become a consumer group: who waits is to join again."""
-        for member in group.members.values():
-            group.answer_join(member, JoinAnswer(ErrorCode.rebalance_in_progress, member.member_id))
-            group.answer_sync(member, SyncAnswer(ErrorCode.rebalance_in_progress))
-        self.membership.remove_group(group)
-
-    def take_over(self, group: Group, rebalance: str | None) -> None:
-        """A consumer group has become this classic one. rebalance: why it begins with one; None: it does not."""
-        self.consumer.forget(group.group_id, list(group.members))
-        self.groups[group.group_id] = group
-        for member in group.members.values():
-            self._rebalances.expect_heartbeat(group, member)
-        if rebalance is not None:
-            self._rebalances.prepare(group, rebalance)
-
     # members that speak the classic protocol, of whichever kind of group
 
     def join(self, request: JoinRequest, answer: JoinCallback) -> None:
         """`answer` is called once: now, or when the join phase is over."""
-        group = self.consumer.get(request.group_id)
+        group = self.consumer.groups.get(request.group_id)
         if group is None:
             self.membership.join(request, answer)
             return
         try:
-            if group.state is ConsumerGroupState.EMPTY:
+            if group.state is ModernGroupState.EMPTY:
                 self.consumer.delete(group)
                 self.membership.join(request, answer)
             else:
-                answer(self.consumer.classic.join(group, request))
+                answer(self._classic_members.join(group, request))
         except BrokerError as error:
             answer(JoinAnswer(write_error(error.code)))
 
     def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
         """`answer` is called once: now, or when the leader's assignment is there."""
-        group = self.consumer.get(request.group_id)
+        group = self.consumer.groups.get(request.group_id)
         if group is None:
             self.membership.sync(request, answer)
             return
         try:
-            answer(self.consumer.classic.sync(group, request))
+            answer(self._classic_members.sync(group, request))
         except BrokerError as error:
             answer(SyncAnswer(write_error(error.code)))
 
     def heartbeat(self, group_id: str, member_id: str, generation: int, group_instance_id: str | None) -> None:
         """Returns when all is well. Raises BrokerError, REBALANCE_IN_PROGRESS when the member has to join again."""
-        group = self.consumer.get(group_id)
+        group = self.consumer.groups.get(group_id)
         if group is None:
             self.membership.heartbeat(group_id, member_id, generation, group_instance_id)
         else:
-            self.consumer.classic.heartbeat(group, member_id, generation, group_instance_id)
+            self._classic_members.heartbeat(group, member_id, generation, group_instance_id)
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
         """Error codes, one for each member, in their order. Raises BrokerError."""
-        group = self.consumer.get(group_id)
+        group = self.consumer.groups.get(group_id)
         if group is None:
             return self.membership.leave(group_id, leaving)
-        return self.consumer.classic.leave(group, leaving)
+        return self._classic_members.leave(group, leaving)
 
     # OffsetCommit and OffsetFetch
 
     def commit(self, request: CommitRequest, prepared: PreparedCommit | None = None) -> list[ErrorCode]:
         """Error codes, one for each partition, in their order. Raises BrokerError when the whole request is refused."""
         group = self.groups.get(request.group_id)
-        consumer_group = self.consumer.get(request.group_id)
+        consumer_group = self.consumer.groups.get(request.group_id)
         if consumer_group is not None:
-            self.consumer.check_commit(consumer_group, request)
+            consumer_group.check_commit(request)
         elif group is None:
             self._check_simple_commit(request)
         else:
@@ -330,7 +288,7 @@ class GroupShard:
         return prepared_at_once(prepare_commit(request, self._config.offset_metadata_max_bytes, self._now_ms()))
 
     def _begin_simple_group(self, group_id: str) -> None:
-        if group_id not in self.groups and self.consumer.get(group_id) is None:
+        if group_id not in self.groups and self.consumer.groups.get(group_id) is None:
             log.info("group %.200r: a simple group, which only commits", group_id)
             self.groups[group_id] = Group(group_id, self._now_ms)
 
@@ -344,9 +302,9 @@ class GroupShard:
         Raises BrokerError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_PRODUCER_EPOCH.
         """
         group = self.groups.get(commit.group_id)
-        consumer_group = self.consumer.get(commit.group_id)
+        consumer_group = self.consumer.groups.get(commit.group_id)
         if consumer_group is not None:
-            self.consumer.check_transactional_commit(consumer_group, commit)
+            consumer_group.check_transactional_commit(commit)
         elif group is not None:
             _check_transactional_commit(group, commit)
         elif commit.generation >= 0:
@@ -372,9 +330,9 @@ class GroupShard:
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         """Raise BrokerError unless the member may fetch the offsets of its group: UNKNOWN_MEMBER_ID,
         STALE_MEMBER_EPOCH, ILLEGAL_GENERATION. Members of classic groups always may."""
-        group = self.consumer.get(group_id)
+        group = self.consumer.groups.get(group_id)
         if group is not None:
-            check_fetch(group, member_id, member_epoch)
+            group.check_fetch(member_id, member_epoch)
 
     def fetch(
         self, group_id: str, topics: Iterable[FetchedTopic] | None, *, require_stable: bool
@@ -409,16 +367,20 @@ class GroupShard:
     def delete(self, group_id: str) -> None:
         """Raises BrokerError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         group = self._existing(group_id)
-        if group.state not in (GroupState.EMPTY, ConsumerGroupState.EMPTY):
+        if group.state not in (GroupState.EMPTY, ModernGroupState.EMPTY):
             raise BrokerError(ErrorCode.non_empty_group, f"group {group_id!r} is {group.state.value}")
         self._remove_offsets(list(self.offsets.keys(group_id)))
         self._remove_group(group)
 
     def list_groups(self) -> list[ListedGroup]:
-        classic = [
+        """Groups of all types."""
+        listed = [
             ListedGroup(group.group_id, group.protocol_type or "", group.state.value) for group in self.groups.values()
         ]
-        return classic + self.consumer.list_groups()
+        for manager in (self.consumer, self.share):
+            kind = manager.group_class.group_type.value
+            listed += [ListedGroup(group.group_id, kind, group.state.value, kind) for group in manager.groups.values()]
+        return listed
 
     def describe(self, group_id: str) -> DescribedGroup:
         """An unknown group is Dead, with GROUP_ID_NOT_FOUND for versions that know it."""
@@ -429,7 +391,7 @@ class GroupShard:
                 GroupState.DEAD.value,
                 error=ErrorCode.group_id_not_found,
                 error_message=f"Group {group_id} "
-                + ("not found." if self.consumer.get(group_id) is None else "is not a classic group."),
+                + ("not found." if self.consumer.groups.get(group_id) is None else "is not a classic group."),
             )
         # Between two generations nobody can say which of a member's protocols counts.
         stable = group.state is GroupState.STABLE
@@ -444,7 +406,7 @@ class GroupShard:
         return DescribedGroup(group_id, group.state.value, group.protocol_type or "", protocol, members)
 
     def _existing(self, group_id: str) -> Group | ConsumerGroup:
-        group = self.groups.get(group_id) or self.consumer.get(group_id)
+        group = self.groups.get(group_id) or self.consumer.groups.get(group_id)
         if group is None:
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
         return group
@@ -454,12 +416,12 @@ class GroupShard:
     def expire(self) -> None:
         """Remove offsets that are too old, and groups that are empty and have none left."""
         now = self._now_ms()
-        groups: list[Group | ConsumerGroup] = [*self.groups.values(), *self.consumer.all()]
+        groups: list[Group | ConsumerGroup] = [*self.groups.values(), *self.consumer.groups.values()]
         for group in groups:
             expired = expired_offsets(group, self.offsets, now, self._config.offsets_retention_minutes * _MINUTE_MS)
             self._remove_offsets(expired)
             left = self.offsets.of_group(group.group_id) or self.offsets.has_open_transaction(group.group_id)
-            if group.state in (GroupState.EMPTY, ConsumerGroupState.EMPTY) and not left:
+            if group.state in (GroupState.EMPTY, ModernGroupState.EMPTY) and not left:
                 self._remove_group(group)
 
     def forget_topics(self, topics: Collection[str]) -> Iterator[None]:

@@ -12,6 +12,7 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.group_shard import GroupShard
+from kafkalog_broker.groups.modern.modern_group import ModernGroupState
 from kafkalog_broker.metrics.client_metrics import ClientMetrics
 from kafkalog_broker.metrics.exposition import MAX_GROUP_TOPICS, MAX_GROUPS, MAX_TOPICS, Samples
 from kafkalog_broker.metrics.request_counts import RequestCounts
@@ -20,7 +21,6 @@ from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.quotas.client_quotas import CLIENT_KEYS, IP_KEYS
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.traffic import Traffic
-from kafkalog_broker.share.membership.share_group import EMPTY, STABLE
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.transactions.transaction_metadata import TransactionState
 
@@ -125,7 +125,7 @@ class Collector:
         states: Counter[str] = Counter()
         shown = 0
         for shard in shards:
-            groups: list[Group | ConsumerGroup] = [*shard.groups.values(), *shard.consumer.all()]
+            groups: list[Group | ConsumerGroup] = [*shard.groups.values(), *shard.consumer.groups.values()]
             async for group in turn.spread(groups):
                 states[group.state.value] += 1
                 shown += 1
@@ -137,9 +137,10 @@ class Collector:
         samples.add("kafkalog_groups_left_out", max(0, shown - MAX_GROUPS))
 
     async def _of_share_groups(self, samples: Samples, turn: TimeSlice) -> None:
-        states: Counter[str] = Counter({EMPTY: 0, STABLE: 0})
-        async for group in turn.spread(self._broker.share_groups.list_groups()):
-            states[group.state] += 1
+        states: Counter[str] = Counter({ModernGroupState.EMPTY.value: 0, ModernGroupState.STABLE.value: 0})
+        for shard in self._broker.groups.runtime.served().values():
+            async for group in turn.spread(list(shard.share.groups.values())):
+                states[group.state.value] += 1
         for state, count in states.items():
             samples.add("kafkalog_share_groups", count, state)
         in_flight = 0

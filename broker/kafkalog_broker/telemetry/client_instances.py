@@ -25,8 +25,6 @@ from kafkalog_broker.config.group_properties import (
     METRICS,
     client_metrics_value,
 )
-from kafkalog_broker.coordinator.coordinator_log import java_hash
-from kafkalog_broker.coordinator.java_order import in_map_order, uuid_hash
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.consumer import regexes
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
@@ -130,11 +128,12 @@ class ClientInstance:
         self.id, self.attributes, self.subscriptions = instance_id, attributes, subscriptions
         matching = [one for one in map(Subscription.of, subscriptions.values()) if one.matches(attributes)]
         names = dict.fromkeys(name for one in matching for name in one.metrics)
-        self.metrics = [ALL_METRICS] if ALL_METRICS in names else in_map_order(names, java_hash, 16)
+        self.metrics = [ALL_METRICS] if ALL_METRICS in names else sorted(names)
         # Longer ones than the default do not count, as in Kafka.
         self.interval_ms = min([DEFAULT_INTERVAL_MS, *(one.interval_ms for one in matching)])
         told = f"[{', '.join(self.metrics)}]{self.interval_ms}"
-        mixed = crc32c(told.encode()) ^ uuid_hash(instance_id)
+        high, low = divmod(instance_id.int, 1 << 64)
+        mixed = crc32c(told.encode()) ^ ((high ^ low) >> 32) ^ (high ^ low)  # Uuid.hashCode
         self.subscription_id = (mixed & 0xFFFFFFFF) - ((mixed & 0x80000000) << 1)
         self.last_get_ms = self.last_push_ms = 0
         self.is_terminating = False

@@ -11,10 +11,11 @@ from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.dynamic_configs import GROUPS, DynamicConfigs
 from kafkalog_broker.config.group_properties import check_group_properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.consumer.group_config import GroupSettings, group_settings
+from kafkalog_broker.groups.modern.group_context import GroupSettings, consumer_group_settings
 from tests.broker.groups.consumer.test_consumer_group_machine import Groups
 
 P = "group.consumer."
+MAX_SIZE = 2**31 - 1
 
 
 @pytest.mark.parametrize(
@@ -42,12 +43,14 @@ def test_a_broker_does_not_start_with_values_that_contradict_each_other(
 
 def test_a_groups_own_values_hold_within_the_limits_of_the_broker() -> None:
     config = BrokerConfig.from_properties({"log.dirs": "/x"})
-    assert group_settings(config, {}) == GroupSettings(45_000, 5_000, 1_000)
+    assert consumer_group_settings(config, {}) == GroupSettings(45_000, 5_000, 1_000, MAX_SIZE)
     own = {"consumer.session.timeout.ms": "50000", "consumer.heartbeat.interval.ms": "6000"}
     check_group_properties(own, config)
-    assert group_settings(config, own) == GroupSettings(50_000, 6_000, 1_000)
+    assert consumer_group_settings(config, own) == GroupSettings(50_000, 6_000, 1_000, MAX_SIZE)
     beyond = {"consumer.session.timeout.ms": "1", "consumer.assignment.interval.ms": "99999"}
-    assert group_settings(config, beyond) == GroupSettings(45_000, 5_000, 15_000)  # the limits were other ones
+    assert consumer_group_settings(config, beyond) == GroupSettings(
+        45_000, 5_000, 15_000, MAX_SIZE
+    )  # the limits were other ones
 
 
 def test_what_is_set_for_groups_outlives_a_restart(tmp_path: Path) -> None:
@@ -66,7 +69,9 @@ def test_what_is_set_for_groups_outlives_a_restart(tmp_path: Path) -> None:
 
 def test_without_the_protocol_its_members_are_refused() -> None:
     world = Groups()
-    world.coordinator.config = BrokerConfig.from_properties({"group.coordinator.rebalance.protocols": "classic"})
+    world.coordinator.context.config = BrokerConfig.from_properties(
+        {"group.coordinator.rebalance.protocols": "classic"}
+    )
     with pytest.raises(BrokerError) as refused:
         world.join("a", "orders")
     assert refused.value.code is ErrorCode.unsupported_version

@@ -8,11 +8,11 @@ from typing import Any, cast
 from uuid import UUID
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.modern.group_context import Limits, ShareGroupSettings
 from kafkalog_broker.share.fetching.deliveries import Delivery
 from kafkalog_broker.share.fetching.share_fetch import Asked, Given, _Readable, _ShareFetch
-from kafkalog_broker.share.membership.state_partitions import GroupSettings
 from kafkalog_broker.share.partition.acquisition import Acquired, Span, Wanted, acquire
-from kafkalog_broker.share.partition.share_partition import Limits, SharePartition
+from kafkalog_broker.share.partition.share_partition import SharePartition
 from kafkalog_broker.share.state.state_records import SharePartitionKey
 from kafkalog_broker.share.state.state_shard import WriteState
 from kafkalog_broker.storage.partition.log_segment import FileSlice
@@ -47,8 +47,8 @@ class InUse:
         )  # fmt: skip
 
     @property
-    def settings(self) -> GroupSettings:
-        return GroupSettings(45_000, 5_000, 0, 30_000, 200, Limits(100, 5, self.lock_ms))
+    def settings(self) -> ShareGroupSettings:
+        return ShareGroupSettings(45_000, 5_000, 0, 200, 30_000, Limits(100, 5, self.lock_ms))
 
     def get(self, first: int, last: int) -> list[Acquired]:
         now = self.time.clock.monotonic_ms()

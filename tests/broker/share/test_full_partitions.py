@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kafkalog_broker.groups.modern.group_context import Limits
 from kafkalog_broker.share.partition.acquisition import (
     Acknowledgement,
     Acquired,
@@ -15,7 +16,7 @@ from kafkalog_broker.share.partition.acquisition import (
     expire,
 )
 from kafkalog_broker.share.partition.in_flight_batch import AcknowledgeType, RecordState
-from kafkalog_broker.share.partition.share_partition import Limits, SharePartition
+from kafkalog_broker.share.partition.share_partition import SharePartition
 from kafkalog_broker.share.state.state_records import StateBatch, combined
 
 LIMITS = Limits(max_in_flight=100, max_deliveries=5, lock_ms=1000)

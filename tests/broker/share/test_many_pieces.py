@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.admin.share_groups import BATCHES_A_STEP, Said, checked
 from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.groups.modern.group_context import Limits
 from kafkalog_broker.share.partition.acquisition import Acknowledgement, Change, Span, Wanted, acknowledge, acquire
-from kafkalog_broker.share.partition.share_partition import Limits, SharePartition
+from kafkalog_broker.share.partition.share_partition import SharePartition
 from kafkalog_broker.share.state.state_records import StateBatch, combined
 from tests.broker.share.helpers.lines_run import lines_run
 from tests.searches import examples

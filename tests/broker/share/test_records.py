@@ -1,4 +1,4 @@
-"""The records of share groups that a real Kafka 4.3.0 wrote (kafka-4.3.0-records.json), read and written again."""
+"""The records of share partitions that a real Kafka 4.3.0 wrote (kafka-4.3.0-records.json), read and written again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog_broker.share.membership import group_records as of_groups
 from kafkalog_broker.share.state.state_records import (
     SNAPSHOT,
     UPDATE,
@@ -57,38 +56,6 @@ def test_share_state_is_what_kafka_wrote():
     assert kinds.count(UPDATE) == 10
 
 
-def test_group_records_are_what_kafka_wrote():
-    seen = set()
-    for key, value in records("__consumer_offsets"):
-        about = of_groups.decode_share_key(key)
-        assert about is not None
-        kind, group, member = about
-        assert of_groups.encode_key(about) == key
-        if value is None:
-            assert of_groups.tombstone(kind, group, member) == (key, None)
-        else:
-            assert _again(about, value) == (key, value)
-        seen.add((kind, value is None))
-    assert {kind for kind, _ in seen} == set(range(10, 16))
-    assert {kind for kind, is_tombstone in seen if is_tombstone} == of_groups.OF_MEMBERS
-
-
-def _again(about: of_groups.ShareKey, value: bytes):
-    kind, group, member = about
-    match kind:
-        case of_groups.MEMBER:
-            return of_groups.member_record(group, member, of_groups.decode_member(value))
-        case of_groups.GROUP:
-            return of_groups.group_record(group, *of_groups.decode_group(value))
-        case of_groups.TARGET_EPOCH:
-            return of_groups.target_epoch_record(group, *of_groups.decode_target_epoch(value))
-        case of_groups.TARGET:
-            return of_groups.target_record(group, member, of_groups.decode_target(value))
-        case of_groups.CURRENT:
-            return of_groups.current_record(group, member, of_groups.decode_current(value))
-    return of_groups.state_partitions_record(group, of_groups.decode_state_partitions(value))
-
-
 @pytest.mark.parametrize("size", [1, 2, 10])
 def test_a_record_that_is_cut_short_is_damage(size: int):
     for key, value in records("__share_group_state"):
@@ -102,7 +69,6 @@ def test_a_later_version_is_not_guessed_at():
     with pytest.raises(UnsupportedFormat, match="version 1"):
         decode_snapshot(b"\0\1" + bytes(40))
     assert decode_state_key(b"\0\7abc") is None
-    assert of_groups.decode_share_key(b"\0\3\0\1g") is None
 
 
 BATCHES = st.lists(

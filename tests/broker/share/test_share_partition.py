@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.modern.group_context import Limits
 from kafkalog_broker.share.partition.acquisition import (
     Acknowledgement,
     Acquired,
@@ -22,7 +23,7 @@ from kafkalog_broker.share.partition.acquisition import (
     without,
 )
 from kafkalog_broker.share.partition.in_flight_batch import AcknowledgeType, RecordState
-from kafkalog_broker.share.partition.share_partition import Limits, SharePartition
+from kafkalog_broker.share.partition.share_partition import SharePartition
 from kafkalog_broker.share.state.state_records import StateBatch, combined
 from tests.searches import examples
 

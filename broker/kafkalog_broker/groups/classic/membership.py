@@ -42,7 +42,7 @@ class Membership:
         now_ms: Callable[[], int],
         new_id: Callable[[], str] = new_member_id,
     ) -> None:
-        self._groups = groups
+        self.groups = groups
         self._config = config
         self._rebalances = rebalances
         self._write = write
@@ -53,7 +53,7 @@ class Membership:
 
     def join(self, request: JoinRequest, answer: JoinCallback) -> None:
         """`answer` is called once: now, or when the join phase is over."""
-        group = self._groups.get(request.group_id)
+        group = self.groups.get(request.group_id)
         if group is None:
             if request.member_id != NO_MEMBER:
                 answer(JoinAnswer(ErrorCode.unknown_member_id, request.member_id))
@@ -81,7 +81,7 @@ class Membership:
         group = Group(group_id, self._now_ms)
         empty = GroupMetadata("", 0, None, None, group.state_timestamp_ms)
         self._write([(group_key(group_id), group_value(empty))])
-        self._groups[group_id] = group
+        self.groups[group_id] = group
         return group
 
     def _has_room(self, group: Group, member_id: str) -> bool:
@@ -207,7 +207,7 @@ class Membership:
 
     def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
         """`answer` is called once: now, or when the leader's assignment is there."""
-        group = self._groups.get(request.group_id)
+        group = self.groups.get(request.group_id)
         if group is None or group.state is GroupState.EMPTY:
             answer(SyncAnswer(ErrorCode.unknown_member_id))
             return
@@ -248,7 +248,7 @@ class Membership:
 
     def heartbeat(self, group_id: str, member_id: str, generation: int, group_instance_id: str | None) -> None:
         """Returns when all is well. Raises BrokerError, REBALANCE_IN_PROGRESS when the member has to join again."""
-        group = self._groups.get(group_id)
+        group = self.groups.get(group_id)
         if group is None:
             raise BrokerError(ErrorCode.unknown_member_id, f"there is no group {group_id!r}")
         group.check_member(member_id, group_instance_id)
@@ -261,7 +261,7 @@ class Membership:
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
         """Error codes, one for each member, in their order."""
-        group = self._groups.get(group_id)
+        group = self.groups.get(group_id)
         if group is None:
             return [ErrorCode.unknown_member_id] * len(leaving)
         codes = [self._leave(group, member) for member in leaving]
@@ -297,7 +297,23 @@ class Membership:
         """The group's tombstone is written: nobody finds it any more."""
         self._rebalances.forget(group)
         group.apply(GroupEvent.DELETED)
-        self._groups.pop(group.group_id, None)
+        self.groups.pop(group.group_id, None)
+
+    def forget(self, group: Group) -> None:
+        """A group has become a consumer group: waiting members get REBALANCE_IN_PROGRESS."""
+        for member in group.members.values():
+            group.answer_join(member, JoinAnswer(ErrorCode.rebalance_in_progress, member.member_id))
+            group.answer_sync(member, SyncAnswer(ErrorCode.rebalance_in_progress))
+        self.remove_group(group)
+
+    def take_over(self, group: Group, rebalance: str | None) -> None:
+        """A consumer group has become this one, whose record is written. rebalance: why it begins with one; None: it
+        does not."""
+        self.groups[group.group_id] = group
+        for member in group.members.values():
+            self._rebalances.expect_heartbeat(group, member)
+        if rebalance is not None:
+            self._rebalances.prepare(group, rebalance)
 
 
 def check_generation(group: Group, generation: int) -> None:

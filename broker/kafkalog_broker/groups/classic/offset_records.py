@@ -5,7 +5,7 @@
 | an offset that a group has committed | OffsetCommitKey 1 | OffsetCommitValue 4, or 1 with an expiry of its own | 0-4 |
 | a group | GroupMetadataKey 2 | GroupMetadataValue 3 | 0-4 |
 
-A null value is a tombstone. Groups of newer protocols: consumer/changes.py, share/membership/group_records.py.
+A null value is a tombstone. Groups of newer protocols: modern/group_records.py.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from uuid import UUID
 from kafkalog_broker.config.group_properties import EARLIEST
 from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.modern.group_context import ShareGroupSettings
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.share.fetching.share_sessions import SessionKey, ShareSession, ShareSessions
-from kafkalog_broker.share.membership.state_partitions import GroupSettings
 from kafkalog_broker.share.partition.acquisition import Acknowledgement, Change, acknowledge, expire, release
 from kafkalog_broker.share.partition.share_partition import NEVER, SharePartition
 from kafkalog_broker.share.state.share_coordinator import ShareCoordinator
@@ -44,7 +44,7 @@ class Delivery:
         partition: SharePartition,
         epochs: tuple[int, int],
         coordinator: ShareCoordinator,
-        settings_of: Callable[[str], GroupSettings],
+        settings_of: Callable[[str], ShareGroupSettings],
         clock: Clock,
         scheduler: Scheduler,
         on_gone: Callable[[Delivery], None],
@@ -70,7 +70,7 @@ class Delivery:
         log.subscribe(self._log_moved)
 
     @property
-    def settings(self) -> GroupSettings:
+    def settings(self) -> ShareGroupSettings:
         return self._settings_of(self.key.group_id)
 
     def close(self) -> None:
@@ -202,7 +202,7 @@ class Deliveries:
         slots: int,
         coordinator: ShareCoordinator,
         log_of: LogOf,
-        settings_of: Callable[[str], GroupSettings],
+        settings_of: Callable[[str], ShareGroupSettings],
         clock: Clock,
         scheduler: Scheduler,
         run_blocking: RunBlocking,
@@ -223,7 +223,7 @@ class Deliveries:
     def in_use(self) -> Iterable[Delivery]:
         return self._deliveries.values()
 
-    def settings_of(self, group_id: str) -> GroupSettings:
+    def settings_of(self, group_id: str) -> ShareGroupSettings:
         return self._settings_of(group_id)
 
     def now(self) -> int:

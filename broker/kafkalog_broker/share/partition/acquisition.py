@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.modern.group_context import Limits
 from kafkalog_broker.share.partition.in_flight_batch import (
     AFTER,
     NO_MEMBER,
@@ -20,7 +21,7 @@ from kafkalog_broker.share.partition.in_flight_batch import (
     Run,
     released_state,
 )
-from kafkalog_broker.share.partition.share_partition import NEVER, Limits, SharePartition
+from kafkalog_broker.share.partition.share_partition import NEVER, SharePartition
 from kafkalog_broker.share.state.state_records import StateBatch
 
 _FEWEST_BEFORE_THROTTLING = 2

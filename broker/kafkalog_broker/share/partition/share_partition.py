@@ -9,23 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.modern.group_context import Limits
 from kafkalog_broker.share.partition.in_flight_batch import InFlightBatch, RecordState, Run
 from kafkalog_broker.share.state.state_records import StateBatch
 
 NEVER = 1 << 62
 """A deadline that does not come."""
-
-
-class Limits(NamedTuple):
-    """Limits of a group: records in flight, deliveries of one record, ms of an acquisition lock."""
-
-    max_in_flight: int
-    max_deliveries: int
-    lock_ms: int
-    may_renew: bool = True
 
 
 class SharePartition:

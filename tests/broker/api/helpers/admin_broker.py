@@ -37,7 +37,7 @@ class Groups:
     def __init__(self) -> None:
         self.deleted_topics: list[str] = []
 
-    def on_topics_deleted(self, topics: Collection[str]) -> Iterator[None]:
+    def on_topics_deleted(self, topics: Collection[str], topic_ids: object = ()) -> Iterator[None]:
         self.deleted_topics += topics
         yield
 
@@ -70,7 +70,7 @@ class AdminBroker:
         )
         self.connection = ConnectionInfo()
         self.groups = Groups()
-        self.deliveries = self.share_groups = self.share_coordinator = NoShareGroups()
+        self.deliveries = self.share_coordinator = NoShareGroups()
         self._dirs = open_log_dirs(self.config.log_dirs, self.node_id, self.clock.now_ms())
         self.dynamic_configs = DynamicConfigs(directories, self.node_id)
         self.tls = Tls()

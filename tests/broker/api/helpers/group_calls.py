@@ -44,10 +44,6 @@ class FakeBroker:
     refuses: ErrorCode | None = None
     flushed: list[str] = field(default_factory=list)
 
-    share_groups: Any = field(
-        default_factory=lambda: SimpleNamespace(has=lambda group_id: False, list_groups=lambda states, types: [])
-    )
-
     @property
     def groups(self) -> Any:
         return self.world.coordinator

@@ -48,7 +48,8 @@ def test_a_classic_member_that_died_before_the_upgrade_is_put_out_after_its_sess
 @pytest.mark.parametrize("policy", ["disabled", "downgrade", "DISABLED"])
 def test_an_upgrade_that_the_policy_does_not_allow_is_refused(policy: str) -> None:
     world = Groups()
-    world.coordinator.config = dataclasses.replace(world.coordinator.config, group_consumer_migration_policy=policy)
+    context = world.coordinator.context
+    context.config = dataclasses.replace(context.config, group_consumer_migration_policy=policy)
     member = classic(world)
     with pytest.raises(BrokerError) as refused:
         world.join("new", "orders")
@@ -60,7 +61,8 @@ def test_an_upgrade_that_the_policy_does_not_allow_is_refused(policy: str) -> No
 @pytest.mark.parametrize(("policy", "after"), [("upgrade", "consumer"), ("bidirectional", "classic")])
 def test_a_group_becomes_classic_again_where_the_policy_says_so(policy: str, after: str) -> None:
     world = Groups()
-    world.coordinator.config = dataclasses.replace(world.coordinator.config, group_consumer_migration_policy=policy)
+    context = world.coordinator.context
+    context.config = dataclasses.replace(context.config, group_consumer_migration_policy=policy)
     classic(world)
     world.join("new", "orders")
     world.heartbeat("new", -1)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from kafkalog_broker.groups.consumer.heartbeat_messages import DescribedConsumerGroup, HeartbeatAnswer
+from kafkalog_broker.groups.consumer.consumer_group_manager import DescribedConsumerGroup
+from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse
 from tests.broker.groups.consumer.test_consumer_group_machine import Groups
 
 PARTITIONS = 4_000
@@ -23,7 +24,7 @@ class LateGroups(Groups):
 
     def start(self) -> Any:
         coordinator = super().start()
-        coordinator._background = lambda compute, done: self.waiting.append((compute, done))
+        coordinator.context.background = lambda compute, done: self.waiting.append((compute, done))
         return coordinator
 
     def take(self) -> Callable[[], None]:
@@ -46,7 +47,7 @@ class LateGroups(Groups):
         for _ in range(6):
             for name, instance in instances.items():
                 epoch = next(one.epoch for one in self.described().members if one.member_id == name)
-                answer: HeartbeatAnswer = self.heartbeat(name, epoch, instance_id=instance, owned=held[name])
+                answer: HeartbeatResponse = self.heartbeat(name, epoch, instance_id=instance, owned=held[name])
                 if answer.assignment is not None:
                     held[name] = {topic: set(parts) for topic, parts in answer.assignment.items()}
                 if self.waiting:

@@ -14,14 +14,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition, FetchedTopic
-from kafkalog_broker.groups.consumer.consumer_group import TopicInfo
-from kafkalog_broker.groups.consumer.heartbeat_messages import (
-    ConsumerHeartbeat,
+from kafkalog_broker.groups.consumer.consumer_group_manager import (
+    ConsumerHeartbeatRequest,
     DescribedConsumerGroup,
     DescribedTopic,
-    HeartbeatAnswer,
 )
-from kafkalog_broker.groups.consumer.topics_view import TopicsView
+from kafkalog_broker.groups.modern.group_context import TopicsView
+from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse
+from kafkalog_broker.storage.topics_file import Topic
 from tests.broker.groups.helpers.virtual_time import World
 
 NAMES = ("a", "b", "c", "d")
@@ -34,14 +34,14 @@ class Topics(TopicsView):
     def __init__(self) -> None:
         super().__init__()
         self._version = self._created_version = 1
-        self.topics: dict[str, TopicInfo] = {}
+        self.topics: dict[str, Topic] = {}
         self.set("orders", 6)
         self.set("clicks", 3)
 
     def set(self, name: str, partitions: int) -> None:
         known = self.topics.get(name)
-        topic_id = UUID(int=100 + len(self.topics)) if known is None else known.topic_id
-        self.topics[name] = TopicInfo(name, topic_id, partitions)
+        topic_id = UUID(int=100 + len(self.topics)) if known is None else known.id
+        self.topics[name] = Topic(name, topic_id, partitions)
         self._version += 1
         if known is None:
             self._created_version = self._version
@@ -54,11 +54,11 @@ class Topics(TopicsView):
     def created_version(self) -> int:
         return self._created_version
 
-    def by_name(self, name: str) -> TopicInfo | None:
+    def by_name(self, name: str) -> Topic | None:
         return self.topics.get(name)
 
-    def by_id(self, topic_id: UUID) -> TopicInfo | None:
-        return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
+    def by_id(self, topic_id: UUID) -> Topic | None:
+        return next((topic for topic in self.topics.values() if topic.id == topic_id), None)
 
     def names(self) -> list[str]:
         return list(self.topics)
@@ -73,13 +73,13 @@ class Groups(World):
 
     def start(self) -> Any:
         coordinator = super().start()
-        coordinator._topics = self.topics
+        coordinator.context.topics = self.topics
         return coordinator
 
-    def heartbeat(self, member: str, epoch: int, **how: Any) -> HeartbeatAnswer:
-        return self.coordinator.consumer_heartbeat(ConsumerHeartbeat("g", member, epoch, **how))
+    def heartbeat(self, member: str, epoch: int, **how: Any) -> HeartbeatResponse:
+        return self.coordinator.consumer_heartbeat(ConsumerHeartbeatRequest("g", member, epoch, **how))
 
-    def join(self, member: str, *topics: str, **how: Any) -> HeartbeatAnswer:
+    def join(self, member: str, *topics: str, **how: Any) -> HeartbeatResponse:
         full: dict[str, Any] = {"rebalance_timeout_ms": TIMEOUT_MS, "topics": topics, "owned": {}}
         return self.heartbeat(member, 0, **(full | how))
 
@@ -148,7 +148,7 @@ def test_a_deleted_group_leaves_nothing() -> None:
 
 def test_an_assignment_waits_for_its_interval() -> None:
     world = Groups()
-    world.coordinator.config = dataclasses.replace(world.config, group_consumer_assignment_interval_ms=1000)
+    world.coordinator.context.config = dataclasses.replace(world.config, group_consumer_assignment_interval_ms=1000)
     world.time.advance(10)
     assert world.join("a", "orders").member_epoch == 2
     assert world.join("b", "orders").member_epoch == 2
@@ -160,7 +160,7 @@ def test_an_assignment_waits_for_its_interval() -> None:
 def test_the_assignment_of_a_large_group_is_made_away_from_the_requests() -> None:
     """Members go on with what they have; who leaves meanwhile gets nothing, and a failure begins again."""
     world, waiting = Groups(), []
-    world.coordinator._background = lambda compute, done: waiting.append((compute, done))
+    world.coordinator.context.background = lambda compute, done: waiting.append((compute, done))
     world.topics.set("orders", 4000)
     assert world.join("a", "orders").assignment == {}
     assert world.join("b", "orders").member_epoch == 1
@@ -218,7 +218,7 @@ class Machine(RuleBasedStateMachine):
         self.told: dict[str, dict[UUID, set[int]]] = {}
         self.codes: set[ErrorCode] = set()
 
-    def _answered(self, member: str, answer: HeartbeatAnswer) -> None:
+    def _answered(self, member: str, answer: HeartbeatResponse) -> None:
         self.epochs[member] = answer.member_epoch
         if answer.assignment is not None:
             self.told[member] = {topic: set(parts) for topic, parts in answer.assignment.items()}

@@ -130,6 +130,34 @@ class Script:
         return self.ask(label, LIST, 5, states_filter=list(states), types_filter=list(types))
 
 
+ANY_MEMBER = {"many: described", "expressions: two", "expressions: mixed"}
+"""Answers in which equal members have a claim to a partition: Kafka's choice is the order of its hash maps."""
+
+
+def comparable(label: str, answer: Answer) -> Answer:
+    """An answer without what nothing promises: the order of subscribed names, and in ANY_MEMBER which partitions are a
+    member's target; how many they are stays, and that each has one owner."""
+    groups = []
+    for group in answer.get("groups", ()):
+        members = group.get("members", ()) if isinstance(group.get("members"), list) else ()
+        owners: list[tuple[str, int]] = []
+        compared = []
+        for member in members:
+            names = member.get("subscribed_topic_names")
+            compared.append(member | ({} if names is None else {"subscribed_topic_names": sorted(names)}))
+            if label in ANY_MEMBER:
+                target = [
+                    (topic["topic_name"], index)
+                    for topic in member["target_assignment"]["topic_partitions"]
+                    for index in topic["partitions"]
+                ]
+                owners += target
+                compared[-1]["target_assignment"] = len(target)
+        by_id = sorted(compared, key=lambda member: str(member.get("member_id")))
+        groups.append(group | {"members": by_id, "owned": sorted(owners)} if members else group)
+    return answer | {"groups": groups} if groups else answer
+
+
 def subscription(*topics: str, owned: dict[str, list[int]] | None = None, generation: int = -1) -> bytes:
     """ConsumerProtocolSubscription 3."""
     out = struct.pack(">hi", 3, len(topics)) + b"".join(map(_text, topics)) + struct.pack(">i", -1)

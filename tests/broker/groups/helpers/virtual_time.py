@@ -29,6 +29,7 @@ from kafkalog_broker.groups.classic.messages import (
 )
 from kafkalog_broker.groups.classic.offset_records import GroupKey, GroupMetadata, decode_group_value, decode_key
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
+from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 from tests.broker.manual_clock import ManualClock
@@ -211,10 +212,8 @@ class World:
 
     def start(self) -> GroupCoordinator:
         """A new coordinator on the same log: what a restart leaves."""
-        self.coordinator = GroupCoordinator(
-            self.config, clock=self.time.clock, scheduler=self.time, log=self.log,
-            new_id=lambda: str(next(self._ids)),
-        )  # fmt: skip
+        context = GroupContext(self.config, self.time.clock, self.time, new_id=lambda: str(next(self._ids)))
+        self.coordinator = GroupCoordinator(self.log, context)
         return self.coordinator
 
     def crash(self) -> None:

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-_COUNTED = "/kafkalog_broker/share/"
 
-
-def lines_run(call: Callable[[], object]) -> int:
-    """Lines of kafkalog_broker.share that run during the call, each as often as it does."""
+def lines_run(call: Callable[[], object], counted: str = "/kafkalog_broker/share/") -> int:
+    """Lines of the files in `counted` that run during the call, each as often as it does."""
     count = 0
 
     def local(frame: FrameType, event: str, arg: Any) -> Any:
@@ -20,7 +18,7 @@ def lines_run(call: Callable[[], object]) -> int:
         return local
 
     def entered(frame: FrameType, event: str, arg: Any) -> Any:
-        return local if _COUNTED in frame.f_code.co_filename else None
+        return local if counted in frame.f_code.co_filename else None
 
     before = sys.gettrace()
     sys.settrace(entered)

@@ -1,0 +1,493 @@
+"""The consumer groups (KIP-848) of one partition of __consumer_offsets (Kafka's GroupMetadataManager).
+
+Beyond what groups have in common (group_manager.py): static members, regular expressions, partitions that members have
+to give up first, and classic groups that become consumer groups and back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from uuid import UUID
+
+from kafkalog_broker.coordinator.runtime import Timers
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.classic.classic_group import GroupState
+from kafkalog_broker.groups.classic.membership import Membership
+from kafkalog_broker.groups.classic.offset_records import group_key
+from kafkalog_broker.groups.classic.rebalance import Write
+from kafkalog_broker.groups.consumer import regexes
+from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember, reconciled
+from kafkalog_broker.groups.consumer.migration import downgrade, may_downgrade, upgraded
+from kafkalog_broker.groups.modern.group_context import GroupContext, GroupSettings, consumer_group_settings
+from kafkalog_broker.groups.modern.group_manager import (
+    CoordinatorResult,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    ModernGroupManager,
+    Reported,
+    check_epoch,
+    check_not_blank,
+    put_group_removal,
+)
+from kafkalog_broker.groups.modern.group_records import (
+    EpochValue,
+    GroupRecord,
+    GroupType,
+    MemberState,
+    Partitions,
+    RecordKind,
+    ResolvedRegex,
+)
+from kafkalog_broker.groups.modern.modern_group import LEAVING, LEAVING_STATIC, ModernGroupState
+
+log = logging.getLogger(__name__)
+
+UNCHANGED = -1
+"""A rebalance timeout that is as in the last heartbeat."""
+_SHORTEST_REFRESH_MS = 10_000
+
+MayDescribe = Callable[[str], bool] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHeartbeatRequest(HeartbeatRequest):
+    """may_describe: whether the sender may see a topic, which its regular expression might match. needs_member_id: the
+    client makes its id (v1, KIP-1082)."""
+
+    rebalance_timeout_ms: int = UNCHANGED
+    regex: str | None = None
+    assignor: str | None = None
+    needs_member_id: bool = True
+    may_describe: MayDescribe = None
+
+    @property
+    def changes_nothing(self) -> bool:
+        """It says nothing but that the member is there, and perhaps which partitions it has."""
+        stated = (self.instance_id, self.rack_id, self.topics, self.regex, self.assignor)
+        return self.rebalance_timeout_ms == UNCHANGED and stated == (None,) * len(stated)
+
+    @property
+    def is_full(self) -> bool:
+        subscribes = self.topics is not None or self.regex is not None
+        return self.rebalance_timeout_ms != UNCHANGED and subscribes and self.owned is not None
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedTopic:
+    topic_id: UUID
+    name: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConsumer:
+    """Description of a member. is_classic: it speaks JoinGroup."""
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    epoch: int
+    client_id: str
+    client_host: str
+    topics: tuple[str, ...]
+    regex: str | None
+    assignment: tuple[DescribedTopic, ...]
+    target: tuple[DescribedTopic, ...]
+    is_classic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConsumerGroup:
+    group_id: str
+    state: str = ""
+    epoch: int = 0
+    assignment_epoch: int = 0
+    assignor: str = ""
+    members: tuple[DescribedConsumer, ...] = ()
+    error: ErrorCode = ErrorCode.none
+    error_message: str | None = None
+
+
+class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerMember]):
+    """classic: the classic groups of the same partition."""
+
+    group_class = ConsumerGroup
+
+    def __init__(self, context: GroupContext, timers: Timers, write: Write, classic: Membership) -> None:
+        super().__init__(context, timers, write)
+        self.classic = classic
+        self._resolving: set[str] = set()
+        """Groups whose expressions are matched in the background."""
+        self._created_versions: dict[str, int] = {}
+        """Version of the topics that a group's expressions were last matched with in this process."""
+
+    def settings(self, group_id: str) -> GroupSettings:
+        return consumer_group_settings(self.context.config, self.context.overrides(group_id))
+
+    def load(self, records: Iterable[GroupRecord]) -> None:
+        records = list(records)
+        # A group that has lost its own record is being removed: Kafka writes the tombstones of a group in one batch.
+        existing = {record.group_id for record in records if record.kind is RecordKind.EPOCH}
+        for group_id in {record.group_id for record in records} - existing:
+            log.warning("group %.200r has no epoch in the log and is left out", group_id)
+        super().load(record for record in records if record.group_id in existing)
+        for group in self.groups.values():
+            for member in group.members.values():
+                if member.state is MemberState.UNREVOKED_PARTITIONS:
+                    self.reconciling(group.group_id, member)
+
+    def group(self, group_id: str) -> ConsumerGroup:
+        if group_id not in self.groups and group_id in self.classic.groups:
+            raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
+        return super().group(group_id)
+
+    def delete(self, group: ConsumerGroup) -> None:
+        """Raises BrokerError (NON_EMPTY_GROUP)."""
+        if group.state is not ModernGroupState.EMPTY:
+            raise BrokerError(ErrorCode.non_empty_group, f"group {group.group_id!r} is {group.state.value}")
+        result = CoordinatorResult(GroupType.CONSUMER, group.group_id)
+        put_group_removal(result, group)
+        result.then(lambda: self.forget(group))
+        self.commit(result)
+
+    def forget(self, group: ConsumerGroup) -> None:
+        """The group is no more."""
+        self.cancel_timers(group.group_id, group.members)
+        self._created_versions.pop(group.group_id, None)
+
+    def describe(self, group_id: str) -> DescribedConsumerGroup:
+        """Never raises: errors are in the answer."""
+        try:
+            group = self.group(group_id)
+        except BrokerError as error:
+            return DescribedConsumerGroup(group_id, error=error.code, error_message=error.what)
+        return DescribedConsumerGroup(
+            group_id, group.state.value, group.epoch, group.assignment_epoch,
+            self.assignor(group, group.members.values()),
+            tuple(self._described(group, member) for member in group.members.values()),
+        )  # fmt: skip
+
+    def _described(self, group: ConsumerGroup, member: ConsumerMember) -> DescribedConsumer:
+        def with_names(partitions: Mapping[UUID, Iterable[int]]) -> tuple[DescribedTopic, ...]:
+            """Without topics that do not exist any more."""
+            topics = ((self.context.topics.by_id(topic_id), indexes) for topic_id, indexes in partitions.items())
+            return tuple(
+                DescribedTopic(topic.id, topic.name, tuple(indexes)) for topic, indexes in topics if topic is not None
+            )
+
+        held: dict[UUID, list[int]] = {}
+        for owned in (member.assigned, member.pending_revocation):  # until it has given them up, they are its
+            for topic_id, epochs in owned.items():
+                held.setdefault(topic_id, []).extend(epochs)
+        return DescribedConsumer(
+            member.member_id, member.instance_id, member.rack_id, member.epoch, member.client_id, member.client_host,
+            tuple(sorted(member.topics)), member.regex, with_names(held),
+            with_names(group.target.get(member.member_id, {})), member.classic is not None,
+        )  # fmt: skip
+
+    # ---- heartbeats
+
+    def check_request(self, request: ConsumerHeartbeatRequest) -> None:
+        epoch, assignors = request.member_epoch, self.context.config.group_consumer_assignors
+        names_member = request.needs_member_id or epoch > 0 or epoch == LEAVING
+        check_not_blank((
+            (request.member_id if names_member else None, "MemberId"), (request.group_id, "GroupId"),
+            (request.instance_id, "InstanceId"), (request.rack_id, "RackId"),
+        ))  # fmt: skip
+        invalid = None
+        if epoch == 0 and request.rebalance_timeout_ms == UNCHANGED:
+            invalid = "RebalanceTimeoutMs must be provided in first request."
+        elif epoch == 0 and (request.owned is None or request.owned):
+            invalid = "TopicPartitions must be empty when (re-)joining."
+        elif epoch == 0 and request.topics is None and request.regex is None:
+            invalid = "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+        elif epoch == LEAVING_STATIC and request.instance_id is None:
+            invalid = "InstanceId can't be null."
+        elif epoch < LEAVING_STATIC:
+            invalid = "MemberEpoch is invalid."
+        if invalid is not None:
+            raise BrokerError(ErrorCode.invalid_request, invalid)
+        if request.assignor is not None and request.assignor not in assignors:
+            raise BrokerError(
+                ErrorCode.unsupported_assignor,
+                f"ServerAssignor {request.assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
+            )
+
+    def group_for(self, result: CoordinatorResult, *, joins: bool) -> ConsumerGroup:
+        """Groups that a classic group becomes are included."""
+        group_id = result.group_id
+        group, classic = self.groups.get(group_id), self.classic.groups.get(group_id)
+        if group is not None:
+            return group
+        if not joins:
+            why = (
+                f"Consumer group {group_id} not found."
+                if classic is None
+                else f"Group {group_id} is not a consumer group."
+            )
+            raise BrokerError(ErrorCode.group_id_not_found, why)
+        if classic is None:
+            return ConsumerGroup(group_id)
+        if classic.state is GroupState.EMPTY:
+            result.records.append((group_key(group_id), None))
+            result.then(lambda: self.classic.forget(classic))
+            return ConsumerGroup(group_id)
+        group = upgraded(self.context, result, classic)
+        result.then(lambda: self.classic.forget(classic))
+        for member in group.members.values():
+            assert member.classic is not None
+            result.then(partial(self.begin_session, group_id, member.member_id, member.classic.session_timeout_ms))
+        return group
+
+    def member_for(
+        self, result: CoordinatorResult, group: ConsumerGroup, request: ConsumerHeartbeatRequest
+    ) -> ConsumerMember:
+        joins, instance = request.member_epoch == 0, request.instance_id
+        member_id = request.member_id or self.context.new_id()
+        if instance is not None and joins:
+            owner = group.static_member(instance)
+            if owner is None:
+                return group.members.get(member_id) or ConsumerMember(member_id)
+            if owner.classic is None and owner.epoch != LEAVING_STATIC:
+                raise BrokerError(
+                    ErrorCode.unreleased_instance_id,
+                    f"Static member {member_id} with instance id {instance} cannot join the group because the instance "
+                    f"id is owned by {owner.member_id} member.",
+                )
+            return put_returned_member(result, group, owner, member_id)
+        if instance is not None:
+            member = check_static(group.static_member(instance), member_id, instance)
+        else:
+            member = ConsumerMember(member_id) if joins and member_id not in group.members else group.member(member_id)
+        has_only_its_own = request.owned is not None and all(
+            partition in member.assigned.get(topic, {})
+            for topic, partitions in request.owned.items()
+            for partition in partitions
+        )
+        check_epoch(GroupType.CONSUMER, member, request.member_epoch, takes_previous=has_only_its_own)
+        return member
+
+    def updated_member(self, member: ConsumerMember, request: ConsumerHeartbeatRequest) -> ConsumerMember:
+        is_same_client = (member.client_id, member.client_host) == (request.client_id, request.client_host)
+        if is_same_client and member.classic is None and request.changes_nothing:
+            return member
+        stated = {
+            "instance_id": request.instance_id,
+            "rack_id": request.rack_id,
+            "rebalance_timeout_ms": None if request.rebalance_timeout_ms == UNCHANGED else request.rebalance_timeout_ms,
+            "assignor": request.assignor,
+            "topics": None if request.topics is None else frozenset(request.topics),
+            "regex": request.regex,
+        }
+        return replace(
+            member, client_id=request.client_id, client_host=request.client_host, classic=None,
+            **{name: value for name, value in stated.items() if value is not None},  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def subscription_changes(
+        self, result: CoordinatorResult, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember,
+        request: ConsumerHeartbeatRequest,
+    ) -> tuple[bool, bool]:  # fmt: skip
+        return self.put_regex(result, group, member, updated, request.may_describe)
+
+    def reconciled(
+        self, group: ConsumerGroup, member: ConsumerMember, target_epoch: int, target: Partitions,
+        reported: Reported | None, *, subscription_changed: bool,
+    ) -> ConsumerMember:  # fmt: skip
+        topics = map(self.context.topics.by_name, group.topics_of(member))
+        return reconciled(
+            group, member, target_epoch, target, reported, subscription_changed=subscription_changed,
+            subscribed={topic.id for topic in topics if topic is not None},
+        )  # fmt: skip
+
+    def reconciling(self, group_id: str, member: ConsumerMember) -> None:
+        """A member that has to give partitions up does so within its rebalance timeout; classic ones have no timer."""
+        key, member_id, epoch = ("rebalance", group_id, member.member_id), member.member_id, member.epoch
+        if member.classic is not None:
+            return
+        if member.state is not MemberState.UNREVOKED_PARTITIONS:
+            self.timers.cancel(key)
+            return
+        timeout_ms = member.rebalance_timeout_ms
+
+        def check() -> None:
+            group = self.groups.get(group_id)
+            if group is not None and member_id in group.members and group.members[member_id].epoch == epoch:
+                why = f"it failed to transition from epoch {epoch} within {timeout_ms}ms"
+                self.expire(group_id, member_id, why)
+
+        self.call_later(key, timeout_ms, check)
+
+    def bump_epoch(
+        self, result: CoordinatorResult, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember, *,
+        bump: bool,
+    ) -> int:  # fmt: skip
+        if group.has_topics_record:
+            result.put(RecordKind.TOPICS, "", None)
+        return super().bump_epoch(result, group, member, updated, bump=bump)
+
+    def assignor(self, group: ConsumerGroup, members: Collection[ConsumerMember]) -> str:
+        """The one that most members ask for."""
+        counts = Counter(member.assignor for member in members if member.assignor is not None)
+        default = self.context.config.group_consumer_assignors[0]
+        return max(sorted(counts), key=lambda name: counts[name], default=default)
+
+    def assignable(self, group: ConsumerGroup, topic_id: UUID) -> Sequence[int]:
+        return range(self.context.topics.partition_count(topic_id))
+
+    # ---- members that leave
+
+    def leave(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        if request.instance_id is None:
+            return super().leave(request)
+        group = self.group(request.group_id)
+        member = check_static(group.static_member(request.instance_id), request.member_id, request.instance_id)
+        if request.member_epoch != LEAVING_STATIC:
+            return super().leave(request)
+        result = CoordinatorResult(GroupType.CONSUMER, group.group_id)
+        # What it has counts as assigned at epoch 0: it may commit under the id that it will come back with.
+        assigned = {topic: dict.fromkeys(epochs, 0) for topic, epochs in member.assigned.items()}
+        result.put_current(replace(member, epoch=LEAVING_STATIC, assigned=assigned, pending_revocation={}))
+        self.commit(result)
+        return HeartbeatResponse(request.member_id, request.member_epoch)
+
+    def put_removal(self, result: CoordinatorResult, group: ConsumerGroup, members: Sequence[ConsumerMember]) -> None:
+        """Where only classic members are left, the group becomes a classic one."""
+        leaving = {member.member_id for member in members}
+        if may_downgrade(group, leaving, self.context.config):
+            reason = f"Downgrade group {group.group_id} from consumer to classic for member leaving."
+            self.downgrade(result, group, leaving=leaving, reason=reason)
+            return
+        for regex in group.subscribed_regexes.keys() - group.regexes_after(members).keys():
+            result.put(RecordKind.REGEX, regex, None)
+        super().put_removal(result, group, members)
+
+    def downgrade(
+        self, result: CoordinatorResult, group: ConsumerGroup, *, leaving: Collection[str] = (),
+        joining: ConsumerMember | None = None, reason: str | None,
+    ) -> None:  # fmt: skip
+        """The classic group that this one becomes, without those that leave. joining: a classic static member whose
+        records are in `result`, in the place of the one that has its instance id. reason: why it begins with a
+        rebalance; None: it does not."""
+        replaced = None if joining is None else group.static_member(joining.instance_id)
+        renamed = {} if replaced is None or joining is None else {replaced.member_id: joining.member_id}
+        put_group_removal(result, group, renamed)
+        classic = downgrade(self.context, result, group, leaving=leaving, joining=joining)
+
+        def done() -> None:
+            self.forget(group)
+            self.cancel_timers(group.group_id, classic.members)
+            self.classic.take_over(classic, reason)
+            log.info("group %.200r: the consumer group has become a classic group", group.group_id)
+
+        result.then(done)
+
+    # ---- regular expressions, resolved by the broker (Kafka's TopicRegexResolver, KIP-848)
+    #
+    # A new expression is checked at once and matched in the background; what it matched becomes a record, and the
+    # group's epoch rises. All expressions of a group are matched again when there are new topics, ten seconds after the
+    # last time at the earliest, and every group.consumer.regex.refresh.interval.ms.
+
+    def put_regex(
+        self, result: CoordinatorResult, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember,
+        may_describe: MayDescribe,
+    ) -> tuple[bool, bool]:  # fmt: skip
+        """Whether a member's expression is another one of which the topics are known already, or none any more; and
+        whether it is another one. Raises BrokerError (INVALID_REGULAR_EXPRESSION)."""
+        old, new = member.regex, updated.regex
+        is_new = is_resolved = False
+        if old != new:
+            if old and group.subscribed_regexes[old] == 1:
+                result.put(RecordKind.REGEX, old, None)
+            if new and not group.subscribed_regexes[new]:
+                regexes.check(new)
+                is_new = True
+            else:
+                is_resolved = bool((new and new in group.regexes) or (old and not new))
+        if is_new or group.subscribed_regexes:
+            subscribed = sorted(group.regexes_after([member], [updated]))
+            if subscribed and self._resolving_is_due(group, subscribed, is_new=is_new):
+                result.then(lambda: self._resolve(group.group_id, subscribed, may_describe))
+        return is_resolved, old != new
+
+    def _resolving_is_due(self, group: ConsumerGroup, subscribed: Sequence[str], *, is_new: bool) -> bool:
+        if group.group_id in self._resolving:
+            return False
+        if not group.regexes:
+            return True
+        age_ms = self.context.clock.now_ms() - next(iter(group.regexes.values())).timestamp_ms
+        return age_ms > _SHORTEST_REFRESH_MS and (
+            is_new
+            or len(subscribed) != len(group.regexes)
+            or self._created_versions.get(group.group_id, -1) != self.context.topics.created_version
+            or age_ms > self.context.config.group_consumer_regex_refresh_interval_ms
+        )
+
+    def _resolve(self, group_id: str, subscribed: list[str], may_describe: MayDescribe) -> None:
+        topics, now_ms = self.context.topics, self.context.clock.now_ms()
+        version, created, names = topics.version, topics.created_version, topics.names()
+        self._resolving.add(group_id)
+
+        def done(matched: Mapping[str, Iterable[str]] | Exception) -> None:
+            self._resolving.discard(group_id)
+            if isinstance(matched, Exception):
+                return  # the next heartbeat tries again
+            resolved = {}
+            for regex, matching in matched.items():
+                visible = frozenset(name for name in matching if may_describe is None or may_describe(name))
+                resolved[regex] = ResolvedRegex(visible, version, now_ms)
+            self._created_versions[group_id] = created
+            try:
+                self._use_resolved(group_id, resolved)
+            except BrokerError as error:  # the next heartbeat tries again: nothing is resolved
+                self._created_versions.pop(group_id, None)
+                log.warning("group %.200r: what its expressions match could not be written: %s", group_id, error)
+
+        self.context.background(lambda: regexes.matches(subscribed, names), done)
+
+    def _use_resolved(self, group_id: str, resolved: Mapping[str, ResolvedRegex]) -> None:
+        group = self.groups.get(group_id)
+        if group is None:
+            return
+        result, bump = CoordinatorResult(GroupType.CONSUMER, group_id), False
+        present = dict(group.regexes)
+        for regex, new in resolved.items():
+            if group.subscribed_regexes[regex]:
+                before = present.get(regex)
+                bump |= (before.topics if before is not None else frozenset()) != new.topics
+                present[regex] = new
+                result.put(RecordKind.REGEX, regex, new)
+        names = {*group.names, *(name for regex in present.values() for name in regex.topics)}
+        metadata_hash = self.context.topics.metadata_hash(names)
+        if bump or metadata_hash != group.metadata_hash:
+            result.put(RecordKind.EPOCH, "", EpochValue(group.epoch + 1, metadata_hash))
+            log.info("group %.200r: epoch %d, its expressions match other topics", group_id, group.epoch + 1)
+        self.commit(result)
+
+
+def put_returned_member(
+    result: CoordinatorResult, group: ConsumerGroup, owner: ConsumerMember, member_id: str
+) -> ConsumerMember:
+    """A static member is back, under another member id, with the assignment that it had."""
+    member = replace(owner, member_id=member_id, epoch=0, previous_epoch=0)
+    result.remove_member(owner.member_id)
+    result.put_member(member)
+    result.put(RecordKind.TARGET, member_id, group.target.get(owner.member_id, {}))
+    result.put_current(member)
+    return member
+
+
+def check_static(owner: ConsumerMember | None, member_id: str, instance_id: str) -> ConsumerMember:
+    """The static member. Raises BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+    if owner is None:
+        raise BrokerError(ErrorCode.unknown_member_id, f"Instance id {instance_id} is unknown.")
+    if owner.member_id != member_id:
+        raise BrokerError(
+            ErrorCode.fenced_instance_id,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member {owner.member_id}.",
+        )
+    return owner

@@ -1,0 +1,211 @@
+"""What all groups of a coordinator share: settings, time, background work, and the broker's topics and their hashes."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import xxhash
+
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.group_properties import LATEST, reset_duration_ms
+from kafkalog_broker.coordinator.runtime import Scheduler
+from kafkalog_broker.groups.modern.group_records import SharedTopic
+from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.storage.topic_registry import TopicRegistry
+from kafkalog_broker.storage.topics_file import Topic
+
+# ---- topics, and the hash of those that a group subscribes to: when it changes, the group is assigned anew (KIP-1101)
+#
+# As Kafka computes it (coordinator.group.Utils), so that neither broker rebalances a group that the other has left:
+# XXH3 of 64 bits over numbers in little-endian order and characters of 16 bits.
+
+_MAGIC = b"\0"
+_I32, _U64, _TWO_U64 = struct.Struct("<i"), struct.Struct("<Q"), struct.Struct("<QQ")
+
+
+def topic_hash(topic: Topic, rack: str | None) -> int:
+    """rack: of the one replica, this broker."""
+    racks = b"" if rack is None else _I32.pack(len(rack)) + _text(rack)
+    high, low = divmod(topic.id.int, 1 << 64)
+    head = _MAGIC + _TWO_U64.pack(high, low) + _text(topic.name) + _I32.pack(topic.partitions)
+    return xxhash.xxh3_64_intdigest(head + b"".join(_I32.pack(index) + racks for index in range(topic.partitions)))
+
+
+def group_hash(topics: Iterable[tuple[str, int]]) -> int:
+    """Metadata hash of a group, from (name, topic_hash) of the topics that exist; 0 for none. Signed, as the record
+    holds it."""
+    data = b"".join(_U64.pack(value) for _, value in sorted(topics) if value)
+    if not data:
+        return 0
+    value = xxhash.xxh3_64_intdigest(data)
+    return value - 2**64 if value >= 2**63 else value
+
+
+def _text(value: str) -> bytes:
+    """Hashes of text end with the number of its characters."""
+    units = value.encode("utf-16-le")
+    return units + _I32.pack(len(units) // 2)
+
+
+class TopicsView:
+    """Topics of the registry, with the rack of this broker; no topics without a registry."""
+
+    def __init__(self, registry: TopicRegistry | None = None, rack: Callable[[], str | None] = lambda: None) -> None:
+        self._registry = registry
+        self._rack = rack
+        self._hashes: dict[str, tuple[Topic, int]] = {}
+
+    @property
+    def version(self) -> int:
+        """Another number after any change of topics."""
+        return 0 if self._registry is None else self._registry.generation
+
+    @property
+    def created_version(self) -> int:
+        """The version in which topics were last added."""
+        return 0 if self._registry is None else self._registry.created_generation
+
+    def by_name(self, name: str) -> Topic | None:
+        return None if self._registry is None else self._registry.get(name)
+
+    def by_id(self, topic_id: UUID) -> Topic | None:
+        return None if self._registry is None else self._registry.by_id(topic_id)
+
+    def names(self) -> Iterable[str]:
+        """Names of all topics; the registry replaces its mapping, and never changes it."""
+        return () if self._registry is None else self._registry.topics.keys()
+
+    def partition_count(self, topic_id: UUID) -> int:
+        topic = self.by_id(topic_id)
+        return 0 if topic is None else topic.partitions
+
+    def metadata_hash(self, names: Iterable[str]) -> int:
+        """Hash of the topics with these names, each computed once for as long as the topic is the same."""
+        hashes = []
+        for name in names:
+            topic = self.by_name(name)
+            if topic is None:
+                self._hashes.pop(name, None)
+                continue
+            cached = self._hashes.get(name)
+            if cached is None or cached[0] != topic:
+                cached = self._hashes[name] = topic, topic_hash(topic, self._rack())
+            hashes.append((name, cached[1]))
+        return group_hash(hashes)
+
+
+# ---- settings: the broker's properties, and what was set for a group itself (Kafka's GroupConfig). Times in ms.
+
+
+@dataclass(slots=True)
+class GroupSettings:
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    assignment_interval_ms: int
+    max_size: int
+
+
+def consumer_group_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> GroupSettings:
+    """overrides: properties of the group by name. A value beyond the limits, which may have been other ones when it was
+    set, counts as the nearest that is allowed (KIP-848, KIP-1263)."""
+    c = config
+
+    def value(name: str, default: int, lowest: int, highest: int) -> int:
+        text = overrides.get(f"consumer.{name}")
+        return default if text is None else min(max(int(text), lowest), highest)
+
+    lowest, highest = c.group_consumer_min_assignment_interval_ms, c.group_consumer_max_assignment_interval_ms
+    return GroupSettings(
+        value(
+            "session.timeout.ms", c.group_consumer_session_timeout_ms, c.group_consumer_min_session_timeout_ms,
+            c.group_consumer_max_session_timeout_ms,
+        ),
+        value(
+            "heartbeat.interval.ms", c.group_consumer_heartbeat_interval_ms,
+            c.group_consumer_min_heartbeat_interval_ms, c.group_consumer_max_heartbeat_interval_ms,
+        ),
+        value(
+            "assignment.interval.ms", min(max(c.group_consumer_assignment_interval_ms, lowest), highest), lowest,
+            highest,
+        ),
+        c.group_consumer_max_size,
+    )  # fmt: skip
+
+
+class Limits(NamedTuple):
+    """Limits of a share group: records in flight, deliveries of one record, ms of an acquisition lock."""
+
+    max_in_flight: int
+    max_deliveries: int
+    lock_ms: int
+    may_renew: bool = True
+
+
+@dataclass(slots=True)
+class ShareGroupSettings(GroupSettings):
+    """auto_offset_reset: earliest, latest or by_duration:PnDTnHnMn.nS."""
+
+    initialize_retry_ms: int
+    limits: Limits
+    auto_offset_reset: str = LATEST
+    reads_committed: bool = False
+
+    @property
+    def reset_duration_ms(self) -> int | None:
+        """How far back delivery begins; None where auto_offset_reset is no duration."""
+        return reset_duration_ms(self.auto_offset_reset)
+
+
+def share_group_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> ShareGroupSettings:
+    """overrides: of the group; their values were checked when they were set."""
+
+    def number(name: str, default: int) -> int:
+        return int(overrides.get(f"share.{name}", default))
+
+    return ShareGroupSettings(
+        number("session.timeout.ms", config.group_share_session_timeout_ms),
+        number("heartbeat.interval.ms", config.group_share_heartbeat_interval_ms),
+        number("assignment.interval.ms", config.group_share_assignment_interval_ms),
+        config.group_share_max_size,
+        config.group_share_initialize_retry_interval_ms,
+        Limits(
+            number("partition.max.record.locks", config.group_share_partition_max_record_locks),
+            number("delivery.count.limit", config.group_share_delivery_count_limit),
+            number("record.lock.duration.ms", config.group_share_record_lock_duration_ms),
+            overrides.get("share.renew.acknowledge.enable", "true").lower() == "true",
+        ),
+        overrides.get("share.auto.offset.reset", LATEST).lower(),
+        overrides.get("share.isolation.level", "").lower() == "read_committed",
+    )
+
+
+# ---- the context
+
+
+def run_inline(compute: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    done(compute())
+
+
+@dataclass(slots=True)
+class GroupContext:
+    """Of one coordinator, for all its groups.
+
+    config: replaced when a property changes. overrides: properties that were set for a group. background: computes
+    away from the requests and calls `done` in their thread, with the result or the exception. new_id: for members
+    without one. initialize: begins the state of share partitions some time after the answer: (group, state epoch,
+    partitions by topic).
+    """
+
+    config: BrokerConfig
+    clock: Clock
+    scheduler: Scheduler
+    topics: TopicsView = field(default_factory=TopicsView)
+    overrides: Callable[[str], Mapping[str, str]] = lambda group_id: {}
+    background: Callable[[Callable[[], Any], Callable[[Any], None]], None] = run_inline
+    new_id: Callable[[], str] = lambda: str(uuid.uuid4())
+    initialize: Callable[[str, int, Mapping[UUID, SharedTopic]], None] = lambda group_id, epoch, topics: None

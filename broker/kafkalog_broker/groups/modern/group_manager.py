@@ -1,0 +1,486 @@
+"""What the consumer groups and the share groups of a partition of __consumer_offsets have in common
+(GroupMetadataManager).
+
+A heartbeat raises the group's epoch where subscriptions or their topics have changed, makes the target assignment of
+that epoch where it is due, and brings its member a step further towards it. What changes is a list of records, which
+are appended as one batch and then replayed; a start replays the same records from the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+from kafkalog_broker.coordinator.coordinator_log import Record
+from kafkalog_broker.coordinator.runtime import MOST_NAMES, Timers
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.classic.rebalance import Write
+from kafkalog_broker.groups.modern.assignors import ASSIGNORS, AssignedMember, GroupSpec
+from kafkalog_broker.groups.modern.group_context import GroupContext, GroupSettings
+from kafkalog_broker.groups.modern.group_records import (
+    EpochValue,
+    GroupRecord,
+    GroupType,
+    Partitions,
+    RecordKind,
+    TargetEpochValue,
+    encode,
+)
+from kafkalog_broker.groups.modern.modern_group import (
+    LEAVING,
+    LEAVING_STATIC,
+    M,
+    ModernGroup,
+    ModernMember,
+    current_value,
+    member_value,
+)
+
+log = logging.getLogger(__name__)
+
+Reported = Mapping[UUID, Collection[int]]
+"""The partitions that a member says it has, by topic id."""
+
+RETRY_MS = 500
+"""After a time-out that could not be written (CoordinatorTimerImpl)."""
+_MEMBER_COSTS = 10  # partitions
+_INLINE_COST = 3_000
+"""Partitions, and members counted as ten, that are assigned in some 3 ms; more are assigned in the background."""
+_TIMERS = ("session", "rebalance", "join-again", "sync-again")
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRequest:
+    """Heartbeat of a member. None: as in the last one."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    topics: Sequence[str] | None = None
+    owned: Reported | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+    @property
+    def is_full(self) -> bool:
+        """Everything is said, as when joining or after an error: it is answered with the assignment."""
+        return self.topics is not None
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResponse:
+    """interval_ms: until the next heartbeat. assignment: None where it has not changed."""
+
+    member_id: str
+    member_epoch: int
+    interval_ms: int = 0
+    assignment: Partitions | None = None
+
+
+class CoordinatorResult:
+    """Records of one request, of classic groups among them, and what is done once they are in the log."""
+
+    def __init__(self, group_type: GroupType, group_id: str) -> None:
+        self.group_type, self.group_id = group_type, group_id
+        self.records: list[GroupRecord | Record] = []
+        self.afterwards: list[Callable[[], None]] = []
+
+    def put(self, kind: RecordKind, name: str, value: object) -> None:
+        """value: None for a tombstone."""
+        self.records.append(GroupRecord(self.group_type, kind, self.group_id, name, value))
+
+    def put_member(self, member: ModernMember) -> None:
+        self.put(RecordKind.MEMBER, member.member_id, member_value(self.group_type, member))
+
+    def put_current(self, member: ModernMember) -> None:
+        self.put(RecordKind.CURRENT, member.member_id, current_value(self.group_type, member))
+
+    def remove_member(self, member_id: str) -> None:
+        for kind in (RecordKind.CURRENT, RecordKind.TARGET, RecordKind.MEMBER):
+            self.put(kind, member_id, None)
+
+    def then(self, call: Callable[[], None]) -> None:
+        self.afterwards.append(call)
+
+
+G = TypeVar("G", bound=ModernGroup[Any])
+
+
+class ModernGroupManager(Generic[G, M]):
+    """Not thread-safe. The types of groups differ in what is abstract here, and in their assignors."""
+
+    group_class: type[G]
+    reconciles_on_bump = False
+    """Whether a new epoch takes topics that are gone from a member before there is a new target assignment."""
+
+    def __init__(self, context: GroupContext, timers: Timers, write: Write) -> None:
+        self.groups: dict[str, G] = {}
+        self.context = context
+        self.timers = timers
+        self._write = write
+        self._assigning: set[str] = set()
+        """Groups with an assignment in the background, one at a time each."""
+
+    # ---- what types of groups differ in
+
+    def settings(self, group_id: str) -> GroupSettings:
+        raise NotImplementedError
+
+    def check_request(self, request: Any) -> None:
+        """Raises BrokerError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR. Whatever the group is."""
+        raise NotImplementedError
+
+    def group_for(self, result: CoordinatorResult, *, joins: bool) -> G:
+        """The group of a heartbeat, a new one included. Raises BrokerError (GROUP_ID_NOT_FOUND)."""
+        raise NotImplementedError
+
+    def member_for(self, result: CoordinatorResult, group: G, request: Any) -> M:
+        """The member as it was, a new one before it has said anything. Raises BrokerError."""
+        raise NotImplementedError
+
+    def updated_member(self, member: M, request: Any) -> M:
+        """The member itself where nothing is new, as in nearly every heartbeat."""
+        raise NotImplementedError
+
+    def subscription_changes(
+        self, result: CoordinatorResult, group: G, member: M, updated: M, request: Any
+    ) -> tuple[bool, bool]:
+        """Whether the group's epoch is to rise, and whether the member subscribes to something else, for other reasons
+        than the names of topics."""
+        raise NotImplementedError
+
+    def assignor(self, group: G, members: Collection[M]) -> str:
+        """Name of the assignor that these members of a group ask for, or that is used without asking."""
+        raise NotImplementedError
+
+    def assignable(self, group: G, topic_id: UUID) -> Sequence[int]:
+        """Partitions of a topic that can be assigned; also asked in another thread."""
+        raise NotImplementedError
+
+    def reconciled(
+        self, group: G, member: M, target_epoch: int, target: Partitions, reported: Reported | None, *,
+        subscription_changed: bool,
+    ) -> M:  # fmt: skip
+        """The member one step further towards its target, or itself. Raises BrokerError (FENCED_MEMBER_EPOCH)."""
+        raise NotImplementedError
+
+    def finish_heartbeat(self, result: CoordinatorResult, group: G, member: M, updated: M, epoch: int) -> None:
+        """Put what else follows from a heartbeat."""
+
+    # ---- records
+
+    def load(self, records: Iterable[GroupRecord]) -> None:
+        """Replay the latest record of each key, before the first request. Members get the time of a session."""
+        for record in records:
+            self.replay(record)
+        for group in self.groups.values():
+            for member_id in group.members:
+                self.begin_session(group.group_id, member_id)
+
+    def commit(self, result: CoordinatorResult) -> None:
+        """Append the records as one batch, then replay them. Raises BrokerError, and then nothing has changed."""
+        if result.records:
+            self._write([encode(each) if isinstance(each, GroupRecord) else each for each in result.records])
+            for record in result.records:
+                if isinstance(record, GroupRecord):
+                    self.replay(record)
+        for call in result.afterwards:
+            call()
+
+    def replay(self, record: GroupRecord) -> None:
+        group = self.groups.get(record.group_id)
+        if record.value is None and (group is None or record.kind is RecordKind.EPOCH):
+            self.groups.pop(record.group_id, None)
+            return
+        if group is None:
+            group = self.groups[record.group_id] = self.group_class(record.group_id)
+        group.replay(record)
+
+    # ---- heartbeats
+
+    def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        """A member joins, goes on or leaves. Raises BrokerError, and then nothing has changed."""
+        self.check_request(request)
+        if request.member_epoch in (LEAVING, LEAVING_STATIC):
+            return self.leave(request)
+        joins, group_id = request.member_epoch == 0, request.group_id
+        result = CoordinatorResult(self.group_class.group_type, group_id)
+        group, settings = self.group_for(result, joins=joins), self.settings(group_id)
+        self.check_room(group, request.member_id, settings.max_size)
+        member = self.member_for(result, group, request)
+        updated = self.updated_member(member, request)
+        names_changed = self.put_if_changed(result, member, updated)
+        bump, subscription_changed = self.subscription_changes(result, group, member, updated, request)
+        epoch = self.bump_epoch(result, group, member, updated, bump=bump or names_changed)
+        target_epoch, target = self.target(result, group, epoch, member, updated)
+        updated = self.reconcile(
+            result, group, updated, target_epoch, target, request.owned,
+            subscription_changed=subscription_changed or names_changed
+            or (self.reconciles_on_bump and epoch > group.epoch),
+        )  # fmt: skip
+        self.finish_heartbeat(result, group, member, updated, epoch)
+        result.then(lambda: self.begin_session(group_id, updated.member_id, settings.session_timeout_ms))
+        self.commit(result)
+        assignment = None
+        if joins or request.is_full or member.assigned != updated.assigned:
+            assignment = {topic: tuple(partitions) for topic, partitions in updated.assigned.items()}
+        return HeartbeatResponse(updated.member_id, updated.epoch, settings.heartbeat_interval_ms, assignment)
+
+    def leave(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        """Raises BrokerError: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID."""
+        group = self.group(request.group_id)
+        self.remove_members(group, [group.member(request.member_id)])
+        return HeartbeatResponse(request.member_id, request.member_epoch)
+
+    def group(self, group_id: str) -> G:
+        """Raises BrokerError (GROUP_ID_NOT_FOUND)."""
+        group = self.groups.get(group_id)
+        if group is None:
+            raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
+        return group
+
+    def check_room(self, group: G, member_id: str, max_size: int) -> None:
+        """Raises BrokerError (GROUP_MAX_SIZE_REACHED)."""
+        if len(group.members) >= max_size and member_id not in group.members:
+            raise BrokerError(
+                ErrorCode.group_max_size_reached,
+                f"The {group.group_type.value} group has reached its maximum capacity of {max_size} members.",
+            )
+
+    def put_if_changed(self, result: CoordinatorResult, member: M, updated: M) -> bool:
+        """True if the names of topics that a member subscribes to have changed."""
+        if updated is member or updated == member:
+            return False
+        result.put_member(updated)
+        return updated.topics != member.topics
+
+    def bump_epoch(self, result: CoordinatorResult, group: G, member: M, updated: M, *, bump: bool) -> int:
+        """The group's epoch, the next one where the subscriptions or their topics have changed. Raises BrokerError
+        (INVALID_REQUEST)."""
+        version, group_id = self.context.topics.version, group.group_id
+        if not bump and group.seen_topics_version == version:
+            return group.epoch
+        names = group.names_after([member], [updated])
+        if len(names) > MOST_NAMES and not updated.topics <= group.names.keys():
+            raise BrokerError(
+                ErrorCode.invalid_request, f"{len(names)} topics, at most {MOST_NAMES} may be named by a group"
+            )
+        metadata_hash = self.context.topics.metadata_hash(names | group.matched_after([member], [updated]))
+        epoch = group.epoch
+        if bump or metadata_hash != group.metadata_hash:
+            epoch += 1
+            result.put(RecordKind.EPOCH, "", EpochValue(epoch, metadata_hash))
+            log.info("group %.200r: epoch %d", group_id, epoch)
+
+        def seen() -> None:
+            if group_id in self.groups:
+                self.groups[group_id].seen_topics_version = version
+
+        result.then(seen)
+        return epoch
+
+    def reconcile(
+        self, result: CoordinatorResult, group: G, member: M, target_epoch: int, target: Partitions,
+        reported: Reported | None, *, subscription_changed: bool,
+    ) -> M:  # fmt: skip
+        """The member one step further. Raises BrokerError (FENCED_MEMBER_EPOCH)."""
+        if not subscription_changed and member.is_reconciled_to(target_epoch):
+            return member
+        updated = self.reconciled(
+            group, member, target_epoch, target, reported, subscription_changed=subscription_changed
+        )
+        if updated != member:
+            result.put_current(updated)
+            result.then(lambda: self.reconciling(group.group_id, updated))
+        return updated
+
+    def reconciling(self, group_id: str, member: M) -> None:
+        """A member has got another assignment."""
+
+    # ---- target assignments
+    #
+    # Those of large groups are made in a thread: no heartbeat holds the others up (as KIP-1263 has it). Members go on
+    # with the target assignment that there is, until the next one is written.
+
+    def target(self, result: CoordinatorResult, group: G, epoch: int, member: M, updated: M) -> tuple[int, Partitions]:
+        """The epoch of the target assignment and what it gives to the member, made anew where it is due (KIP-1263)."""
+        now_ms, made_at = self.context.clock.now_ms(), group.assignment_timestamp_ms
+        interval_ms = self.settings(group.group_id).assignment_interval_ms if group.assignment_epoch < epoch else 0
+        present = group.assignment_epoch, group.target_of(updated)
+        if group.assignment_epoch >= epoch or (made_at and interval_ms and now_ms < made_at + interval_ms):
+            return present
+        if self._takes_long(group, updated):
+            result.then(lambda: self._assign_in_background(group.group_id))
+            return present
+        log.info("group %.200r: target assignment for epoch %d", group.group_id, epoch)
+        return epoch, self._assign(result, group, epoch, updated)
+
+    def _takes_long(self, group: G, updated: M) -> bool:
+        cost = _MEMBER_COSTS * len(group.members)
+        for name in group.names_after([], [updated]) | group.matched_after([]):
+            topic = self.context.topics.by_name(name)
+            cost += 0 if topic is None else topic.partitions
+            if cost > _INLINE_COST:
+                return True
+        return cost > _INLINE_COST
+
+    def _assign(self, result: CoordinatorResult, group: G, epoch: int, updated: M) -> Partitions:
+        """Put the target assignment of an epoch into `result`; what `updated`, which replaces or joins its group's
+        members, is to have."""
+        members = {**group.members, updated.member_id: updated}
+        replaced = None if updated.instance_id is None else group.static_members.get(updated.instance_id)
+        if replaced not in (None, updated.member_id):
+            members.pop(replaced, None)
+        topic_ids: dict[frozenset[str], list[UUID]] = {}
+        assigned = {}
+        for member_id in sorted(members):
+            names = group.topics_of(members[member_id])
+            if names not in topic_ids:
+                topics = map(self.context.topics.by_name, sorted(names))
+                topic_ids[names] = [topic.id for topic in topics if topic is not None]
+            target = group.target_of(members[member_id])
+            assigned[member_id] = AssignedMember(topic_ids[names], target, members[member_id].instance_id)
+        assign = ASSIGNORS[self.assignor(group, members.values())]
+        assignments = assign(GroupSpec(assigned, len(topic_ids) == 1, partial(self.assignable, group)))
+        for member_id in members:
+            partitions = assignments.get(member_id, {})
+            before = group.target.get(member_id)
+            if before is not partitions and before != partitions:
+                result.put(RecordKind.TARGET, member_id, partitions)
+        result.put(RecordKind.TARGET_EPOCH, "", TargetEpochValue(epoch, self.context.clock.now_ms()))
+        return assignments.get(updated.member_id, {})
+
+    def _assign_in_background(self, group_id: str) -> None:
+        group = self.groups.get(group_id)
+        if group is None or group_id in self._assigning or not group.members:
+            return
+        self._assigning.add(group_id)
+        seen = group.snapshot()
+
+        def compute() -> CoordinatorResult:
+            result = CoordinatorResult(seen.group_type, group_id)
+            self._assign(result, seen, seen.epoch, next(iter(seen.members.values())))
+            return result
+
+        self.context.background(compute, lambda computed: self._use_assignment(group, seen, computed))
+
+    def _use_assignment(self, began: G, seen: G, computed: CoordinatorResult | Exception) -> None:
+        group_id = began.group_id
+        self._assigning.discard(group_id)
+        group = self.groups.get(group_id)
+        if group is not began or isinstance(
+            computed, Exception
+        ):  # a topic may have gone; the next heartbeat tries again
+            return
+        if group.assignment_epoch >= seen.epoch or group.static_members != seen.static_members:
+            return  # one of this epoch or later was made meanwhile; or a member has another id, without a new epoch
+        result = CoordinatorResult(group.group_type, group_id)
+        for record in computed.records:
+            if isinstance(record, GroupRecord) and (
+                record.kind is RecordKind.TARGET_EPOCH or record.name in group.members  # others have left meanwhile
+            ):
+                result.records.append(record)
+        try:
+            self.commit(result)
+        except BrokerError as error:
+            log.warning("group %.200r: the target assignment could not be written: %s", group_id, error)
+
+    # ---- sessions, and the end of a membership
+
+    def begin_session(self, group_id: str, member_id: str, timeout_ms: int | None = None) -> None:
+        """A member was heard of. timeout_ms: None for the group's."""
+        if timeout_ms is None:
+            timeout_ms = self.settings(group_id).session_timeout_ms
+        self.remove_after("session", group_id, member_id, timeout_ms, "the member session expired")
+
+    def remove_after(
+        self, timer: str, group_id: str, member_id: str, delay_ms: int, why: str, *, if_absent: bool = False
+    ) -> None:
+        """Remove a member after a time, unless the timer is set anew or cancelled. if_absent: the timer is not set anew
+        where it runs."""
+        if not if_absent or (timer, group_id, member_id) not in self.timers:
+            self.call_later((timer, group_id, member_id), delay_ms, lambda: self.expire(group_id, member_id, why))
+
+    def expire(self, group_id: str, member_id: str, why: str) -> None:
+        group = self.groups.get(group_id)
+        if group is not None and member_id in group.members:
+            log.info("group %.200r: member %.200r is removed because %s", group_id, member_id, why)
+            self.remove_members(group, [group.members[member_id]])
+
+    def call_later(self, key: tuple[str, str, str], delay_ms: int, call: Callable[[], None]) -> None:
+        """Call, again and again while what it writes cannot be written."""
+
+        def fire() -> None:
+            try:
+                call()
+            except BrokerError as error:
+                log.warning("group %.200r: a time-out could not be written and is tried again: %s", key[1], error)
+                self.call_later(key, RETRY_MS, call)
+
+        self.timers.schedule(key, delay_ms, fire)
+
+    def cancel_timers(self, group_id: str, member_ids: Iterable[str]) -> None:
+        for member_id in member_ids:
+            for timer in _TIMERS:
+                self.timers.cancel((timer, group_id, member_id))
+
+    def remove_members(self, group: G, members: Sequence[M]) -> None:
+        """Raises BrokerError."""
+        if not members:
+            return
+        result = CoordinatorResult(group.group_type, group.group_id)
+        self.put_removal(result, group, members)
+        result.then(lambda: self.cancel_timers(group.group_id, [member.member_id for member in members]))
+        self.commit(result)
+
+    def put_removal(self, result: CoordinatorResult, group: G, members: Sequence[M]) -> None:
+        """The group without these members, in its next epoch."""
+        for member in members:
+            result.remove_member(member.member_id)
+        metadata_hash = self.context.topics.metadata_hash(group.names_after(members) | group.matched_after(members))
+        result.put(RecordKind.EPOCH, "", EpochValue(group.epoch + 1, metadata_hash))
+
+
+def put_group_removal(
+    result: CoordinatorResult, group: ModernGroup[Any], renamed: Mapping[str, str] | None = None
+) -> None:
+    """Tombstones of everything. renamed: by member id, the one that its records have in this result already."""
+    members = [(renamed or {}).get(member_id, member_id) for member_id in group.members]
+    for kind in (RecordKind.CURRENT, RecordKind.TARGET):
+        for member_id in members:
+            result.put(kind, member_id, None)
+    result.put(RecordKind.TARGET_EPOCH, "", None)
+    for member_id in members:
+        result.put(RecordKind.MEMBER, member_id, None)
+    for kind, name in group.own_records():
+        result.put(kind, name, None)
+    result.put(RecordKind.EPOCH, "", None)
+
+
+def check_not_blank(fields: Iterable[tuple[str | None, str]]) -> None:
+    """fields: (text, name). Raises BrokerError (INVALID_REQUEST)."""
+    for text, name in fields:
+        if text is not None and not text.strip():
+            raise BrokerError(ErrorCode.invalid_request, f"{name} can't be empty.")
+
+
+def check_epoch(
+    group_type: GroupType, member: ModernMember, epoch: int, *, takes_previous: bool, if_smaller: str = ""
+) -> None:
+    """takes_previous: of the epoch before, as the answer with the next one was lost. Raises BrokerError
+    (FENCED_MEMBER_EPOCH)."""
+    if epoch in (0, member.epoch) or (epoch < member.epoch and epoch == member.previous_epoch and takes_previous):
+        return
+    relation = "greater" if epoch > member.epoch else "smaller"
+    raise BrokerError(
+        ErrorCode.fenced_member_epoch,
+        f"The {group_type.value} group member has a {relation} member epoch ({epoch}) than the one known by the group "
+        f"coordinator ({member.epoch}){if_smaller if epoch < member.epoch else ''}. The member must abandon all its "
+        "partitions and rejoin.",
+    )

@@ -1,0 +1,278 @@
+"""Records of consumer and share groups in __consumer_offsets, as values and as bytes (GroupCoordinatorRecordHelpers).
+
+| kind | consumer | share | value |
+|---|---|---|---|
+| EPOCH | 3 | 11 | epoch; hash of the topics' metadata (KIP-1101) |
+| TOPICS | 4 | | the topics' metadata, as Kafka 4.0 wrote it; only removed nowadays |
+| MEMBER | 5 | 10 | what a member says about itself |
+| TARGET_EPOCH | 6 | 12 | epoch and time of the target assignment |
+| TARGET | 7 | 13 | the partitions that a member is to have |
+| CURRENT | 8 | 14 | a member's epoch, and the partitions that it has |
+| STATE_PARTITIONS | | 15 | the share partitions that have state |
+| REGEX | 16 | | the topics that an expression matches |
+
+The numbers are the versions of keys. A value of None is a tombstone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum, auto
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kafkalog_broker.coordinator.coordinator_log import Record, encoded
+from kafkalog_spark.format.messages import Message, decode_key, message
+from kafkalog_spark.format.names import OFFSETS_TOPIC
+
+
+class GroupType(Enum):
+    """The value is the name that ListGroups shows."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+    SHARE = "share"
+
+
+class RecordKind(Enum):
+    """What a record of a group is about; the last two are those of one type of group only."""
+
+    EPOCH = auto()
+    TOPICS = auto()
+    MEMBER = auto()
+    TARGET_EPOCH = auto()
+    TARGET = auto()
+    CURRENT = auto()
+    REGEX = auto()
+    STATE_PARTITIONS = auto()
+
+
+# ---- values
+
+Partitions = Mapping[UUID, tuple[int, ...]]
+"""Partitions by topic id: an assignment."""
+Owned = Mapping[UUID, Mapping[int, int]]
+"""topic id -> partition -> the epoch at which it was assigned."""
+
+
+class MemberState(IntEnum):
+    """How far a member is on its way to the target assignment (Kafka's MemberState). Members of share groups are always
+    STABLE."""
+
+    STABLE = 0
+    """It has its target assignment."""
+    UNREVOKED_PARTITIONS = 1
+    """It has to give up partitions first, and stays in its epoch until it says so."""
+    UNRELEASED_PARTITIONS = 2
+    """It waits for partitions that others still have."""
+    UNKNOWN = 127
+    """A state of a later release."""
+
+    @classmethod
+    def of(cls, value: int) -> MemberState:
+        return cls(value) if value in cls._value2member_map_ else cls.UNKNOWN
+
+
+class EpochValue(NamedTuple):
+    epoch: int
+    metadata_hash: int
+
+
+class TargetEpochValue(NamedTuple):
+    """timestamp_ms: when the assignment was made; 0: not known (Kafka before 4.3)."""
+
+    epoch: int
+    timestamp_ms: int
+
+
+class ClassicMetadata(NamedTuple):
+    """Metadata of a member that still speaks JoinGroup. session_timeout_ms: its own. protocols: (name, metadata),
+    best first."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+class ResolvedRegex(NamedTuple):
+    """The topics that a regular expression matched. version: of the broker's topics; timestamp_ms: when."""
+
+    topics: frozenset[str]
+    version: int
+    timestamp_ms: int
+
+
+class SharedTopic(NamedTuple):
+    """Share partitions of a topic."""
+
+    name: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StatePartitions:
+    """Share partitions whose state is being initialized, is there, or is being deleted (topic id to name)."""
+
+    initializing: Mapping[UUID, SharedTopic] = field(default_factory=dict)
+    initialized: Mapping[UUID, SharedTopic] = field(default_factory=dict)
+    deleting: Mapping[UUID, str] = field(default_factory=dict)
+
+
+class GroupRecord(NamedTuple):
+    """A record of a group. name: of the member, or the expression; "" for what is about the group. value: by kind, for
+    MEMBER and CURRENT the member's fields by name; None for a tombstone."""
+
+    group_type: GroupType
+    kind: RecordKind
+    group_id: str
+    name: str
+    value: Any
+
+
+# ---- bytes
+
+_LAYOUTS: dict[tuple[GroupType, RecordKind], tuple[int, str]] = {
+    (GroupType.CONSUMER, RecordKind.EPOCH): (3, "ConsumerGroupMetadata"),
+    (GroupType.CONSUMER, RecordKind.TOPICS): (4, "ConsumerGroupPartitionMetadata"),
+    (GroupType.CONSUMER, RecordKind.MEMBER): (5, "ConsumerGroupMemberMetadata"),
+    (GroupType.CONSUMER, RecordKind.TARGET_EPOCH): (6, "ConsumerGroupTargetAssignmentMetadata"),
+    (GroupType.CONSUMER, RecordKind.TARGET): (7, "ConsumerGroupTargetAssignmentMember"),
+    (GroupType.CONSUMER, RecordKind.CURRENT): (8, "ConsumerGroupCurrentMemberAssignment"),
+    (GroupType.CONSUMER, RecordKind.REGEX): (16, "ConsumerGroupRegularExpression"),
+    (GroupType.SHARE, RecordKind.MEMBER): (10, "ShareGroupMemberMetadata"),
+    (GroupType.SHARE, RecordKind.EPOCH): (11, "ShareGroupMetadata"),
+    (GroupType.SHARE, RecordKind.TARGET_EPOCH): (12, "ShareGroupTargetAssignmentMetadata"),
+    (GroupType.SHARE, RecordKind.TARGET): (13, "ShareGroupTargetAssignmentMember"),
+    (GroupType.SHARE, RecordKind.CURRENT): (14, "ShareGroupCurrentMemberAssignment"),
+    (GroupType.SHARE, RecordKind.STATE_PARTITIONS): (15, "ShareGroupStatePartitionMetadata"),
+}
+_BY_KEY = {version: layout for layout, (version, _) in _LAYOUTS.items()}
+_KEYS = {layout: message(name + "Key") for layout, (_, name) in _LAYOUTS.items()}
+_VALUES: dict[tuple[GroupType, RecordKind], Message] = {
+    layout: message(name + "Value") for layout, (_, name) in _LAYOUTS.items() if layout[1] is not RecordKind.TOPICS
+}
+_OF_NAMES = {RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT, RecordKind.REGEX}
+MEMBER_FIELDS = {
+    GroupType.CONSUMER: (
+        "instance_id", "rack_id", "client_id", "client_host", "topics", "regex", "rebalance_timeout_ms", "assignor",
+        "classic",
+    ),
+    GroupType.SHARE: ("rack_id", "client_id", "client_host", "topics"),
+}  # fmt: skip
+"""Of a member, in the order of the record's."""
+CURRENT_FIELDS = {
+    GroupType.CONSUMER: ("epoch", "previous_epoch", "state", "assigned", "pending_revocation"),
+    GroupType.SHARE: ("epoch", "previous_epoch", "state", "assigned"),
+}
+
+
+def encode(record: GroupRecord) -> Record:
+    """Raises BrokerError where a text is too long for a key."""
+    group_type, kind, group_id, name, value = record
+    layout = group_type, kind
+    key = encoded(_KEYS[layout], (group_id, name) if kind in _OF_NAMES else (group_id,))
+    if value is None:
+        return key, None
+    to_fields = _TO_FIELDS.get(layout) or _TO_FIELDS.get(kind)
+    return key, _VALUES[layout].encode(value if to_fields is None else to_fields(value))
+
+
+def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
+    """None for the key of something else. Raises CorruptLog, and UnsupportedFormat for a version that is newer than
+    Kafka 4.3's."""
+    decoded = decode_key(OFFSETS_TOPIC, key)
+    if decoded is None or decoded[0] not in _BY_KEY:
+        return None
+    layout = group_type, kind = _BY_KEY[decoded[0]]
+    group_id, name = (*decoded[1], "")[:2]
+    if value is None:
+        return GroupRecord(group_type, kind, group_id, name, None)
+    if kind is RecordKind.TOPICS:  # nobody asks for more than that it is there
+        return GroupRecord(group_type, kind, group_id, name, True)
+    fields = _VALUES[layout].decode(value, f"{kind.name} record of a {group_type.value} group")
+    return GroupRecord(group_type, kind, group_id, name, (_FROM_FIELDS.get(layout) or _FROM_FIELDS[kind])(fields))
+
+
+def _consumer_member(fields: Any) -> dict[str, Any]:
+    member = dict(zip(MEMBER_FIELDS[GroupType.CONSUMER], fields, strict=True))
+    member["topics"] = frozenset(member["topics"])
+    if (classic := member["classic"]) is not None:
+        member["classic"] = ClassicMetadata(classic[0], tuple(map(tuple, classic[1])))
+    return member
+
+
+def _share_member(fields: Any) -> dict[str, Any]:
+    member = dict(zip(MEMBER_FIELDS[GroupType.SHARE], fields, strict=True))
+    member["topics"] = frozenset(member["topics"])
+    return member
+
+
+def _member_fields(member: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple((member | {"topics": sorted(member["topics"])}).values())  # type: ignore[operator]
+
+
+def _consumer_current_fields(current: Mapping[str, Any]) -> tuple[Any, ...]:
+    *epochs_and_state, assigned, pending = current.values()
+    topics = (
+        [(topic, tuple(epochs), tuple(epochs.values())) for topic, epochs in owned.items()]
+        for owned in (assigned, pending)
+    )
+    return (*epochs_and_state, *topics)
+
+
+def _consumer_current(fields: Any) -> dict[str, Any]:
+    epoch, previous, state, *owned = fields
+    values = epoch, previous, MemberState.of(state), *(_owned(topics, epoch) for topics in owned)
+    return dict(zip(CURRENT_FIELDS[GroupType.CONSUMER], values, strict=True))
+
+
+def _owned(topics: Any, member_epoch: int) -> Owned:
+    """Kafka before 4.2 wrote no epochs of partitions: they count as assigned at the member's."""
+    owned = {}
+    for topic, partitions, epochs in topics:
+        if epochs is None or len(epochs) != len(partitions):
+            epochs = (max(member_epoch, 0),) * len(partitions)
+        owned[topic] = dict(zip(partitions, epochs, strict=True))
+    return owned
+
+
+def _share_current(fields: Any) -> dict[str, Any]:
+    epoch, previous, _, assigned = fields
+    values = epoch, previous, MemberState.STABLE, dict(assigned)
+    return dict(zip(CURRENT_FIELDS[GroupType.SHARE], values, strict=True))
+
+
+def _state_fields(state: StatePartitions) -> tuple[Any, ...]:
+    with_name = (
+        [(topic, *shared) for topic, shared in topics.items()] for topics in (state.initializing, state.initialized)
+    )
+    return (*with_name, state.deleting.items())
+
+
+def _state(fields: Any) -> StatePartitions:
+    def shared(topics: Iterable[Any]) -> dict[UUID, SharedTopic]:
+        return {topic: SharedTopic(name, partitions) for topic, name, partitions in topics}
+
+    return StatePartitions(shared(fields[0]), shared(fields[1]), dict(fields[2]))
+
+
+_TO_FIELDS: dict[Any, Callable[[Any], tuple[Any, ...]]] = {
+    RecordKind.MEMBER: _member_fields,
+    RecordKind.TARGET: lambda partitions: (partitions.items(),),
+    (GroupType.CONSUMER, RecordKind.CURRENT): _consumer_current_fields,
+    (GroupType.SHARE, RecordKind.CURRENT): lambda current: (*list(current.values())[:3], current["assigned"].items()),
+    RecordKind.REGEX: lambda regex: (sorted(regex.topics), regex.version, regex.timestamp_ms),
+    RecordKind.STATE_PARTITIONS: _state_fields,
+}
+"""By kind, or by type of group and kind; what is not in here is its message's fields as it is."""
+_FROM_FIELDS: dict[Any, Callable[[Any], Any]] = {
+    RecordKind.EPOCH: lambda fields: EpochValue(*fields),
+    (GroupType.CONSUMER, RecordKind.MEMBER): _consumer_member,
+    (GroupType.SHARE, RecordKind.MEMBER): _share_member,
+    RecordKind.TARGET_EPOCH: lambda fields: TargetEpochValue(*fields),
+    RecordKind.TARGET: lambda fields: dict(fields.topic_partitions),
+    (GroupType.CONSUMER, RecordKind.CURRENT): _consumer_current,
+    (GroupType.SHARE, RecordKind.CURRENT): _share_current,
+    RecordKind.REGEX: lambda fields: ResolvedRegex(frozenset(fields.topics), fields.version, fields.timestamp),
+    RecordKind.STATE_PARTITIONS: _state,
+}

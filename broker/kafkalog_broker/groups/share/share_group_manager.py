@@ -1,0 +1,230 @@
+"""The share groups (KIP-932) of one partition of __consumer_offsets (Kafka's GroupMetadataManager).
+
+Beyond what groups have in common (group_manager.py): only partitions that have state are assigned, and the state of
+those that members subscribe to is begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.modern.group_context import ShareGroupSettings, share_group_settings
+from kafkalog_broker.groups.modern.group_manager import (
+    CoordinatorResult,
+    HeartbeatRequest,
+    ModernGroupManager,
+    Reported,
+    check_epoch,
+    check_not_blank,
+    put_group_removal,
+)
+from kafkalog_broker.groups.modern.group_records import (
+    GroupRecord,
+    GroupType,
+    Partitions,
+    RecordKind,
+    SharedTopic,
+    StatePartitions,
+)
+from kafkalog_broker.groups.modern.modern_group import LEAVING, ModernMember
+from kafkalog_broker.groups.share.share_group import (
+    SharedTopics,
+    ShareGroup,
+    merged,
+    with_initializing,
+    without_initializing,
+    without_topics,
+)
+
+ASSIGNOR = "simple"
+_NO_STATE = StatePartitions()
+
+
+class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
+    group_class = ShareGroup
+    reconciles_on_bump = True
+
+    def settings(self, group_id: str) -> ShareGroupSettings:
+        return share_group_settings(self.context.config, self.context.overrides(group_id))
+
+    def replay(self, record: GroupRecord) -> None:
+        super().replay(record)
+        if record.kind is RecordKind.STATE_PARTITIONS and record.value is not None:
+            since = self.context.clock.now_ms()
+            self.groups[record.group_id].initializing_since = dict.fromkeys(record.value.initializing, since)
+
+    # ---- heartbeats
+
+    def check_request(self, request: HeartbeatRequest) -> None:
+        check_not_blank(((request.member_id, "MemberId"), (request.group_id, "GroupId"), (request.rack_id, "RackId")))
+        if request.member_epoch == 0 and not request.topics:
+            raise BrokerError(ErrorCode.invalid_request, "SubscribedTopicNames must be set in first request.")
+        if request.member_epoch < LEAVING:
+            raise BrokerError(ErrorCode.invalid_request, "MemberEpoch is invalid.")
+
+    def group_for(self, result: CoordinatorResult, *, joins: bool) -> ShareGroup:
+        group = self.groups.get(result.group_id)
+        if group is None and not joins:
+            raise BrokerError(ErrorCode.group_id_not_found, f"Share group {result.group_id} not found.")
+        return group or ShareGroup(result.group_id)
+
+    def member_for(self, result: CoordinatorResult, group: ShareGroup, request: HeartbeatRequest) -> ModernMember:
+        member_id, epoch = request.member_id, request.member_epoch
+        if epoch == 0 and member_id not in group.members:
+            return ModernMember(member_id)
+        member = group.member(member_id)
+        previous = member.previous_epoch
+        smaller = f", and it does not match the previous member epoch ({previous})"
+        check_epoch(GroupType.SHARE, member, epoch, takes_previous=True, if_smaller=smaller)
+        return member
+
+    def updated_member(self, member: ModernMember, request: HeartbeatRequest) -> ModernMember:
+        return replace(
+            member,
+            rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            topics=member.topics if request.topics is None else frozenset(request.topics),
+        )
+
+    def subscription_changes(
+        self, result: CoordinatorResult, group: ShareGroup, member: ModernMember, updated: ModernMember,
+        request: HeartbeatRequest,
+    ) -> tuple[bool, bool]:  # fmt: skip
+        """The epoch rises when share partitions have got their state since they were last assigned."""
+        is_assigned = group.assignment_epoch >= group.epoch
+        return bool(is_assigned and group.members and group.partitions and not group.all_assigned()), False
+
+    def reconciled(
+        self, group: ShareGroup, member: ModernMember, target_epoch: int, target: Partitions,
+        reported: Reported | None, *, subscription_changed: bool,
+    ) -> ModernMember:  # fmt: skip
+        topics = map(self.context.topics.by_name, member.topics)
+        subscribed = {topic.id for topic in topics if topic is not None}
+        assigned = {topic: indexes for topic, indexes in target.items() if topic in subscribed}
+        if target_epoch == member.epoch:
+            return replace(member, assigned=assigned)
+        return replace(member, epoch=target_epoch, previous_epoch=member.epoch, assigned=assigned)
+
+    def assignor(self, group: ShareGroup, members: Collection[ModernMember]) -> str:
+        return ASSIGNOR
+
+    def assignable(self, group: ShareGroup, topic_id: UUID) -> Sequence[int]:
+        if group.partitions is None or topic_id not in group.partitions.initialized:
+            return ()
+        return group.partitions.initialized[topic_id].partitions
+
+    def finish_heartbeat(
+        self, result: CoordinatorResult, group: ShareGroup, member: ModernMember, updated: ModernMember, epoch: int
+    ) -> None:
+        """Begin the state of share partitions that members subscribe to."""
+        subscribes_anew = member.topics != updated.topics
+        missing = self._without_state(group, group.names_after([member], [updated]) if subscribes_anew else group.names)
+        if missing:
+            result.put(RecordKind.STATE_PARTITIONS, "", with_initializing(group.partitions or _NO_STATE, missing))
+            result.then(lambda: self.context.initialize(group.group_id, epoch, missing))
+
+    def _without_state(self, group: ShareGroup, names: Collection[str]) -> dict[UUID, SharedTopic]:
+        """Partitions of topics whose state is not there, and was not begun in the last
+        group.share.initialize.retry.interval.ms."""
+        state, now_ms = group.partitions or _NO_STATE, self.context.clock.now_ms()
+        retry_ms = self.context.config.group_share_initialize_retry_interval_ms
+        under_way = {
+            topic: shared
+            for topic, shared in state.initializing.items()
+            if now_ms - group.initializing_since.get(topic, now_ms) < retry_ms
+        }
+        present = merged(state.initialized, under_way)
+        missing = {}
+        for name in names:
+            topic = self.context.topics.by_name(name)
+            if topic is not None:
+                indexes = present[topic.id].partitions if topic.id in present else ()
+                if len(indexes) < topic.partitions:
+                    left = tuple(index for index in range(topic.partitions) if index not in indexes)
+                    missing[topic.id] = SharedTopic(name, left)
+        return missing
+
+    # ---- which share partitions have state. Each raises BrokerError where it cannot be written.
+
+    def set_initialized(self, group_id: str, done: SharedTopics) -> None:
+        group = self.groups.get(group_id)
+        if group is not None:
+            state = without_initializing(group.partitions or _NO_STATE, done)
+            self._put_state(group_id, replace(state, initialized=merged(state.initialized, done)))
+
+    def set_not_initialized(self, group_id: str, failed: SharedTopics) -> None:
+        group = self.groups.get(group_id)
+        if group is not None and group.partitions is not None and group.partitions.initializing:
+            self._put_state(group_id, without_initializing(group.partitions, failed))
+
+    def begin_altering(self, group_id: str, topics: SharedTopics) -> int:
+        """Offsets of these are about to be set, of a group without members, which begins to exist by that. The state
+        epoch. Raises BrokerError non_empty_group."""
+        group = self._empty(self.groups.get(group_id) or ShareGroup(group_id))
+        if topics:
+            self._put_state(group_id, with_initializing(group.partitions or _NO_STATE, topics))
+        return group.epoch
+
+    def begin_deleting(self, group_id: str, topics: Collection[UUID]) -> dict[UUID, SharedTopic]:
+        """Those of `topics` that have state, which is about to be deleted. Raises BrokerError: group_id_not_found,
+        non_empty_group."""
+        state = self._empty(self.group(group_id)).partitions
+        if state is None:
+            return {}
+        present = {topic: shared for topic, shared in state.initialized.items() if topic in topics}
+        present |= self._whole(topic for topic in topics if topic in state.deleting)
+        left = {topic: shared for topic, shared in state.initialized.items() if topic not in present}
+        deleting = {**state.deleting, **{topic: shared.name for topic, shared in present.items()}}
+        self._put_state(group_id, StatePartitions(state.initializing, left, deleting))
+        return present
+
+    def set_deleted(self, group_id: str, topics: Collection[UUID]) -> None:
+        group = self.groups.get(group_id)
+        if group is not None and group.partitions is not None:
+            deleting = {topic: name for topic, name in group.partitions.deleting.items() if topic not in topics}
+            self._put_state(group_id, replace(group.partitions, deleting=deleting))
+
+    def all_with_state(self, group_id: str) -> dict[UUID, SharedTopic]:
+        """For a group that is deleted: whose state has to go first."""
+        state = self._empty(self.group(group_id)).partitions
+        if state is None:
+            return {}
+        present = merged(merged(state.initialized, state.initializing), self._whole(state.deleting))
+        self._put_state(group_id, StatePartitions({}, {}, {topic: shared.name for topic, shared in present.items()}))
+        return present
+
+    def _whole(self, topic_ids: Iterable[UUID]) -> dict[UUID, SharedTopic]:
+        """All partitions of those topics that exist."""
+        topics = map(self.context.topics.by_id, topic_ids)
+        return {
+            topic.id: SharedTopic(topic.name, tuple(range(topic.partitions))) for topic in topics if topic is not None
+        }
+
+    def delete(self, group_id: str) -> None:
+        """Raises BrokerError: group_id_not_found, non_empty_group."""
+        result = CoordinatorResult(GroupType.SHARE, group_id)
+        put_group_removal(result, self._empty(self.group(group_id)))
+        self.commit(result)
+
+    def forget_topics(self, topics: Collection[UUID]) -> None:
+        """They are deleted. Raises BrokerError."""
+        for group in list(self.groups.values()):
+            state = group.partitions
+            if state is not None and any(
+                topic in topics for topic in (*state.initializing, *state.initialized, *state.deleting)
+            ):
+                self._put_state(group.group_id, without_topics(state, topics))
+
+    def _empty(self, group: ShareGroup) -> ShareGroup:
+        if group.members:
+            raise BrokerError(ErrorCode.non_empty_group, "The group is not empty.")
+        return group
+
+    def _put_state(self, group_id: str, state: StatePartitions) -> None:
+        result = CoordinatorResult(GroupType.SHARE, group_id)
+        result.put(RecordKind.STATE_PARTITIONS, "", state)
+        self.commit(result)

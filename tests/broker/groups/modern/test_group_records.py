@@ -1,0 +1,136 @@
+"""Records of consumer and share groups: bit for bit those that Apache Kafka 4.3.0 wrote, and what a start reads."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kafkalog_broker.coordinator.coordinator_log import OffsetsBatch, Record
+from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
+from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerGroupManager
+from kafkalog_broker.groups.group_shard import load
+from kafkalog_broker.groups.modern.group_context import group_hash, topic_hash
+from kafkalog_broker.groups.modern.group_records import (
+    GroupRecord,
+    GroupType,
+    RecordKind,
+    TargetEpochValue,
+    decode,
+    encode,
+)
+from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_spark.errors import KafkalogError, UnsupportedFormat
+from tests.broker.groups.helpers.virtual_time import World
+
+TESTS = Path(__file__).parents[2]
+KAFKAS = json.loads(lzma.decompress((TESTS / "groups/kafka-4.3.0-consumer-groups.json.xz").read_bytes()))
+SHARE = json.loads((TESTS / "share/kafka-4.3.0-records.json").read_text())
+CONSUMER_RECORDS: list[Record] = [
+    (bytes.fromhex(key), None if value is None else bytes.fromhex(value)) for key, value in KAFKAS["records"]
+]
+SHARE_RECORDS: list[Record] = [
+    (bytes.fromhex(key), None if value is None else bytes.fromhex(value))
+    for partition, written in SHARE.items()
+    if partition.startswith("__consumer_offsets")
+    for _, key, value in written
+]
+DECODED = [(record, decoded) for record in CONSUMER_RECORDS + SHARE_RECORDS if (decoded := decode(*record)) is not None]
+CONSUMER_KINDS = set(RecordKind) - {RecordKind.STATE_PARTITIONS}
+SHARE_KINDS = set(RecordKind) - {RecordKind.TOPICS, RecordKind.REGEX}
+KINDS = [(GroupType.CONSUMER, kind) for kind in RecordKind if kind in CONSUMER_KINDS - {RecordKind.TOPICS}]
+KINDS += [(GroupType.SHARE, kind) for kind in RecordKind if kind in SHARE_KINDS]
+
+
+def test_kafka_wrote_records_of_all_kinds_and_their_tombstones() -> None:
+    written = {(record.group_type, record.kind) for _, record in DECODED if record.value is not None}
+    assert written == set(KINDS)  # TOPICS were written by Kafka 4.0 only
+    removed = {(record.group_type, record.kind) for _, record in DECODED if record.value is None}
+    assert {kind for group_type, kind in removed if group_type is GroupType.CONSUMER} == CONSUMER_KINDS
+    of_members = {RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT}
+    assert {kind for group_type, kind in removed if group_type is GroupType.SHARE} == of_members
+    assert len(DECODED) == len(SHARE_RECORDS) + sum(record[0][:2] > b"\0\2" for record in CONSUMER_RECORDS)
+
+
+@pytest.mark.parametrize(("group_type", "kind"), KINDS)
+def test_what_is_read_is_written_bit_for_bit(group_type: GroupType, kind: RecordKind) -> None:
+    checked = 0
+    for bytes_, record in DECODED:
+        if (record.group_type, record.kind) == (group_type, kind):
+            assert encode(record) == bytes_
+            checked += 1
+    assert checked > 1
+
+
+def test_the_metadata_hash_is_kafkas() -> None:
+    """The epochs that Kafka wrote for members of these topics hold their hashes."""
+    topics = {
+        name: Topic(name, UUID(topic_id), count)
+        for (name, topic_id), count in zip(KAFKAS["topics"].items(), (6, 4, 3, 2), strict=True)
+    }
+    hashes = {name: topic_hash(topic, None) for name, topic in topics.items()}
+    found = {record.value.metadata_hash for _, record in DECODED if record.kind is RecordKind.EPOCH and record.value}
+    for names in (["orders"], ["orders", "clicks"], ["logs"], ["orders", "clicks", "logs"]):
+        assert group_hash((name, hashes[name]) for name in names) in found
+    assert group_hash([]) == 0
+
+
+def groups() -> ConsumerGroupManager:
+    """Without a log."""
+    return World().coordinator._shard("g").consumer
+
+
+def test_a_start_finds_what_the_records_say() -> None:
+    """Record by record, as Kafka replays them, and by what is left of each key."""
+    one_by_one, at_once = groups(), groups()
+    for _, record in DECODED:
+        if record.group_type is GroupType.CONSUMER:
+            one_by_one.replay(record)
+    loaded = load([OffsetsBatch(at, -1, False, None, [record]) for at, record in enumerate(CONSUMER_RECORDS)])
+    for record in loaded.records:
+        if record.group_type is GroupType.CONSUMER:
+            at_once.replay(record)
+    assert loaded.skipped == 0
+    assert at_once.groups.keys() == one_by_one.groups.keys()
+    assert len(at_once.groups) > 5
+    for group_id, group in one_by_one.groups.items():
+        assert _shown(at_once.groups[group_id]) == _shown(group)
+
+
+def _shown(group: ConsumerGroup) -> Any:
+    return (
+        group.epoch, group.metadata_hash, group.assignment_epoch, group.members, group.static_members, group.target,
+        group.regexes, group.names, group.regex_names, group.subscribed_regexes, group.classic_members, group.state,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("group_type", [GroupType.CONSUMER, GroupType.SHARE])
+def test_a_record_of_a_later_version_is_not_guessed_at(group_type: GroupType) -> None:
+    key, value = encode(GroupRecord(group_type, RecordKind.TARGET_EPOCH, "g", "", TargetEpochValue(3, 7)))
+    assert value is not None
+    with pytest.raises(UnsupportedFormat, match="of version 1, expected 0"):
+        decode(key, b"\0\1" + value[2:])
+
+
+@pytest.mark.parametrize(("group_type", "kind"), KINDS)
+def test_a_record_that_is_cut_short_is_an_error_that_names_it(group_type: GroupType, kind: RecordKind) -> None:
+    key, value = max(
+        (
+            record for record, decoded in DECODED
+            if (decoded.group_type, decoded.kind) == (group_type, kind) and decoded.value is not None
+        ),
+        key=lambda record: len(record[1] or b""),
+    )  # fmt: skip
+    assert value is not None
+    for end in range(2, len(value)):
+        with pytest.raises(KafkalogError, match=f"{kind.name} record of a {group_type.value} group"):
+            decode(key, value[:end])
+
+
+def test_records_of_other_kinds_are_none_of_these() -> None:
+    assert decode(b"\0\1\0\1g\0\1t\0\0\0\0", b"") is None
+    assert decode(b"\0\x7fabc", b"") is None

@@ -1,0 +1,312 @@
+"""Members of share groups: who gets which partitions, epochs, and a group that a real Kafka left."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkalog_broker.coordinator.coordinator_log import Record
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.group_coordinator import GroupCoordinator
+from kafkalog_broker.groups.modern.assignors import AssignedMember, Assignments, GroupSpec, assign_simple
+from kafkalog_broker.groups.modern.group_context import group_hash, topic_hash
+from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest, HeartbeatResponse
+from kafkalog_broker.groups.modern.group_records import SharedTopic
+from kafkalog_broker.groups.share.share_group import ShareGroup
+from kafkalog_broker.groups.share.share_group_manager import ShareGroupManager
+from kafkalog_broker.storage.topics_file import Topic
+from tests.broker.groups.consumer.test_consumer_group_machine import Topics
+from tests.broker.groups.helpers.virtual_time import World
+from tests.broker.share.helpers.lines_run import lines_run
+from tests.searches import examples
+
+RECORDS = json.loads((Path(__file__).parents[2] / "share/kafka-4.3.0-records.json").read_text())
+ORDERS = UUID("3e0a6dba-bc5b-4376-8bd2-a06421ecab66")
+
+
+class ShareWorld(World):
+    """Share groups with topics, in virtual time. `initialized`: what each heartbeat has begun the state of, which is
+    there at once."""
+
+    def __init__(self, topics: Topics, loaded: Sequence[Record] = (), **properties: int) -> None:
+        self.topics, self.loaded = topics, loaded
+        self.initialized: list[Mapping[UUID, SharedTopic]] = []
+        super().__init__(**properties)
+
+    def start(self) -> GroupCoordinator:
+        coordinator = super().start()
+        coordinator.context.topics = self.topics
+        coordinator.context.initialize = self._initialize
+        if self.loaded:
+            self.log.append(0, self.loaded)
+            self.loaded = ()
+        return coordinator
+
+    def _initialize(self, group_id: str, epoch: int, topics: Mapping[UUID, SharedTopic]) -> None:
+        self.initialized.append(topics)
+        self.share.set_initialized(group_id, topics)
+
+    @property
+    def share(self) -> ShareGroupManager:
+        return self.coordinator.share_groups("g1")
+
+    @property
+    def share_group(self) -> ShareGroup:
+        return self.share.group("g1")
+
+    def beat(self, member: str, epoch: int, *topics: str) -> HeartbeatResponse:
+        self.initialized.clear()
+        request = HeartbeatRequest(
+            "g1", member, epoch, topics=topics or None, client_id="client", client_host="/127.0.0.1"
+        )
+        return self.coordinator.share_heartbeat(request)
+
+    def leave(self, member: str) -> None:
+        self.beat(member, -1)
+
+
+def topics_of(*topics: Topic) -> Topics:
+    view = Topics()
+    view.topics = {topic.name: topic for topic in topics}
+    return view
+
+
+def orders(partitions: int = 3) -> Topics:
+    return topics_of(Topic("orders", ORDERS, partitions))
+
+
+def kafkas() -> list[Record]:
+    return [
+        (bytes.fromhex(key), None if value is None else bytes.fromhex(value))
+        for partition, written in RECORDS.items()
+        if partition.startswith("__consumer")
+        for _, key, value in written
+    ]
+
+
+def test_the_hash_of_topics_is_kafkas():
+    assert group_hash([("orders", topic_hash(Topic("orders", ORDERS, 3), None))]) == 7797608333437758168
+    assert group_hash([]) == 0
+
+
+def settled(members: int) -> ShareWorld:
+    """All have what they are assigned."""
+    world = ShareWorld(orders(), group_share_max_size=1000, group_share_assignment_interval_ms=0)
+    epochs = [world.beat(f"m{number}", 0, "orders").member_epoch for number in range(members)]
+    for _ in range(3):
+        epochs = [world.beat(f"m{number}", epoch).member_epoch for number, epoch in enumerate(epochs)]
+    assert set(epochs) == {world.share_group.epoch}
+    return world
+
+
+def test_a_heartbeat_costs_as_much_however_many_members_there_are():
+    costs = []
+    for members in (20, 200):
+        world = settled(members)
+        epoch, written = world.share_group.epoch, len(world.log.batches[0])
+        costs.append(lines_run(partial(world.beat, "m3", epoch), "/kafkalog_broker/"))
+        assert len(world.log.batches[0]) == written
+    assert costs[0] == costs[1] > 50
+
+
+@settings(max_examples=examples(300))
+@given(st.lists(st.tuples(st.integers(0, 3), st.none() | st.sets(st.sampled_from("abcd"), min_size=1)), max_size=20))
+def test_topics_are_counted_as_members_come_change_and_go(changes):
+    """changes: (member, its topics; None: it leaves)."""
+    world, subscribed = ShareWorld(orders()), {}
+    for number, topics in changes:
+        member = f"m{number}"
+        if topics is not None:
+            world.beat(member, 0, *topics)
+            subscribed[member] = topics
+        elif subscribed.pop(member, None) is not None:
+            world.leave(member)
+        for _ in range(2):
+            group = world.share.groups.get("g1")
+            if group is not None:
+                assert set(group.names) == set().union(*subscribed.values())
+                for one in subscribed:
+                    others = set().union(*(mine for name, mine in subscribed.items() if name != one))
+                    assert group.names_after([group.members[one]]) == others
+            world.crash()
+
+
+def test_a_member_is_assigned_what_has_state():
+    world = ShareWorld(orders())
+    first = world.beat("m", 0, "orders")
+    assert (first.member_epoch, first.assignment) == (2, {})
+    assert world.initialized == [{ORDERS: SharedTopic("orders", (0, 1, 2))}]
+    world.time.advance(1000)
+    second = world.beat("m", 2)
+    assert (second.member_epoch, second.assignment) == (3, {ORDERS: (0, 1, 2)})
+    written = len(world.log.batches[0])
+    third = world.beat("m", 3)
+    assert (third.member_epoch, third.assignment, len(world.log.batches[0])) == (3, None, written)
+
+
+def test_epochs_that_fence():
+    world = ShareWorld(orders())
+    world.beat("m", 0, "orders")
+    world.time.advance(1000)
+    world.beat("m", 2)
+    world.beat("m", 2)  # its last answer was lost
+    for epoch, code in ((4, ErrorCode.fenced_member_epoch), (1, ErrorCode.fenced_member_epoch)):
+        with pytest.raises(BrokerError) as refused:
+            world.beat("m", epoch)
+        assert refused.value.code is code
+    with pytest.raises(BrokerError) as refused:
+        world.beat("n", 3)
+    assert refused.value.code is ErrorCode.unknown_member_id
+
+
+def test_a_member_that_is_not_heard_of_leaves():
+    world = ShareWorld(orders())
+    world.beat("m", 0, "orders")
+    world.time.advance(44_999)
+    assert world.share_group.state.value == "Stable"
+    world.time.advance(1)
+    assert (world.share_group.state.value, world.share_group.epoch) == ("Empty", 3)
+    assert not world.time.waiting
+
+
+def test_a_member_whose_end_cannot_be_written_leaves_later():
+    world = ShareWorld(orders())
+    world.beat("m", 0, "orders")
+    world.log.failure = ErrorCode.not_leader_or_follower
+    world.time.advance(45_000)
+    assert list(world.share_group.members) == ["m"]
+    world.log.failure = None
+    world.time.advance(500)
+    assert not world.share_group.members
+
+
+def test_what_was_written_is_read_again():
+    world = ShareWorld(orders())
+    for member in "ab":
+        world.beat(member, 0, "orders")
+    for _ in range(3):
+        world.time.advance(1000)
+        for member in "ab":
+            world.beat(member, world.share_group.members[member].epoch)
+    before = vars(world.share_group) | {"seen_topics_version": -1, "_all_assigned": None}
+    world.crash()
+    assert vars(world.share_group) == before
+    assert len(before["members"]) == world.time.waiting == 2
+
+
+def test_a_topic_that_grows_is_assigned_anew():
+    world = ShareWorld(orders(2))
+    world.beat("m", 0, "orders")
+    world.time.advance(1000)
+    assert world.beat("m", 2).assignment == {ORDERS: (0, 1)}
+    world.topics.set("orders", 4)
+    world.time.advance(1000)
+    grown = world.beat("m", 3)
+    assert world.initialized == [{ORDERS: SharedTopic("orders", (2, 3))}]
+    world.time.advance(1000)
+    assert world.beat("m", grown.member_epoch).assignment == {ORDERS: (0, 1, 2, 3)}
+
+
+def test_the_assignment_of_a_large_group_is_made_in_the_background():
+    world, waiting = ShareWorld(orders(4000)), []
+    world.coordinator.context.background = lambda compute, done: waiting.append((compute, done))
+    for epoch in (0, 1):
+        world.beat("m", epoch, "orders")
+    for compute, done in waiting[:1]:
+        done(compute())
+    assert world.beat("m", 1).member_epoch == 2
+    world.time.advance(1000)
+    world.beat("m", 2)
+    compute, done = waiting[-1]
+    done(compute())
+    answer = world.beat("m", 2)
+    assert (answer.member_epoch, answer.assignment) == (3, {ORDERS: tuple(range(4000))})
+
+
+def test_a_group_that_a_real_kafka_left_is_gone_on_with():
+    world = ShareWorld(orders(), kafkas())
+    group = world.share_group
+    assert group.state.value == "Empty"
+    assert group.partitions is not None
+    assert group.partitions.initialized == {ORDERS: SharedTopic("orders", (0, 1, 2))}
+    epoch = group.epoch
+    world.time.clock.set(10**13)
+    joined = world.beat("m", 0, "orders")
+    assert (joined.member_epoch, joined.assignment) == (epoch + 1, {ORDERS: (0, 1, 2)})
+
+
+def test_a_full_group_takes_no_more():
+    world = ShareWorld(orders(), group_share_max_size=1)
+    world.beat("m", 0, "orders")
+    with pytest.raises(BrokerError) as refused:
+        world.beat("n", 0, "orders")
+    assert refused.value.code is ErrorCode.group_max_size_reached
+
+
+def test_a_group_with_members_is_not_deleted():
+    world = ShareWorld(orders())
+    world.beat("m", 0, "orders")
+    for ask in (world.share.delete, world.share.all_with_state):
+        with pytest.raises(BrokerError) as refused:
+            ask("g1")
+        assert refused.value.code is ErrorCode.non_empty_group
+    world.leave("m")
+    assert world.share.all_with_state("g1") == {ORDERS: SharedTopic("orders", (0, 1, 2))}
+    world.share.delete("g1")
+    assert "g1" not in world.share.groups
+    world.crash()
+    assert "g1" not in world.share.groups
+
+
+def assign(
+    subscriptions: Mapping[str, Collection[UUID]], partitions: Mapping[UUID, Sequence[int]], before: Assignments
+) -> Assignments:
+    members = {name: AssignedMember(topics, before.get(name, {})) for name, topics in sorted(subscriptions.items())}
+    homogeneous = len(set(map(frozenset, subscriptions.values()))) == 1
+    return assign_simple(GroupSpec(members, homogeneous, lambda topic: partitions.get(topic, ())))
+
+
+TOPIC_IDS = [UUID(int=number * 7919) for number in range(1, 4)]
+
+
+@settings(max_examples=examples(300))
+@given(
+    members=st.lists(st.text("abcdef0123", min_size=1, max_size=8), min_size=1, max_size=12, unique=True),
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    data=st.data(),
+)
+def test_partitions_are_shared_out_evenly(members, sizes, data):
+    """Every partition has a member, members of one subscription have about equally many, and no one nothing."""
+    partitions = {topic: list(range(size)) for topic, size in zip(TOPIC_IDS, sizes, strict=False)}
+    before: Assignments = {}
+    for _ in range(3):
+        here = data.draw(st.lists(st.sampled_from(members), min_size=1, unique=True))
+        given_ = assign({member: list(partitions) for member in here}, partitions, before)
+        before = given_
+        holders = Counter(
+            (topic, index) for mine in given_.values() for topic, found in mine.items() for index in found
+        )
+        assert set(holders) == {(topic, index) for topic, indexes in partitions.items() for index in indexes}
+        assert max(holders.values()) - min(holders.values()) <= 1
+        loads = [sum(map(len, given_.get(member, {}).values())) for member in here]
+        assert max(loads) - min(loads) <= 1
+        assert min(loads) >= 1
+
+
+def test_members_get_only_what_they_subscribe_to():
+    one, two, three = TOPIC_IDS
+    partitions = {one: [0, 1], two: [0, 1, 2], three: [0]}
+    subscriptions = {"a": [one], "b": [one, two], "c": [two, three], "d": [three]}
+    given_ = assign(subscriptions, partitions, {})
+    for member, mine in given_.items():
+        assert set(mine) <= set(subscriptions[member])
+    for topic, indexes in partitions.items():
+        assert {index for mine in given_.values() for index in mine.get(topic, ())} == set(indexes)
