@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,23 +36,16 @@ from kafkalog_spark.errors import InvalidRecord, OptionError
 from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
 from kafkalog_spark.log.write.compress import check_decompressed
 from kafkalog_spark.options import GivenOptions
+from kafkalog_spark.spark.types import arrow_schema
 from kafkalog_spark.typed.decoder import ValueEncoder, check_options, encoder_of
 
-_HEADERS = "array<struct<key:string,value:binary>>"
-_TYPES: dict[str, tuple[type[DataType], ...]] = {
-    "key": (StringType, BinaryType),
-    "value": (StringType, BinaryType),
-    "topic": (StringType,),
-    "partition": (IntegerType,),
-    "timestamp": (TimestampType, TimestampNTZType, LongType),
-}
-_SHOWN = {
-    "key": "string or binary",
-    "value": "string or binary",
-    "topic": "string",
-    "partition": "int",
-    "timestamp": "timestamp or timestamp_ntz or bigint",
-    "headers": _HEADERS,
+_COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
+    "key": ((StringType, BinaryType), "string or binary"),
+    "value": ((StringType, BinaryType), "string or binary"),
+    "topic": ((StringType,), "string"),
+    "partition": ((IntegerType,), "int"),
+    "timestamp": ((TimestampType, TimestampNTZType, LongType), "timestamp or timestamp_ntz or bigint"),
+    "headers": ((), "array<struct<key:string,value:binary>>"),  # its type is compared by this text
 }
 RECORD_COLUMNS = ("key", "value", "headers", "timestamp")
 
@@ -66,46 +60,45 @@ class SinkColumns:
     partition: bool
     packed: tuple[str, ...] = ()
 
+    @property
+    def names(self) -> list[str]:
+        """All that are written or say where to."""
+        return [*self.record, *(["topic"] if self.topic else []), *(["partition"] if self.partition else [])]
+
 
 def sink_columns(schema: StructType, topic: str | None, encoded: Collection[str] = ()) -> SinkColumns:
     """The columns to write. topic: what the option of that name says. encoded: of `key` and `value` those that have a
     format: any column of that name, and where there is no `value`, all columns that are none of Kafka's together.
 
     Raises OptionError in the connector's words."""
-    found: dict[str, DataType] = {}
+    types: dict[str, DataType] = {}
     for field in schema.fields:
-        if field.name in _SHOWN:
-            if field.name in found:
-                raise OptionError(f"the DataFrame has two columns '{field.name}'", hint="rename one of them")
-            found[field.name] = field.dataType
+        if field.name in types:
+            raise OptionError(f"the DataFrame has two columns '{field.name}'", hint="rename one of them")
+        if field.name in _COLUMNS:
+            types[field.name] = field.dataType
     if topic is not None:
-        found.pop("topic", None)  # not even looked at, as in the connector
-    elif "topic" not in found:
+        types.pop("topic", None)  # not even looked at, as in the connector
+    elif "topic" not in types:
         raise OptionError(
             "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
         )
     packed: tuple[str, ...] = ()
-    if "value" not in found and "value" in encoded:
-        packed = tuple(field.name for field in schema.fields if field.name not in _SHOWN)
-    if "value" not in found and not packed:
-        raise OptionError("Required attribute 'value' not found")
-    for name, kind in found.items():
-        if name in encoded:
-            continue
-        good = kind.simpleString() == _HEADERS if name == "headers" else isinstance(kind, _TYPES[name])
-        if not good:
-            raise OptionError(
-                f"{name} attribute unsupported type {kind.simpleString()}. {name} must be a(n) {_SHOWN[name]}"
-            )
-    if packed:
-        found["value"] = BinaryType()
-    record = tuple(name for name in RECORD_COLUMNS if name in found)
-    return SinkColumns(record, "topic" in found, "partition" in found, packed)
+    if "value" not in types:
+        if "value" in encoded:
+            packed = tuple(field.name for field in schema.fields if field.name not in _COLUMNS)
+        if not packed:
+            raise OptionError("Required attribute 'value' not found")
+    for name, kind in types.items():
+        accepted, shown = _COLUMNS[name]
+        if name not in encoded and not isinstance(kind, accepted) and (accepted or kind.simpleString() != shown):
+            raise OptionError(f"{name} attribute unsupported type {kind.simpleString()}. {name} must be a(n) {shown}")
+    record = tuple(name for name in RECORD_COLUMNS if name in types or (name == "value" and packed))
+    return SinkColumns(record, "topic" in types, "partition" in types, packed)
 
 
 # Values and keys that are written in a format: which columns they are made of, and the batches with them made.
 
-_SIDES = ("value", "key")
 _OF_TEXTS = ("string", "confluent-json")
 """Formats that are made of a column of texts, all others of a struct."""
 
@@ -127,7 +120,7 @@ def is_of_format(key: str) -> bool:
 def encoded_columns(given: GivenOptions) -> tuple[EncodedColumn, ...]:
     """Raises OptionError for a format that there is not, and for an option that it has not."""
     result = []
-    for side in _SIDES:
+    for side in ("value", "key"):
         prefixed = given.of_side(side)
         name = prefixed.pop("format", None)
         if name is None:
@@ -180,6 +173,24 @@ class Encoders:
         return column if pa.types.is_struct(column.type) else pa.StructArray.from_arrays([column], names=[name])
 
 
+def check_formats(encoded: Collection[EncodedColumn], columns: SinkColumns, schema: StructType) -> None:
+    """Raises OptionError for what a format does not write."""
+    if encoded:
+        Encoders(encoded, columns.packed, arrow_schema(schema))
+
+
+def encoded_batches(
+    encoded: Collection[EncodedColumn], columns: SinkColumns, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Batches with values and keys encoded. Raises InvalidRecord."""
+    if not encoded:
+        return batches
+    first = next(batches, None)
+    if first is None:
+        return iter(())
+    return Encoders(encoded, columns.packed, first.schema).applied(chain([first], batches))
+
+
 # What a producer would refuse of a batch of rows, found before anything of it is written. Arrow's kernels look.
 
 
@@ -212,3 +223,20 @@ def check_sizes(batch: pa.RecordBatch) -> None:
     columns = [batch.column(name) for name in ("key", "value") if name in batch.schema.names]
     sizes = [pc.fill_null(pc.cast(pc.binary_length(column), pa.int64()), 0) for column in columns]
     check_decompressed(pc.max(reduce(pc.add, sizes)).as_py() or 0)
+
+
+def topic_column(batch: pa.RecordBatch) -> pa.Array:
+    """The column `topic`. Raises InvalidRecord, in the connector's words, for nulls in it."""
+    column = batch.column("topic")
+    if column.null_count:
+        raise InvalidRecord(
+            "[KAFKA_NULL_TOPIC_IN_DATA] null topic present in the data. Use the topic option for setting a default "
+            "topic",
+            hint=f"it is row {pc.index(column.is_null(), True).as_py()} of an Arrow batch",
+        )
+    return column
+
+
+def negative_partition(partition: int) -> str:
+    """Kafka's sentence about such a partition."""
+    return f"Invalid partition number: {partition}. Partition number should always be non-negative or null."

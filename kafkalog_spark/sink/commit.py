@@ -1,11 +1,17 @@
 """Commit of a write: everything it staged becomes part of the log, or nothing does; on a disk and in a bucket.
 
+Commits are numbered records `<commits><20 digits>.json`, each put by whoever is first (put-if-absent), as in Delta.
+Numbers have no gap when they are given, because each is put only where the writer saw the one before: so the newest
+record is the state of the whole. Old ones are removed when nobody can be about to write their numbers any more.
+`<commits>done` names a commit that is complete, with all before it, and listings begin there. It is put without a
+condition, and may be lost in a crash: where it is missing or old, the last commit is looked at once more.
+
 1. On a disk the locks of the directory. The last commit is looked at; one that a dead writer left unfinished is
    completed first. A micro-batch that is in the log is not written again.
 2. The end of each partition's log is found: there the staged records go on. On a disk the staged files get their
    offsets and indexes, and are flushed.
-3. The record of the next number is put, if there is none (commit_log). It names all that was staged, its place, and the
-   micro-batch. THIS is the commit. Whoever loses, in a bucket, begins again at 1.
+3. The record of the next number is put, if there is none. It names all that was staged, its place, and the micro-batch.
+   THIS is the commit. Whoever loses, in a bucket, begins again at 1.
 4. The segments are brought to their places.
 5. The commit is marked done; what the job staged is removed, and what dead jobs left.
 
@@ -14,20 +20,49 @@ A crash before 3 leaves staged files that nobody looks at. A crash after 3 leave
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, NamedTuple, Protocol
 
-from kafkalog_spark.errors import CorruptLog, KafkalogError, LogDirLocked
-from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, format_leader_epochs
-from kafkalog_spark.format.partition_metadata import new_uuid
-from kafkalog_spark.sink.commit_log import CommitLog, Look, new_record_id, unfinished
-from kafkalog_spark.sink.commit_plan import CommitRecord, PlannedSegment, TaskManifest, assign_offsets, plan_segments
-from kafkalog_spark.sink.medium import Medium
+from kafkalog_spark.errors import (
+    CorruptFile,
+    CorruptLog,
+    KafkalogError,
+    LogDirLocked,
+    NotALogDirectory,
+    UnsupportedFormat,
+    WriteUnfinished,
+)
+from kafkalog_spark.format import names
+from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, TopicPartition, format_leader_epochs
+from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE
+from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.read.small_files import Checkpoints, read_meta_properties
+from kafkalog_spark.sink.commit_plan import (
+    CommitRecord,
+    NewTopic,
+    PartitionEnd,
+    PlannedSegment,
+    TaskManifest,
+    assign_offsets,
+    format_record,
+    new_record_id,
+    parse_record,
+    plan_segments,
+)
+from kafkalog_spark.sink.partition_end import EMPTY_END
+from kafkalog_spark.store.interface import Store
+from kafkalog_spark.store.storage_options import StorageOptions
 
 _log = logging.getLogger(__name__)
 
@@ -39,33 +74,389 @@ LOOK_SECONDS = 3600
 """A writer without a lock that has looked at the commits longer ago looks again before it puts one: records are kept
 for longer than that (medium_bucket.KEPT_SECONDS)."""
 
+INDEX_SUFFIXES = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
 
-def publish(medium: Medium, record: CommitRecord) -> None:
-    """Bring the segments of a commit to their places. Doing it again goes on.
-
-    Raises OSError (FileNotFoundError: somebody else has made all of it and removed what was staged, or that is lost),
-    CorruptLog where another segment is in the way.
-    """
-    by_partition = record.by_partition()
-    filled = {}
-    for topic in record.topics:
-        filled[topic.name] = [partition for name, partition in by_partition if name == topic.name]
-    medium.each([(0, partial(medium.make_topic, topic, filled[topic.name])) for topic in record.topics])
-    medium.each(
-        [
-            (max(segment.size for segment in segments), partial(_publish_partition, medium, segments))
-            for segments in by_partition.values()
-        ]
-    )
-    medium.end_publish(record)
+_OWN_FILES = ("kafkalog.commits", "kafkalog.sink", "kafkalog.staged")
+_RECORD_FILE = re.compile(r"([0-9]{20})\.json")
+_MOST_RECORD_BYTES = 256 << 20  # one of a million segments has as many
+_MOST_DONE_BYTES = 1000
+_SMALL_BYTES = 8 << 20
+"""Partitions whose segments are no larger are published at once, others one after the other: so the driver holds
+_SMALL_BYTES for each of Medium.parallel, or Bucket.whole_bytes, twice."""
 
 
-def _publish_partition(medium: Medium, segments: Sequence[PlannedSegment]) -> None:
-    first = segments[0]
-    if first.epochs is not None:
-        medium.replace(f"{first.directory}/{LEADER_EPOCH_CHECKPOINT}", format_leader_epochs(first.epochs))
-    for segment in segments:
-        medium.publish_segment(segment)
+def segment_file(segment: PlannedSegment, suffix: str) -> str:
+    """Name of a segment's file, from the log directory on."""
+    return f"{segment.directory}/{names.segment_name(segment.base_offset)}{suffix}"
+
+
+def record_file(number: int) -> str:
+    """Name of the record of commit `number`, without Medium.commits. Of -1 an empty one, which sorts before all."""
+    return f"{number:020d}.json" if number >= 0 else ""
+
+
+class Stage(Protocol):
+    """Staged files of one task attempt. All methods raise OSError."""
+
+    piece_bytes: int
+    """Most bytes of a file."""
+    held_bytes: int
+    """Most bytes of all files that are begun and not finished: a task finishes some when there are more."""
+
+    def begin(self, task: int, attempt: str, number: int) -> str:
+        """Begin a file; its name, for all other calls. Raises JobEnded."""
+
+    def append(self, name: str, data: memoryview) -> None:
+        """Write at its end. `data` is free for others on return."""
+
+    def finish(self, name: str) -> None:
+        """Nothing follows."""
+
+    def close(self) -> None:
+        """Wait for what is under way: finished files are there on return."""
+
+    def discard(self) -> None:
+        """Remove all of it, also after an error."""
+
+
+class Medium(ABC):
+    """Log directory that is written to: what the commit protocol does on a disk (medium_local) and in a bucket
+    (medium_bucket). Names are paths from the log directory on. All methods raise OSError."""
+
+    root: str
+    store: Store
+    storage: StorageOptions | None = None
+
+    remote: bool
+    """True where nothing is locked, a request may come through after its answer was given up, and the store may ignore
+    conditions."""
+    commits: str
+    """Prefix of the names of commit records."""
+    join_bytes: int
+    """Staged files up to this size are joined to one segment."""
+    parallel: int
+    """Steps that are taken at once, at most."""
+    word: str
+    """What `root` is where it is no directory."""
+
+    def path(self, name: str = "") -> str:
+        """Full path, for messages."""
+        return f"{self.root}/{name}" if name else self.root
+
+    @abstractmethod
+    def unwritable(self, error: OSError) -> KafkalogError:
+        """Error to raise for an OSError."""
+
+    def run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Results of all calls, up to `parallel` at once."""
+        if self.parallel == 1 or len(calls) < 2:
+            return [call() for call in calls]
+        with ThreadPoolExecutor(self.parallel, "sink") as threads:
+            return [done.result() for done in [threads.submit(call) for call in calls]]
+
+    # The directory and its jobs.
+
+    def check_target(self) -> None:
+        """Raise unless the directory is a log directory, or empty, or missing. Changes nothing.
+
+        NotALogDirectory, UnsupportedFormat, CorruptFile; BrokerOwnsDirectory on a disk.
+        """
+        try:
+            listing = self.listing()
+        except NotADirectoryError:
+            raise NotALogDirectory(
+                f"is {self.word}, a log directory is written to",
+                path=self.root,
+                hint="give a path like that in log.dirs",
+            ) from None
+        if any(names.parse_segment_file(name) is not None for name in listing):
+            raise NotALogDirectory(
+                "holds segment files: it is the directory of one partition",
+                path=self.root,
+                hint=f"give its parent {self.root.rpartition('/')[0] or '/'}, and name topic and partition as columns "
+                "or options",
+            )
+        if META_PROPERTIES_FILE in listing:
+            read_meta_properties(self.store, self.root)
+        if listing and not any(
+            name in (META_PROPERTIES_FILE, names.LOCK_FILE)
+            or name.startswith(_OWN_FILES)
+            or names.parse_partition_dir(name)
+            for name in listing
+        ):
+            LogDirs.open(self.root, self.storage)  # raises for a directory without anything of Kafka's
+
+    @abstractmethod
+    def listing(self) -> list[str]:
+        """Names in the log directory; none of a missing one."""
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Locks of the directory against brokers and other sinks, where there are any. Raises LogDirLocked,
+        BrokerOwnsDirectory."""
+        return nullcontext()
+
+    def begin_job(self, job: str, stream: str | None) -> None:  # noqa: B027  where there is nothing to do
+        """Make the job known, where that is how a living one is told from a dead one. stream: see local_staging.Job."""
+
+    @abstractmethod
+    def stage(self, job: str) -> Stage:
+        """Staging area of a task of the job."""
+
+    @abstractmethod
+    def staged(self, job: str) -> list[str]:
+        """Names of what the job left."""
+
+    def jobs_of_stream(self, job: str, stream: str | None) -> list[str]:
+        """Jobs to be ended after a micro-batch: that of the writer that committed or aborted it, which staged nothing,
+        and those of the same stream that no task could report."""
+        return []
+
+    def dead_jobs(self) -> list[str]:
+        """Jobs that nobody works on any more, as far as one look can tell."""
+        return []
+
+    def end_jobs(self, jobs: Iterable[str]) -> None:
+        """Remove what the jobs left."""
+        for job in jobs:
+            self.delete(self.staged(job))
+
+    @abstractmethod
+    def sweep(self, job: str) -> None:
+        """Remove what the job and dead jobs left."""
+
+    # Commit records.
+
+    @abstractmethod
+    def commit_files(self, after: str = "") -> list[str]:
+        """Names that begin with `commits`, without that, from `after` on."""
+
+    @abstractmethod
+    def read(self, name: str, most: int) -> bytes:
+        """Raises FileNotFoundError."""
+
+    @abstractmethod
+    def create(self, name: str, data: bytes) -> bool:
+        """Put if absent, on disk on return; False when there is one."""
+
+    @abstractmethod
+    def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
+        """Replace a small file; on disk on return, with `sync`."""
+
+    @abstractmethod
+    def delete(self, names: Sequence[str]) -> None:
+        """Remove files that may have gone already."""
+
+    def expect_put_if_absent(self) -> None:  # noqa: B027  where there is nothing to do
+        """Raise where the store overwrites what `create` must leave."""
+
+    @abstractmethod
+    def superseded(self, number: int) -> list[str]:
+        """Commit files that may be removed after commit `number`, if they are older."""
+
+    # Segments.
+
+    @abstractmethod
+    def partition_dirs(self) -> Iterable[names.PartitionDir]:
+        """Partition directories of every kind; none in a missing directory."""
+
+    def topics(self) -> dict[str, list[int]]:
+        """{topic: its partitions, sorted}, of live partition directories."""
+        topics: dict[str, list[int]] = {}
+        for directory in self.partition_dirs():
+            if directory.kind is names.DirKind.LIVE:
+                topics.setdefault(directory.topic, []).append(directory.partition)
+        return {topic: sorted(partitions) for topic, partitions in topics.items()}
+
+    def ends(
+        self, keys: Iterable[TopicPartition], existing: Mapping[str, list[int]], newest: CommitRecord
+    ) -> dict[TopicPartition, PartitionEnd]:
+        """Append position of each partition, recovered first where the medium can. newest: the last commit."""
+        last = {key: own[-1] for key, own in newest.by_partition().items()}
+        checkpoints = Checkpoints()
+
+        def end(topic: str, partition: int) -> PartitionEnd:
+            if partition not in existing.get(topic, ()):
+                return EMPTY_END
+            location = PartitionLocation(topic, partition, self.path(f"{topic}-{partition}"), self.store)
+            return self.end_of(location, last.get((topic, partition)), checkpoints)
+
+        keys = list(keys)
+        return dict(zip(keys, self.run([partial(end, *key) for key in keys]), strict=True))
+
+    @abstractmethod
+    def end_of(
+        self, location: PartitionLocation, last: PlannedSegment | None, checkpoints: Checkpoints
+    ) -> PartitionEnd:
+        """Append position of a partition. last: its last segment by the newest commit."""
+
+    @abstractmethod
+    def prepare(self, record: CommitRecord) -> None:
+        """Last step before a record is put: everything it needs is there, and on disk."""
+
+    @abstractmethod
+    def remaining(self, record: CommitRecord) -> CommitRecord:
+        """Work of a decided commit that a dead writer left, ready to be published; with other offsets where somebody
+        appended meanwhile."""
+
+    def warn_deleted(self, segments: Sequence[PlannedSegment]) -> None:
+        """Say that a partition was deleted before these segments of a decided commit came to their places."""
+        lost = sum(segment.records for segment in segments)
+        _log.warning(
+            "%s was deleted: %d records that were committed to it are gone with it", segments[0].directory, lost
+        )
+
+    @abstractmethod
+    def make_topic(self, topic: NewTopic, filled: Sequence[int]) -> None:
+        """Directories of all its partitions. filled: those that get segments next."""
+
+    @abstractmethod
+    def publish_segment(self, segment: PlannedSegment) -> None:
+        """Bring a segment to its place: so that a reader meets a whole log at any instant, and doing it again goes on.
+        Raises CorruptLog when another segment is there."""
+
+    def in_the_way(self, segment: PlannedSegment, hint: str) -> CorruptLog:
+        """Error for a segment of somebody else at the offset of a planned one."""
+        return CorruptLog(
+            f"there is a segment where offset {segment.base_offset} was to be written",
+            topic_partition=segment.directory,
+            path=self.path(segment_file(segment, names.LOG_SUFFIX)),
+            hint=hint,
+        )
+
+    def end_publish(self, record: CommitRecord) -> None:  # noqa: B027  where there is nothing to do
+        """After all segments: make sure that they are on disk."""
+
+
+class LastCommit(NamedTuple):
+    """Number of the last commit, -1 where there is none, and True where everything of it is known to be there."""
+
+    number: int
+    done: bool
+
+
+@dataclass(frozen=True)
+class CommitLog:
+    """Commits of one log directory. All methods raise OSError."""
+
+    medium: Medium
+
+    def record_name(self, number: int) -> str:
+        return self.medium.commits + record_file(number)
+
+    def look(self) -> LastCommit:
+        """The last commit. In a bucket a GET and a LIST."""
+        done = self._done()
+        numbers = self._numbers(self.medium.commit_files(record_file(done - 1))) if done >= 0 else {}
+        if done not in numbers:  # missing, or what is there is not what it was written about
+            done, numbers = -1, self._numbers(self.medium.commit_files())
+        last = max(numbers, default=-1)
+        return LastCommit(last, last == done)
+
+    def _done(self) -> int:
+        try:
+            number = json.loads(self.medium.read(self.medium.commits + "done", _MOST_DONE_BYTES))["number"]
+        except (FileNotFoundError, CorruptFile, ValueError, KeyError, TypeError, RecursionError):
+            return -1
+        return number if type(number) is int else -1
+
+    def _numbers(self, files: Iterable[str]) -> dict[int, str]:
+        return {int(match[1]): file for file in files if (match := _RECORD_FILE.fullmatch(file))}
+
+    def read(self, number: int) -> CommitRecord:
+        """Record of a commit. Raises CorruptFile, UnsupportedFormat, FileNotFoundError."""
+        name = self.record_name(number)
+        try:
+            return parse_record(self.medium.read(name, _MOST_RECORD_BYTES))
+        except (CorruptFile, UnsupportedFormat) as error:
+            error.hint = error.hint or "it says which micro-batches are in the log: restore it from a backup"
+            raise error.at(path=self.medium.path(name)) from None
+
+    def last(self) -> tuple[LastCommit, CommitRecord]:
+        """The last commit and its record, of none an empty one; also while another writer goes on and removes what it
+        superseded."""
+        while True:
+            last = self.look()
+            try:
+                return last, self.read(last.number) if last.number >= 0 else CommitRecord("")
+            except FileNotFoundError:
+                if self.look() == last:
+                    raise
+
+    def topics(self) -> dict[str, list[int]]:
+        """Medium.topics for a task, which does not hold the directory's locks: a topic that another sink is making just
+        now has all the partitions that it will have, not those whose directories are there so far. Raises as `read`."""
+        if self.medium.remote:  # there the last partition is made first
+            return self.medium.topics()
+        while True:
+            last, newest = self.last()
+            topics = self.medium.topics()
+            if self.look() == last:
+                break  # else a commit began or ended meanwhile, and the listing may show the middle of it
+        for topic in () if last.done else newest.topics:
+            topics[topic.name] = sorted({*topics.get(topic.name, ()), *range(topic.partitions)})
+        return topics
+
+    def put(self, number: int, record: CommitRecord, previous: CommitRecord) -> bool:
+        """Commit `record`; False when somebody else has that number. previous: the record of the number before.
+
+        When an answer is lost and the request may yet come through, the number's place is taken by a record of nothing:
+        then it cannot. Raises OSError where the commit is not there and never will be, WriteUnfinished where it is, or
+        may be.
+        """
+        try:
+            return self.medium.create(self.record_name(number), format_record(record))
+        except OSError as error:
+            try:
+                if self.medium.remote and self.take_place(number, previous):
+                    raise
+                decided = self.read(number).id == record.id
+            except (OSError, KafkalogError) as second:
+                if second is error or not self.medium.remote or isinstance(second, PermissionError):
+                    raise error from None
+                raise WriteUnfinished(
+                    "the store stopped answering while the commit was written, so it is not known whether it was: "
+                    f"{error.strerror or error}",
+                    path=self.medium.path(),
+                    hint="when it answers again, look at the log before you run the write again (a stream does so by "
+                    "itself)",
+                ) from second
+            if self.medium.remote:
+                return decided
+            if decided:  # only its last fsync failed
+                raise self.unfinished(error) from error
+            raise
+
+    def take_place(self, number: int, previous: CommitRecord) -> bool:
+        """Put a record of nothing at a number, so that no put of that number can come after it; False when there is
+        one."""
+        nothing = CommitRecord(new_record_id(), None, previous.queries)
+        return self.medium.create(self.record_name(number), format_record(nothing))
+
+    def expect_put_if_absent(self, number: int, newest: CommitRecord) -> None:
+        """Make sure that the store keeps the condition on which all depends: the newest record, put once more with a
+        byte that means nothing, must be refused. Raises OSError with what to do where it is not."""
+        if self.medium.remote and (
+            number < 0 or self.medium.create(self.record_name(number), format_record(newest) + b"\n")
+        ):
+            self.medium.expect_put_if_absent()  # has the message
+
+    def mark_done(self, number: int) -> None:
+        """Record that everything of the commit, and of those before it, is there."""
+        data = json.dumps({"number": number}).encode() + b"\n"
+        self.medium.replace(self.medium.commits + "done", data, sync=False)
+
+    def prune(self, number: int) -> None:
+        """After commit `number`: remove records that nobody needs any more, but not the newest."""
+        files = self._numbers(self.medium.superseded(number)).items()
+        self.medium.delete([self.medium.commits + file for older, file in files if older < number])
+
+    def unfinished(self, error: Exception) -> WriteUnfinished:
+        """Error for a commit that is decided and not complete."""
+        return WriteUnfinished(
+            f"the write is decided, but not all of it is in its place yet: {error}",
+            path=self.medium.path(),
+            hint="do not run it again: the next write to this directory finishes it, when the cause is gone",
+        )
 
 
 @dataclass(frozen=True)
@@ -85,17 +476,16 @@ class Committer:
         return CommitLog(self.medium)
 
     def open_job(self, stream: str | None) -> str:
-        """Check the directory, finish what a dead writer left, and begin a job; its id. stream: see local_jobs.Job.
+        """Check the directory, finish what a dead writer left, and begin a job; its id. stream: see local_staging.Job.
 
         Raises NotALogDirectory, BrokerOwnsDirectory, UnsupportedFormat, CorruptFile; then nothing has changed.
         """
         job = uuid.uuid4().hex
         with self._messages():
             self.medium.check_target()
-            made = self.medium.make_directory()
-            if not made and self.recover().number < 0:
+            if self.recover().number < 0:
                 self.medium.expect_put_if_absent()
-            self.medium.begin_job(job, stream, made_directory=made)
+            self.medium.begin_job(job, stream)
         return job
 
     def commit(
@@ -108,7 +498,7 @@ class Committer:
         BrokerOwnsDirectory, UnknownPartition, CorruptLog, NotALogDirectory.
         """
         with self._messages(), self.medium.locked():
-            decided, fresh = self._decide(job, tasks, segment_bytes, query, batch)
+            decided = self._decide(job, tasks, segment_bytes, query, batch)
             if decided is not None:
                 self._complete(*decided)
             try:
@@ -117,7 +507,7 @@ class Committer:
                     self._commits.prune(decided[0])
             except OSError as error:  # the next sink removes it
                 _log.warning("the write is complete, but its staged files could not all be removed: %s", error)
-            return fresh
+            return decided is not None or query is None
 
     def abort(self, jobs: Iterable[str], *, tried: bool = True) -> None:
         """Remove what the jobs staged, unless one was decided: then finish it.
@@ -129,14 +519,14 @@ class Committer:
             jobs = [job for job in jobs if self.medium.staged(job)]
             if not jobs:
                 return
-            look, newest = self._commits.last()
+            last, newest = self._commits.last()
             if self.medium.remote and tried:
-                look, newest = self._settled()
-                while not self._commits.take_place(look.number + 1, newest):
-                    look, newest = self._settled()
-            elif not look.done and newest.job in jobs:
+                last, newest = self._finish_last()
+                while not self._commits.take_place(last.number + 1, newest):
+                    last, newest = self._finish_last()
+            elif not last.done and newest.job in jobs:
                 with self.medium.locked():
-                    self._settled()
+                    self._finish_last()
             self.medium.end_jobs(jobs)
 
     def end(self, job: str, stream: str | None) -> None:
@@ -144,48 +534,43 @@ class Committer:
         report."""
         self.abort(self.medium.jobs_of_stream(job, stream), tried=False)
 
-    def recover(self) -> Look:
+    def recover(self) -> LastCommit:
         """Finish what a dead writer had decided, and remove what it had only staged; the last commit."""
         with self._messages():
-            look, _ = self._commits.last()  # a record that cannot be read is said before a row is encoded
-            dead = self.medium.dead_jobs()
-            if (look.done or look.number < 0) and not dead:
-                return look
+            last, _ = self._commits.last()  # a record that cannot be read is said before a row is encoded
+            if (last.done or last.number < 0) and not self.medium.dead_jobs():
+                return last
             with self.medium.locked():
-                look, _ = self._settled()
+                last, _ = self._finish_last()
                 self.medium.end_jobs(self.medium.dead_jobs())
-            return look
-
-    # ---- the commit
+            return last
 
     def _decide(
         self, job: str, tasks: Sequence[TaskManifest], segment_bytes: int, query: str | None, batch: int
-    ) -> tuple[tuple[int, CommitRecord] | None, bool]:
-        """(number and record of the commit that was put, None when there was nothing to commit; False for a micro-batch
-        that was there)."""
+    ) -> tuple[int, CommitRecord] | None:
+        """Number and record of the commit that was put; None for a micro-batch that was there, and when there was
+        nothing to commit."""
         medium, commits = self.medium, self._commits
         for _ in range(self.tries):
             looked = self.now_s()
-            look, newest = self._settled()
-            if query is not None and newest.has_batch(query, batch):
-                said = "micro-batch %d of query %s is in %s already; not written again"
-                _log.warning(said, batch, query, medium.path())
-                return None, False
+            last, newest = self._finish_last()
+            if query is not None and newest.queries.get(query, -1) >= batch:  # that one, or a later one
+                text = "micro-batch %d of query %s is in %s already; not written again"
+                _log.warning(text, batch, query, medium.path())
+                return None
             existing = medium.topics()
-            ids = {topic: new_uuid() for task in tasks for topic in task.partitions if topic not in existing}
-            join_bytes = segment_bytes if medium.join_bytes is None else medium.join_bytes
-            layout = plan_segments(tasks, existing, segment_bytes, join_bytes, ids)
-            if not layout.pieces and query is None:
-                return None, True
-            segments = assign_offsets(layout, medium.ends(layout.pieces, existing, newest))
+            planned, topics = plan_segments(tasks, existing, segment_bytes, medium.join_bytes)
+            if not planned and query is None:
+                return None
+            ends = medium.ends(dict.fromkeys(segment.key for segment in planned), existing, newest)
             queries = dict(newest.queries) if query is None else {**newest.queries, query: batch}
-            record = CommitRecord(new_record_id(), job, queries, layout.topics, segments)
-            commits.expect_put_if_absent(look, newest)
+            record = CommitRecord(new_record_id(), job, queries, topics, assign_offsets(planned, ends))
+            commits.expect_put_if_absent(last.number, newest)
             medium.prepare(record)
             if medium.remote and self.now_s() - looked > LOOK_SECONDS:
                 continue
-            if commits.put(look.number + 1, record, newest):
-                return (look.number + 1, record), True
+            if commits.put(last.number + 1, record, newest):
+                return last.number + 1, record
         raise LogDirLocked(
             f"other sinks committed {self.tries} times while this one wanted to",
             path=medium.path(),
@@ -196,32 +581,30 @@ class Committer:
         """Publish a commit that was just put."""
         try:
             try:
-                publish(self.medium, record)
+                self._publish(record)
             except FileNotFoundError:
-                look = self._commits.look()
-                if look.number == number and not look.done:
+                last = self._commits.look()
+                if last.number == number and not last.done:
                     raise
                 return  # another writer was faster, and has removed the staged objects
             self._commits.mark_done(number)
         except (OSError, KafkalogError) as error:
-            raise unfinished(self.medium, error) from error
+            raise self._commits.unfinished(error) from error
 
-    # ---- what was left
-
-    def _settled(self) -> tuple[Look, CommitRecord]:
-        """The last commit, brought to its end, and its record."""
-        look, newest = self._commits.last()
-        if look.done or look.number < 0:
-            return look, newest
-        number = look.number
+    def _finish_last(self) -> tuple[LastCommit, CommitRecord]:
+        """The last commit and its record, brought to its end where its writer left it."""
+        last, newest = self._commits.last()
+        if last.done or last.number < 0:
+            return last, newest
+        number = last.number
         try:
             if newest.job is not None:
                 number, newest = self._roll_forward(number, newest)
             self._commits.mark_done(number)
             self.medium.end_jobs([newest.job] if newest.job is not None else [])
         except (OSError, KafkalogError) as error:
-            raise unfinished(self.medium, error) from error
-        return Look(number, True), newest
+            raise self._commits.unfinished(error) from error
+        return LastCommit(number, True), newest
 
     def _roll_forward(self, number: int, record: CommitRecord) -> tuple[int, CommitRecord]:
         """Publish what is left of a commit; where its offsets had to change, under the next number."""
@@ -231,10 +614,10 @@ class Committer:
                 if not self._commits.put(number + 1, left, record):
                     raise LogDirLocked("another sink committed meanwhile", path=self.medium.path())
                 number, record = number + 1, left
-            publish(self.medium, left)
+            self._publish(left)
         except FileNotFoundError as error:
-            look = self._commits.look()
-            if look.number > number or look.done:
+            last = self._commits.look()
+            if last.number > number or last.done:
                 return number, record  # its own writer was at work, and has finished
             raise CorruptLog(
                 f"commit {number} needs a staged file that is gone",
@@ -243,6 +626,29 @@ class Committer:
             ) from error
         _log.warning("finished commit %d to %s (job %s)", number, self.medium.path(), record.job)
         return number, record
+
+    def _publish(self, record: CommitRecord) -> None:
+        """Bring the segments of a commit to their places. Doing it again goes on.
+
+        Raises OSError (FileNotFoundError: somebody else has made all of it and removed what was staged, or that is
+        lost), CorruptLog where another segment is in the way.
+        """
+        medium, by_partition = self.medium, record.by_partition()
+        filled = {topic.name: [key[1] for key in by_partition if key[0] == topic.name] for topic in record.topics}
+        medium.run([partial(medium.make_topic, topic, filled[topic.name]) for topic in record.topics])
+        large = {key for key, own in by_partition.items() if max(segment.size for segment in own) > _SMALL_BYTES}
+        medium.run([partial(self._publish_partition, own) for key, own in by_partition.items() if key not in large])
+        for key in by_partition:
+            if key in large:
+                self._publish_partition(by_partition[key])
+        medium.end_publish(record)
+
+    def _publish_partition(self, segments: Sequence[PlannedSegment]) -> None:
+        first = segments[0]
+        if first.epochs is not None:
+            self.medium.replace(f"{first.directory}/{LEADER_EPOCH_CHECKPOINT}", format_leader_epochs(first.epochs))
+        for segment in segments:
+            self.medium.publish_segment(segment)
 
     @contextmanager
     def _messages(self) -> Iterator[None]:

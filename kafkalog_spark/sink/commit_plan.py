@@ -1,65 +1,32 @@
-"""Plan of a commit: what tasks staged, which segments it becomes, and their offsets. Decisions on plain data."""
+"""Plan of a commit: staged segments, the record that commits them, and their offsets. Decisions on plain data.
+
+{"version": 0, "id": "c0ff...", "job": "9f...", "queries": {"5e4b...": 17},
+ "topics": [{"name": "orders", "id": "FEjhIyDdTCKRqdTaanlPnA", "partitions": 3}],
+ "segments": [{"topic": "orders", "partition": 0, "records": 20, "base_offset": 100,
+               "leader_epoch": 0, "epochs": [[0, 0]], "replaces_empty": false,
+               "pieces": [{"name": "kafkalog.staged/9f.../0-1a2b3c-0.log", "size": 4711}]}]}
+"""
 
 from __future__ import annotations
 
+import json
+import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from kafkalog_spark.errors import InvalidRecord, UnknownPartition
-from kafkalog_spark.format.checkpoint import EpochEntry
+from kafkalog_spark.errors import CorruptFile, InvalidRecord, UnknownPartition, UnsupportedFormat
+from kafkalog_spark.format.checkpoint import EpochEntry, TopicPartition
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
-from kafkalog_spark.format.names import metrics_name
+from kafkalog_spark.format.names import metrics_name, valid_topic_name
+from kafkalog_spark.format.partition_metadata import new_uuid, uuid_from_text, uuid_to_text
 
-TopicPartition = tuple[str, int]
+VERSION = 0
 
-
-# ---- what a task is given, and what it hands to the commit: small, whatever was written
-
-
-@dataclass(frozen=True, slots=True)
-class StagedFile:
-    """A finished staged .log file or object. Its offsets are given at the commit. size: bytes."""
-
-    name: str
-    topic: str
-    partition: int
-    size: int
-    records: int
-
-
-@dataclass(frozen=True)
-class TaskPlace:
-    """Identity of a task attempt. made_ms: when the write began, the time of LogAppendTime records. query, batch: of a
-    stream."""
-
-    job: str
-    task: int
-    made_ms: int
-    query: str | None = None
-    batch: int | None = None
-
-
-@dataclass(frozen=True)
-class TaskManifest(WriterCommitMessage):  # type: ignore[misc]
-    """Result of one task attempt.
-
-    job: of the writer. task: Spark's partition id, by which records are ordered. files: in the order of the records of
-    each partition. partitions: of each topic used, how many partitions it was taken to have. query, batch: of a stream,
-    the id that survives its restarts and the number of the micro-batch.
-    """
-
-    job: str
-    task: int
-    files: tuple[StagedFile, ...]
-    partitions: Mapping[str, int] = field(default_factory=dict)
-    query: str | None = None
-    batch: int | None = None
-
-
-# ---- what a commit does
+_PIECE = re.compile(r"kafkalog\.(staged/[0-9a-f]{32}/[0-9]+|sink-[0-9a-f]{32}-[0-9]+)-[0-9a-f]+-[0-9]+\.log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +48,7 @@ class StagedPiece:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
-    """A segment that the commit makes of staged pieces. records: how many.
+    """A segment that the commit makes of staged pieces. records: how many. The commit assigns what follows.
 
     epochs: content of the leader epoch checkpoint to be written first, None when it needs no change. replaces_empty: an
     empty segment of the same base offset is there (a broker's active one), whose objects are replaced.
@@ -89,10 +56,10 @@ class PlannedSegment:
 
     topic: str
     partition: int
-    base_offset: int
     records: int
-    leader_epoch: int
     pieces: tuple[StagedPiece, ...]
+    base_offset: int = 0
+    leader_epoch: int = 0
     epochs: tuple[EpochEntry, ...] | None = None
     replaces_empty: bool = False
 
@@ -116,29 +83,24 @@ class PlannedSegment:
 
 
 @dataclass(frozen=True)
-class CommitRecord:
-    """Content of a commit's record. segments: by partition and offset.
+class TaskAttempt:
+    """Identity of a task attempt. task: Spark's partition id, by which records are ordered. made_ms: when the write
+    began, the time of LogAppendTime records. query: of a stream, the id that survives its restarts."""
 
-    id: of no other record, so that a writer whose answer was lost knows its own. job: None in a record that only holds
-    a number's place. queries: of every streaming query that ever wrote here, the last micro-batch.
-    """
+    job: str
+    task: int
+    made_ms: int
+    query: str | None = None
 
-    id: str
-    job: str | None = None
-    queries: Mapping[str, int] = field(default_factory=dict)
-    topics: tuple[NewTopic, ...] = ()
-    segments: tuple[PlannedSegment, ...] = ()
 
-    def has_batch(self, query: str, batch: int) -> bool:
-        """True when that micro-batch, or a later one of the query, is in the log."""
-        return self.queries.get(query, -1) >= batch
+@dataclass(frozen=True)
+class TaskManifest(WriterCommitMessage):  # type: ignore[misc]
+    """Result of one task attempt. segments: one for each staged file, in the order of the records of each partition.
+    partitions: of each topic used, how many partitions it was taken to have."""
 
-    def by_partition(self) -> dict[TopicPartition, list[PlannedSegment]]:
-        """Segments of each partition, by offset."""
-        found: dict[TopicPartition, list[PlannedSegment]] = {}
-        for segment in self.segments:
-            found.setdefault(segment.key, []).append(segment)
-        return found
+    attempt: TaskAttempt
+    segments: tuple[PlannedSegment, ...]
+    partitions: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,45 +114,135 @@ class PartitionEnd:
     replaces_empty: bool = False
 
 
-@dataclass(frozen=True)
-class Layout:
-    """pieces: of each partition, the staged files of each of its segments to be, in order. topics: to be created."""
+# The record of a commit.
 
-    pieces: Mapping[TopicPartition, Sequence[Sequence[StagedFile]]] = field(default_factory=dict)
+
+@dataclass(frozen=True)
+class CommitRecord:
+    """Content of a commit's record. segments: by partition and offset.
+
+    id: of no other record, so that a writer whose answer was lost knows its own. job: None in a record that only holds
+    a number's place. queries: of every streaming query that ever wrote here, the last micro-batch.
+    """
+
+    id: str
+    job: str | None = None
+    queries: Mapping[str, int] = field(default_factory=dict)
     topics: tuple[NewTopic, ...] = ()
+    segments: tuple[PlannedSegment, ...] = ()
+
+    def by_partition(self) -> dict[TopicPartition, list[PlannedSegment]]:
+        """Segments of each partition, by offset."""
+        segments: dict[TopicPartition, list[PlannedSegment]] = {}
+        for segment in self.segments:
+            segments.setdefault(segment.key, []).append(segment)
+        return segments
+
+
+def new_record_id() -> str:
+    return uuid.uuid4().hex
+
+
+def format_record(record: CommitRecord) -> bytes:
+    """Bytes of a record."""
+    return (json.dumps({"version": VERSION} | asdict(record), indent=1, default=uuid_to_text) + "\n").encode("utf-8")
+
+
+def parse_record(data: bytes) -> CommitRecord:
+    """The reverse. Raises CorruptFile for anything but what `format_record` writes, UnsupportedFormat for the record of
+    a later release."""
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:  # also UnicodeDecodeError
+        raise CorruptFile(f"this is not JSON: {error}") from None
+    if not isinstance(content, dict) or type(content.get("version")) is not int:
+        raise CorruptFile("expected a JSON object with an integer 'version'")
+    if content["version"] != VERSION:
+        raise UnsupportedFormat(
+            f"version {content['version']} of a record of kafkalog.commits, only {VERSION} is known",
+            hint="a later release of kafkalog wrote to this directory; use that one",
+        )
+    try:
+        return CommitRecord(
+            str(content["id"]),
+            None if content["job"] is None else str(content["job"]),
+            {str(query): _whole_number(batch) for query, batch in content["queries"].items()},
+            tuple(
+                NewTopic(_topic_name(topic["name"]), uuid_from_text(topic["id"]), _whole_number(topic["partitions"]))
+                for topic in content["topics"]
+            ),
+            tuple(_segment(entry) for entry in content["segments"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptFile(f"{type(error).__name__}: {error}") from None
+
+
+def _segment(entry: Any) -> PlannedSegment:
+    numbers = {name: _whole_number(entry[name]) for name in ("partition", "records", "base_offset", "leader_epoch")}
+    epochs = entry["epochs"]
+    return PlannedSegment(
+        topic=_topic_name(entry["topic"]),
+        pieces=tuple(StagedPiece(_piece(piece["name"]), _whole_number(piece["size"])) for piece in entry["pieces"]),
+        epochs=None if epochs is None else tuple(EpochEntry(_whole_number(e), _whole_number(o)) for e, o in epochs),
+        replaces_empty=entry["replaces_empty"] is True,
+        **numbers,
+    )
+
+
+def _topic_name(value: Any) -> str:
+    if not isinstance(value, str) or not valid_topic_name(value):
+        raise ValueError(f"{value!r} is no name of a topic")
+    return value
+
+
+def _whole_number(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no whole number from 0 on")
+    return value
+
+
+def _piece(value: Any) -> str:
+    if not isinstance(value, str) or not _PIECE.fullmatch(value):
+        raise ValueError(f"{value!r} is no name of a staged file")
+    return value
+
+
+# Which segments a commit consists of, and their offsets.
 
 
 def plan_segments(
-    tasks: Iterable[TaskManifest],
-    existing: Mapping[str, list[int]],
-    segment_bytes: int,
-    join_bytes: int,
-    new_topic_id: Mapping[str, uuid.UUID],
-) -> Layout:
-    """Order the staged files of all tasks, by task, and join neighbours of up to `join_bytes`.
+    tasks: Iterable[TaskManifest], existing: Mapping[str, list[int]], segment_bytes: int, join_bytes: int
+) -> tuple[list[PlannedSegment], tuple[NewTopic, ...]]:
+    """(segments without offsets, topics to be created), both sorted by name; of each partition in the order of the
+    tasks, neighbours of up to `join_bytes` joined.
 
-    existing: the partitions of each topic that are there now. new_topic_id: of topics that are not.
-    Raises UnknownPartition for a topic that has not got the partitions it was taken to have, InvalidRecord for a new
-    topic whose name would collide with another's.
+    existing: the partitions of each topic that are there now. Raises UnknownPartition for a topic that has not got the
+    partitions it was taken to have, InvalidRecord for a new topic whose name would collide with another's.
     """
-    by_partition: dict[TopicPartition, list[StagedFile]] = {}
+    by_partition: dict[TopicPartition, list[PlannedSegment]] = {}
     created: dict[str, NewTopic] = {}
-    for task in sorted(tasks, key=lambda task: task.task):
-        used = {file.topic for file in task.files}
-        for topic, partitions in task.partitions.items():
-            if topic not in used:
-                continue
+    for task in sorted(tasks, key=lambda task: task.attempt.task):
+        for topic in dict.fromkeys(segment.topic for segment in task.segments):
+            partitions = task.partitions[topic]
             if topic in existing:
                 _check_unchanged(topic, partitions, partition_count(existing[topic]))
             else:
                 _check_no_collision(topic, existing)
-                created[topic] = NewTopic(topic, new_topic_id[topic], partitions)
-        for file in task.files:
-            if file.topic in existing and file.partition not in existing[file.topic]:
-                raise _not_here(file.topic, file.partition, existing[file.topic])
-            by_partition.setdefault((file.topic, file.partition), []).append(file)
-    pieces = {key: _join(by_partition[key], segment_bytes, join_bytes) for key in sorted(by_partition)}
-    return Layout(pieces, tuple(created[topic] for topic in sorted(created)))
+                created[topic] = NewTopic(topic, new_uuid(), partitions)
+        for segment in task.segments:
+            if segment.partition not in existing.get(segment.topic, (segment.partition,)):
+                raise UnknownPartition(
+                    f"is not in this log directory, which holds partitions "
+                    f"{', '.join(map(str, existing[segment.topic]))} of {segment.topic}",
+                    topic_partition=segment.directory,
+                    hint="it may lie in another directory of log.dirs; choose with column `partition` what is written "
+                    "here",
+                )
+            by_partition.setdefault(segment.key, []).append(segment)
+    segments = [
+        segment for key in sorted(by_partition) for segment in _join(by_partition[key], segment_bytes, join_bytes)
+    ]
+    return segments, tuple(created[topic] for topic in sorted(created))
 
 
 def partition_count(partitions: list[int]) -> int:
@@ -198,49 +250,45 @@ def partition_count(partitions: list[int]) -> int:
     return partitions[-1] + 1
 
 
-def _join(files: Sequence[StagedFile], segment_bytes: int, join_bytes: int) -> list[list[StagedFile]]:
-    """Neighbours that become one segment: small ones, as long as they fit."""
-    groups: list[list[StagedFile]] = []
+def _join(staged: Sequence[PlannedSegment], segment_bytes: int, join_bytes: int) -> list[PlannedSegment]:
+    """Neighbours become one segment: small ones, as long as they fit."""
+    groups: list[list[PlannedSegment]] = []
     size = records = 0
-    for file in files:
-        small = groups and max(file.size, groups[-1][-1].size) <= join_bytes
-        if small and size + file.size <= segment_bytes and records + file.records <= MAX_RELATIVE_OFFSET:
-            groups[-1].append(file)
-            size, records = size + file.size, records + file.records
+    for segment in staged:
+        small = groups and max(segment.size, groups[-1][-1].size) <= join_bytes
+        if small and size + segment.size <= segment_bytes and records + segment.records <= MAX_RELATIVE_OFFSET:
+            groups[-1].append(segment)
+            size, records = size + segment.size, records + segment.records
         else:
-            groups.append([file])
-            size, records = file.size, file.records
-    return groups
+            groups.append([segment])
+            size, records = segment.size, segment.records
+    return [
+        replace(
+            group[0],
+            records=sum(segment.records for segment in group),
+            pieces=tuple(piece for segment in group for piece in segment.pieces),
+        )
+        for group in groups
+    ]
 
 
-def assign_offsets(layout: Layout, ends: Mapping[TopicPartition, PartitionEnd]) -> tuple[PlannedSegment, ...]:
-    """Segments of a layout with their offsets, each partition from its end on."""
-    segments = []
-    for key, own in layout.pieces.items():
-        for files in own:
-            pieces = tuple(StagedPiece(file.name, file.size) for file in files)
-            segments.append(PlannedSegment(*key, 0, sum(file.records for file in files), 0, pieces))
-    return reassign_offsets(segments, ends)
-
-
-def reassign_offsets(
+def assign_offsets(
     segments: Iterable[PlannedSegment], ends: Mapping[TopicPartition, PartitionEnd]
 ) -> tuple[PlannedSegment, ...]:
-    """The segments one after the other from where the log of each partition ends now."""
+    """The segments one after the other from where the log of each partition ends."""
     ends = dict(ends)
     assigned = []
     for segment in segments:
         end = ends[segment.key]
-        assigned.append(
-            replace(
-                segment,
-                base_offset=end.next_offset,
-                leader_epoch=end.leader_epoch,
-                epochs=end.epochs,
-                replaces_empty=end.replaces_empty,
-            )
+        segment = replace(
+            segment,
+            base_offset=end.next_offset,
+            leader_epoch=end.leader_epoch,
+            epochs=end.epochs,
+            replaces_empty=end.replaces_empty,
         )
-        ends[segment.key] = PartitionEnd(assigned[-1].next_offset, end.leader_epoch, None)
+        assigned.append(segment)
+        ends[segment.key] = PartitionEnd(segment.next_offset, end.leader_epoch, None)
     return tuple(assigned)
 
 
@@ -252,18 +300,9 @@ def _check_unchanged(topic: str, assumed: int, now: int) -> None:
         )
 
 
-def _not_here(topic: str, partition: int, partitions: list[int]) -> UnknownPartition:
-    return UnknownPartition(
-        f"is not in this log directory, which holds partitions {', '.join(map(str, partitions))} of {topic}",
-        topic_partition=f"{topic}-{partition}",
-        hint="it may lie in another directory of log.dirs; choose with column `partition` what is written here",
-    )
-
-
 def _check_no_collision(topic: str, existing: Mapping[str, list[int]]) -> None:
-    folded = metrics_name(topic)
     for other in existing:
-        if other != topic and metrics_name(other) == folded:
+        if other != topic and metrics_name(other) == metrics_name(topic):
             raise InvalidRecord(
                 f"Topic '{topic}' collides with existing topic: {other}",
                 hint="brokers take '.' and '_' for the same in names of metrics; choose another name",

@@ -5,20 +5,19 @@ without a .log is ignored, or removed by a broker and made again here. Only wher
 the same base offset is the .log moved first, without indexes: an index that speaks of records that are not there would
 be taken for that segment's.
 
-    kafkalog.commits-<20 digits>.json, kafkalog.commits-done    the commit log, as plain files (see local_jobs)
+    kafkalog.commits-<20 digits>.json, kafkalog.commits-done    the commit log, as plain files (see local_staging)
     kafkalog.sink.lock       held by a sink that commits
-    kafkalog.sink-*          staged files and jobs (local_jobs)
+    kafkalog.sink-*          staged files and jobs (local_staging)
 """
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import logging
 import os
-import sys
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,66 +25,35 @@ from pathlib import Path
 from kafkalog_spark.errors import (
     BrokerOwnsDirectory,
     CorruptFile,
-    JobEnded,
     KafkalogError,
     LogDirLocked,
     NotALogDirectory,
     UnsupportedFormat,
 )
-from kafkalog_spark.format import names
-from kafkalog_spark.format.atomic_file import (
-    DIRECTORY_MODE,
-    FILE_MODE,
-    descriptor,
-    read_whole,
-    write_all,
-)
-from kafkalog_spark.format.checkpoint import (
-    RECOVERY_POINT_CHECKPOINT,
-    format_offset_checkpoint,
-    read_offset_checkpoint,
-)
-from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, read_meta_properties
-from kafkalog_spark.format.names import DirKind, parse_partition_dir
-from kafkalog_spark.format.partition_metadata import (
-    PARTITION_METADATA_FILE,
-    PartitionMetadata,
-    format_partition_metadata,
-    read_partition_metadata,
-)
+from kafkalog_spark.format import atomic_file, checkpoint, names
+from kafkalog_spark.format import partition_metadata as metadata
+from kafkalog_spark.format.atomic_file import descriptor, write_all
+from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.producer_snapshot import format_producer_snapshot, read_producer_snapshot
-from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import partition_dirs
 from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.read.small_files import Checkpoints
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
-from kafkalog_spark.sink import local_jobs
-from kafkalog_spark.sink.commit_log import CommitLog, new_record_id
+from kafkalog_spark.log.write.segment_writer import restamp_segment
+from kafkalog_spark.sink import local_staging
+from kafkalog_spark.sink.commit import INDEX_SUFFIXES, Medium, segment_file
 from kafkalog_spark.sink.commit_plan import (
     CommitRecord,
     NewTopic,
     PartitionEnd,
     PlannedSegment,
-    TopicPartition,
-    reassign_offsets,
+    assign_offsets,
+    new_record_id,
 )
-from kafkalog_spark.sink.disk import Disk, WriteBehind
-from kafkalog_spark.sink.medium import (
-    INDEX_SUFFIXES,
-    check_no_segments,
-    record_number,
-    segment_file,
-    segment_in_the_way,
-)
-from kafkalog_spark.sink.partition_end import EMPTY_END, recover_and_locate_end
+from kafkalog_spark.sink.partition_end import recover_and_locate_end
+from kafkalog_spark.store.local_store import LOCAL
 
 _log = logging.getLogger(__name__)
-
-JOIN_BYTES = 4 << 20
-"""Staged files up to this size are joined to one segment with their neighbours: a segment for each task of each
-micro-batch would leave a broker with many thousands of files. Larger ones are not: what is joined is copied and flushed
-a second time while nothing else goes on."""
-
-COMMITS = "kafkalog.commits-"
 
 SINK_LOCK_FILE = "kafkalog.sink.lock"
 """Held by a sink that commits, in addition to Kafka's `.lock`: whoever has that without this one is a broker."""
@@ -95,40 +63,41 @@ COMMIT_WAIT_SECONDS = 300.0
 
 _PROBE_SECONDS = 0.2
 _STEP_SECONDS = 0.02  # commits take milliseconds to seconds
+_ASIDE = "kafkalog.commits.tmp"
+_COPY_BYTES = 1 << 24  # of one call of copy_file_range; the kernel may copy less
+_FLUSHES_AT_ONCE = 8
 
 
-class Deadline:
-    """`wait` sleeps a moment and says whether there is time left. The clock starts at the first call."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._end: float | None = None
-
-    def wait(self) -> bool:
-        if self._end is None:
-            self._end = time.monotonic() + self.seconds
-        if time.monotonic() >= self._end:
-            return False
-        time.sleep(_STEP_SECONDS)
-        return True
+def _no_step(what: str, path: Path) -> None:
+    pass
 
 
 @dataclass(frozen=True)
-class LocalMedium:
-    """Log directory on a disk: see Medium. disk, now_s, wait_s: the file system, the clock and the longest wait for
-    another sink, for tests."""
+class LocalMedium(Medium):
+    """Log directory on a disk: see Medium.
+
+    on_step: called before each change, with a word for it and the path that changes. Tests let it fail or end the
+    process there, so that what is promised about crashes is tried at each of them. now_s, wait_s: the clock and the
+    longest wait for another sink, for tests.
+    """
 
     log_dir: Path
-    disk: Disk = Disk()  # noqa: RUF009  it has no state
+    on_step: Callable[[str, Path], None] = _no_step
     now_s: Callable[[], float] = time.time
     wait_s: float = COMMIT_WAIT_SECONDS
 
-    commits = COMMITS
     remote = False
-    join_bytes = JOIN_BYTES
+    store = LOCAL
+    commits = "kafkalog.commits-"
+    parallel = 1  # files are only moved
+    word = "a file"
+    join_bytes = 4 << 20
+    """A segment for each task of each micro-batch would leave a broker with many thousands of files. Larger ones are
+    not joined: what is joined is copied and flushed a second time while nothing else goes on."""
 
-    def path(self, name: str = "") -> str:
-        return str(self.log_dir / name)
+    @property
+    def root(self) -> str:  # type: ignore[override]
+        return str(self.log_dir)
 
     def unwritable(self, error: OSError) -> KafkalogError:
         return NotALogDirectory(
@@ -137,48 +106,28 @@ class LocalMedium:
             hint="nothing was written; the driver and every executor need the directory, writable, under the same path",
         )
 
-    # ---- the directory and its locks
+    def listing(self) -> list[str]:
+        try:
+            return os.listdir(self.log_dir)
+        except FileNotFoundError:
+            return []
+
+    # The directory's locks.
 
     def check_target(self) -> None:
-        path = self.log_dir
-        try:
-            listing = os.listdir(path)
-        except FileNotFoundError:
-            return
-        except NotADirectoryError:
-            raise NotALogDirectory(
-                "is a file, a log directory is written to", path=str(path), hint="give what log.dirs names"
-            ) from None
-        except OSError as error:
-            raise NotALogDirectory(f"cannot be read: {error.strerror}", path=str(path)) from error
-        check_no_segments(listing, str(path), str(path.parent))
-        read_meta_properties(path / META_PROPERTIES_FILE)
-        known = {META_PROPERTIES_FILE, names.LOCK_FILE, SINK_LOCK_FILE}
-        if listing and not any(
-            name in known or name.startswith(COMMITS) or local_jobs.job_of(name) or parse_partition_dir(name)
-            for name in listing
-        ):
-            LogDirs.open(path)  # raises for a directory without anything of Kafka's
+        super().check_target()
         self.check_no_broker()
 
     def check_no_broker(self) -> None:
         """Raise BrokerOwnsDirectory when a broker runs on the directory. Makes no file; another sink is no matter."""
-        path = self.log_dir
-        if not (path / names.LOCK_FILE).exists():
+        if not (self.log_dir / names.LOCK_FILE).exists():
             return
-        deadline = Deadline(_PROBE_SECONDS)
-        try:
-            while True:
-                try:
-                    LogDirLock.acquire(path).release()
-                    return
-                except LogDirLocked:
-                    if _is_locked(path, SINK_LOCK_FILE):
-                        return
-                    if not deadline.wait():
-                        raise _broker_owns(path) from None
-        except OSError as error:
-            raise self.unwritable(error) from error
+        for _ in _tries(_PROBE_SECONDS):
+            if self._is_free(names.LOCK_FILE):
+                return
+            if (self.log_dir / SINK_LOCK_FILE).exists() and not self._is_free(SINK_LOCK_FILE):
+                return
+        raise self._owned_by_broker()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -187,20 +136,17 @@ class LocalMedium:
         Raises LogDirLocked when one holds them for too long, BrokerOwnsDirectory at once when a broker has the
         directory, OSError.
         """
-        path, deadline = self.log_dir, Deadline(self.wait_s)
-        while True:
-            try:
-                ours = LogDirLock.acquire(path, SINK_LOCK_FILE)
-                break
-            except LogDirLocked:
-                if not deadline.wait():
-                    raise LogDirLocked(
-                        f"another sink has been committing here for more than {deadline.seconds:g} s",
-                        path=str(path / SINK_LOCK_FILE),
-                        hint="if it hangs, end its process: the lock goes with it",
-                    ) from None
+        ours = self._lock(SINK_LOCK_FILE, self.wait_s)
+        if ours is None:
+            raise LogDirLocked(
+                f"another sink has been committing here for more than {self.wait_s:g} s",
+                path=self.path(SINK_LOCK_FILE),
+                hint="if it hangs, end its process: the lock goes with it",
+            )
         try:
-            kafkas = _lock_of_broker(path)
+            kafkas = self._lock(names.LOCK_FILE, _PROBE_SECONDS)  # another sink may be looking whether it can take it
+            if kafkas is None:
+                raise self._owned_by_broker()
             try:
                 yield
             finally:
@@ -208,51 +154,57 @@ class LocalMedium:
         finally:
             ours.release()
 
-    def make_directory(self) -> bool:
+    def _lock(self, file_name: str, seconds: float = 0.0) -> LogDirLock | None:
+        """The lock; None when somebody else has it for so long."""
+        for _ in _tries(seconds):
+            with suppress(LogDirLocked):
+                return LogDirLock.acquire(self.log_dir, file_name)
+        return None
+
+    def _is_free(self, file_name: str) -> bool:
+        lock = self._lock(file_name)
+        if lock is not None:
+            lock.release()
+        return lock is not None
+
+    def _owned_by_broker(self) -> BrokerOwnsDirectory:
+        return BrokerOwnsDirectory(
+            f"a running broker owns this log directory ({names.LOCK_FILE} is locked)",
+            path=self.root,
+            hint="write through it with option kafka.bootstrap.servers (at least once), or stop it first",
+        )
+
+    # Jobs.
+
+    def begin_job(self, job: str, stream: str | None) -> None:
         made = not self.log_dir.exists()
-        self.log_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-        return made
+        self.log_dir.mkdir(atomic_file.DIRECTORY_MODE, parents=True, exist_ok=True)
+        described = local_staging.Job(job, local_staging.driver_process(), stream, made)
+        with descriptor(self.log_dir / local_staging.job_file(job), os.O_WRONLY | os.O_CREAT) as file:
+            write_all(file, local_staging.format_job(described))
 
-    # ---- jobs
-
-    def begin_job(self, job: str, stream: str | None, *, made_directory: bool) -> None:
-        described = local_jobs.Job(job, local_jobs.driver_process(), stream, made_directory)
-        with descriptor(self.log_dir / local_jobs.job_file(job), os.O_WRONLY | os.O_CREAT) as file:
-            write_all(file, local_jobs.format_job(described))
-
-    def stage(self, job: str) -> LocalStage:
-        return LocalStage(self, job)
-
-    def _jobs(self) -> dict[str, list[str]]:
-        return local_jobs.jobs_in(self._listing())
-
-    def _listing(self) -> list[str]:
-        try:
-            return os.listdir(self.log_dir)
-        except FileNotFoundError:
-            return []
+    def stage(self, job: str) -> local_staging.LocalStage:
+        return local_staging.LocalStage(self.log_dir, job)
 
     def staged(self, job: str) -> list[str]:
-        return self._jobs().get(job, [])
+        return local_staging.files_of_jobs(self.listing()).get(job, [])
 
     def jobs_of_stream(self, job: str, stream: str | None) -> list[str]:
         if stream is None:
             return [job]
-        others = self._jobs().keys() - {job}
-        return [job, *(other for other in others if local_jobs.read_job(self.log_dir, other).stream == stream)]
+        others = local_staging.files_of_jobs(self.listing()).keys() - {job}
+        return [job, *(other for other in others if local_staging.read_job(self.log_dir, other).stream == stream)]
 
     def dead_jobs(self) -> list[str]:
-        now = self.now_s()
-        jobs = self._jobs().items()
-        read = local_jobs.read_job
-        return [job for job, files in jobs if local_jobs.is_dead(self.log_dir, read(self.log_dir, job), files, now)]
+        now, jobs = self.now_s(), local_staging.files_of_jobs(self.listing())
+        return [job for job, files in jobs.items() if local_staging.is_dead(self.log_dir, job, files, now)]
 
     def end_jobs(self, jobs: Iterable[str]) -> None:
         """Remove the .job file, then everything the job staged. A log directory that was made for it and has nothing
         else is removed."""
         for job in jobs:
-            made_directory = local_jobs.read_job(self.log_dir, job).made_directory
-            self.disk.unlink(self.log_dir / local_jobs.job_file(job))
+            made_directory = local_staging.read_job(self.log_dir, job).made_directory
+            self.delete([local_staging.job_file(job)])
             self.delete(self.staged(job))
             if made_directory:
                 with suppress(OSError):  # somebody else has begun to use it
@@ -264,192 +216,196 @@ class LocalMedium:
             _log.warning("removed what a writer that has ended left in %s (job %s)", self.log_dir, dead)
             self.end_jobs([dead])
 
-    # ---- commit records
+    # Commit records.
 
     def commit_files(self, after: str = "") -> list[str]:
-        found = (name.removeprefix(COMMITS) for name in self._listing() if name.startswith(COMMITS))
-        return sorted(name for name in found if name > after)
+        files = (name.removeprefix(self.commits) for name in self.listing() if name.startswith(self.commits))
+        return sorted(name for name in files if name > after)
+
+    def superseded(self, number: int) -> list[str]:
+        """All: nobody without the locks writes one."""
+        return self.commit_files()
 
     def read(self, name: str, most: int) -> bytes:
-        return read_whole(self.log_dir / name, most)
+        return atomic_file.read_whole(self.log_dir / name, most)
 
     def create(self, name: str, data: bytes) -> bool:
-        return self.disk.create_file(self.log_dir / name, data)
+        path, aside = self.log_dir / name, self.log_dir / _ASIDE
+        self.on_step("create", path)
+        aside.unlink(missing_ok=True)  # a killed writer may have left it, as another name of a file that it made
+        try:
+            with descriptor(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+                write_all(fd, data)
+                os.fsync(fd)
+            try:
+                os.link(aside, path)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+                    raise
+                if path.exists():  # a file system without links: the directory's locks have to do
+                    return False
+                os.rename(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
+        atomic_file.fsync_directory(self.log_dir)
+        return True
 
-    def replace_hint(self, name: str, data: bytes) -> None:
-        self.disk.replace_file(self.log_dir / name, data, sync=False)
-
-    def replace(self, name: str, data: bytes) -> None:
-        self.disk.replace_file(self.log_dir / name, data)
+    def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
+        path = self.log_dir / name
+        self.on_step("write", path)
+        atomic_file.replace_file(path, data, sync=sync)
 
     def delete(self, names: Sequence[str]) -> None:
         for name in names:
-            self.disk.unlink(self.log_dir / name)
+            self.on_step("unlink", self.log_dir / name)
+            (self.log_dir / name).unlink(missing_ok=True)
 
-    def expect_put_if_absent(self) -> None:
-        """Nothing is to be asked: file systems keep it, and the directory is locked."""
+    def _rename(self, old: Path, new: Path) -> None:
+        self.on_step("rename", new)
+        os.rename(old, new)
 
-    def superseded(self, number: int) -> list[str]:
-        """All older records: nobody without the locks writes one."""
-        files = ((record_number(file), file) for file in self.commit_files())
-        return [file for found, file in files if found is not None and found < number]
+    def _fsync_directory(self, path: Path) -> None:
+        self.on_step("fsync", path)
+        atomic_file.fsync_directory(path)
 
-    # ---- where logs end
+    def _flush(self, paths: Iterable[Path]) -> None:
+        """Return when the content of these files, and the entries of these directories, are on disk.
 
-    def topics(self) -> dict[str, list[int]]:
-        """See Medium. A missing directory has none."""
-        topics: dict[str, list[int]] = {}
-        with contextlib.suppress(FileNotFoundError):
+        Several at once: a file system writes them together. `paths` may make a file before it names it: the files
+        before are flushed meanwhile.
+        """
+        with ThreadPoolExecutor(_FLUSHES_AT_ONCE, "flush") as threads:
+            running: list[Future[None]] = []
+            for path in paths:
+                if not running:
+                    self.on_step("flush", path)
+                running.append(threads.submit(atomic_file.fsync_file, path))
+            for flushed in running:
+                flushed.result()
+
+    # Segments.
+
+    def partition_dirs(self) -> Iterable[names.PartitionDir]:
+        with suppress(FileNotFoundError):
             for parsed, _ in partition_dirs(self.log_dir):
-                if parsed.kind is DirKind.LIVE:
-                    topics.setdefault(parsed.topic, []).append(parsed.partition)
-        return {topic: sorted(partitions) for topic, partitions in topics.items()}
+                yield parsed
 
-    def topics_unlocked(self) -> dict[str, list[int]]:
-        """`topics` for who does not hold the directory's locks: a topic that another sink is making just now has all
-        the partitions that it will have, not those whose directories are there so far. Raises as CommitLog.read."""
-        commits = CommitLog(self)
-        while True:
-            look, newest = commits.last()
-            topics = self.topics()
-            if commits.look() == look:
-                break  # else a commit began or ended meanwhile, and the listing may show the middle of it
-        for topic in () if look.done else newest.topics:
-            topics[topic.name] = sorted({*topics.get(topic.name, ()), *range(topic.partitions)})
-        return topics
-
-    def ends(
-        self, keys: Iterable[TopicPartition], existing: Mapping[str, list[int]], newest: CommitRecord
-    ) -> dict[TopicPartition, PartitionEnd]:
-        clean = (self.log_dir / names.CLEAN_SHUTDOWN_FILE).exists()
-        ends = {}
-        for topic, partition in keys:
-            place = PartitionLocation(topic, partition, str(self.log_dir / f"{topic}-{partition}"))
-            is_here = partition in existing.get(topic, ())
-            ends[topic, partition] = recover_and_locate_end(place, clean=clean) if is_here else EMPTY_END
-        return ends
-
-    # ---- staged files
+    def end_of(
+        self, location: PartitionLocation, last: PlannedSegment | None, checkpoints: Checkpoints
+    ) -> PartitionEnd:
+        return recover_and_locate_end(location, clean=(self.log_dir / names.CLEAN_SHUTDOWN_FILE).exists())
 
     def prepare(self, record: CommitRecord) -> None:
         """Join small staged files, and give all of them their offsets and indexes."""
-        self._number(record.segments, join=True)
-        self.disk.fsync_directory(self.log_dir)
+        self._stamp(record.segments, join=True)
+        self._fsync_directory(self.log_dir)
 
-    def _number(self, segments: Iterable[PlannedSegment], *, join: bool) -> None:
-        def numbered() -> Iterator[Path]:
+    def _stamp(self, segments: Iterable[PlannedSegment], *, join: bool) -> None:
+        def stamped() -> Iterator[Path]:
             for segment in segments:
-                log = self.log_dir / local_jobs.log_file(segment)
+                log = self._staged_log(segment)
                 if join and len(segment.pieces) > 1:
-                    self.disk.join([self.log_dir / piece.name for piece in segment.pieces], log)
-                self._restamp(segment, log)
+                    self.on_step("join", log)
+                    _join([self.log_dir / piece.name for piece in segment.pieces], log)
+                self.on_step("restamp", log)
+                end = restamp_segment(log, segment.base_offset, segment.leader_epoch)
+                if end != segment.next_offset:
+                    raise KafkalogError(
+                        f"a staged file holds {end - segment.base_offset} records, its task reported {segment.records}",
+                        path=str(log),
+                        hint="somebody else changed it; nothing was written, run the write again",
+                    )
                 yield from (log, *(log.with_suffix(suffix) for suffix in INDEX_SUFFIXES))
 
-        self.disk.flush(numbered())  # one file is written to the disk while the next gets its offsets
+        self._flush(stamped())  # one file is written to the disk while the next gets its offsets
 
-    def _restamp(self, segment: PlannedSegment, log: Path) -> None:
-        found = self.disk.restamp(log, segment.base_offset, segment.leader_epoch)
-        if found != segment.next_offset:
-            raise KafkalogError(
-                f"a staged file holds {found - segment.base_offset} records, its task reported {segment.records}",
-                path=str(log),
-                hint="somebody else changed it; nothing was written, run the write again",
-            )
+    def _staged_log(self, segment: PlannedSegment) -> Path:
+        """The staged .log of a segment: that of its piece, or what several are joined to."""
+        first = self.log_dir / segment.pieces[0].name
+        return first if len(segment.pieces) == 1 else first.with_name(f"{first.stem}-joined{names.LOG_SUFFIX}")
+
+    def _published_log(self, segment: PlannedSegment) -> Path:
+        return self.log_dir / segment_file(segment, names.LOG_SUFFIX)
 
     def remaining(self, record: CommitRecord) -> CommitRecord:
         """Segments whose staged .log is still there; behind what a broker has written meanwhile."""
         existing = self.topics()
-        left = [segment for segment in record.segments if (self.log_dir / local_jobs.log_file(segment)).exists()]
+        left = [segment for segment in record.segments if self._staged_log(segment).exists()]
         # Topics are made before the first segment moves: once one has, a topic that is missing was deleted.
         topics = record.topics if len(left) == len(record.segments) else ()
-        created = {topic.name for topic in topics}
         here = {(topic, partition) for topic, partitions in existing.items() for partition in partitions}
         self._finish_moves([segment for segment in record.segments if segment not in left and segment.key in here])
-        kept = [segment for segment in left if segment.topic in created or segment.key in here]
+        created = {topic.name for topic in topics}
+        here |= {segment.key for segment in left if segment.topic in created}
         for segment in left:
-            if segment not in kept:
-                _log.warning(
-                    "%s was deleted: %d records that were committed to it are gone with it",
-                    segment.directory, segment.records,
-                )  # fmt: skip
-        assigned = reassign_offsets(kept, self.ends({segment.key for segment in kept}, existing, record))
-        self._number(assigned, join=False)  # indexes may have been removed by a broker, offsets may be others
+            if segment.key not in here:
+                self.warn_deleted([segment])
+        kept = [segment for segment in left if segment.key in here]
+        assigned = assign_offsets(kept, self.ends({segment.key for segment in kept}, existing, record))
+        self._stamp(assigned, join=False)  # indexes may have been removed by a broker, offsets may be others
         return replace(record, id=new_record_id(), topics=topics, segments=assigned)
 
     def _finish_moves(self, segments: Iterable[PlannedSegment]) -> None:
         """Move the indexes that have not followed their .log, and flush the directories."""
         for segment in segments:
-            staged, target = self._paths(segment)
+            staged, target = self._staged_log(segment), self._published_log(segment)
             for suffix in INDEX_SUFFIXES:
                 if staged.with_suffix(suffix).exists() and not target.with_suffix(suffix).exists():
-                    self.disk.rename(staged.with_suffix(suffix), target.with_suffix(suffix))
-        self.disk.flush(sorted({self._paths(segment)[1].parent for segment in segments}))
-
-    def _paths(self, segment: PlannedSegment) -> tuple[Path, Path]:
-        """Where the .log is staged, and its place."""
-        log = self.log_dir / segment_file(segment, names.LOG_SUFFIX)
-        return self.log_dir / local_jobs.log_file(segment), log
-
-    # ---- publishing
-
-    def each(self, work: Sequence[tuple[int, Callable[[], None]]]) -> None:
-        """See Medium. One after the other: files are only moved."""
-        for _, one in work:
-            one()
+                    self._rename(staged.with_suffix(suffix), target.with_suffix(suffix))
+        self._flush(sorted({self.log_dir / segment.directory for segment in segments}))
 
     def make_topic(self, topic: NewTopic, filled: Sequence[int]) -> None:
         """The directories of all its partitions; those that are not to be filled get an empty segment."""
-        topic_id = self._topic_id(topic)
-        for partition in range(topic.partitions):
-            directory = self.log_dir / f"{topic.name}-{partition}"
-            self.disk.mkdir(directory)
-            if read_partition_metadata(directory / PARTITION_METADATA_FILE) is None:
-                metadata = format_partition_metadata(PartitionMetadata(topic_id))
-                self.disk.replace_file(directory / PARTITION_METADATA_FILE, metadata)
+        directories = [self.log_dir / f"{topic.name}-{partition}" for partition in range(topic.partitions)]
+        read = (metadata.read_partition_metadata(path / metadata.PARTITION_METADATA_FILE) for path in directories)
+        # a broker that came in between may have given the topic another id
+        topic_id = next((content.topic_id for content in read if content is not None), topic.id)
+        data = metadata.format_partition_metadata(metadata.PartitionMetadata(topic_id))
+        for partition, directory in enumerate(directories):
+            self.on_step("mkdir", directory)
+            directory.mkdir(atomic_file.DIRECTORY_MODE, exist_ok=True)
+            if metadata.read_partition_metadata(directory / metadata.PARTITION_METADATA_FILE) is None:
+                self.replace(f"{directory.name}/{metadata.PARTITION_METADATA_FILE}", data)
             if partition not in filled and not any(directory.glob("*" + names.LOG_SUFFIX)):
-                self.disk.write_log(directory / (names.segment_name(0) + names.LOG_SUFFIX))
-                self.disk.fsync_directory(directory)
-        self.disk.fsync_directory(self.log_dir)
-
-    def _topic_id(self, topic: NewTopic) -> uuid.UUID:
-        """The planned id, unless a broker that came in between has given the topic another."""
-        for partition in range(topic.partitions):
-            path = self.log_dir / f"{topic.name}-{partition}" / PARTITION_METADATA_FILE
-            metadata = read_partition_metadata(path)
-            if metadata is not None:
-                return metadata.topic_id
-        return topic.id
+                log = directory / (names.segment_name(0) + names.LOG_SUFFIX)
+                self.on_step("empty segment", log)
+                for suffix in (*INDEX_SUFFIXES, names.LOG_SUFFIX):  # unless there is one
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+                    os.close(os.open(log.with_suffix(suffix), flags, atomic_file.FILE_MODE))
+                self._fsync_directory(directory)
+        self._fsync_directory(self.log_dir)
 
     def publish_segment(self, segment: PlannedSegment) -> None:
-        staged, target = self._paths(segment)
+        staged, target = self._staged_log(segment), self._published_log(segment)
+        moves = [(staged.with_suffix(suffix), target.with_suffix(suffix)) for suffix in INDEX_SUFFIXES]
         if not target.exists():
-            for suffix in INDEX_SUFFIXES:
-                self.disk.rename(staged.with_suffix(suffix), target.with_suffix(suffix))
-            self.disk.rename(staged, target)
-            return
-        if target.stat().st_size:
-            raise segment_in_the_way(segment, str(target), "somebody wrote to the log without the directory's lock")
-        for suffix in INDEX_SUFFIXES:
-            self.disk.unlink(target.with_suffix(suffix))
-        self.disk.rename(staged, target)
-        for suffix in INDEX_SUFFIXES:
-            self.disk.rename(staged.with_suffix(suffix), target.with_suffix(suffix))
+            moves.append((staged, target))
+        elif target.stat().st_size:
+            raise self.in_the_way(segment, "somebody wrote to the log without the directory's lock")
+        else:
+            self.delete([segment_file(segment, suffix) for suffix in INDEX_SUFFIXES])
+            moves.insert(0, (staged, target))
+        for old, new in moves:
+            self._rename(old, new)
 
     def end_publish(self, record: CommitRecord) -> None:
         """Producer snapshots and recovery points, as a broker writes them, and the flush of all that moved."""
         written = [self.log_dir]
         by_partition = record.by_partition()
         for segments in by_partition.values():
-            directory = self.log_dir / segments[0].directory
+            directory = segments[0].directory
             snapshot = self._snapshot_at(segments[0])
             if snapshot is not None:
                 # The records here have no producers, so the state at the new end is that at the old one.
                 # A snapshot that a crash of the machine empties is dropped by brokers, and made again from the log.
-                path = directory / (names.segment_name(segments[-1].next_offset) + names.PRODUCER_SNAPSHOT_SUFFIX)
-                self.disk.replace_file(path, snapshot, sync=False)
-                written.append(path)
-            written.append(directory)
-        self.disk.flush(written)
+                stem = names.segment_name(segments[-1].next_offset)
+                name = f"{directory}/{stem}{names.PRODUCER_SNAPSHOT_SUFFIX}"
+                self.replace(name, snapshot, sync=False)
+                written.append(self.log_dir / name)
+            written.append(self.log_dir / directory)
+        self._flush(written)
         flushed = {key: segments[-1].next_offset for key, segments in by_partition.items()}
         created = {(topic.name, n): 0 for topic in record.topics for n in range(topic.partitions)}
         self._raise_recovery_points(created | flushed)
@@ -466,94 +422,41 @@ class LocalMedium:
 
     def _raise_recovery_points(self, flushed: Mapping[TopicPartition, int]) -> None:
         """Everything below these offsets is on disk: a broker that starts after a crash need not scan it."""
-        path = self.log_dir / RECOVERY_POINT_CHECKPOINT
         try:
-            points = read_offset_checkpoint(path)
+            points = checkpoint.read_offset_checkpoint(self.log_dir / checkpoint.RECOVERY_POINT_CHECKPOINT)
         except (CorruptFile, UnsupportedFormat) as error:
             _log.warning("%s; it is left as it is, and a broker will check the logs from their beginning", error)
             return
         raised = {key: offset for key, offset in flushed.items() if offset > points.get(key, -1)}
         if raised:
-            self.disk.replace_file(path, format_offset_checkpoint(points | raised))
+            self.replace(checkpoint.RECOVERY_POINT_CHECKPOINT, checkpoint.format_offset_checkpoint(points | raised))
 
 
-def _is_locked(path: Path, file_name: str) -> bool:
-    if not (path / file_name).exists():
-        return False
+def _tries(seconds: float) -> Iterator[None]:
+    """Yields at once, and after every moment's sleep until the deadline."""
+    deadline = time.monotonic() + seconds
+    yield
+    while time.monotonic() < deadline:
+        time.sleep(_STEP_SECONDS)
+        yield
+
+
+def _join(pieces: Iterable[Path], target: Path) -> None:
+    """Make `target` from the pieces' bytes, one after the other. A file of that name is overwritten."""
+    with descriptor(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as out:
+        for piece in pieces:
+            with descriptor(piece) as source:
+                _append(source, out)
+
+
+def _append(source: int, out: int) -> None:
+    left = os.fstat(source).st_size
     try:
-        LogDirLock.acquire(path, file_name).release()
-    except LogDirLocked:
-        return True
-    return False
-
-
-def _lock_of_broker(path: Path) -> LogDirLock:
-    """Kafka's lock. Tried for a moment: another sink takes it, too, to see whether it can."""
-    deadline = Deadline(_PROBE_SECONDS)
-    while True:
-        try:
-            return LogDirLock.acquire(path)
-        except LogDirLocked:
-            if not deadline.wait():
-                raise _broker_owns(path) from None
-
-
-def _broker_owns(path: Path) -> BrokerOwnsDirectory:
-    return BrokerOwnsDirectory(
-        f"a running broker owns this log directory ({names.LOCK_FILE} is locked)",
-        path=str(path),
-        hint="write through it with option kafka.bootstrap.servers (at least once), or stop it first",
-    )
-
-
-class LocalStage:
-    """Files in a log directory of this machine. Not kept open: a process may open only so many."""
-
-    held_bytes = sys.maxsize  # they are not in memory
-
-    def __init__(self, medium: LocalMedium, job: str) -> None:
-        self._medium = medium
-        self._log_dir = medium.log_dir
-        self._job = job
-        self._names: list[str] = []
-        self._write_behind = WriteBehind()
-
-    def file_bytes(self, segment_bytes: int) -> int:
-        """A file becomes a segment, perhaps with small neighbours."""
-        return segment_bytes
-
-    def topics(self) -> dict[str, list[int]]:
-        return self._medium.topics_unlocked()
-
-    def begin(self, task: int, attempt: str, number: int) -> str:
-        name = local_jobs.staged_file(self._job, task, attempt, number)
-        os.close(os.open(self._log_dir / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
-        self._names.append(name)
-        if not local_jobs.job_lives(self._log_dir, self._job):  # looked for after the file was made: see local_jobs
-            raise JobEnded(
-                f"the write that this task belongs to is over (job {self._job})",
-                path=str(self._log_dir),
-                hint="driver and executors must see the same directory under this path",
-            )
-        return name
-
-    def append(self, name: str, data: memoryview) -> None:
-        path = self._log_dir / name
-        with descriptor(path, os.O_WRONLY | os.O_APPEND) as fd:
-            write_all(fd, data)
-        self._write_behind.wrote(path, len(data))
-
-    def finish(self, name: str) -> None:
-        """Nothing is to be done."""
-
-    def close(self) -> None:
-        self._write_behind.close()
-
-    def discard(self) -> None:
-        with suppress(OSError):  # the files go, so does what the disk said of them
-            self._write_behind.close()
-        for name in self._names:
-            (self._log_dir / name).unlink(missing_ok=True)
-
-    def error(self, error: OSError) -> KafkalogError:
-        return self._medium.unwritable(error)
+        while left:
+            copied = os.copy_file_range(source, out, min(left, _COPY_BYTES))
+            if not copied:
+                return
+            left -= copied
+    except (OSError, AttributeError):  # another file system, or another system: by hand, from where it stopped
+        while data := os.read(source, _COPY_BYTES):
+            write_all(out, data)

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kafkalog_spark.errors import OptionError
@@ -55,8 +56,6 @@ WITHOUT_EFFECT = {
 }
 """Accepted and ignored, with the reason: none of them changes which records arrive, or where."""
 
-_KIB = 1024
-
 
 def librdkafka_settings(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """(settings for librdkafka, names without effect) of a producer's settings, names without the prefix `kafka.`.
@@ -71,7 +70,9 @@ def librdkafka_settings(given: Mapping[str, str]) -> tuple[dict[str, str], list[
         if name in WITHOUT_EFFECT:
             ignored.append(name)
         elif name == "buffer.memory":
-            translated["queue.buffering.max.kbytes"] = str(max(_bytes(name, text) // _KIB, 1))
+            if not text.isascii() or not text.isdigit():
+                raise OptionError(f"option 'kafka.{name}' must be a number of bytes, got '{text}'")
+            translated["queue.buffering.max.kbytes"] = str(max(int(text) >> 10, 1))
         elif name == "max.request.size":
             translated[RENAMED[name]] = text
         elif (as_there := librdkafka.translated(name, text)) is not None:
@@ -81,18 +82,27 @@ def librdkafka_settings(given: Mapping[str, str]) -> tuple[dict[str, str], list[
     return translated | settings, ignored
 
 
-def _bytes(name: str, text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise OptionError(f"option 'kafka.{name}' must be a number of bytes, got '{text}'")
-    return int(text)
-
-
 # Every option of a write, declared once: its name, default, meaning and the function that reads its text.
 #
 # The table of docs/sink.md is made from these declarations. Those of a topic or a
 # producer have Kafka's names; `topic` and `kafka.*` are those of Spark's Kafka sink.
 
 TIMESTAMP_TYPES = {"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": TimestampType.LOG_APPEND_TIME}
+
+
+def topic_fault(topic: str) -> str | None:
+    """Why nothing can be written to a topic of that name; None when it can."""
+    if not valid_topic_name(topic):
+        return f"'{topic}' is no name of a topic: 1 to 249 of a-z A-Z 0-9 . _ - are one, '.' and '..' are not"
+    if is_internal(topic):
+        return f"'{topic}' is internal to Kafka: only brokers write to it"
+    return None
+
+
+def _topic(name: str, text: str) -> str:
+    if fault := topic_fault(text):
+        raise OptionError(f"option '{name}': {fault}")
+    return text
 
 
 def _level(name: str, text: str) -> int:
@@ -109,72 +119,66 @@ def _size(name: str, text: str) -> int:
     return size
 
 
+_option = partial(OptionSpec, group="sink")
+
 WRITE_OPTIONS = (
-    OptionSpec(
+    _option(
         "path",
         plain_text,
         None,
         "What `.save(...)` or `.start(...)` is given: one log directory. Local, `file:`, or in a bucket (`s3://` ...).",
-        "sink",
     ),
-    OptionSpec("topic", plain_text, None, "The topic of all rows; takes precedence over the column `topic`.", "sink"),
-    OptionSpec(
+    _option("topic", _topic, None, "The topic of all rows; takes precedence over the column `topic`."),
+    _option(
         "compression.type",
         choice("none", "gzip", "snappy", "lz4", "zstd"),
         "none",
         "Codec of the record batches.",
-        "sink",
     ),
-    OptionSpec("compression.level", _level, None, "Level of gzip (1-9), lz4 (1-17) or zstd (-131072-22).", "sink"),
-    OptionSpec("batch.size", _size, "64k", "Bytes of a record batch before compression.", "sink"),
-    OptionSpec("segment.bytes", _size, "1g", "Bytes of a segment.", "sink"),
-    OptionSpec(
+    _option("compression.level", _level, None, "Level of gzip (1-9), lz4 (1-17) or zstd (-131072-22)."),
+    _option("batch.size", _size, "64k", "Bytes of a record batch before compression."),
+    _option("segment.bytes", _size, "1g", "Bytes of a segment."),
+    _option(
         "max.message.bytes",
         _size,
         "1048588",
         "Bytes of the largest record batch as it lies in the log; a larger record is an error.",
-        "sink",
     ),
-    OptionSpec(
+    _option(
         "message.timestamp.type",
         choice(*TIMESTAMP_TYPES),
         "CreateTime",
         "`LogAppendTime`: all records get the time of the write, whatever the column `timestamp` says.",
-        "sink",
     ),
-    OptionSpec(
+    _option(
         "value.format",
         written_format_name,
         None,
         "How the column `value`, or without one all columns that are none of Kafka's, becomes the value: `avro`, "
         "`protobuf`, `confluent-avro`, `confluent-protobuf`, `confluent-json`, `string` (docs/typed.md). Options of "
         "the format: `value.*`.",
-        "sink",
     ),
-    OptionSpec("key.format", written_format_name, None, "The same of the column `key`.", "sink"),
-    OptionSpec("numPartitions", positive_int, "1", "Partitions of topics that are not there yet.", "sink"),
-    OptionSpec(
+    _option("key.format", written_format_name, None, "The same of the column `key`."),
+    _option("numPartitions", positive_int, "1", "Partitions of topics that are not there yet."),
+    _option(
         "kafka.bootstrap.servers",
         plain_text,
         None,
         "Send to this broker, at least once, instead of writing files, so without `path`. Every other `kafka.*` option "
         "is then given to the producer (librdkafka).",
-        "sink",
     ),
-    OptionSpec("checkpointLocation", plain_text, None, "Streams: Spark's own.", "sink"),
-    OptionSpec("queryName", plain_text, None, "Streams: Spark's own.", "sink"),
+    _option("checkpointLocation", plain_text, None, "Streams: Spark's own."),
+    _option("queryName", plain_text, None, "Streams: Spark's own."),
 )
 
 FILES_ONLY = ("segment.bytes", "max.message.bytes", "message.timestamp.type", "numPartitions")
 """Without effect on the road through a broker: settings of the broker's topics."""
 
 REFUSED = {
-    "kafka.key.serializer": (
-        "Kafka option 'key.serializer' is not supported as keys are serialized with ByteArraySerializer."
-    ),
-    "kafka.value.serializer": (
-        "Kafka option 'value.serializer' is not supported as values are serialized with ByteArraySerializer."
-    ),
+    f"kafka.{side}.serializer": (
+        f"Kafka option '{side}.serializer' is not supported as {side}s are serialized with ByteArraySerializer."
+    )
+    for side in ("key", "value")
 }
 """Refused with the connector's words."""
 
@@ -210,13 +214,6 @@ _log = logging.getLogger(__name__)
 
 _PRODUCER_PREFIX = "kafka."
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_SEVERAL = "one log directory is written to"
-_OTHER_SCHEME = "a local directory is written to, or a bucket (s3://, gs://, abfss://)"
-
-_SAVE_MODE = "Save mode overwrite not allowed for Kafka"
-"""The connector's sentence; the modes it goes on to allow include the default one, which Spark refuses to a source in
-Python."""
-
 NO_OPTIONS = (
     "if this is a table: Spark does not hand a table's options to a source in Python, so use INSERT INTO table WITH "
     "('path' = '...', 'topic' = '...')"
@@ -257,7 +254,7 @@ def refuse_overwrite(overwrite: bool) -> None:
     """Raises OptionError. Of a stream Spark asks for it in output mode `complete`, which appends."""
     if overwrite:
         raise OptionError(
-            _SAVE_MODE,
+            "Save mode overwrite not allowed for Kafka",  # the connector's sentence
             hint='write with .mode("append"): a log is only ever appended to, and Spark takes no other mode here',
         )
 
@@ -275,18 +272,28 @@ def parse_write_options(options: Mapping[str, str], of_reads: Collection[str] = 
         if given.has(name):
             raise OptionError(why)
     values = {option.name: given.value(option) for option in WRITE_OPTIONS}
-    servers = values["kafka.bootstrap.servers"]
+    through_broker = given.has("kafka.bootstrap.servers")
     encoded = encoded_columns(given)
-    ignored = _ignored(given, of_reads, protocol=servers is not None)
-    producer, not_translated = _producer(given, values) if servers is not None else ({}, ())
+    ignored = _ignored(given, of_reads, through_broker=through_broker)
+    producer, not_translated = _producer(given, values) if through_broker else ({}, ())
     ignored += not_translated
     codec = Codec[values["compression.type"].upper()]
+    try:
+        level = compression_level(codec, values["compression.level"])
+    except ValueError as error:
+        raise OptionError(f"option 'compression.level': {error}") from None
+    for name in ("max.message.bytes", "segment.bytes"):
+        if values["batch.size"] > values[name]:
+            raise OptionError(
+                f"option 'batch.size' is {values['batch.size']}, larger than '{name}' ({values[name]})",
+                hint="a record batch has to fit both",
+            )
     result = WriteOptions(
-        path=None if servers is not None else _path(values["path"], bool(given.names)),
+        path=None if through_broker else _path(values["path"], bool(given.names)),
         storage=StorageOptions.of(given.named(is_storage_option)),
-        topic=_topic(values["topic"]),
+        topic=values["topic"],
         codec=codec,
-        level=_checked_level(codec, values["compression.level"]),
+        level=level,
         batch_size=values["batch.size"],
         segment_bytes=values["segment.bytes"],
         max_message_bytes=values["max.message.bytes"],
@@ -297,7 +304,6 @@ def parse_write_options(options: Mapping[str, str], of_reads: Collection[str] = 
         encoded=encoded,
         ignored=ignored,
     )
-    _check_sizes(result)
     if ignored:
         _log.warning("options without effect on a write of kafkalog: %s", ", ".join(ignored))
     return result
@@ -308,79 +314,46 @@ def _path(text: str | None, any_given: bool) -> str:
         hint = 'name it in .save("/data/kafka-logs")'
         raise OptionError("no log directory is given", hint=hint if any_given else f"{hint}; {NO_OPTIONS}")
     if text.startswith("[") or "," in text:
-        raise OptionError(f"option 'path': {_SEVERAL}, got '{text}'", hint="write once for each of log.dirs")
+        raise OptionError(
+            f"option 'path': one log directory is written to, got '{text}'", hint="write once for each of log.dirs"
+        )
     if (scheme := _SCHEME.match(text)) and scheme[1].lower() in OBJECT_SCHEMES:
         return normalised(text)
-    return os.path.expanduser(local_path("path", text, _OTHER_SCHEME))
+    why = "a local directory is written to, or a bucket (s3://, gs://, abfss://)"
+    return os.path.expanduser(local_path("path", text, why))
 
 
-def _topic(topic: str | None) -> str | None:
-    if topic is not None:
-        why = topic_fault(topic)
-        if why:
-            raise OptionError(f"option 'topic': {why}")
-    return topic
-
-
-def topic_fault(topic: str) -> str | None:
-    """Why nothing can be written to a topic of that name; None when it can."""
-    if not valid_topic_name(topic):
-        return f"'{topic}' is no name of a topic: 1 to 249 of a-z A-Z 0-9 . _ - are one, '.' and '..' are not"
-    if is_internal(topic):
-        return f"'{topic}' is internal to Kafka: only brokers write to it"
-    return None
-
-
-def _checked_level(codec: Codec, level: int | None) -> int | None:
-    try:
-        return compression_level(codec, level)
-    except ValueError as error:
-        raise OptionError(f"option 'compression.level': {error}") from None
-
-
-def _check_sizes(options: WriteOptions) -> None:
-    for name, size in (("max.message.bytes", options.max_message_bytes), ("segment.bytes", options.segment_bytes)):
-        if options.batch_size > size:
-            raise OptionError(
-                f"option 'batch.size' is {options.batch_size}, larger than '{name}' ({size})",
-                hint="a record batch has to fit both",
-            )
-
-
-def _ignored(given: GivenOptions, of_reads: Collection[str], *, protocol: bool) -> tuple[str, ...]:
-    ours = [option.name for option in WRITE_OPTIONS]
-    used = {name.lower() for name in ours}
-    without_effect = {name.lower() for name in FILES_ONLY} if protocol else set()
-    ignored = {name.lower() for name in IGNORED}
+def _ignored(given: GivenOptions, of_reads: Collection[str], *, through_broker: bool) -> tuple[str, ...]:
+    """Names, as given, of options without effect. Raises OptionError for those that a write does not have."""
+    specs = [option.name for option in WRITE_OPTIONS]
+    used = {name.lower() for name in specs}
+    files_only = {name.lower() for name in FILES_ONLY} if through_broker else set()
     result = []
     for key, name in given.names.items():
-        if (key in used and key not in without_effect) or is_storage_option(key) or is_of_format(key):
+        if (key in used and key not in files_only) or is_storage_option(key) or is_of_format(key):
             continue
-        if key.startswith(_PRODUCER_PREFIX):
-            if key in of_reads:
-                raise _of_a_read(name)
-            if protocol:
-                continue
-            if key.removeprefix(_PRODUCER_PREFIX) in used:
-                plain = key.removeprefix(_PRODUCER_PREFIX)
+        of_producer = key.startswith(_PRODUCER_PREFIX)
+        plain = key.removeprefix(_PRODUCER_PREFIX)
+        if not of_producer and (key in files_only or key == "includeheaders"):
+            result.append(name)
+        elif not of_producer and given.is_table_property(key):
+            continue
+        elif key in of_reads:
+            raise OptionError(
+                f"option '{name}' is of a read, and this is a write",
+                hint="a view over a log directory is for reading it; to write in SQL: INSERT INTO table WITH ('path' = "
+                "'...', 'topic' = '...'), where table is made by CREATE TABLE ... USING kafkalog",
+            )
+        elif not of_producer:
+            raise unknown_option(name, specs, OTHER_NAMES)
+        elif not through_broker:
+            if plain in used:
                 raise OptionError(
                     f"option '{name}' is of a Kafka producer, and without kafka.bootstrap.servers there is none",
                     hint=f"did you mean '{plain}'?",
                 )
-        elif key not in used | ignored:
-            if given.is_table_property(key):
-                continue
-            raise _of_a_read(name) if key in of_reads else unknown_option(name, ours, OTHER_NAMES)
-        result.append(name)
+            result.append(name)
     return tuple(result)
-
-
-def _of_a_read(name: str) -> OptionError:
-    return OptionError(
-        f"option '{name}' is of a read, and this is a write",
-        hint="a view over a log directory is for reading it; to write in SQL: INSERT INTO table WITH ('path' = '...', "
-        "'topic' = '...'), where table is made by CREATE TABLE ... USING kafkalog",
-    )
 
 
 def _producer(given: GivenOptions, values: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:

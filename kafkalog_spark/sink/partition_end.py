@@ -34,32 +34,34 @@ _LOAD = "let a broker load the directory once"
 _REPAIR = "copy the partition's directory to a disk, let a broker load it once, and put it back; nothing was written"
 
 
-def recover_and_locate_end(place: PartitionLocation, *, clean: bool) -> PartitionEnd:
+def recover_and_locate_end(location: PartitionLocation, *, clean: bool) -> PartitionEnd:
     """Append position on a disk; the log is made whole where a crash left it otherwise.
 
     clean: a broker closed the log directory cleanly. Raises CorruptLog (CorruptBatch, UnsupportedFormat) for a log that
     only a broker may repair, NotALogDirectory, OSError; the records that were there stay.
     """
     try:
-        log = place.open()
+        log = location.open()
         _check_cleaned(log, _LOAD)
         if not clean:
             _check_unflushed(log)
         end = log.log_end
         if log.segments:
             _recover_last_segment(log)
-        epochs = read_leader_epochs(Path(place.directory) / LEADER_EPOCH_CHECKPOINT)
+        epochs = read_leader_epochs(Path(location.directory) / LEADER_EPOCH_CHECKPOINT)
     except OffsetOverflow as overflow:
         raise CorruptLog(
-            str(overflow), topic_partition=f"{place.topic}-{place.partition}", hint=f"{_LOAD}: it splits the segment"
+            str(overflow),
+            topic_partition=f"{location.topic}-{location.partition}",
+            hint=f"{_LOAD}: it splits the segment",
         ) from None
     except KafkalogError as error:
-        raise error.at(topic_partition=f"{place.topic}-{place.partition}") from None
+        raise error.at(topic_partition=f"{location.topic}-{location.partition}") from None
     return PartitionEnd(end.offset, *leader_epochs_at(epochs, end.offset))
 
 
 def locate_end_in_bucket(
-    place: PartitionLocation, last: PlannedSegment | None, checkpoints: Checkpoints
+    location: PartitionLocation, last: PlannedSegment | None, checkpoints: Checkpoints
 ) -> PartitionEnd:
     """Append position in a bucket. One LIST, if `last`, the partition's last segment by the newest commit, is still the
     last one; else the end is looked for as readers do.
@@ -67,28 +69,28 @@ def locate_end_in_bucket(
     What lies before the last segment is believed. Raises CorruptLog for a log that has to be cut or cleaned first,
     NotALogDirectory, FileNotFoundError.
     """
-    log = place.open_unread()
+    log = location.open_unread()
     if last is not None and _is_last(log, last):
         return PartitionEnd(last.next_offset, last.leader_epoch, None)
     try:
         _check_cleaned(log, _REPAIR)
-        log = place.open(checkpoints=checkpoints)
+        log = location.open(checkpoints=checkpoints)
         end = log.log_end
         size = log.size_of(len(log.segments) - 1) if log.segments else 0
         if size != end.position:
             raise CorruptLog(
                 f"the last segment has {size - end.position} bytes after its last whole batch, at byte {end.position}, "
                 "as a crash or a copy of a running broker's file leaves them; an object cannot be cut",
-                path=os.path.join(place.directory, log.segments[-1].log),
+                path=os.path.join(location.directory, log.segments[-1].log),
                 position=end.position,
                 offset=end.offset,
                 hint=_REPAIR,
             )
     except KafkalogError as error:
         error.hint = error.hint or _REPAIR
-        raise error.at(topic_partition=f"{place.topic}-{place.partition}") from None
+        raise error.at(topic_partition=f"{location.topic}-{location.partition}") from None
     replaces = bool(log.segments) and size == 0 and log.segments[-1].base_offset == end.offset
-    epochs = leader_epochs(place.store, place.directory)
+    epochs = leader_epochs(location.store, location.directory)
     return PartitionEnd(end.offset, *leader_epochs_at(epochs, end.offset), replaces)
 
 

@@ -16,10 +16,17 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import InvalidRecord, OptionError, ProduceFailed
-from kafkalog_spark.sink.columns import SinkColumns, check_rows, check_sizes, sink_columns
+from kafkalog_spark.sink.columns import (
+    SinkColumns,
+    check_formats,
+    check_rows,
+    check_sizes,
+    encoded_batches,
+    negative_partition,
+    sink_columns,
+    topic_column,
+)
 from kafkalog_spark.sink.options import WriteOptions, topic_fault
-from kafkalog_spark.sink.partitioner import null_topic
-from kafkalog_spark.sink.writer import check_formats, encoded_batches
 from kafkalog_spark.spark.errors import first_line
 from kafkalog_spark.spark.types import StreamWriterBase
 
@@ -80,14 +87,13 @@ class ProduceTask:
         self._raise_failure()
 
     def _send(self, batch: pa.RecordBatch) -> None:
-        if not self._columns.topic:
-            topics = [self._options.topic] * batch.num_rows
-        else:
-            if batch.column("topic").null_count:
-                raise null_topic(batch.column("topic"))
-            topics = batch.column("topic").to_pylist()
-            for topic in pc.unique(batch.column("topic")).to_pylist():
-                self._check_topic(topic)
+        topics = [self._options.topic] * batch.num_rows
+        if self._columns.topic:
+            topics = topic_column(batch).to_pylist()
+            for topic in set(topics) - self._good_topics:
+                if fault := topic_fault(topic):
+                    raise InvalidRecord(fault)
+                self._good_topics.add(topic)
         cells = {name: batch.column(name).to_pylist() for name in ("key", "value") if name in batch.schema.names}
         nothing: list[Any] = [None] * batch.num_rows
         partitions = batch.column("partition").to_pylist() if self._columns.partition else nothing
@@ -96,9 +102,7 @@ class ProduceTask:
         rows = zip(topics, cells.get("key", nothing), cells["value"], partitions, headers, times, strict=True)
         for number, (topic, key, value, partition, pairs, timestamp) in enumerate(rows):
             if partition is not None and partition < 0:
-                raise InvalidRecord(
-                    f"Invalid partition number: {partition}. Partition number should always be non-negative or null."
-                )
+                raise InvalidRecord(negative_partition(partition))
             message: dict[str, Any] = {"partition": _ANY_PARTITION if partition is None else partition}
             if timestamp is not None:
                 message["timestamp"] = timestamp
@@ -120,13 +124,6 @@ class ProduceTask:
                 self._raise_failure()
             except KafkaException as error:
                 raise ProduceFailed(f"a record was refused: {error.args[0].str()}", topic_partition=topic) from None
-
-    def _check_topic(self, topic: str) -> None:
-        if topic not in self._good_topics:
-            fault = topic_fault(topic)
-            if fault:
-                raise InvalidRecord(fault)
-            self._good_topics.add(topic)
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None:
@@ -157,12 +154,12 @@ class _ProducerWriter:
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
         self._columns = sink_columns(schema, options.topic, [column.name for column in options.encoded])
-        check_formats(options, self._columns, schema)
+        check_formats(options.encoded, self._columns, schema)
         new_producer(options.producer)  # connects to nobody yet; a wrong setting shows here
 
     def send(self, batches: Iterator[pa.RecordBatch], make: Callable[[Mapping[str, str]], Any] = new_producer) -> Any:
         ProduceTask(self._options, self._columns, make(self._options.producer)).run(
-            encoded_batches(self._options, self._columns, iter(batches))
+            encoded_batches(self._options.encoded, self._columns, iter(batches))
         )
         return _Produced()
 

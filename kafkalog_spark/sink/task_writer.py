@@ -2,42 +2,203 @@
 
 Rows are gathered to windows of some megabytes, so that each partition's batches are full; memory is bounded by a window
 whatever the input. Where the files lie is the stage's matter; the commit gives them their offsets.
+
+The partition of each row is the one that a Kafka producer would choose. 1. The row's own partition. 2. murmur2 of its
+key (BuiltInPartitioner.partitionForKey). 3. Without a key: the keyless rows of a window are cut into runs, one for each
+partition, beginning with another partition each time. A producer spreads them in batches, by chance; here it is the
+same when a task runs again.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
-from kafkalog_spark.errors import InvalidRecord
+from kafkalog_spark.errors import InvalidRecord, UnknownPartition
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
+from kafkalog_spark.log.write.encoder_columns import key_column
 from kafkalog_spark.log.write.record_encoder import BatchParams, EncodeBuffers, encode_runs
-from kafkalog_spark.sink.columns import check_rows
-from kafkalog_spark.sink.commit_plan import StagedFile, TaskManifest, TaskPlace, partition_count
-from kafkalog_spark.sink.medium import Stage
+from kafkalog_spark.sink.columns import check_rows, negative_partition, topic_column
+from kafkalog_spark.sink.commit import CommitLog, Medium
+from kafkalog_spark.sink.commit_plan import PlannedSegment, StagedPiece, TaskAttempt, TaskManifest, partition_count
 from kafkalog_spark.sink.options import WriteOptions, topic_fault
-from kafkalog_spark.sink.partitioner import Partitioner
 
 _WINDOW_BYTES = (8 << 20, 64 << 20)
 """Smallest and largest window. Eight Arrow batches of Spark's 10,000 rows of 100 bytes fit the smallest."""
 _MANY_RECORDS = MAX_RELATIVE_OFFSET - (1 << 24)  # far more than a run holds: from here on batches are counted singly
 _BATCHES_IN_WINDOW = 4  # record batches that a partition gets from a window, where the largest window allows it
+_EMPTY_I32, _EMPTY_U8 = np.empty(0, np.int32), np.empty(0, np.uint8)
+
+
+class Share(NamedTuple):
+    """Rows of a window that go to one partition, in their order."""
+
+    topic: str
+    partition: int
+    records: pa.RecordBatch
+
+
+@dataclass
+class Partitioner:
+    """Chooses the partition of each row of a task. count_of(topic): how many partitions it has; raises InvalidRecord
+    for a topic that cannot be.
+
+    topic: of all rows, None when they bring their own. first: where keyless rows begin; another one for each task.
+    record_columns: what the shares hold.
+    """
+
+    topic: str | None
+    record_columns: tuple[str, ...]
+    count_of: Callable[[str], int]
+    first: int = 0
+    partitions: dict[str, int] = field(default_factory=dict)
+    """Number of partitions of each topic met so far."""
+    _next_keyless: dict[str, int] = field(default_factory=dict)
+
+    def shares(self, window: Sequence[pa.RecordBatch]) -> list[Share]:
+        """Divide the rows of some batches, which have the columns `record_columns` and perhaps `topic`, `partition`.
+
+        Raises InvalidRecord for a null topic, UnknownPartition. A window of keyless rows of one topic is sliced, not
+        copied, and cut as a whole; another one batch by batch.
+        """
+        looked = [(batch, *self._topics(batch)) for batch in window if batch.num_rows]
+        names = {topic for _, topics, _ in looked for topic in topics}
+        if len(names) == 1 and all(self._is_keyless(batch) for batch, *_ in looked):
+            return self._runs(names.pop(), [batch for batch, *_ in looked])
+        return [share for batch, topics, codes in looked for share in self._divide(batch, topics, codes)]
+
+    def _divide(self, batch: pa.RecordBatch, topics: list[str], codes: np.ndarray) -> list[Share]:
+        if len(topics) == 1 and self._is_keyless(batch):
+            return self._runs(topics[0], [batch])
+        counts = np.array([self._count(topic) for topic in topics], np.int64)
+        firsts = np.cumsum(counts) - counts
+        partition = batch.column("partition") if "partition" in batch.schema.names else None
+        slots = self._slots(batch, partition, codes, counts, firsts, topics)
+        self._spread_keyless(slots, codes, counts, firsts, topics)
+        return _gather(batch.select(self.record_columns), slots, counts, topics)
+
+    def _is_keyless(self, batch: pa.RecordBatch) -> bool:
+        """True when no row has a key or names its partition."""
+        keyless = "key" not in self.record_columns or batch.column("key").null_count == batch.num_rows
+        return keyless and (
+            "partition" not in batch.schema.names or batch.column("partition").null_count == batch.num_rows
+        )
+
+    def _topics(self, batch: pa.RecordBatch) -> tuple[list[str], np.ndarray]:
+        """The topics of the rows, and which each row has: int32[rows], empty when it is one for all."""
+        if self.topic is not None:
+            return [self.topic], _EMPTY_I32
+        encoded = topic_column(batch).dictionary_encode()
+        return encoded.dictionary.to_pylist(), np.ascontiguousarray(encoded.indices, np.int32)
+
+    def _count(self, topic: str) -> int:
+        count = self.partitions.get(topic)
+        if count is None:
+            count = self.partitions[topic] = self.count_of(topic)
+        return count
+
+    def _take_turns(self, topic: str, runs: int) -> int:
+        """The partition to begin with, when keyless rows are cut into `runs` runs."""
+        count = self._count(topic)
+        start = self._next_keyless.get(topic, self.first % count)
+        self._next_keyless[topic] = (start + runs) % count
+        return start
+
+    def _runs(self, topic: str, batches: Sequence[pa.RecordBatch]) -> list[Share]:
+        records = pa.Table.from_batches([batch.select(self.record_columns) for batch in batches])
+        count = self._count(topic)
+        runs = min(count, records.num_rows)
+        start = self._take_turns(topic, runs)
+        cuts = [records.num_rows * run // runs for run in range(runs + 1)]
+        return [
+            Share(topic, (start + run) % count, part)
+            for run in range(runs)
+            for part in records.slice(cuts[run], cuts[run + 1] - cuts[run]).to_batches()
+        ]
+
+    def _slots(
+        self,
+        batch: pa.RecordBatch,
+        partition: pa.Array | None,
+        codes: np.ndarray,
+        counts: np.ndarray,
+        firsts: np.ndarray,
+        topics: list[str],
+    ) -> np.ndarray:
+        """int32[rows]: topic and partition as one number; -1 for keyless rows."""
+        from kafkalog_spark.kernels.partition import choose_slots
+
+        given: tuple[np.ndarray, np.ndarray, int] = (_EMPTY_I32, _EMPTY_U8, 0)
+        if partition is not None and partition.null_count < len(partition):
+            valid, data = partition.buffers()
+            values = np.frombuffer(data, np.int32)[partition.offset : partition.offset + len(partition)]
+            all_valid = valid is None or not partition.null_count
+            given = values, _EMPTY_U8 if all_valid else np.frombuffer(valid, np.uint8), partition.offset
+        key = key_column(batch.column("key") if "key" in self.record_columns else None)
+        slots = np.empty(batch.num_rows, np.int32)
+        row = choose_slots(batch.num_rows, key, *given, codes, counts, firsts, slots)
+        if row < 0:
+            return slots
+        assert partition is not None
+        topic, number = topics[int(codes[row]) if len(codes) else 0], partition[row].as_py()
+        if number < 0:
+            raise UnknownPartition(negative_partition(number))
+        count = self._count(topic)
+        raise UnknownPartition(
+            f"the topic has {count} partition{'s' if count > 1 else ''}, 0 to {count - 1}",
+            topic_partition=f"{topic}-{number}",
+            hint="option numPartitions sets how many a new topic gets; a broker can give an existing one more",
+        )
+
+    def _spread_keyless(
+        self, slots: np.ndarray, codes: np.ndarray, counts: np.ndarray, firsts: np.ndarray, topics: list[str]
+    ) -> None:
+        rows = np.flatnonzero(slots < 0)
+        if not len(rows):
+            return
+        for code, topic in enumerate(topics):
+            own = rows if not len(codes) else rows[codes[rows] == code]
+            if len(own):
+                count = int(counts[code])
+                runs = min(count, len(own))
+                start = self._take_turns(topic, runs)
+                slots[own] = firsts[code] + (start + np.arange(len(own)) * runs // len(own)) % count
+
+
+def _gather(records: pa.RecordBatch, slots: np.ndarray, counts: np.ndarray, topics: list[str]) -> list[Share]:
+    """The rows by slot, in their order within each."""
+    places = [(topic, partition) for topic, count in zip(topics, counts, strict=True) for partition in range(count)]
+    sizes = np.bincount(slots, minlength=len(places))
+    used = np.flatnonzero(sizes)
+    if len(used) == 1:
+        return [Share(*places[int(used[0])], records)]
+    narrow = slots.astype(np.int16) if len(places) < 2**15 else slots  # of int16 the sort is a radix sort
+    ordered = records.take(pa.array(np.argsort(narrow, kind="stable")))
+    shares, at = [], 0
+    for slot in used.tolist():
+        size = int(sizes[slot])
+        shares.append(Share(*places[slot], ordered.slice(at, size)))
+        at += size
+    return shares
 
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+@dataclass
 class _OpenFile:
     """The staged file that a partition is being written to."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.size = 0
-        self.records = 0
+    name: str
+    size: int = 0
+    records: int = 0
 
 
 class TaskWriter:
@@ -45,31 +206,32 @@ class TaskWriter:
 
     def __init__(
         self,
-        stage: Stage,
+        medium: Medium,
         options: WriteOptions,
         record_columns: tuple[str, ...],
-        place: TaskPlace,
+        attempt: TaskAttempt,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
-        self._stage = stage
+        self._medium = medium
+        self._stage = medium.stage(attempt.job)
         self._options = options
-        self._place = place
+        self._attempt = attempt
+        self._attempt_id = uuid.uuid4().hex[:12]  # several attempts of a task may run at once
         self._clock_ms = clock_ms
-        self._file_bytes = stage.file_bytes(options.segment_bytes)
-        self._attempt = uuid.uuid4().hex[:12]  # several attempts of a task may run at once
+        self._file_bytes = min(self._stage.piece_bytes, options.segment_bytes)
         self._params = BatchParams(
             codec=options.codec,
             level=options.level,
             batch_size=options.batch_size,
             max_batch_bytes=min(options.max_message_bytes, options.segment_bytes),
             timestamp_type=options.timestamp_type,
-            log_append_time=place.made_ms if options.append_time else None,
+            log_append_time=attempt.made_ms if options.append_time else None,
         )
-        self._partitioner = Partitioner(options.topic, record_columns, self._count_of, first=place.task)
+        self._partitioner = Partitioner(options.topic, record_columns, self._count_of, first=attempt.task)
         self._topics: dict[str, list[int]] | None = None
         self._open: dict[tuple[str, int], _OpenFile] = {}
         self._begun = 0
-        self._finished: list[StagedFile] = []
+        self._finished: list[PlannedSegment] = []
         self._buffers = EncodeBuffers()
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskManifest:
@@ -94,16 +256,11 @@ class TaskWriter:
             self._stage.close()
         except OSError as error:
             self._stage.discard()
-            raise self._stage.error(error) from error
+            raise self._medium.unwritable(error) from error
         except BaseException:
             self._stage.discard()
             raise
-        place = self._place
-        return TaskManifest(
-            place.job, place.task, tuple(self._finished), dict(self._partitioner.partitions), place.query, place.batch
-        )
-
-    # ---- rows
+        return TaskManifest(self._attempt, tuple(self._finished), dict(self._partitioner.partitions))
 
     def _write_window(self, window: list[pa.RecordBatch]) -> None:
         waiting: dict[tuple[str, int], list[pa.RecordBatch]] = {}
@@ -123,11 +280,9 @@ class TaskWriter:
         if fault:
             raise InvalidRecord(fault)
         if self._topics is None:
-            self._topics = self._stage.topics()
-        there = self._topics.get(topic)
-        return partition_count(there) if there else self._options.num_partitions
-
-    # ---- files
+            self._topics = CommitLog(self._medium).topics()
+        partitions = self._topics.get(topic)
+        return partition_count(partitions) if partitions else self._options.num_partitions
 
     def _encode(self, key: tuple[str, int], records: pa.Table) -> None:
         file = self._open.get(key) or self._begin(key)
@@ -144,8 +299,10 @@ class TaskWriter:
                     continue
                 at = 0
                 for size, count in run.batches:
-                    if self._is_full(file, size, count):
-                        file = self._go_on(key)
+                    full = file.size + size > self._file_bytes or file.records + count > MAX_RELATIVE_OFFSET
+                    if full and file.size:
+                        self._finish(key)
+                        file = self._begin(key)
                     self._append(file, run.data[at : at + size], count)
                     at += size
         except InvalidRecord as error:
@@ -157,11 +314,8 @@ class TaskWriter:
         file.size += len(data)
         file.records += records
 
-    def _is_full(self, file: _OpenFile, size: int, count: int) -> bool:
-        return file.size > 0 and (file.size + size > self._file_bytes or file.records + count > MAX_RELATIVE_OFFSET)
-
     def _begin(self, key: tuple[str, int]) -> _OpenFile:
-        file = _OpenFile(self._stage.begin(self._place.task, self._attempt, self._begun))
+        file = _OpenFile(self._stage.begin(self._attempt.task, self._attempt_id, self._begun))
         self._begun += 1
         self._open[key] = file
         return file
@@ -174,12 +328,7 @@ class TaskWriter:
             held -= self._open[key].size
             self._finish(key)
 
-    def _go_on(self, key: tuple[str, int]) -> _OpenFile:
-        """Finish the partition's file, begin another one."""
-        self._finish(key)
-        return self._begin(key)
-
     def _finish(self, key: tuple[str, int]) -> None:
         file = self._open.pop(key)
         self._stage.finish(file.name)
-        self._finished.append(StagedFile(file.name, *key, file.size, file.records))
+        self._finished.append(PlannedSegment(*key, file.records, (StagedPiece(file.name, file.size),)))

@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,57 +20,33 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import KafkalogError, OptionError
-from kafkalog_spark.sink.columns import Encoders, SinkColumns, sink_columns
-from kafkalog_spark.sink.commit import Committer
-from kafkalog_spark.sink.commit_plan import TaskManifest, TaskPlace
-from kafkalog_spark.sink.medium import Medium
+from kafkalog_spark.sink.columns import SinkColumns, check_formats, encoded_batches, sink_columns
+from kafkalog_spark.sink.commit import Committer, Medium
+from kafkalog_spark.sink.commit_plan import TaskAttempt, TaskManifest
 from kafkalog_spark.sink.medium_bucket import Bucket
 from kafkalog_spark.sink.medium_local import LocalMedium
 from kafkalog_spark.sink.options import WriteOptions
 from kafkalog_spark.spark.errors import first_line
-from kafkalog_spark.spark.types import StreamWriterBase, arrow_schema
+from kafkalog_spark.spark.types import StreamWriterBase
 from kafkalog_spark.spark.worker_process import settle
 from kafkalog_spark.store.interface import is_local
-from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
+from kafkalog_spark.store.object_store import ObjectStore
+from kafkalog_spark.store.storage_options import is_storage_option
+from kafkalog_spark.store.stores import store_of
 
-# Spark's names for what a task knows of its query: StreamExecution.QUERY_ID_KEY, MicroBatchExecution.BATCH_ID_KEY
-_QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
-
-
-@dataclass(frozen=True)
-class SinkTarget:
-    """Log directory that is written to. Small and picklable. path: absolute, or normalised in a bucket."""
-
-    path: str
-    storage: StorageOptions
-
-    @classmethod
-    def of(cls, options: WriteOptions) -> SinkTarget:
-        """Raises OptionError for a path that cannot be made absolute."""
-        assert options.path is not None
-        try:
-            path = os.path.abspath(options.path) if is_local(options.path) else options.path
-        except OSError as error:
-            raise OptionError(f"option 'path': {error}") from error
-        return cls(path, options.storage)
-
-    @property
-    def medium(self) -> Medium:
-        return LocalMedium(Path(self.path)) if is_local(self.path) else Bucket.at(self.path, self.storage)
-
-    @property
-    def committer(self) -> Committer:
-        return Committer(self.medium)
+_QUERY_ID = "sql.streaming.queryId"
+"""Spark's name for what a task knows of its query (StreamExecution.QUERY_ID_KEY)."""
 
 
 @dataclass(frozen=True)
 class WriteJob:
-    """A write, as it was opened on the driver. Small and picklable."""
+    """A write, as it was opened on the driver. Small and picklable. committer: of the log directory that is written
+    to."""
 
     id: str
     options: WriteOptions
     columns: SinkColumns
-    target: SinkTarget
+    committer: Committer
     made_ms: int
 
     @classmethod
@@ -82,9 +57,9 @@ class WriteJob:
         changed.
         """
         columns = sink_columns(schema, options.topic, [column.name for column in options.encoded])
-        check_formats(options, columns, schema)
-        target = SinkTarget.of(options)
-        return cls(target.committer.open_job(stream), options, columns, target, time.time_ns() // 1_000_000)
+        check_formats(options.encoded, columns, schema)
+        committer = Committer(_medium(options))
+        return cls(committer.open_job(stream), options, columns, committer, time.time_ns() // 1_000_000)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskManifest:
         """In a task: stage its rows."""
@@ -94,40 +69,23 @@ class WriteJob:
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         query = context.getLocalProperty(_QUERY_ID) if context is not None else None
-        batch = context.getLocalProperty(_BATCH_ID) if context is not None else None
-        own = TaskPlace(self.id, task, self.made_ms, query, None if batch is None else int(batch))
-        wanted = [*self.columns.record]
-        wanted += ["topic"] if self.columns.topic else []
-        wanted += ["partition"] if self.columns.partition else []
-        writer = TaskWriter(self.target.medium.stage(self.id), self.options, self.columns.record, own)
-        return writer.run(batch.select(wanted) for batch in encoded_batches(self.options, self.columns, batches))
+        attempt = TaskAttempt(self.id, task, self.made_ms, query)
+        writer = TaskWriter(self.committer.medium, self.options, self.columns.record, attempt)
+        rows = encoded_batches(self.options.encoded, self.columns, batches)
+        return writer.run(batch.select(self.columns.names) for batch in rows)
 
 
-def encoders(options: WriteOptions, columns: SinkColumns, schema: pa.Schema) -> Encoders | None:
-    """Encoders of values and keys for rows with that schema; None where they are written as they are. Raises
-    OptionError."""
-    return Encoders(options.encoded, columns.packed, schema) if options.encoded else None
-
-
-def check_formats(options: WriteOptions, columns: SinkColumns, schema: StructType) -> None:
-    """Raises OptionError for what a format does not write."""
-    if options.encoded:
-        encoders(options, columns, arrow_schema(schema))
-
-
-def encoded_batches(
-    options: WriteOptions, columns: SinkColumns, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Batches with values and keys encoded. Raises InvalidRecord."""
-    if not options.encoded:
-        yield from batches
-        return
-    first = next(batches, None)
-    if first is None:
-        return
-    rows = chain([first], batches)
-    made = encoders(options, columns, first.schema)
-    yield from rows if made is None else made.applied(rows)
+def _medium(options: WriteOptions) -> Medium:
+    """Where the log directory lies. Raises OptionError for a path that cannot be made absolute."""
+    assert options.path is not None
+    if not is_local(options.path):
+        store = store_of(options.path, options.storage)
+        assert isinstance(store, ObjectStore), options.path
+        return Bucket(options.path, store)
+    try:
+        return LocalMedium(Path(os.path.abspath(options.path)))
+    except OSError as error:
+        raise OptionError(f"option 'path': {error}") from error
 
 
 def _manifests(messages: list[WriterCommitMessage | None]) -> list[TaskManifest]:
@@ -146,12 +104,11 @@ class KafkaLogBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
     @first_line
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        job = self._job
-        job.target.committer.commit(job.id, _manifests(messages), job.options.segment_bytes)
+        self._job.committer.commit(self._job.id, _manifests(messages), self._job.options.segment_bytes)
 
     @first_line
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._job.target.committer.abort([self._job.id], tried=None not in messages)
+        self._job.committer.abort([self._job.id], tried=None not in messages)
 
 
 class KafkaLogStreamWriter(StreamWriterBase):  # type: ignore[misc]
@@ -171,20 +128,20 @@ class KafkaLogStreamWriter(StreamWriterBase):  # type: ignore[misc]
     @first_line
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         tasks = _manifests(messages)
-        jobs = {(task.job, task.query) for task in tasks}
+        jobs = {(task.attempt.job, task.attempt.query) for task in tasks}
         if len(jobs) > 1:
             raise KafkalogError(f"the tasks of micro-batch {batchId} are of several writes: {sorted(map(str, jobs))}")
         for job, query in jobs:
             if query is None:
                 raise KafkalogError(f"Spark gave the tasks no query id ({_QUERY_ID}), so nothing can be written once")
-            self._job.target.committer.commit(job, tasks, self._job.options.segment_bytes, query, batchId)
-        self._job.target.committer.end(self._job.id, self._stream)
+            self._job.committer.commit(job, tasks, self._job.options.segment_bytes, query, batchId)
+        self._job.committer.end(self._job.id, self._stream)
 
     @first_line
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        jobs = sorted({task.job for task in _manifests(messages)})
-        self._job.target.committer.abort(jobs, tried=None not in messages)
-        self._job.target.committer.end(self._job.id, self._stream)
+        jobs = sorted({task.attempt.job for task in _manifests(messages)})
+        self._job.committer.abort(jobs, tried=None not in messages)
+        self._job.committer.end(self._job.id, self._stream)
 
 
 def _stream_key(options: WriteOptions, given: Mapping[str, str]) -> str | None:

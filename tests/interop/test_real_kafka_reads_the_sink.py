@@ -134,7 +134,7 @@ def test_a_directory_half_written_by_kafka_goes_on(tmp_path: Path, start: str, c
 
 def test_kafka_starts_on_a_directory_with_staged_and_half_published_files(tmp_path: Path) -> None:
     """A sink that was killed in the middle of its moves; Kafka comes first, the next sink afterwards."""
-    from tests.sink.helpers.crashing_disk import KILLED, CountingDisk, KillingDisk, in_child
+    from tests.sink.helpers.crashing_steps import KILLED, CountingSteps, KillingSteps, in_child
 
     kafka = RealKafka(tmp_path, short_lived=True)
     kafka.start()
@@ -144,14 +144,14 @@ def test_kafka_starts_on_a_directory_with_staged_and_half_published_files(tmp_pa
         kafka.stop()
         ours = [table(rows(str(task), 300)) for task in range(2)]
         settings: dict[str, Any] = {"topic": TOPIC, "segment_bytes": "20k", "batch_size": "2000"}
-        counted = CountingDisk()
+        counted = CountingSteps()
         copy = tmp_path / "copy"
 
         shutil.copytree(kafka.data_dir, copy)
-        write(copy, *ours, query="q", batch=0, disk=counted, **settings)
+        write(copy, *ours, query="q", batch=0, on_step=counted, **settings)
         renames = [number for number, (what, _) in enumerate(counted.steps) if what == "rename"]
         at = renames[len(renames) // 2]
-        code = in_child(lambda: write(kafka.data_dir, *ours, query="q", batch=0, disk=KillingDisk(at), **settings))
+        code = in_child(lambda: write(kafka.data_dir, *ours, query="q", batch=0, on_step=KillingSteps(at), **settings))
         assert code == KILLED
         assert staged_files(kafka.data_dir)
         kafka.start()

@@ -16,8 +16,7 @@ from kafkalog_spark.format.checkpoint import EpochEntry, parse_leader_epochs
 from kafkalog_spark.format.partition_metadata import parse_partition_metadata
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.sink import medium_bucket
-from kafkalog_spark.sink.commit import Committer
-from kafkalog_spark.sink.commit_log import CommitLog
+from kafkalog_spark.sink.commit import CommitLog, Committer
 from kafkalog_spark.sink.medium_bucket import KEPT_SECONDS, BucketStage
 from tests.log.helpers.log_writer import LogWriter
 from tests.sink.helpers import written_logs

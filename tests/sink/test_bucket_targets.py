@@ -15,11 +15,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, NotALogDirectory, OptionError, UnsupportedFormat
 from kafkalog_spark.sink.commit import Committer
-from kafkalog_spark.sink.commit_log import parse_record
-from kafkalog_spark.sink.commit_plan import CommitRecord
+from kafkalog_spark.sink.commit_plan import CommitRecord, parse_record
 from kafkalog_spark.sink.medium_bucket import Bucket
 from kafkalog_spark.sink.options import parse_write_options
-from kafkalog_spark.sink.writer import SinkTarget, WriteJob
+from kafkalog_spark.sink.writer import WriteJob
 from kafkalog_spark.store.object_writer import ObjectWriter
 from tests.sink.helpers.written_buckets import Place, record_name, stage, write
 from tests.sink.helpers.written_logs import values
@@ -107,9 +106,9 @@ def test_wrong_keys(place: Place) -> None:
 def test_a_new_directory_needs_nothing_and_gets_nothing(place: Place) -> None:
     job = open_for_write(place)
     assert place.names() == [], "the question whether the store has conditional puts leaves nothing"
-    assert job.target == SinkTarget(place.root, job.options.storage)
+    assert job.committer.medium.path() == place.root
     assert pickle.loads(pickle.dumps(job)) == job
-    assert open_for_write(place, place.root.replace("s3:", "s3a:") + "/").target == job.target
+    assert open_for_write(place, place.root.replace("s3:", "s3a:") + "/").committer == job.committer
 
 
 @dataclass
@@ -168,7 +167,7 @@ def test_secrets_are_shown_nowhere(place: Place, caplog: pytest.LogCaptureFixtur
         errors.append(f"{caught.value} {caught.value!r} {caught.value.__cause__!r}")
     write(place.bucket(), values("a", topic="t"), query="q", batch=0)
     objects = [place.bucket().read(name, 1 << 20) for name in place.names()]
-    shown = [repr(job), repr(job.options), repr(job.target), repr(place.bucket()), caplog.text, *errors]
+    shown = [repr(job), repr(job.options), repr(job.committer), repr(place.bucket()), caplog.text, *errors]
     for text in (*shown, *map(str, objects)):
         assert secret not in text
 

@@ -15,12 +15,12 @@ from kafkalog_spark.errors import BrokerOwnsDirectory, CorruptLog, InvalidRecord
 from kafkalog_spark.format.checkpoint import EpochEntry, read_leader_epochs, read_offset_checkpoint
 from kafkalog_spark.format.partition_metadata import read_partition_metadata
 from kafkalog_spark.log.write.record_encoder import BatchParams
-from kafkalog_spark.sink import local_jobs
+from kafkalog_spark.sink import local_staging
 from kafkalog_spark.sink.commit_plan import TaskManifest
 from tests.log.helpers.batch_builder import V2Record, batch
 from tests.log.helpers.encoded_batches import encode_batches
 from tests.log.helpers.log_writer import LogWriter
-from tests.sink.helpers.crashing_disk import CountingDisk
+from tests.sink.helpers.crashing_steps import CountingSteps
 from tests.sink.helpers.written_logs import (
     NOW,
     check_log,
@@ -200,15 +200,15 @@ def test_the_files_of_a_dead_writer_are_removed_and_those_of_a_living_one_are_no
     stage(tmp_path, living, values("living", topic="t"))
     assert len(staged_files(tmp_path)) == 4
     write(tmp_path, values("a", topic="t"))
-    assert {local_jobs.job_of(name) for name in staged_files(tmp_path)} == {living}
+    assert {local_staging.job_of(name) for name in staged_files(tmp_path)} == {living}
     assert texts(tmp_path) == ["a"]
 
 
 def test_what_cannot_be_looked_up_is_left_alone_for_a_week(tmp_path: Path) -> None:
     job = uuid4().hex
-    elsewhere = local_jobs.Owner("another boot", "pid:[1]", 1, 1)
-    (tmp_path / local_jobs.job_file(job)).write_bytes(local_jobs.format_job(local_jobs.Job(job, elsewhere)))
-    now = (tmp_path / local_jobs.job_file(job)).stat().st_mtime
+    elsewhere = local_staging.Owner("another boot", "pid:[1]", 1, 1)
+    (tmp_path / local_staging.job_file(job)).write_bytes(local_staging.format_job(local_staging.Job(job, elsewhere)))
+    now = (tmp_path / local_staging.job_file(job)).stat().st_mtime
     committer(tmp_path, now_s=lambda: now + 6 * 86_400).recover()
     assert staged_files(tmp_path)
     committer(tmp_path, now_s=lambda: now + 8 * 86_400).recover()
@@ -233,13 +233,13 @@ def test_a_task_that_begins_while_another_sink_makes_its_topic_finds_all_its_par
     job = open_job(tmp_path)
     staged: list[TaskManifest] = []
 
-    class Looked(CountingDisk):
-        def step(self, what: str, path: Path) -> None:
-            super().step(what, path)
+    class Looked(CountingSteps):
+        def __call__(self, what: str, path: Path) -> None:
+            super().__call__(what, path)
             if f"{what} {path.name}" == moment and not staged:
                 staged.extend(stage(tmp_path, job, values("b", topic="t", partition=2)))
 
-    write(tmp_path, values("a", topic="t", partition=0), numPartitions=3, disk=Looked())
+    write(tmp_path, values("a", topic="t", partition=0), numPartitions=3, on_step=Looked())
     assert committer(tmp_path).commit(job, staged, 1 << 30)
     assert texts(tmp_path) == ["a", "b"]
     check_log(tmp_path)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.searches import examples
 from tests.sink.helpers.written_logs import START, check_log, read, table, write
-from tests.sink.test_partitioner import plain_murmur2
+from tests.sink.test_task_writer import plain_murmur2
 
 COUNTS = {"a": 1, "b.b": 3, "c": 7}
 

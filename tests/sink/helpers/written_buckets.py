@@ -15,10 +15,9 @@ import pyarrow as pa
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.sink.commit import Committer
-from kafkalog_spark.sink.commit_plan import TaskManifest, TaskPlace
-from kafkalog_spark.sink.medium import record_file
-from kafkalog_spark.sink.medium_bucket import COMMITS, STAGED, Bucket, BucketStage
+from kafkalog_spark.sink.commit import Committer, record_file
+from kafkalog_spark.sink.commit_plan import TaskAttempt, TaskManifest
+from kafkalog_spark.sink.medium_bucket import COMMITS, STAGED, Bucket
 from kafkalog_spark.sink.task_writer import TaskWriter
 from tests.sink.helpers.written_logs import NOW, options, rows_of
 from tests.store.buckets import s3_store
@@ -139,8 +138,8 @@ def stage(
     for task, batches in enumerate(tasks):
         listed = batches if isinstance(batches, list) else [batches]
         record = tuple(name for name in ("key", "value", "headers", "timestamp") if name in listed[0].schema.names)
-        place = TaskPlace(job, task, NOW, query, batch)
-        writer = TaskWriter(BucketStage(bucket, job), options(Path("/"), **given), record, place, lambda: NOW)
+        attempt = TaskAttempt(job, task, NOW, query)
+        writer = TaskWriter(bucket, options(Path("/"), **given), record, attempt, lambda: NOW)
         manifests.append(writer.run(listed))
     return manifests
 

@@ -17,17 +17,17 @@ from kafkalog_spark.format.offset_index import check_offset_index
 from kafkalog_spark.format.time_index import check_time_index
 from kafkalog_spark.log.decode.record_schema import HEADERS_TYPE
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.sink import local_jobs
-from kafkalog_spark.sink.commit import Committer
-from kafkalog_spark.sink.commit_log import CommitLog
-from kafkalog_spark.sink.commit_plan import CommitRecord, TaskManifest, TaskPlace
-from kafkalog_spark.sink.disk import Disk
-from kafkalog_spark.sink.medium_local import LocalMedium, LocalStage
+from kafkalog_spark.sink import local_staging
+from kafkalog_spark.sink.commit import CommitLog, Committer
+from kafkalog_spark.sink.commit_plan import CommitRecord, TaskAttempt, TaskManifest
+from kafkalog_spark.sink.medium_local import LocalMedium
 from kafkalog_spark.sink.options import WriteOptions, parse_write_options
 from kafkalog_spark.sink.task_writer import TaskWriter
 
 START = 1_700_000_000_000
 NOW = START + 86_400_000
+
+OnStep = Callable[[str, Path], None]
 
 TYPES = {
     "key": pa.binary(),
@@ -64,8 +64,8 @@ def options(log_dir: Path, **given: object) -> WriteOptions:
     return parse_write_options({"path": str(log_dir), **text})
 
 
-def committer(log_dir: Path, disk: Disk | None = None, now_s: Callable[[], float] = time.time) -> Committer:
-    return Committer(LocalMedium(log_dir, disk or Disk(), now_s, wait_s=5))
+def committer(log_dir: Path, on_step: OnStep | None = None, now_s: Callable[[], float] = time.time) -> Committer:
+    return Committer(LocalMedium(log_dir, on_step or (lambda what, path: None), now_s, wait_s=5))
 
 
 def last_record(log_dir: Path) -> CommitRecord:
@@ -83,8 +83,8 @@ def open_job(log_dir: Path, stream: str | None = None) -> str:
     """A job in the log directory, owned by this process."""
     job = uuid4().hex
     log_dir.mkdir(parents=True, exist_ok=True)
-    described = local_jobs.Job(job, local_jobs.driver_process(), stream)
-    (log_dir / local_jobs.job_file(job)).write_bytes(local_jobs.format_job(described))
+    described = local_staging.Job(job, local_staging.driver_process(), stream)
+    (log_dir / local_staging.job_file(job)).write_bytes(local_staging.format_job(described))
     return job
 
 
@@ -101,10 +101,8 @@ def stage(
     for task, batches in enumerate(tasks):
         listed = batches if isinstance(batches, list) else [batches]
         record = tuple(name for name in ("key", "value", "headers", "timestamp") if name in listed[0].schema.names)
-        place = TaskPlace(job, task, NOW, query, batch)
-        writer = TaskWriter(
-            LocalStage(LocalMedium(log_dir), job), options(log_dir, **given), record, place, lambda: NOW
-        )
+        attempt = TaskAttempt(job, task, NOW, query)
+        writer = TaskWriter(LocalMedium(log_dir), options(log_dir, **given), record, attempt, lambda: NOW)
         manifests.append(writer.run(listed))
     return manifests
 
@@ -114,11 +112,11 @@ def write(
     *tasks: list[pa.RecordBatch] | pa.RecordBatch,
     query: str | None = None,
     batch: int = -1,
-    disk: Disk | None = None,
+    on_step: OnStep | None = None,
     **given: object,
 ) -> bool:
     """A whole write: what WriteJob and Spark do. True when it was new."""
-    writer = committer(log_dir, disk)
+    writer = committer(log_dir, on_step)
     if log_dir.exists():
         writer.recover()
     job = open_job(log_dir)
@@ -170,7 +168,7 @@ def check_log(log_dir: Path) -> None:
 
 
 def staged_files(log_dir: Path) -> list[str]:
-    return sorted(name for name in os.listdir(log_dir) if local_jobs.job_of(name))
+    return sorted(name for name in os.listdir(log_dir) if local_staging.job_of(name))
 
 
 def everything(log_dir: Path) -> dict[str, bytes]:

@@ -7,43 +7,41 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from kafkalog_spark.sink.disk import Disk
-
 KILLED = 77  # exit code
 
 
-class CountingDisk(Disk):
+class CountingSteps:
     """Remembers what was done: (word, file name)."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[str, str]] = []
 
-    def step(self, what: str, path: Path) -> None:
+    def __call__(self, what: str, path: Path) -> None:
         self.steps.append((what, path.name))
 
 
-class KillingDisk(CountingDisk):
+class KillingSteps(CountingSteps):
     """Ends the process before step `at` (from 0), as kill -9 would: no handler runs, locks go."""
 
     def __init__(self, at: int) -> None:
         super().__init__()
         self.at = at
 
-    def step(self, what: str, path: Path) -> None:
+    def __call__(self, what: str, path: Path) -> None:
         if len(self.steps) == self.at:
             os._exit(KILLED)
-        super().step(what, path)
+        super().__call__(what, path)
 
 
-class FailingDisk(CountingDisk):
+class FailingSteps(CountingSteps):
     """Fails with `error` at step `at`, and at every later one while `stays`."""
 
     def __init__(self, at: int, error: int = errno.ENOSPC, *, stays: bool = False) -> None:
         super().__init__()
         self.at, self.error, self.stays = at, error, stays
 
-    def step(self, what: str, path: Path) -> None:
-        super().step(what, path)
+    def __call__(self, what: str, path: Path) -> None:
+        super().__call__(what, path)
         now = len(self.steps) - 1
         if now == self.at or (self.stays and now > self.at and what != "unlink"):
             raise OSError(self.error, os.strerror(self.error), str(path))

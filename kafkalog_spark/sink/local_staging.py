@@ -1,0 +1,235 @@
+"""Staged files on a disk: the jobs they belong to, when a job is dead, and how a task writes them.
+
+They lie in the log directory itself, as plain files: on the file system where they will end, and where every broker
+looks at directories only (an unknown directory keeps Apache Kafka from starting).
+
+    kafkalog.sink-<job>.job                  the job lives: who drives it, as JSON
+    kafkalog.sink-<job>-<task>-<attempt>-<n>.log   a staged segment; .index and .timeindex at commit
+    ...-<n>-joined.log                       it and small ones that follow, made at commit
+
+A task that makes a file looks for its job's .job file afterwards. Whoever ends the job removes that first: what a late
+task still makes, it removes itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from kafkalog_spark.errors import CorruptFile, JobEnded
+from kafkalog_spark.format.atomic_file import FILE_MODE, descriptor, fsync_file, read_whole, write_all
+
+_STAGED = re.compile(r"kafkalog\.sink-(?P<job>[0-9a-f]{32})(\.job|-[0-9a-z-]+\.(log|index|timeindex))")
+
+UNKNOWN_OWNER_SECONDS = 7 * 24 * 3600
+"""Files of a job whose driver cannot be looked up (another machine) are left alone for as long after their last change:
+Kafka's transactional.id.expiration.ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process that can be looked up later: its id, when it started (clock ticks after boot), and where it runs."""
+
+    boot: str
+    pid_namespace: str
+    pid: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Content of a .job file. owner: the process of the Spark driver, None where that is unknown. stream: of a
+    streaming write, a text that is the same for each of its micro-batches and no other query's. made_directory: the
+    log directory was made for this job."""
+
+    id: str
+    owner: Owner | None = None
+    stream: str | None = None
+    made_directory: bool = False
+
+
+def job_file(job: str) -> str:
+    return f"kafkalog.sink-{job}.job"
+
+
+def job_of(name: str) -> str | None:
+    """The job that a file of a log directory belongs to; None for a file that is not staged."""
+    match = _STAGED.fullmatch(name)
+    return match["job"] if match else None
+
+
+def format_job(job: Job) -> bytes:
+    owner = job.owner and asdict(job.owner)
+    return json.dumps({"owner": owner, "stream": job.stream, "made_directory": job.made_directory}).encode("utf-8")
+
+
+def read_job(log_dir: Path, job: str) -> Job:
+    """Content of its .job file; a job without known owner when that is missing or cannot be read."""
+    try:
+        content = json.loads(read_whole(log_dir / job_file(job)))
+        owner = content["owner"]
+        return Job(job, owner and Owner(**owner), content["stream"], content["made_directory"])
+    except (CorruptFile, OSError, ValueError, KeyError, TypeError, RecursionError):
+        return Job(job)
+
+
+def files_of_jobs(listing: Iterable[str]) -> dict[str, list[str]]:
+    """{job: its files} of a listing of a log directory."""
+    jobs: dict[str, list[str]] = {}
+    for name in listing:
+        job = job_of(name)
+        if job is not None:
+            jobs.setdefault(job, []).append(name)
+    return jobs
+
+
+def is_dead(log_dir: Path, job: str, files: Iterable[str], now_s: float) -> bool:
+    """True when nobody works on the job any more: its driver's process has ended, or cannot be looked up (another
+    machine or container, an earlier boot) and nothing has changed for a week. A job without its .job file was ended
+    already."""
+    if not (log_dir / job_file(job)).exists():
+        return True
+    owner = read_job(log_dir, job).owner
+    if owner is not None and (owner.boot, owner.pid_namespace) == _here():
+        return _start_of(owner.pid) != owner.start
+    changed = []
+    for name in files:
+        with suppress(OSError):
+            changed.append((log_dir / name).stat().st_mtime)
+    return bool(changed) and now_s - max(changed) > UNKNOWN_OWNER_SECONDS
+
+
+def driver_process() -> Owner | None:
+    """The Spark driver that this Python worker belongs to: the nearest JVM above it, else this process; None where
+    the system does not say (/proc)."""
+    boot, namespace = _here()
+    if not boot:
+        return None
+    java = next((pid for pid, name in _ancestors() if name == "java"), os.getpid())
+    start = _start_of(java)
+    return None if start is None else Owner(boot, namespace, java, start)
+
+
+def _here() -> tuple[str, str]:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return boot, os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return "", ""
+
+
+def _stat(pid: int) -> tuple[str, list[str]] | None:
+    """(name, the fields after it: state, parent ...) of /proc/<pid>/stat."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    name, _, rest = text.partition("(")[2].rpartition(")")
+    return name, rest.split()
+
+
+def _ancestors() -> Iterator[tuple[int, str]]:
+    pid = os.getppid()
+    while pid > 1 and (stat := _stat(pid)) is not None:
+        yield pid, stat[0]
+        pid = int(stat[1][1])
+
+
+def _start_of(pid: int) -> int | None:
+    stat = _stat(pid)
+    if stat is None or stat[1][0] in "ZX":  # it has ended, and nobody has asked how
+        return None
+    return int(stat[1][19])  # field 22 of proc(5)
+
+
+class LocalStage:
+    """Files in a log directory of this machine. Not kept open: a process may open only so many."""
+
+    piece_bytes = held_bytes = sys.maxsize  # a file becomes a segment, and is not in memory
+
+    def __init__(self, log_dir: Path, job: str) -> None:
+        self._log_dir = log_dir
+        self._job = job
+        self._names: list[str] = []
+        self._write_behind = WriteBehind()
+
+    def begin(self, task: int, attempt: str, number: int) -> str:
+        name = f"kafkalog.sink-{self._job}-{task}-{attempt}-{number}.log"
+        os.close(os.open(self._log_dir / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+        self._names.append(name)
+        if not (self._log_dir / job_file(self._job)).exists():  # looked for after the file was made: see above
+            raise JobEnded(
+                f"the write that this task belongs to is over (job {self._job})",
+                path=str(self._log_dir),
+                hint="driver and executors must see the same directory under this path",
+            )
+        return name
+
+    def append(self, name: str, data: memoryview) -> None:
+        path = self._log_dir / name
+        with descriptor(path, os.O_WRONLY | os.O_APPEND) as fd:
+            write_all(fd, data)
+        self._write_behind.wrote(path, len(data))
+
+    def finish(self, name: str) -> None:
+        """Nothing is to be done."""
+
+    def close(self) -> None:
+        self._write_behind.close()
+
+    def discard(self) -> None:
+        with suppress(OSError):  # the files go, so does what the disk said of them
+            self._write_behind.close()
+        for name in self._names:
+            (self._log_dir / name).unlink(missing_ok=True)
+
+
+WRITE_BEHIND_BYTES = 16 << 20
+"""Bytes of a file that wait before they are flushed: large enough for the disk to work in long runs."""
+
+
+class WriteBehind:
+    """Flushes files in a thread of its own. An error that the disk reports is raised by the next call."""
+
+    def __init__(self) -> None:
+        self._thread: ThreadPoolExecutor | None = None
+        self._running: Future[None] | None = None
+        self._waiting: dict[Path, int] = {}
+
+    def wrote(self, path: Path, size: int) -> None:
+        """`size` more bytes lie in a file. Raises OSError."""
+        self._waiting[path] = self._waiting.get(path, 0) + size
+        if sum(self._waiting.values()) < WRITE_BEHIND_BYTES or not self._is_idle():
+            return
+        paths, self._waiting = list(self._waiting), {}
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "write-behind")
+        self._running = self._thread.submit(_flush, paths)
+
+    def close(self) -> None:
+        """Wait for what is being flushed. What was not flushed yet is the commit's matter. Raises OSError."""
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None
+        self._is_idle()
+
+    def _is_idle(self) -> bool:
+        if self._running is None:
+            return True
+        if not self._running.done():
+            return False
+        running, self._running = self._running, None
+        running.result()
+        return True
+
+
+def _flush(paths: list[Path]) -> None:
+    for path in paths:
+        fsync_file(path)
