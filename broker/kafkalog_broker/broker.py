@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, DynamicConfigs
 from kafkalog_broker.config.listeners import Listener
+from kafkalog_broker.config.state_copies import StateCopies
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_session import FetchSessions
 from kafkalog_broker.fetching.long_poll import LongPolls
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
-from kafkalog_broker.quotas.client_quotas import ClientQuotas, Windows
-from kafkalog_broker.quotas.quota_changes import QuotaFile
+from kafkalog_broker.quotas.client_quotas import ClientQuotas, Quotas, Windows
 from kafkalog_broker.runtime.clock import Clock, SystemClock
 from kafkalog_broker.runtime.traffic import ServedApis, Traffic
 from kafkalog_broker.runtime.workers import Workers
@@ -83,7 +83,7 @@ class Broker:
     deliveries: Deliveries
     producer_ids: ProducerIds
     ensure_topic: EnsureTopic
-    quota_file: QuotaFile
+    quota_file: StateCopies[Quotas]
     scram_users: ScramUsers
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:

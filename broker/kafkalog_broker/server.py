@@ -36,7 +36,7 @@ from kafkalog_broker.net.listener import Network
 from kafkalog_broker.net.loop_watch import LateTimer, sleep
 from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.protocol.api_registry import registry
-from kafkalog_broker.quotas.quota_changes import QuotaFile
+from kafkalog_broker.quotas.quota_changes import quota_file
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.runtime.traffic import Layer
@@ -133,8 +133,8 @@ class Server(Broker):
         self.cluster_id = self.dirs.cluster_id
         await self._load_logs(started, progress)
         await self._load_users()
-        self.quota_file = QuotaFile([log_dir.path for log_dir in self.dirs.online])
-        self.quotas.use(await self.run_blocking(self.quota_file.load))
+        self.quota_file = quota_file([log_dir.path for log_dir in self.dirs.online])
+        self.quotas.use(await self.run_blocking(self.quota_file.load) or {})
         keep_to_quotas(self)
         await self._load_keys(started)
         self.tls.use(await self.run_blocking(self.tls.prepared, self.config.listener_security))
@@ -230,8 +230,8 @@ class Server(Broker):
         for user in new:
             users[user.mechanism][user.name] = user.kept
         if new:
-            await self.run_blocking(self.scram_users.save, users)
-            self.scram_users.use(users)
+            await self.run_blocking(self.scram_users.copies.save, users)
+            self.scram_users.users = users
 
     async def _load_logs(self, started: AsyncExitStack, progress: Callable[[Any], None] | None) -> None:
         online = [log_dir.path for log_dir in self.dirs.online]

@@ -83,10 +83,10 @@ async def alter_user_scram_credentials(request: Request, broker: Broker) -> Any:
         done = [name for name, (code, _) in outcomes.items() if code is ErrorCode.none]
         if done:
             try:
-                await broker.run_blocking(known.save, users)
+                await broker.run_blocking(known.copies.save, users)
             except OSError as error:
                 raise BrokerError(ErrorCode.kafka_storage_error, f"the users could not be written: {error}") from None
-            known.use(users)
+            known.users = users
             _logger.info("SCRAM credentials of %d users are changed: %.1000r", len(done), done)
     return _altered(request, outcomes)
 

@@ -1,29 +1,24 @@
-"""Properties of brokers, groups and client metrics that were set while a broker ran, kept for its next start.
-
-Kafka keeps them in its controllers' metadata log. Here it is one JSON file, `kafkalog.broker-configs.json`:
+"""Properties of brokers, groups and client metrics that were set while a broker ran, kept for its next start in
+`kafkalog.broker-configs.json`:
 
     {"version": 0, "generation": 3,
      "default": {"log.retention.ms": "1000"}, "brokers": {"1": {"message.max.bytes": "9"}},
      "groups": {"readers": {"consumer.session.timeout.ms": "50000"}},
      "client-metrics": {"producers": {"interval.ms": "1000"}}}
-
-Every log directory gets a copy and the highest generation is read, as with topics: one failed directory forgets
-nothing.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
-from kafkalog_spark.format.atomic_file import read_whole, replace_files
+from kafkalog_broker.config.state_copies import StateCopies
+from kafkalog_spark.errors import CorruptFile
 
 FILE = "kafkalog.broker-configs.json"
 GROUPS, CLIENT_METRICS = "groups", "client-metrics"
-VERSION = 0
 
 _log = logging.getLogger(__name__)
 Layer = dict[str, str]
@@ -31,13 +26,20 @@ Named = dict[str, Layer]
 """Properties that were set, by the name of the resource."""
 
 
+class StoredConfigs(NamedTuple):
+    """Content of the file. brokers: by node id. of: by type of resource (GROUPS, CLIENT_METRICS)."""
+
+    default: Layer
+    brokers: Named
+    of: dict[str, Named]
+
+
 class DynamicConfigs:
     """`default`: set for all brokers. `broker`: set for this one. Both by property name, as text."""
 
     def __init__(self, directories: Iterable[Path], node_id: int) -> None:
-        self._files = [Path(directory) / FILE for directory in directories]
+        self._copies = StateCopies(FILE, directories, _encoded, _decoded)
         self._node = str(node_id)
-        self._generation = 0
         self._others: Named = {}
         self.default: Layer = {}
         self.broker: Layer = {}
@@ -49,22 +51,16 @@ class DynamicConfigs:
         return self.of[GROUPS].get(group_id, {})
 
     def load(self) -> None:
-        """Read the newest copy; none is as good as an empty one. A damaged copy is passed over with a warning. Raises
-        UnsupportedFormat for the file of a later release."""
-        for file in self._files:
-            try:
-                generation, default, brokers, of = parse(read_whole(file))
-            except OSError:
-                continue  # no file yet, or a directory that failed: others have a copy
-            except CorruptFile as error:
-                _log.warning("%s", error.at(path=str(file), hint="the properties set in it are lost"))
-                continue
-            except UnsupportedFormat as error:
-                raise error.at(path=str(file)) from None
-            if generation > self._generation:
-                self._generation, self.default = generation, default
-                self.broker = brokers.pop(self._node, {})
-                self._others, self.of = brokers, of
+        """Read the newest copy; none, and a damaged one, is as good as an empty one. Raises UnsupportedFormat for the
+        file of a later release."""
+        try:
+            stored = self._copies.load()
+        except (CorruptFile, OSError) as error:
+            _log.warning("the properties set while the broker ran are lost: %s", error)
+            return
+        if stored is not None:
+            self.default, self._others, self.of = stored
+            self.broker = self._others.pop(self._node, {})
 
     def save(self, default: Mapping[str, str], broker: Mapping[str, str]) -> None:
         """Replace both; on disk on return. Raises OSError when no directory took it."""
@@ -81,45 +77,20 @@ class DynamicConfigs:
         self._write(self.default, self.broker, of)
         self.of = of
 
-    def _write(self, default: Mapping[str, str], broker: Mapping[str, str], of: Mapping[str, Named]) -> None:
-        data = dump(self._generation + 1, default, {**self._others, self._node: broker}, of)
-        replace_files(self._files, data, private=True)  # passwords may be among the properties
-        self._generation += 1
+    def _write(self, default: Mapping[str, str], broker: Mapping[str, str], of: dict[str, Named]) -> None:
+        self._copies.save(StoredConfigs(dict(default), {**self._others, self._node: dict(broker)}, of))
 
 
-def dump(
-    generation: int, default: Mapping[str, str], brokers: Mapping[str, Mapping[str, str]], of: Mapping[str, Named]
-) -> bytes:
-    content: dict[str, object] = {
-        "version": VERSION,
-        "generation": generation,
-        "default": dict(default),
-        "brokers": {node: dict(layer) for node, layer in brokers.items() if layer},
-        **{kind: named for kind, named in of.items() if named},
-    }
-    return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode("ascii")
+def _encoded(stored: StoredConfigs) -> dict[str, Any]:
+    brokers = {node: layer for node, layer in stored.brokers.items() if layer}
+    return {"default": stored.default, "brokers": brokers, **stored.of}
 
 
-def parse(data: bytes) -> tuple[int, Layer, Named, dict[str, Named]]:
-    """Raises CorruptFile for anything but what `dump` writes, UnsupportedFormat for a later version."""
-    try:
-        content = json.loads(data)
-        version = content["version"]
-        generation, default, brokers = (content.get(key) for key in ("generation", "default", "brokers"))
-        of = {kind: content.get(kind, {}) for kind in (GROUPS, CLIENT_METRICS)}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptFile(f"this is not the JSON that was written: {error}") from None
-    if version != VERSION:
-        raise UnsupportedFormat(f"version {version} of {FILE}, only {VERSION} is known")
-    named = (brokers, *of.values())
-    if (
-        type(generation) is not int
-        or not all(isinstance(one, dict) for one in named)
-        or not all(map(_is_layer, [default, *(layer for one in named for layer in one.values())]))
-    ):
-        raise CorruptFile("expected generation, default, brokers, groups and client-metrics")
-    return generation, default, brokers, of
-
-
-def _is_layer(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+def _decoded(state: Mapping[str, Any]) -> StoredConfigs:
+    stored = StoredConfigs(
+        state["default"], state["brokers"], {kind: state.get(kind, {}) for kind in (GROUPS, CLIENT_METRICS)}
+    )
+    layers = [stored.default, *(layer for named in (stored.brokers, *stored.of.values()) for layer in named.values())]
+    if not all(isinstance(text, str) for layer in layers for text in layer.values()):
+        raise TypeError("a property that is no text")
+    return stored

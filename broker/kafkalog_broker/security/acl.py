@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import ipaddress
-import json
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,10 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from kafkalog_broker.config.state_copies import StateCopies
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, WILDCARD, Operation, PatternType, Permission, ResourceType
-from kafkalog_broker.security.kept_copies import KeptCopies
-from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 
 EVERYBODY = "User:*"
 
@@ -157,22 +155,24 @@ def _of(kind: type[E], number: int) -> E:
     return kind(number) if number in kind._value2member_map_ else kind(0)
 
 
-# ACLs in memory, by what they are about, and in a file, as the users of SCRAM are kept: `kafkalog.acls.json`.
+# ACLs in memory, by what they are about, and in the file `kafkalog.acls.json`:
 #
 #     {"version": 0, "generation": 3, "acls": [["TOPIC", "LITERAL", "orders", "User:alice", "*", "READ", "ALLOW"],
 #       ...]}
-#
-# Kafka keeps them in its controllers' metadata log.
 
 FILE = "kafkalog.acls.json"
-VERSION = 0
+
+
+def acl_file(directories: Iterable[Path]) -> StateCopies[Collection[Acl]]:
+    """The copies of the ACLs' file."""
+    return StateCopies(FILE, directories, _encoded, _decoded)
 
 
 class AclStore:
     """`load` and `save` are for another thread than the event loop's. `version` rises with every change."""
 
     def __init__(self) -> None:
-        self._kept: KeptCopies[Collection[Acl]] | None = None
+        self._copies: StateCopies[Collection[Acl]] | None = None
         self._by_pattern: dict[Pattern, dict[str, list[Acl]]] = {}
         self._prefix_lengths: dict[ResourceType, Counter[int]] = {}
         self._all: dict[Acl, None] = {}
@@ -188,14 +188,14 @@ class AclStore:
         return acl in self._all
 
     def load(self, directories: Iterable[Path]) -> None:
-        """Read the newest copy, as KeptCopies.load. A broker that forgot its ACLs might let everybody in."""
-        self._kept = KeptCopies(FILE, directories, parse, dump)
-        self.change((), self._kept.load() or ())
+        """Read the newest copy, as StateCopies.load. A broker that forgot its ACLs might let everybody in."""
+        self._copies = acl_file(directories)
+        self.change((), self._copies.load() or ())
 
     def save(self, acls: Collection[Acl]) -> None:
-        """All that are to be there. As KeptCopies.save."""
-        if self._kept is not None:
-            self._kept.save(acls)
+        """All that are to be there. As StateCopies.save."""
+        if self._copies is not None:
+            self._copies.save(acls)
 
     def change(self, removed: Iterable[Acl], added: Iterable[Acl]) -> None:
         """In memory, from now on."""
@@ -254,33 +254,21 @@ class AclStore:
                 del lengths[len(acl.pattern.name)]
 
 
-def dump(generation: int, acls: Collection[Acl]) -> bytes:
-    rows = [
-        [acl.pattern.resource.name, acl.pattern.type.name, acl.pattern.name, acl.principal, acl.host,
-         acl.operation.name, acl.permission.name]
-        for acl in acls
+def _encoded(acls: Collection[Acl]) -> dict[str, Any]:
+    return {
+        "acls": [
+            [acl.pattern.resource.name, acl.pattern.type.name, acl.pattern.name, acl.principal, acl.host,
+             acl.operation.name, acl.permission.name]
+            for acl in acls
+        ]
+    }  # fmt: skip
+
+
+def _decoded(state: Mapping[str, Any]) -> Collection[Acl]:
+    return [
+        Acl(
+            Pattern(ResourceType[resource], PatternType[kind], name), principal, host, Operation[operation],
+            Permission[permission],
+        )
+        for resource, kind, name, principal, host, operation, permission in state["acls"]
     ]  # fmt: skip
-    text = ",\n".join(json.dumps(row) for row in rows)
-    return f'{{"version": {VERSION}, "generation": {generation}, "acls": [\n{text}\n]}}\n'.encode("ascii")
-
-
-def parse(data: bytes) -> tuple[int, Collection[Acl]]:
-    """Raises CorruptFile for anything but what `dump` writes, UnsupportedFormat for a later version."""
-    try:
-        content = json.loads(data)
-        version, generation = content["version"], content["generation"]
-        if version != VERSION:
-            raise UnsupportedFormat(f"version {version} of {FILE}, only {VERSION} is known")
-        acls = [_acl(*row) for row in content["acls"]]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptFile(f"this is not the JSON that was written: {type(error).__name__}") from None
-    if type(generation) is not int:
-        raise CorruptFile("expected version, generation and acls")
-    return generation, acls
-
-
-def _acl(resource: str, kind: str, name: str, principal: str, host: str, operation: str, permission: str) -> Acl:
-    return Acl(
-        Pattern(ResourceType[resource], PatternType[kind], name), principal, host, Operation[operation],
-        Permission[permission],
-    )  # fmt: skip

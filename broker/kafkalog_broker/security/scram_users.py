@@ -1,16 +1,13 @@
-"""The users of SCRAM: in memory, and in a file that only the broker's user may read.
-
-Kafka keeps them in its controllers' metadata log. Here it is one JSON file, `kafkalog.scram-credentials.json`:
+"""The users of SCRAM: in memory, and in the file `kafkalog.scram-credentials.json`:
 
     {"version": 0, "generation": 3, "users": {"SCRAM-SHA-512": {"alice": {"iterations": 4096, "salt": "...", ...}}}}
 
-with bytes in base64. Every log directory gets a copy and the highest generation is read, as with topics.
+with bytes in base64.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import re
 import secrets
 from collections.abc import Iterable, Mapping
@@ -20,89 +17,56 @@ from typing import Any
 
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.sasl_settings import SCRAM
+from kafkalog_broker.config.state_copies import StateCopies
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.security.kept_copies import KeptCopies
 from kafkalog_broker.security.sasl import MAX_ITERATIONS, MIN_ITERATIONS, Credential, credential, salted
-from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 
 FILE = "kafkalog.scram-credentials.json"
-VERSION = 0
+_KEYS = ("salt", "stored_key", "server_key")
 
 Users = dict[str, dict[str, Credential]]
 """Mechanism to name to what is kept."""
 
 
 class ScramUsers:
-    """`load` and `save` are for another thread than the event loop's; `find` sees a change when `use` was called.
+    """`load` and `save` are for another thread than the event loop's; `find` sees a change when `users` was replaced.
 
     A damaged file is an error where there is no other copy: a broker that forgets its users shuts everybody out.
     """
 
     def __init__(self, directories: Iterable[Path]) -> None:
-        self._kept = KeptCopies(FILE, directories, parse, dump)
-        self.users: Mapping[str, Mapping[str, Credential]] = {mechanism: {} for mechanism in SCRAM}
+        self.copies = StateCopies(FILE, directories, _encoded, _decoded)
+        self.users: Users = {mechanism: {} for mechanism in SCRAM}
 
     def find(self, mechanism: str, name: str) -> Credential | None:
         return self.users[mechanism].get(name)
 
     def load(self) -> None:
-        """Read the newest copy, as KeptCopies.load."""
-        found = self._kept.load()
-        if found is not None:
-            self.users = found
-
-    def save(self, users: Users) -> None:
-        """Write all copies, as KeptCopies.save."""
-        self._kept.save(users)
-
-    def use(self, users: Users) -> None:
-        """From now on."""
-        self.users = users
+        """Read the newest copy, as StateCopies.load."""
+        self.users = self.copies.load() or self.users
 
     def copy(self) -> Users:
         """To be changed, saved and used."""
         return {mechanism: dict(users) for mechanism, users in self.users.items()}
 
 
-def dump(generation: int, users: Mapping[str, Mapping[str, Credential]]) -> bytes:
-    content = {
-        "version": VERSION,
-        "generation": generation,
-        "users": {
-            mechanism: {name: _as_json(one) for name, one in known.items()} for mechanism, known in users.items()
-        },
-    }
-    return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode("ascii")
+def _encoded(users: Users) -> dict[str, Any]:
+    return {"users": {name: {user: _as_json(one) for user, one in known.items()} for name, known in users.items()}}
 
 
-def parse(data: bytes) -> tuple[int, Users]:
-    """Raises CorruptFile for anything but what `dump` writes, UnsupportedFormat for a later version."""
-    try:
-        content = json.loads(data)
-        version, generation = content["version"], content["generation"]
-        if version != VERSION:
-            raise UnsupportedFormat(f"version {version} of {FILE}, only {VERSION} is known")
-        found = content["users"]
-        users = {name: {user: _from_json(one) for user, one in found.get(name, {}).items()} for name in SCRAM}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptFile(f"this is not the JSON that was written: {type(error).__name__}") from None
-    if type(generation) is not int:
-        raise CorruptFile("expected version, generation and users")
-    return generation, users
+def _decoded(state: Mapping[str, Any]) -> Users:
+    users = state["users"]
+    return {name: {user: _from_json(one) for user, one in users.get(name, {}).items()} for name in SCRAM}
 
 
 def _as_json(one: Credential) -> dict[str, Any]:
-    return {
-        "iterations": one.iterations,
-        "salt": base64.b64encode(one.salt).decode(),
-        "stored_key": base64.b64encode(one.stored_key).decode(),
-        "server_key": base64.b64encode(one.server_key).decode(),
-    }
+    keys = {name: base64.b64encode(getattr(one, name)).decode() for name in _KEYS}
+    return {"iterations": one.iterations, **keys}
 
 
 def _from_json(one: Mapping[str, Any]) -> Credential:
-    salt, stored, server = (base64.b64decode(one[key], validate=True) for key in ("salt", "stored_key", "server_key"))
-    return Credential(salt, stored, server, int(one["iterations"]))
+    keys = {name: base64.b64decode(one[name], validate=True) for name in _KEYS}
+    return Credential(iterations=int(one["iterations"]), **keys)
 
 
 # What AlterUserScramCredentials makes of the users: decisions only (ScramControlManager).

@@ -8,7 +8,7 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.quotas.client_quotas import DEFAULT, Entity
-from kafkalog_broker.quotas.quota_changes import FILE, QuotaChange, QuotaFile, altered, dump, parse
+from kafkalog_broker.quotas.quota_changes import FILE, QuotaChange, altered, quota_file
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 
 QUOTAS = {
@@ -21,19 +21,19 @@ def test_the_newest_copy_counts(tmp_path: Path) -> None:
     directories = [tmp_path / "a", tmp_path / "b"]
     for directory in directories:
         directory.mkdir()
-    file = QuotaFile(directories)
-    assert file.load() == {}
+    file = quota_file(directories)
+    assert file.load() is None
     file.save({})
     old = (directories[0] / FILE).read_bytes()
     file.save(QUOTAS)
     assert (directories[1] / FILE).stat().st_mode & 0o077 == 0
     (directories[0] / FILE).write_bytes(old)
-    assert QuotaFile(directories).load() == QUOTAS
+    assert quota_file(directories).load() == QUOTAS
     (directories[0] / FILE).write_bytes(b"{")
-    assert QuotaFile(directories).load() == QUOTAS
+    assert quota_file(directories).load() == QUOTAS
     (directories[1] / FILE).write_bytes(b"{")
     with pytest.raises(CorruptFile):
-        QuotaFile(directories).load()
+        quota_file(directories).load()
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,14 @@ def test_the_newest_copy_counts(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_damage_is_found(data: bytes) -> None:
     with pytest.raises(CorruptFile):
-        parse(data)
+        quota_file([]).parse(data)
 
 
 def test_what_is_written_is_read() -> None:
-    assert parse(dump(7, {**QUOTAS, Entity("empty"): {}})) == (7, QUOTAS)
+    file = quota_file([])
+    assert file.parse(file.dump(7, {**QUOTAS, Entity("empty"): {}})) == (7, QUOTAS)
     with pytest.raises(UnsupportedFormat):
-        parse(dump(1, {}).replace(b'"version": 0', b'"version": 1'))
+        file.parse(file.dump(1, {}).replace(b'"version": 0', b'"version": 1'))
 
 
 def test_operations_are_made_one_after_another() -> None:

@@ -17,7 +17,7 @@ from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, PatternType, 
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.security import authorizer as authorizer_module
-from kafkalog_broker.security.acl import FILE, Acl, AclFilter, AclStore, Pattern, dump, normal_host, parse
+from kafkalog_broker.security.acl import FILE, Acl, AclFilter, AclStore, Pattern, acl_file, normal_host
 from kafkalog_broker.security.api_rights import RIGHTS, Right
 from kafkalog_broker.security.authorizer import Authorizer
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
@@ -176,16 +176,19 @@ def test_acls_are_there_after_a_restart(tmp_path: Path) -> None:
     assert (tmp_path / "a" / FILE).stat().st_mode & 0o077 == 0
 
 
+DUMPED = acl_file([]).dump(1, [acl()])
+
+
 @pytest.mark.parametrize(
     "damaged",
-    [b"", b"[]", b'{"version": 0}', dump(1, [acl()])[:-9], dump(1, [acl()]).replace(b"READ", b"REED")],
+    [b"", b"[]", b'{"version": 0}', DUMPED[:-9], DUMPED.replace(b"READ", b"REED")],
 )
 def test_a_damaged_file_is_no_empty_one(damaged: bytes, tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(damaged)
     with pytest.raises(CorruptFile):
         AclStore().load([tmp_path])
     with pytest.raises(UnsupportedFormat):
-        parse(dump(1, []).replace(b'"version": 0', b'"version": 1'))
+        acl_file([]).parse(DUMPED.replace(b'"version": 0', b'"version": 1'))
 
 
 def test_what_is_removed_leaves_nothing() -> None:

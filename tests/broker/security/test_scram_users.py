@@ -19,7 +19,6 @@ from kafkalog_broker.security.scram_users import (
     Upsertion,
     Users,
     changed,
-    dump,
     number_of,
     parse_add_scram,
 )
@@ -51,11 +50,11 @@ def test_users_are_there_after_a_restart_and_the_newest_copy_counts(tmp_path: Pa
     both = directories(tmp_path)
     users = loaded(*both)
     assert users.find(SHA_256, "alice") is None
-    users.save(users_of("alice"))
+    users.copies.save(users_of("alice"))
     assert users.find(SHA_256, "alice") is None  # until it is used
     assert loaded(*both).find(SHA_256, "alice") == KEPT
     one = loaded(both[0])
-    one.save({SHA_256: {"alice": OTHER}, SHA_512: {}})
+    one.copies.save({SHA_256: {"alice": OTHER}, SHA_512: {}})
     assert loaded(*both).find(SHA_256, "alice") == OTHER
 
 
@@ -63,7 +62,7 @@ def test_nobody_else_may_read_the_file(tmp_path: Path):
     before = os.umask(0)
     try:
         (tmp_path / (FILE + ".tmp")).write_text("of a crash")
-        loaded(tmp_path).save(users_of("alice"))
+        loaded(tmp_path).copies.save(users_of("alice"))
     finally:
         os.umask(before)
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
@@ -72,12 +71,12 @@ def test_nobody_else_may_read_the_file(tmp_path: Path):
 
 def test_a_damaged_copy_is_passed_over_and_a_damaged_file_is_an_error(tmp_path: Path):
     both = directories(tmp_path)
-    loaded(*both).save(users_of("alice"))
+    loaded(*both).copies.save(users_of("alice"))
     (both[0] / FILE).write_text('{"version": 0, "generation": 9, "users": {"SCRAM-SHA-256": {"alice": 5}}}')
     assert loaded(*both).find(SHA_256, "alice") == KEPT
     with pytest.raises(CorruptFile, match=FILE):
         loaded(both[0])
-    (both[0] / FILE).write_bytes(dump(9, users_of()).replace(b'"version": 0', b'"version": 7'))
+    (both[0] / FILE).write_bytes(ScramUsers([]).copies.dump(9, users_of()).replace(b'"version": 0', b'"version": 7'))
     with pytest.raises(UnsupportedFormat, match="version 7"):
         loaded(*both)
 
