@@ -49,7 +49,8 @@ def timed(run: Callable[[], object]) -> float:
 
 def scan(path: Path, topic: Topic, columns: tuple[str, ...] | None) -> None:
     """Read one partition; raises RuntimeError when a row is missing."""
-    from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
+    from kafkalog_spark.log.decode.record_schema import ScanRequest
+    from kafkalog_spark.log.read.partition_scan import scan_partition
 
     log = LogDirs.open(path).partition(topic.name, PARTITION)
     request = ScanRequest() if columns is None else ScanRequest(columns=columns)

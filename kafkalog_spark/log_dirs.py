@@ -17,7 +17,7 @@ from kafkalog_spark.typed.ddl import schema_of_ddl
 from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources, ValueDecoder
 
 if TYPE_CHECKING:
-    from kafkalog_spark.log.read.partition_scan import ScanRequest
+    from kafkalog_spark.log.decode.record_schema import ScanRequest
 
 
 class LogDirs(log_dir.LogDirs):

@@ -19,10 +19,9 @@ from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
 from kafkalog_spark.kernels.rows import rows_from_headers
 from kafkalog_spark.kernels.search import search_legacy, search_v2
 from kafkalog_spark.kernels.sweep import end_of_records, sweep
-from kafkalog_spark.log.decode.record_schema import RecordPredicate
-from kafkalog_spark.log.decode.record_search import RecordSearch
+from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
 from kafkalog_spark.log.decode.row_buffers import RowBuffers
-from kafkalog_spark.log.decode.run_decoder import Chosen
+from kafkalog_spark.log.decode.run_decoder import Chosen, RecordSearch
 from kafkalog_spark.log.decode.scratch import Scratch
 
 
@@ -31,10 +30,11 @@ def warm() -> None:
     payload = Scratch(64).read_only()
     nothing = np.empty(0, np.int64)
     units = np.empty((0, 6), np.int64)
-    rows = RowBuffers(("offset",), "t", 0)
+    request = ScanRequest(columns=("offset",), max_decompressed=0)
+    rows = RowBuffers("t", 0, request)
     table = np.empty((0, len(H)), np.int64)
     first_out_of_order(table, -1, 0, layout.MAX_INT64)
-    Chosen.of(table, np.empty(0, np.uint8), rows, 0, control_records=False)
+    Chosen.of(table, np.empty(0, np.uint8), rows, request)
     sweep(payload, 0, 0, np.empty((1, len(H)), np.int64), CRC32C_TABLE, CRC32_TABLE)
     end_of_records(payload, 0, 0, 0)
     inspect_message_set(payload, 0, 0, 1, CRC32_TABLE)

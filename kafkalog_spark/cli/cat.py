@@ -39,16 +39,11 @@ from kafkalog_spark.cli.common import (
 from kafkalog_spark.cli.record_output import RecordFormat, Shown, unescaped
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory, OptionError, UnknownPartition, with_hint
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
+from kafkalog_spark.log.decode.record_schema import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.partition_scan import (
-    ScanRequest,
-    ScanStatistics,
-    offset_for_timestamp,
-    scan_partition,
-    tail_start,
-)
+from kafkalog_spark.log.read.partition_scan import ScanStatistics, offset_for_timestamp, scan_partition, tail_start
 from kafkalog_spark.log.read.replicas import chosen_locations
 from kafkalog_spark.log.read.small_files import node_id
 

@@ -31,7 +31,7 @@ from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkalog_spark.log.read.partition_scan import ScanRequest
+    from kafkalog_spark.log.decode.record_schema import ScanRequest
     from kafkalog_spark.store.storage_options import StorageOptions
 
 
@@ -135,8 +135,9 @@ class LogDirs:
         log.read.damage_rows, which come last or where `columns` names them; damage then fails nothing.
         replicas: what is done about a partition in several directories; "error" raises NotALogDirectory.
         """
+        from kafkalog_spark.log.decode.record_schema import ScanRequest
         from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-        from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition, tail_start
+        from kafkalog_spark.log.read.partition_scan import scan_partition, tail_start
         from kafkalog_spark.log.repair.damage_rows import scan_with_damage, with_damage_columns
         from kafkalog_spark.log.repair.merged_log import merged_locations
 

@@ -198,7 +198,8 @@ class _Collector:
         return plain / stored if stored else None
 
     def _top_keys(self, topic: str) -> TopKeys:
-        from kafkalog_spark.log.read.partition_scan import ScanRequest, ScanStatistics, scan_partition  # the kernels
+        from kafkalog_spark.log.decode.record_schema import ScanRequest
+        from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition  # the kernels
 
         counts = KeyCounts()
         unread: list[KafkalogError] = []

@@ -28,7 +28,8 @@ if TYPE_CHECKING:  # Spark 4.0 has no filters, and the log's scan comes with the
     from pyspark.sql.datasource import Filter
 
     from kafkalog_spark.log.decode.batch_contents import ScanBuffers
-    from kafkalog_spark.log.read.partition_scan import ScanRequest, ScanStatistics
+    from kafkalog_spark.log.decode.record_schema import ScanRequest
+    from kafkalog_spark.log.read.partition_scan import ScanStatistics
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ class KafkaLogBatchReader(DataSourceReader):
         request = scan_request(self._options, self._filter, projection.columns)
         yield from map(projection.apply, rows_of_splits(self._rows_of, splits, request))
 
-    def _rows_of(self, split: Split, request: ScanRequest, space: ScanBuffers) -> Iterator[pa.RecordBatch]:
+    def _rows_of(self, split: Split, request: ScanRequest, buffers: ScanBuffers) -> Iterator[pa.RecordBatch]:
         found = opened_view(split.place, self._options, fixed_end=split.fixed_end, known_end=split.known_end)
         if found is None:
             return
@@ -103,7 +104,7 @@ class KafkaLogBatchReader(DataSourceReader):
             asked,
             request,
             split.hint,
-            space,
+            buffers,
             fail_on_data_loss=fail_on_data_loss,
             damage=DamageRows(split.is_first, split.range.end_is_latest) if self._options.reports_damage else None,
         )
@@ -126,10 +127,10 @@ def rows_of_splits(
     # the kernels are loaded where records are decoded, and nowhere else
     from kafkalog_spark.log.decode.batch_contents import ScanBuffers
 
-    space, splits = ScanBuffers(), list(splits)
+    buffers, splits = ScanBuffers(), list(splits)
     stores = [store for split in splits for store in split.place.stores]
     with requests_logged(f"a task of {len(splits)} splits", stores):
-        rows = chain.from_iterable(rows_of(split, request, space) for split in splits)
+        rows = chain.from_iterable(rows_of(split, request, buffers) for split in splits)
         yield from until_spark_has_enough(coalesced(rows))
 
 
@@ -145,7 +146,7 @@ def scan_range(
     asked: OffsetRange,
     request: ScanRequest,
     hint: tuple[int, int] | None,
-    space: ScanBuffers,
+    buffers: ScanBuffers,
     *,
     fail_on_data_loss: bool,
     damage: DamageRows | None = None,
@@ -161,7 +162,7 @@ def scan_range(
     while True:
         statistics = ScanStatistics()
         on_loss = partial(_lose, log, asked, statistics, fail_on_data_loss)
-        begun: dict[str, Any] = {"statistics": statistics, "on_loss": on_loss, "space": space}
+        begun: dict[str, Any] = {"statistics": statistics, "on_loss": on_loss, "buffers": buffers}
         try:
             if damage is not None:
                 from kafkalog_spark.log.repair.damage_rows import scan_with_damage  # no other read needs it
@@ -195,7 +196,7 @@ def _overtaken(log: PartitionLog, asked: OffsetRange, statistics: ScanStatistics
 def scan_request(options: ReadOptions, row_filter: RowFilter, columns: tuple[str, ...]) -> ScanRequest:
     """Options and pushed filters as what the log's scan understands. columns: with mode=PERMISSIVE those about damage
     among them."""
-    from kafkalog_spark.log.read.partition_scan import ScanRequest
+    from kafkalog_spark.log.decode.record_schema import ScanRequest
 
     return ScanRequest(
         columns=columns,

@@ -40,7 +40,7 @@ from kafkalog_spark.spark.errors import first_line, first_line_of, raise_first_l
 
 if TYPE_CHECKING:  # the log's scan comes with the kernels
     from kafkalog_spark.log.decode.batch_contents import ScanBuffers
-    from kafkalog_spark.log.read.partition_scan import ScanRequest
+    from kafkalog_spark.log.decode.record_schema import ScanRequest
     from kafkalog_spark.source.progress import GroupCommitter
 
 
@@ -225,11 +225,11 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         request = scan_request(self._options, RowFilter(), projection.columns)
         yield from map(projection.apply, rows_of_splits(self._rows_of, splits, request))
 
-    def _rows_of(self, split: Split, request: ScanRequest, space: ScanBuffers) -> Iterator[pa.RecordBatch]:
+    def _rows_of(self, split: Split, request: ScanRequest, buffers: ScanBuffers) -> Iterator[pa.RecordBatch]:
         fail_on_data_loss = self._options.fail_on_data_loss
         try:
             log = _opened(split, self._options)
-            yield from scan_range(log, split.range, request, split.hint, space, fail_on_data_loss=fail_on_data_loss)
+            yield from scan_range(log, split.range, request, split.hint, buffers, fail_on_data_loss=fail_on_data_loss)
             _check_topic(split)  # what was read is of the topic that was planned only if that is still there
         except DataLoss as loss:
             if fail_on_data_loss:

@@ -9,13 +9,13 @@ import numpy as np
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.check.finding import Fault
-from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.log.decode.record_schema import ScanRequest
 from kafkalog_spark.log.decode.row_buffers import RowBuffers
 from kafkalog_spark.log.decode.run_decoder import Chosen, RunDecoder
 from kafkalog_spark.log.decode.scratch import Scratch
 from kafkalog_spark.log.read.header_windows import Window
 
-_COLUMNS = ("offset", "key", "value", "headers")
+_REQUEST = ScanRequest(columns=("offset", "key", "value", "headers"), control_records=True)
 """Without timestamps: what does not fit Spark's microseconds is good in Kafka."""
 
 _NONE_HIDDEN = np.empty(0, np.uint8)
@@ -25,7 +25,7 @@ class RecordCheck:
     """Decodes the batches of one segment, in order, as a reader does, and throws the rows away."""
 
     def __init__(self) -> None:
-        self._rows = RowBuffers(_COLUMNS, "", 0)
+        self._rows = RowBuffers("", 0, _REQUEST)
         self._decompressed = Scratch(0)
         self._last_offset = -1
 
@@ -37,8 +37,8 @@ class RecordCheck:
         table[:, H.POSITION] -= window.start
         table[0, H.PREVIOUS], table[1:, H.PREVIOUS] = self._last_offset, table[:-1, H.LAST_OFFSET]
         self._last_offset = int(table[-1, H.LAST_OFFSET])
-        decoder = RunDecoder(self._rows, Scratch.of(window.data), self._decompressed, MAX_DECOMPRESSED)
-        chosen = Chosen.of(table, _NONE_HIDDEN, self._rows, MAX_DECOMPRESSED, control_records=True)
+        decoder = RunDecoder(self._rows, Scratch.of(window.data), self._decompressed, _REQUEST)
+        chosen = Chosen.of(table, _NONE_HIDDEN, self._rows, _REQUEST)
         positions = table[chosen.rows, H.POSITION] + window.start
         begin = 0
         while begin < len(chosen):

@@ -17,7 +17,8 @@ from kafkalog_spark.kernels.decode_legacy import inspect_message_set
 from kafkalog_spark.kernels.primitives import CRC32_TABLE
 from kafkalog_spark.kernels.rows import FAULTS, Status
 from kafkalog_spark.kernels.sweep import BAD_RECORD_LENGTH, end_of_records
-from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED, Output, decompress
+from kafkalog_spark.log.decode.decompress import Output, decompress
+from kafkalog_spark.log.decode.record_schema import MAX_DECOMPRESSED, ScanRequest
 from kafkalog_spark.log.decode.row_buffers import RowBuffers
 from kafkalog_spark.log.decode.scratch import Scratch
 
@@ -133,32 +134,14 @@ class ScanBuffers:
         rows = 0 if self._rows is None else self._rows[1].nbytes
         return int(self.window.data.nbytes + self.decompressed.data.nbytes + self.table.nbytes) + rows
 
-    def rows(
-        self,
-        topic: str,
-        partition: int,
-        columns: tuple[str, ...],
-        *,
-        first_batch_rows: int,
-        timestamp_from_ms: int,
-        timestamp_until_ms: int,
-        offset_in: tuple[int, ...],
-        timestamp_in_ms: tuple[int, ...],
-    ) -> RowBuffers:
-        """Those of the scan before, emptied, when it asked for the same; new ones otherwise."""
-        asked = (columns, timestamp_from_ms, timestamp_until_ms, offset_in, timestamp_in_ms)
+    def rows(self, topic: str, partition: int, request: ScanRequest) -> RowBuffers:
+        """Those of the scan before, emptied, when it asked for the same rows; new ones otherwise."""
+        asked = (
+            request.columns, request.timestamp_from_ms, request.timestamp_until_ms, request.offset_in,
+            request.timestamp_in_ms,
+        )  # fmt: skip
         if self._rows is not None and self._rows[0] == asked:
             self._rows[1].begin_partition(topic, partition)
-            return self._rows[1]
-        rows = RowBuffers(
-            columns,
-            topic,
-            partition,
-            first_batch_rows=first_batch_rows,
-            timestamp_from_ms=timestamp_from_ms,
-            timestamp_until_ms=timestamp_until_ms,
-            offset_in=offset_in,
-            timestamp_in_ms=timestamp_in_ms,
-        )
-        self._rows = asked, rows
-        return rows
+        else:
+            self._rows = asked, RowBuffers(topic, partition, request)
+        return self._rows[1]

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
@@ -59,7 +60,14 @@ def record_schema(columns: tuple[str, ...] = COLUMNS) -> pa.Schema:
     return pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in columns])
 
 
-# Conditions on what a record holds, as they are asked for. Values only: no kernel is loaded for them.
+# What a scan asks for. Values only: no kernel is loaded for them.
+
+MAX_DECOMPRESSED = 64 << 20
+"""Bytes that one batch may decompress to. Producers fill batches of 16 KB to a few MB before compression, and a broker
+takes 1 MB of compressed bytes by default (message.max.bytes). A worker has 170 MB before its first batch; with such a
+batch, even one of a single record that takes as much again in its Arrow buffer, it stays within 300 MB."""
+FIRST_BATCH_ROWS = 1 << 10
+"""The first batch is small, so that show() and limit() have their rows before 32 k are decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +88,27 @@ class RecordPredicate:
 
 EVERY_RECORD = RecordPredicate()
 """No condition."""
+
+
+@dataclass(frozen=True)
+class ScanRequest:
+    """Columns and conditions of a scan.
+
+    columns: names of record_schema, in the order wanted. timestamp_from_ms <= timestamp < timestamp_until_ms;
+    offset_in, timestamp_in_ms: only these, empty for no such condition. read_committed: without records of aborted
+    transactions. max_decompressed: bytes that one compressed batch may decompress to. drop_malformed: damage is passed
+    over up to the next good batch, and counted, instead of raised; with a log opened with pass_over_damage.
+    control_records: those of control batches too. wanted: only records that hold this.
+    """
+
+    columns: tuple[str, ...] = COLUMNS
+    timestamp_from_ms: int = MIN_INT64
+    timestamp_until_ms: int = MAX_INT64
+    offset_in: tuple[int, ...] = ()
+    timestamp_in_ms: tuple[int, ...] = ()
+    read_committed: bool = False
+    max_decompressed: int = MAX_DECOMPRESSED
+    drop_malformed: bool = False
+    control_records: bool = False
+    wanted: RecordPredicate = EVERY_RECORD
+    first_batch_rows: int = FIRST_BATCH_ROWS

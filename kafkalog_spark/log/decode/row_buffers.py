@@ -10,12 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafkalog_spark.kernels.rows import C, L, Rows, Status
-from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, HEADERS_TYPE, record_schema
+from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, HEADERS_TYPE, ScanRequest, record_schema
 
 BATCH_ROWS = 32 << 10
 """Rows of an Arrow batch. Below 8 k rows Spark's hand-over costs 10-20 % more; above 32 k nothing is won."""
-FIRST_BATCH_ROWS = 1 << 10
-"""The first batch is small, so that show() and limit() have their rows before 32 k are decoded."""
 VALUE_BYTES = 8 << 20
 """Bytes of values after which a batch is handed over, whatever its rows; larger batches only cost memory."""
 KEY_BYTES = 2 << 20
@@ -26,41 +24,29 @@ _SPARE_SETS = 2
 """Sets of buffers kept to be filled again: the consumer has one batch in hand while the next is decoded. Their pages
 are there already, whereas fresh memory faults in at 0.1 us a row."""
 
-_NONE_64 = np.empty(0, np.int64)
 _I64 = np.iinfo(np.int64)
 
 
 class RowBuffers:
-    """Buffers for the columns asked for, of one partition at a time.
+    """Buffers for the columns of a request, of one partition at a time.
 
-    `limits` and `cursor` are the kernels' (rows.L, rows.C).
-
-    offset_from/until, timestamp_from/until_ms: the row filter that the kernels apply; the lists may be empty.
+    `limits` (the row filter among them) and `cursor` are the kernels' (rows.L, rows.C).
     """
 
-    def __init__(
-        self,
-        columns: tuple[str, ...],
-        topic: str,
-        partition: int,
-        *,
-        first_batch_rows: int = FIRST_BATCH_ROWS,
-        timestamp_from_ms: int = _I64.min,
-        timestamp_until_ms: int = _I64.max,
-        offset_in: tuple[int, ...] = (),
-        timestamp_in_ms: tuple[int, ...] = (),
-    ) -> None:
+    def __init__(self, topic: str, partition: int, request: ScanRequest) -> None:
+        columns = request.columns
         self.schema = record_schema(columns)
         self._columns = columns
         self._topic = _Constant(topic, pa.string())
         self._partition = _Constant(partition, pa.int32())
-        self.offsets_in = np.array(sorted(offset_in), np.int64) if offset_in else _NONE_64
-        self.timestamps_in = np.array(sorted(timestamp_in_ms), np.int64) if timestamp_in_ms else _NONE_64
+        self.offsets_in = np.array(sorted(request.offset_in), np.int64)
+        self.timestamps_in = np.array(sorted(request.timestamp_in_ms), np.int64)
         self.limits = np.full(len(L), -1, np.int64)
         self.limits[L.OFFSET_FROM], self.limits[L.OFFSET_UNTIL] = _I64.min, _I64.max
         # no limit is no limit: 2**63 - 1 is a timestamp that a record may have; and an empty range holds nothing
-        last = timestamp_until_ms - 1 if timestamp_until_ms < _I64.max else _I64.max
-        ends = (timestamp_from_ms, last) if timestamp_from_ms <= last else (0, -1)
+        first, until = request.timestamp_from_ms, request.timestamp_until_ms
+        last = until - 1 if until < _I64.max else _I64.max
+        ends = (first, last) if first <= last else (0, -1)
         self.limits[L.TIMESTAMP_FROM], self.limits[L.TIMESTAMP_LAST] = ends
         self.limits[L.WANT_OFFSET] = "offset" in columns
         self.limits[L.WANT_TIMESTAMP] = "timestamp" in columns
@@ -74,7 +60,7 @@ class RowBuffers:
         }
         self.cursor = np.zeros(C.SAVED + C.UNIT, np.int64)
         self._spare: list[tuple[bytes, Rows]] = []
-        self._renew(first_batch_rows)
+        self._renew(request.first_batch_rows)
 
     @property
     def rows_filled(self) -> int:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
@@ -19,13 +20,18 @@ from kafkalog_spark.kernels.choose import Kind, choose
 from kafkalog_spark.kernels.decode_legacy import decode_legacy
 from kafkalog_spark.kernels.decode_v2 import decode_v2
 from kafkalog_spark.kernels.rows import FAULTS, C, Status, U, rows_from_headers
+from kafkalog_spark.kernels.search import Condition, Patterns, search_legacy, search_v2, steps_of
 from kafkalog_spark.log.decode.batch_contents import DECOMPRESSED, Decompressor, open_wrapper, runs
-from kafkalog_spark.log.decode.record_search import RecordSearch
+from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
 from kafkalog_spark.log.decode.row_buffers import RowBuffers
 from kafkalog_spark.log.decode.scratch import Scratch
 
 _NO_PAYLOAD = np.empty(0, np.uint8)
 _NO_PAYLOAD.flags.writeable = False
+
+
+_FEW = 4096
+"""Matches of some batches for which there is room to begin with; where there are more, they are searched again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +46,15 @@ class Chosen:
     units: np.ndarray  # int64[n, 6], see decode_v2
 
     @classmethod
-    def of(
-        cls,
-        table: np.ndarray,
-        hidden: np.ndarray,
-        rows: RowBuffers,
-        max_decompressed: int,
-        *,
-        control_records: bool,
-        needs_records: bool = False,
-    ) -> Chosen:
-        """Batches of a header table that hold wanted rows, as `choose` left them; hidden: uint8[n], or empty.
-        needs_records: no header may stand for the records of its batch."""
+    def of(cls, table: np.ndarray, hidden: np.ndarray, rows: RowBuffers, request: ScanRequest) -> Chosen:
+        """Batches of a header table that hold wanted rows, as `choose` left them; hidden: uint8[n], or empty."""
         n = len(table)
         numbers = np.empty((4, n), np.int64)
         units = np.empty((n, 6), np.int64)
-        by_header = rows.header_columns_only and not needs_records
+        by_header = rows.header_columns_only and not request.wanted  # headers may stand for records
         kept = choose(
-            table, hidden, rows.limits, int(control_records), int(by_header), int(rows.uses_timestamps),
-            max_decompressed // layout.MIN_RECORD_SIZE, *numbers, units,
+            table, hidden, rows.limits, int(request.control_records), int(by_header), int(rows.uses_timestamps),
+            request.max_decompressed // layout.MIN_RECORD_SIZE, *numbers, units,
         )  # fmt: skip
         chosen, kinds, starts, ends = numbers[:, :kept]
         return cls(table, chosen, kinds, starts, ends, units[:kept])
@@ -103,6 +99,51 @@ class Chosen:
         return error.at(position=position + int(row[H.POSITION]), offset=int(row[H.BASE_OFFSET]))
 
 
+class SearchResult(NamedTuple):
+    """hits: bool[n], batches with a match. offsets: int64, of the matches, in order. stopped: the batch where `status`,
+    a fault, was found; n and DONE where there is none. Nothing of that batch or after it is in the others."""
+
+    hits: npt.NDArray[np.bool_]
+    offsets: npt.NDArray[np.int64]
+    stopped: int
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSearch:
+    """The conditions as kernels take them."""
+
+    patterns: Patterns
+
+    @classmethod
+    def of(cls, wanted: RecordPredicate) -> RecordSearch:
+        given = {
+            Condition.KEY: wanted.key,
+            Condition.PREFIX: wanted.key_prefix,
+            Condition.PART: wanted.value_contains,
+            Condition.HEADER: wanted.header_name,
+            Condition.HEADER_VALUE: wanted.header_value,
+        }
+        asked = np.zeros(len(Condition), np.int64)
+        for condition, pattern in given.items():
+            asked[condition] = pattern is not None
+        key, prefix, part, header, value = (np.frombuffer(pattern or b"", np.uint8) for pattern in given.values())
+        return cls(Patterns(asked, key, prefix, part, steps_of(wanted.value_contains or b""), header, value))
+
+    def find(self, payload: npt.NDArray[np.uint8], run: Chosen, *, legacy: bool) -> SearchResult:
+        """Search the batches of a run, whose records lie in `payload`."""
+        search = search_legacy if legacy else search_v2
+        hits = np.zeros(len(run), np.uint8)
+        found = np.empty(_FEW, np.int64)
+        while True:
+            matches, stopped, status = search(payload, run.starts, run.ends, run.units, found, hits, self.patterns)
+            if matches <= len(found):
+                break
+            found = np.empty(matches, np.int64)
+        hits[stopped:] = 0
+        return SearchResult(hits.view(bool), found[:matches], int(stopped), int(Status(status)))
+
+
 class RunDecoder:
     """Fills `rows` from batches in `window`, which starts at byte `position` of the file.
 
@@ -111,19 +152,12 @@ class RunDecoder:
     before it are in the buffers, and none of its own.
     """
 
-    def __init__(
-        self,
-        rows: RowBuffers,
-        window: Scratch,
-        decompressed: Scratch,
-        max_decompressed: int,
-        search: RecordSearch | None = None,
-    ) -> None:
+    def __init__(self, rows: RowBuffers, window: Scratch, decompressed: Scratch, request: ScanRequest) -> None:
         self._rows = rows
-        self._search = search
+        self._search = RecordSearch.of(request.wanted) if request.wanted else None
         self._window = window
         self._decompressed = decompressed
-        self._decompressor = Decompressor(decompressed, max_decompressed)
+        self._decompressor = Decompressor(decompressed, request.max_decompressed)
 
     def decode(self, chosen: Chosen, position: int) -> Iterator[pa.RecordBatch]:
         """Decode neighbours of the same kind together."""

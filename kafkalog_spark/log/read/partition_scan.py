@@ -11,40 +11,13 @@ import pyarrow as pa
 from kafkalog_spark.errors import CorruptBatch, DataLoss, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64, NO_TIMESTAMP
 from kafkalog_spark.log.decode.batch_contents import ScanBuffers
-from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED
-from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, EVERY_RECORD, RecordPredicate
-from kafkalog_spark.log.decode.record_search import RecordSearch
-from kafkalog_spark.log.decode.row_buffers import FIRST_BATCH_ROWS, RowBuffers
+from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, EVERY_RECORD, ScanRequest
 from kafkalog_spark.log.read.batch_search import find_batch_behind
 from kafkalog_spark.log.read.last_stable_offset import AbortedRanges, aborted_transactions
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_scan import ScanState, SegmentScanner
 from kafkalog_spark.log.read.segment_time import largest_timestamp, position_for_timestamp
-
-
-@dataclass(frozen=True)
-class ScanRequest:
-    """Columns and conditions of a scan.
-
-    columns: names of record_schema, in the order wanted. timestamp_from_ms <= timestamp < timestamp_until_ms;
-    offset_in, timestamp_in_ms: only these, empty for no such condition. read_committed: without records of aborted
-    transactions. max_decompressed: bytes that one compressed batch may decompress to. drop_malformed: damage is passed
-    over up to the next good batch, and counted, instead of raised; with a log opened with pass_over_damage.
-    control_records: those of control batches too. wanted: only records that hold this.
-    """
-
-    columns: tuple[str, ...] = COLUMNS
-    timestamp_from_ms: int = MIN_INT64
-    timestamp_until_ms: int = MAX_INT64
-    offset_in: tuple[int, ...] = ()
-    timestamp_in_ms: tuple[int, ...] = ()
-    read_committed: bool = False
-    max_decompressed: int = MAX_DECOMPRESSED
-    drop_malformed: bool = False
-    control_records: bool = False
-    wanted: RecordPredicate = EVERY_RECORD
-    first_batch_rows: int = FIRST_BATCH_ROWS
 
 
 @dataclass
@@ -67,22 +40,22 @@ def scan_partition(
     statistics: ScanStatistics | None = None,
     position_hint: tuple[int, int] | None = None,
     on_loss: Callable[[KafkalogError], None] | None = None,
-    space: ScanBuffers | None = None,
+    buffers: ScanBuffers | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of [start, end) in offset order; `end` is at most the log end offset (read_committed: the LSO).
 
     position_hint: (base offset of a segment, byte position) where the batch of `start` was when the read was planned;
     it is checked before it is used. on_loss: called with records that have gone since then (retention, truncation), and
-    reading goes on after them; without it DataLoss is raised. space: buffers to use, of scans that are through.
+    reading goes on after them; without it DataLoss is raised. buffers: to use, of scans that are through.
     Raises CorruptBatch, UnsupportedFormat with topic-partition, file, position and offset.
     """
     if start >= end:
         return
     request = request or ScanRequest()
-    space = space or ScanBuffers()
+    buffers = buffers or ScanBuffers()
     statistics = statistics if statistics is not None else ScanStatistics()
-    rows = rows_for(log, request, space)
-    scanner = scanner_for(log, start, end, request, statistics, rows, space)
+    scanner = scanner_for(log, start, end, request, statistics, buffers)
+    rows = scanner.rows
     offset, tries = start, 0
     while offset < end:
         file = log.open_segment_at(offset)
@@ -140,41 +113,14 @@ def scan_partition(
         yield rows.take()
 
 
-def rows_for(log: PartitionLog, request: ScanRequest, space: ScanBuffers) -> RowBuffers:
-    """The buffers for what is asked for, emptied."""
-    return space.rows(
-        log.topic,
-        log.partition,
-        request.columns,
-        first_batch_rows=request.first_batch_rows,
-        timestamp_from_ms=request.timestamp_from_ms,
-        timestamp_until_ms=request.timestamp_until_ms,
-        offset_in=request.offset_in,
-        timestamp_in_ms=request.timestamp_in_ms,
-    )
-
-
 def scanner_for(
-    log: PartitionLog,
-    start: int,
-    end: int,
-    request: ScanRequest,
-    statistics: ScanStatistics,
-    rows: RowBuffers,
-    space: ScanBuffers,
+    log: PartitionLog, start: int, end: int, request: ScanRequest, statistics: ScanStatistics, buffers: ScanBuffers
 ) -> SegmentScanner:
-    """Fills `rows` with what is wanted of [start, end); it knows the transactions that were aborted there."""
+    """Scanner of [start, end); it knows the transactions that were aborted there."""
     aborted = None
     if request.read_committed:
         aborted = AbortedRanges(aborted_transactions(log, start, end, statistics.dropped).aborted)
-    return SegmentScanner(
-        rows,
-        aborted,
-        request.max_decompressed,
-        control_records=request.control_records,
-        search=RecordSearch.of(request.wanted) if request.wanted else None,
-        space=space,
-    )
+    return SegmentScanner(log.topic, log.partition, request, buffers, aborted)
 
 
 def _scan_file(
@@ -338,7 +284,7 @@ _LARGEST_STEP = 32 << 20
 
 
 def tail_start(
-    log: PartitionLog, start: int, end: int, count: int, request: ScanRequest, *, space: ScanBuffers | None = None
+    log: PartitionLog, start: int, end: int, count: int, request: ScanRequest, *, buffers: ScanBuffers | None = None
 ) -> int:
     """The offset from which [start, end) holds the last `count` records of it; `start` where there are fewer.
 
@@ -347,7 +293,7 @@ def tail_start(
     read next, decides whether it is an error. What has gone since the log was listed is not there. Raises
     NotALogDirectory, and with read_committed what `aborted_transactions` raises.
     """
-    space = space or ScanBuffers()
+    buffers = buffers or ScanBuffers()
     # Damage inside a batch shows in the columns that are decoded: the same ones decide what is counted.
     shown = [name for name in request.columns if name in COLUMN_TYPES and name != "offset"]
     asked = replace(
@@ -363,7 +309,7 @@ def tail_start(
     until, missing, step = end, count, FIRST_STEP
     while until > start and missing > 0:
         begin = max(_offset_before(log, until, step), start)
-        offsets = _last_offsets(log, begin, until, missing, asked, space)
+        offsets = _last_offsets(log, begin, until, missing, asked, buffers)
         if len(offsets) == missing:
             return int(offsets[0])
         missing -= len(offsets)
@@ -372,13 +318,13 @@ def tail_start(
 
 
 def _last_offsets(
-    log: PartitionLog, start: int, end: int, count: int, request: ScanRequest, space: ScanBuffers
+    log: PartitionLog, start: int, end: int, count: int, request: ScanRequest, buffers: ScanBuffers
 ) -> np.ndarray:
     """int64[at most count], the last offsets of records in [start, end)."""
     found: list[np.ndarray] = []
     held = 0
     for batch in scan_partition(
-        log, start, end, request, statistics=ScanStatistics(), on_loss=_lost_while_counting, space=space
+        log, start, end, request, statistics=ScanStatistics(), on_loss=_lost_while_counting, buffers=buffers
     ):
         # a copy: the buffers of the batch are filled again
         found.append(np.array(batch.column(0).to_numpy(zero_copy_only=True)))

@@ -22,9 +22,7 @@ from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
 from kafkalog_spark.kernels.rows import L
 from kafkalog_spark.kernels.sweep import SweepStatus, sweep
 from kafkalog_spark.log.decode.batch_contents import WINDOW, ScanBuffers
-from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED
-from kafkalog_spark.log.decode.record_search import RecordSearch
-from kafkalog_spark.log.decode.row_buffers import RowBuffers
+from kafkalog_spark.log.decode.record_schema import ScanRequest
 from kafkalog_spark.log.decode.run_decoder import Chosen, RunDecoder
 from kafkalog_spark.log.read.batch_search import base_behind, follower_lies, moved_upward
 from kafkalog_spark.log.read.header_windows import check_large, what_is_wrong
@@ -52,30 +50,25 @@ class ScanState:
 
 
 class SegmentScanner:
-    """Reads segments of one partition, one after the other, into one RowBuffers. The buffers of `space` are its own
-    until it is through.
+    """Reads segments of one partition, one after the other, into `rows`. The buffers are its own until it is through.
 
     Peak memory: a window (or the largest batch), what that decompresses to, and two Arrow batches.
     """
 
     def __init__(
         self,
-        rows: RowBuffers,
+        topic: str,
+        partition: int,
+        request: ScanRequest,
+        buffers: ScanBuffers,
         aborted: AbortedRanges | None = None,
-        max_decompressed: int = MAX_DECOMPRESSED,
-        *,
-        control_records: bool = False,
-        search: RecordSearch | None = None,
-        space: ScanBuffers,
     ) -> None:
-        self._control_records = control_records
-        self._needs_records = search is not None
-        self._rows = rows
+        self.rows = buffers.rows(topic, partition, request)
+        self._request = request
         self._aborted = aborted
-        self._max_decompressed = max_decompressed
-        self._window = space.window
-        self._decoder = RunDecoder(rows, space.window, space.decompressed, max_decompressed, search)
-        self._table = space.table
+        self._window = buffers.window
+        self._decoder = RunDecoder(self.rows, buffers.window, buffers.decompressed, request)
+        self._table = buffers.table
         self._file: SegmentFile
         self._last_offset = -1
 
@@ -88,7 +81,7 @@ class SegmentScanner:
         """
         self._file = file
         self._last_offset = file.first_offset - 1 if state.position == file.begin else -1
-        until = int(self._rows.limits[L.OFFSET_UNTIL])
+        until = int(self.rows.limits[L.OFFSET_UNTIL])
         while not state.done:
             size = min(WINDOW, file.size - state.position)
             table, swept, filled, status = self._sweep_window(state.position, size)
@@ -106,8 +99,10 @@ class SegmentScanner:
             past_end = np.flatnonzero(table[:, H.LAST_OFFSET] >= until - 1)
             count = int(past_end[0]) + 1 if len(past_end) else len(table)
             good, out_of_order = self._check_order(table, count, state.position, swept)
-            good, wrong_crc = self._check_crcs(table[:good], state.position)
-            yield from self._decoder.decode(self._choose(table[:good]), state.position)
+            # of all batches, also of those not wanted: which ones those are is read from headers that the CRC covers
+            good, wrong_crc = check_large(table[:good], self._window.view, state.position)
+            hidden = self._aborted.hides(table[:good]).view(np.uint8) if self._aborted else _NONE_HIDDEN
+            yield from self._decoder.decode(Chosen.of(table[:good], hidden, self.rows, self._request), state.position)
             if good:
                 self._last_offset = int(table[good - 1, H.LAST_OFFSET])
                 state.lowest_offset = self._last_offset + 1
@@ -175,26 +170,6 @@ class SegmentScanner:
 
     def _wrong(self, table: np.ndarray, row: int, position: int, what: str) -> CorruptBatch:
         """The error for a row; a header that is damaged altogether is not a matter of its offsets."""
-        _, wrong_crc = self._check_crcs(table[row : row + 1], position)
+        _, wrong_crc = check_large(table[row : row + 1], self._window.view, position)
         where = position + int(table[row, H.POSITION])
         return wrong_crc or CorruptBatch(what, position=where, offset=int(table[row, H.BASE_OFFSET]))
-
-    def _check_crcs(self, table: np.ndarray, position: int) -> tuple[int, CorruptBatch | None]:
-        """As _check_order, for the CRCs that the sweep has not seen.
-
-        Of all batches, also of those that are not wanted: which ones those are is read from headers that the CRC
-        covers.
-        """
-        return check_large(table, self._window.view, position)
-
-    def _choose(self, table: np.ndarray) -> Chosen:
-        """The rows of the table that can hold wanted records, and how they are decoded."""
-        hidden = self._aborted.hides(table).view(np.uint8) if self._aborted else _NONE_HIDDEN
-        return Chosen.of(
-            table,
-            hidden,
-            self._rows,
-            self._max_decompressed,
-            control_records=self._control_records,
-            needs_records=self._needs_records,
-        )

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kafkalog_spark.errors import CorruptManifest, CorruptRemoteMetadata, KafkalogError, UnsupportedFormat
@@ -24,8 +23,7 @@ from kafkalog_spark.log.tiered.lineage import without_empty_epochs
 from kafkalog_spark.log.tiered.manifest import SegmentManifest, parse_manifest
 from kafkalog_spark.log.tiered.remote_log_metadata import (
     RemoteLogState,
-    RemoteSegmentState,
-    SegmentUpdate,
+    SegmentStates,
     decode_event,
 )
 from kafkalog_spark.log.tiered.remote_names import (
@@ -39,23 +37,7 @@ from kafkalog_spark.log.tiered.remote_names import (
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.store.interface import FileFacts, Listing, in_parallel
 
-# What `__remote_log_metadata` says of remote segments, read from wherever its partitions lie.
-
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class SegmentStates:
-    """Segments of a partition by `__remote_log_metadata`. segments: those that may be read; refused: those of which it
-    says that they may not, as their copy was not finished or they were deleted."""
-
-    segments: Mapping[uuid.UUID, RemoteSegment]
-    refused: frozenset[uuid.UUID]
-
-    def may_be_read(self, segment_id: uuid.UUID) -> bool:
-        """True if the segment is finished. Its files decide where the topic has no record: the topic may be an older
-        copy."""
-        return segment_id not in self.refused
 
 
 class RemoteMetadata:
@@ -70,7 +52,6 @@ class RemoteMetadata:
         self._lock = threading.Lock()
         self._state: RemoteLogState | None = None
         self._known: dict[TopicIdPartition, SegmentStates] = {}
-        self._deleted: dict[TopicIdPartition, set[uuid.UUID]] = {}
         self._reached: dict[str, int] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -91,7 +72,8 @@ class RemoteMetadata:
             return self._known.get(partition)
 
     def _read_on(self) -> None:
-        from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition  # loads the kernels
+        from kafkalog_spark.log.decode.record_schema import ScanRequest
+        from kafkalog_spark.log.read.partition_scan import scan_partition  # loads the kernels
 
         state = RemoteLogState() if self._state is None else self._state
         for copies in self._copies:
@@ -107,27 +89,15 @@ class RemoteMetadata:
                         self._take(state, value, log.name)
             self._reached[log.name] = end
         self._state = state
-        readable: dict[TopicIdPartition, dict[uuid.UUID, RemoteSegment]] = {}
-        refused = {where: set(ids) for where, ids in self._deleted.items()}
-        for (where, segment_id), (segment, copied) in state.segments.items():
-            if copied is RemoteSegmentState.COPY_SEGMENT_FINISHED and where not in state.deleted_partitions:
-                readable.setdefault(where, {})[segment_id] = segment
-            else:
-                refused.setdefault(where, set()).add(segment_id)
-        self._known = {
-            where: SegmentStates(readable.get(where, {}), frozenset(refused.get(where, ())))
-            for where in readable.keys() | refused.keys()
-        }
+        self._known = state.by_partition()
 
     def _take(self, state: RemoteLogState, value: bytes, name: str) -> None:
         try:
             event = decode_event(value)
         except (CorruptRemoteMetadata, UnsupportedFormat) as error:
             _log.warning("passed over: %s", error.at(topic_partition=name))
-            return
-        state.take(event)
-        if isinstance(event, SegmentUpdate) and event.state is RemoteSegmentState.DELETE_SEGMENT_FINISHED:
-            self._deleted.setdefault(event.partition, set()).add(event.segment_id)
+        else:
+            state.take(event)
 
 
 def _log_loss(error: KafkalogError) -> None:
@@ -136,8 +106,6 @@ def _log_loss(error: KafkalogError) -> None:
 
 _MOST_OF_MANIFEST = 64 << 20
 """Bytes. The sizes of a million chunks take 5 MB."""
-
-Objects = Mapping[RemoteFile, tuple[str, FileFacts | None]]
 
 
 class RemoteDirListing:
@@ -180,7 +148,8 @@ class RemoteDirListing:
             for found in objects_in(self.place, listing, self._options.key_prefix)
             if not found.missing
             and (below is None or found.start_offset < below)
-            and (known is None or known.may_be_read(found.segment_id))
+            # without a record in the topic the files decide: the topic may be an older copy
+            and (known is None or found.segment_id not in known.refused)
         ]
 
     def held(self, wanted: Sequence[RemoteObjects]) -> list[StoredSegment | None]:
@@ -197,7 +166,7 @@ class RemoteDirListing:
         before = self._held.get(found.segment_id)
         if before is not None and before.objects == objects:
             return before
-        segment = None if self._known is None else self._known.segments.get(found.segment_id)
+        segment = None if self._known is None else self._known.readable.get(found.segment_id)
         try:
             manifest = self._manifest(found) if found.layout is Layout.AIVEN else None
             if manifest is not None and manifest.segment is not None:

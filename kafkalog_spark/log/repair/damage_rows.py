@@ -24,16 +24,9 @@ import pyarrow as pa
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.log.decode.batch_contents import ScanBuffers
-from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES
+from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES, ScanRequest
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
-from kafkalog_spark.log.read.partition_scan import (
-    ScanRequest,
-    ScanStatistics,
-    lose,
-    rows_for,
-    scan_segment,
-    scanner_for,
-)
+from kafkalog_spark.log.read.partition_scan import ScanStatistics, lose, scan_segment, scanner_for
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_scan import ScanState, SegmentScanner
 from kafkalog_spark.log.repair.damaged_segment import JudgedSegment, Run, Stretch, judged_segment, pass_over_records
@@ -55,7 +48,7 @@ def scan_with_damage(
     is_last: bool = False,
     statistics: ScanStatistics | None = None,
     on_loss: Callable[[KafkalogError], None] | None = None,
-    space: ScanBuffers | None = None,
+    buffers: ScanBuffers | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """As scan_partition, of a log opened with pass_over_damage, in these columns: of records, and of damage.
 
@@ -70,9 +63,9 @@ def scan_with_damage(
     of_records = tuple(name for name in columns if name in COLUMN_TYPES)
     request = replace(request, columns=of_records, drop_malformed=True)
     statistics = statistics if statistics is not None else ScanStatistics()
-    space = space or ScanBuffers()
-    rows = rows_for(log, request, space)
-    scanner = scanner_for(log, start, end, request, statistics, rows, space)
+    buffers = buffers or ScanBuffers()
+    scanner = scanner_for(log, start, end, request, statistics, buffers)
+    rows = scanner.rows
     widen = _Widened(columns, log.topic, log.partition)
     offset, tries = start, 0
     while offset < until:

@@ -107,7 +107,8 @@ def committed_records(log: PartitionLog) -> Iterator[Record]:
 
     Damage is passed over where the log was opened so; else it raises CorruptBatch.
     """
-    from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition  # loads the kernels
+    from kafkalog_spark.log.decode.record_schema import ScanRequest
+    from kafkalog_spark.log.read.partition_scan import scan_partition  # loads the kernels
 
     start, end = log.log_start_offset, log.log_end_offset
     hidden = _of_open_transactions(log, start, end)

@@ -6,14 +6,13 @@ Encrypted: IV (12 bytes), ciphertext, tag (16 bytes): AES-256-GCM with the segme
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import zstandard
 
 from kafkalog_spark.errors import CorruptChunk
-from kafkalog_spark.log.tiered.chunks import Chunk, ChunkIndex, ObjectRange
+from kafkalog_spark.log.tiered.chunks import Chunk
 from kafkalog_spark.log.tiered.manifest import IndexRange, SegmentManifest
 from kafkalog_spark.log.tiered.tier_options import KeyRing, needs_extra
 
@@ -65,17 +64,6 @@ class ChunkCodec:
             wrong = f"{len(data)} bytes came out of it, {chunk.original_size} went in"
             raise _corrupt(what, wrong, path, chunk.position)
         return data
-
-    def chunks(self, data: Buffer, index: ChunkIndex, wanted: ObjectRange, path: str | None = None) -> Iterator[Buffer]:
-        """The originals of the chunks of a range, one by one; `data` is the object's bytes [wanted.begin, wanted.end).
-
-        Joined, they hold the range after wanted.skip bytes. Raises as `chunk`.
-        """
-        view = memoryview(data)
-        for number in wanted.chunks:
-            chunk = index.chunk(number)
-            at = chunk.position - wanted.begin
-            yield self.chunk(view[at : at + chunk.size], chunk, path)
 
     def index(self, data: Buffer, place: IndexRange, path: str | None = None) -> Buffer:
         """The bytes of an index, of which `data` is what lies at its place in the `.indexes` object. Raises

@@ -133,16 +133,11 @@ class ChunkSlice(NamedTuple):
 
 
 class ObjectRange(NamedTuple):
-    """Byte range of an object that covers a range of the segment: bytes [begin, end), which are whole chunks.
-
-    Their originals, joined, hold the range after `skip` bytes, `size` bytes long.
-    """
+    """Byte range [begin, end) of an object that covers a range of the segment: these whole chunks."""
 
     begin: int
     end: int
     chunks: range
-    skip: int
-    size: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,15 +215,9 @@ class ChunkIndex:
         if not 0 <= begin <= end <= self.original_file_size:
             raise ValueError(f"bytes {begin} to {end} of a segment of {self.original_file_size}")
         if begin == end:
-            return ObjectRange(0, 0, range(0), 0, 0)
+            return ObjectRange(0, 0, range(0))
         first, last = begin // self.original_chunk_size, (end - 1) // self.original_chunk_size
-        return ObjectRange(
-            int(self.positions[first]),
-            int(self.positions[last + 1]),
-            range(first, last + 1),
-            begin - first * self.original_chunk_size,
-            end - begin,
-        )
+        return ObjectRange(int(self.positions[first]), int(self.positions[last + 1]), range(first, last + 1))
 
     def slices(self, begin: int, end: int) -> Iterator[ChunkSlice]:
         """The same range chunk by chunk: which part of each belongs to it. Raises ValueError as `range_of`."""

@@ -97,7 +97,7 @@ class LocalSpan(NamedTuple):
     until: int
 
 
-class Piece(NamedTuple):
+class LogPiece(NamedTuple):
     """Offsets [start, until) that are read from one place. source: None for the local log.
 
     A remote segment may begin before `start` and end after `until`, also within a batch: filter records by offset.
@@ -122,7 +122,6 @@ class NotNeeded(Enum):
     COVERED = "other remote segments hold its offsets"
     LOCAL = "the local log holds its offsets"
     OTHER_TOPIC_ID = "it is of a topic of the same name with another id"
-    AFTER_RANGE = "it begins after the range that is asked for"
 
 
 class LeftOut(NamedTuple):
@@ -139,19 +138,9 @@ class LeftOut(NamedTuple):
 class LineageMerge:
     """The log from its start to its end: pieces and holes by offset, neither overlapping; and what is not read."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[LogPiece, ...]
     holes: tuple[Hole, ...]
     left_out: tuple[LeftOut, ...]
-
-    @property
-    def start(self) -> int | None:
-        """The first offset that is held; None when there is none."""
-        return self.pieces[0].start if self.pieces else None
-
-    @property
-    def until(self) -> int | None:
-        """The offset after the last one that is held; None when there is none."""
-        return self.pieces[-1].until if self.pieces else None
 
 
 def topic_id_of(segments: Iterable[RemoteSegment]) -> uuid.UUID | None:
@@ -169,14 +158,12 @@ def merge_lineage(
     topic_id: uuid.UUID | None = None,
     log_start: int | None = None,
     log_end: int | None = None,
-    until: int | None = None,
 ) -> LineageMerge:
     """Put a partition's log together.
 
     remote: segments of one topic-partition that are wholly there, in any order. lineage: of the live log, or of the
     `newest` segment. local: of one replica, in any order. topic_id: segments of others are left out (None: all are of
-    one). log_start: log start offset, None for unknown. log_end: log end offset of a live log, None for none. until:
-    pieces end there, for a read that ends early.
+    one). log_start: log start offset, None for unknown. log_end: log end offset of a live log, None for none.
 
     What lies below the lineage's first offset is not read remotely: the checkpoint is cut when the log's start moves.
     """
@@ -191,14 +178,12 @@ def merge_lineage(
             reason = why_not_of_the_log(segment, lineage, log_end)
         if reason is None and segment.until <= floor:
             reason = NotNeeded.BELOW_LOG_START
-        if reason is None and until is not None and segment.start_offset >= until:
-            reason = NotNeeded.AFTER_RANGE
         if reason is None:
             candidates.append(segment)
         else:
             left_out.append(LeftOut(segment, reason))
     spans = _joined(local, log_start or 0)
-    pieces, holes = _walk(candidates, spans, floor, until)
+    pieces, holes = _walk(candidates, spans, floor)
     left_out += _not_taken(candidates, pieces, spans, floor)
     return LineageMerge(tuple(pieces), tuple(holes), tuple(left_out))
 
@@ -225,17 +210,15 @@ def _order(segment: RemoteSegment) -> tuple[int, int, int, int, uuid.UUID]:
     )  # fmt: skip
 
 
-def _walk(
-    remote: Sequence[RemoteSegment], local: Sequence[LocalSpan], floor: int, end: int | None
-) -> tuple[list[Piece], list[Hole]]:
+def _walk(remote: Sequence[RemoteSegment], local: Sequence[LocalSpan], floor: int) -> tuple[list[LogPiece], list[Hole]]:
     waiting = sorted(remote, key=lambda segment: segment.start_offset)
-    pieces: list[Piece] = []
+    pieces: list[LogPiece] = []
     holes: list[Hole] = []
     best: RemoteSegment | None = None  # of those that begin at or before `at`
     next_remote = next_local = 0
     starts = [max(waiting[0].start_offset, floor)] if waiting else []
     at = min([*starts, *(span.start for span in local[:1])], default=0)
-    while end is None or at < end:
+    while True:
         while next_remote < len(waiting) and max(waiting[next_remote].start_offset, floor) <= at:
             segment = waiting[next_remote]
             best = segment if best is None else max(best, segment, key=_order)
@@ -244,27 +227,25 @@ def _walk(
             next_local += 1
         span = local[next_local] if next_local < len(local) else None
         if span is not None and span.start <= at:
-            piece = Piece(None, at, span.until)
+            piece = LogPiece(None, at, span.until)
         elif best is not None and best.until > at:
-            piece = Piece(best, at, min(best.until, span.start) if span else best.until)
+            piece = LogPiece(best, at, min(best.until, span.start) if span else best.until)
         else:
             follows = [span.start] if span else []
             if next_remote < len(waiting):
                 follows.append(max(waiting[next_remote].start_offset, floor))
             if not follows:
                 break
-            if end is not None and min(follows) >= end:
-                break
             holes.append(Hole(at, min(follows)))
             at = min(follows)
             continue
-        at = piece.until if end is None else min(piece.until, end)
-        pieces.append(piece._replace(until=at))
+        at = piece.until
+        pieces.append(piece)
     return pieces, holes
 
 
 def _not_taken(
-    candidates: Sequence[RemoteSegment], pieces: Sequence[Piece], local: Sequence[LocalSpan], floor: int
+    candidates: Sequence[RemoteSegment], pieces: Sequence[LogPiece], local: Sequence[LocalSpan], floor: int
 ) -> list[LeftOut]:
     taken = {piece.source.segment_id for piece in pieces if piece.source is not None}
     found = []

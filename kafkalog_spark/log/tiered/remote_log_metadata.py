@@ -11,15 +11,14 @@ RemoteLogSegmentMetadataRecord.json and its neighbours, BytesApiMessageSerde, Re
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 from kafkalog_spark.errors import CorruptRemoteMetadata, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.format.messages import Malformed, message, read_tagged_fields, read_unsigned_varint, sized
-from kafkalog_spark.format.varints import read_varlong
+from kafkalog_spark.format.messages import Malformed, message, read_unsigned_varint
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
 
 REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
@@ -55,10 +54,6 @@ NEXT_STATES = {
     RemoteSegmentState.DELETE_SEGMENT_FINISHED: set(),
 }
 """Which state may follow which; each may be said again (RemoteLogSegmentState.isValidTransition)."""
-
-
-MOST_ODDITIES = 100
-"""Events that are kept in words; a topic that was damaged may hold millions."""
 
 
 class SegmentEvent(NamedTuple):
@@ -153,19 +148,28 @@ _EVENTS: dict[int, tuple[Callable[[bytes, int], tuple[Any, int]], Callable[[Any]
 }
 
 
+@dataclass(frozen=True)
+class SegmentStates:
+    """Segments of a partition by `__remote_log_metadata`. readable: by id. refused: those of which it says that they
+    may not be read, as their copy was not finished or they are deleted."""
+
+    readable: Mapping[uuid.UUID, RemoteSegment]
+    refused: frozenset[uuid.UUID]
+
+
 class RemoteLogState:
     """State after the events so far. Events of one partition must come in the order of the topic's offsets.
 
-    segments: (partition, segment id) -> segment and its state, deleted ones left out. deleted_partitions: those whose
-    remote log is going or gone. odd: how many events did not follow from those before; they change nothing, as a
-    broker ignores them. oddities: the first of them in words.
+    segments: (partition, segment id) -> segment and its state, deleted ones left out. deleted_segments: their ids.
+    deleted_partitions: those whose remote log is going or gone. odd: how many events did not follow from those before;
+    they change nothing, as a broker ignores them.
     """
 
     def __init__(self, events: Iterable[RemoteLogEvent] = ()) -> None:
         self.segments: dict[tuple[TopicIdPartition, uuid.UUID], SegmentEvent] = {}
+        self.deleted_segments: dict[TopicIdPartition, set[uuid.UUID]] = {}
         self.deleted_partitions: dict[TopicIdPartition, PartitionDeleteState] = {}
         self.odd = 0
-        self.oddities: list[str] = []
         for event in events:
             self.take(event)
 
@@ -176,41 +180,37 @@ class RemoteLogState:
         elif isinstance(event, SegmentUpdate):
             self._update(event)
         else:
-            self._copy_begins(event)
-
-    def _copy_begins(self, event: SegmentEvent) -> None:
-        known = self.segments.setdefault((event.segment.partition, event.segment.segment_id), event)
-        if known.state is not event.state:
-            self._is_odd(f"{event.segment}: {event.state.name} after {known.state.name}")
+            before = self.segments.setdefault((event.segment.partition, event.segment.segment_id), event)
+            self.odd += before.state is not event.state
 
     def _update(self, event: SegmentUpdate) -> None:
         key = (event.partition, event.segment_id)
-        known = self.segments.get(key)
-        if known is None:
+        before = self.segments.get(key)
+        if event.state is RemoteSegmentState.DELETE_SEGMENT_FINISHED:
+            self.deleted_segments.setdefault(event.partition, set()).add(event.segment_id)
+        if before is None:
             # Said again of a segment that is gone, or of one whose first event retention took: nothing can be read.
-            if event.state is not RemoteSegmentState.DELETE_SEGMENT_FINISHED:
-                self._is_odd(f"{event.partition}: {event.state.name} of {event.segment_id}, of which nothing is known")
-        elif event.state is not known.state and event.state not in NEXT_STATES[known.state]:
-            self._is_odd(f"{known.segment}: {event.state.name} after {known.state.name}")
+            self.odd += event.state is not RemoteSegmentState.DELETE_SEGMENT_FINISHED
+        elif event.state is not before.state and event.state not in NEXT_STATES[before.state]:
+            self.odd += 1
         elif event.state is RemoteSegmentState.DELETE_SEGMENT_FINISHED:
             del self.segments[key]
         else:
-            self.segments[key] = SegmentEvent(_updated(known.segment, event), event.state)
+            self.segments[key] = SegmentEvent(_updated(before.segment, event), event.state)
 
-    def _is_odd(self, words: str) -> None:
-        self.odd += 1
-        if len(self.oddities) < MOST_ODDITIES:
-            self.oddities.append(words)
-
-    def readable(self) -> dict[TopicIdPartition, list[RemoteSegment]]:
-        """Per partition the segments that may be read, by start offset; partitions being deleted are left out."""
-        found: dict[TopicIdPartition, list[RemoteSegment]] = {}
-        for (partition, _), (segment, state) in self.segments.items():
+    def by_partition(self) -> dict[TopicIdPartition, SegmentStates]:
+        """The segments of each partition that the topic speaks of."""
+        readable: dict[TopicIdPartition, dict[uuid.UUID, RemoteSegment]] = {}
+        refused = {partition: set(ids) for partition, ids in self.deleted_segments.items()}
+        for (partition, segment_id), (segment, state) in self.segments.items():
             if state is RemoteSegmentState.COPY_SEGMENT_FINISHED and partition not in self.deleted_partitions:
-                found.setdefault(partition, []).append(segment)
-        for segments in found.values():
-            segments.sort(key=lambda segment: (segment.start_offset, segment.end_offset, segment.segment_id))
-        return found
+                readable.setdefault(partition, {})[segment_id] = segment
+            else:
+                refused.setdefault(partition, set()).add(segment_id)
+        return {
+            partition: SegmentStates(readable.get(partition, {}), frozenset(refused.get(partition, ())))
+            for partition in readable.keys() | refused.keys()
+        }
 
 
 def _updated(segment: RemoteSegment, event: SegmentUpdate) -> RemoteSegment:
@@ -221,34 +221,3 @@ def _updated(segment: RemoteSegment, event: SegmentUpdate) -> RemoteSegment:
         event_timestamp=event.event_timestamp,
         custom_metadata=event.custom_metadata,
     )
-
-
-# What Aiven's plugin keeps of a segment in `__remote_log_metadata` (SegmentCustomMetadataSerde): tagged fields.
-#
-# 0 remote_size VARLONG, bytes of all its objects; 1 object_prefix, 2 object_key COMPACT_STRING: where log and
-# indexes lie, whatever the plugin's `key.prefix` has become since. The manifest lies below the prefix of today.
-
-
-_STRING = sized(is_text=True, flexible=True, nullable=False)
-
-
-class CustomMetadata(NamedTuple):
-    """Fields of the plugin's `custom.metadata.fields.include`; None for those that it does not include."""
-
-    remote_size: int | None = None
-    object_prefix: str | None = None
-    object_key: str | None = None
-
-
-def parse_custom_metadata(data: bytes) -> CustomMetadata:
-    """Empty data has no fields; unknown tags are passed over. Raises CorruptRemoteMetadata."""
-    if not data:
-        return CustomMetadata()
-    try:
-        found, _ = read_tagged_fields(data, 0)
-        size = read_varlong(found[0], 0, len(found[0]))[0] if 0 in found else None
-        return CustomMetadata(size, *(_STRING.read(found[tag], 0)[0] if tag in found else None for tag in (1, 2)))
-    except Malformed as error:
-        raise CorruptRemoteMetadata(str(error), position=error.position) from None
-    except IndexError:
-        raise CorruptRemoteMetadata("a varlong does not end") from None

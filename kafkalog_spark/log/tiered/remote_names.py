@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
+from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
-from kafkalog_spark.format.names import DirKind, parse_partition_dir, parse_segment_file, segment_name, valid_topic_name
-from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, uuid_from_text, uuid_to_text
+from kafkalog_spark.format.names import segment_name, valid_topic_name
+from kafkalog_spark.format.partition_metadata import uuid_from_text, uuid_to_text
 
 # One remote log segment as every source of metadata describes it: manifests, `__remote_log_metadata`, names.
 #
@@ -117,8 +116,10 @@ _LOCAL_TIERED_SUFFIX = {
     RemoteFile.TRANSACTION_INDEX: ".txnindex",
     RemoteFile.LEADER_EPOCHS: ".leader_epoch_checkpoint",  # underscores
 }
-_AIVEN_FILE = {file.value: file for file in RemoteFile}
-_LOCAL_TIERED_FILE = {suffix: file for file, suffix in _LOCAL_TIERED_SUFFIX.items()}
+_FILE_OF_SUFFIX = {
+    Layout.AIVEN: {file.value: file for file in RemoteFile},
+    Layout.LOCAL_TIERED: {suffix: file for file, suffix in _LOCAL_TIERED_SUFFIX.items()},
+}
 
 _COMPLETE = {
     Layout.AIVEN: frozenset({RemoteFile.MANIFEST, RemoteFile.LOG}),  # the manifest is written last
@@ -136,8 +137,8 @@ _LOCAL_TIERED_KEY = re.compile(
     rf"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9][0-9]{{0,9}})-(?P<topic_id>{_ID})/"
     rf"(?P<start>[0-9]{{1,20}})-(?P<segment>{_ID})(?P<suffix>\.[a-z_]+)"
 )
-_BROKER_SMALL_FILES = {LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE}
-
+_KEY_PATTERN = {Layout.AIVEN: (_AIVEN_KEY, 2), Layout.LOCAL_TIERED: (_LOCAL_TIERED_KEY, 1)}
+"""Pattern of a key after its prefix, and how many folders it names."""
 
 # Names of directories are asked for more than keys are: what Kafka writes as an id has four zero bits at its end, so
 # the last character is one of four, and no partition's directory of a broker, which ends in a digit, looks like one.
@@ -152,7 +153,6 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 class RemoteKey(NamedTuple):
     """A key of a tiered layout, taken apart. prefix: what stands before the topic, with its slash if it has one."""
 
-    layout: Layout
     prefix: str
     partition: TopicIdPartition
     start_offset: int
@@ -160,56 +160,37 @@ class RemoteKey(NamedTuple):
     file: RemoteFile
 
 
-class BrokerKey(NamedTuple):
-    """A key below a partition directory as a broker has it. `name` is that of the file."""
+def parse_remote_key(layout: Layout, key: str, key_prefix: str | None = None) -> RemoteKey | None:
+    """Take a key of a tiered layout apart; None for any other.
 
-    prefix: str
-    topic: str
-    partition: int
-    name: str
-
-
-def parse_aiven_key(key: str, key_prefix: str | None = None) -> RemoteKey | None:
-    """Take a key of Aiven's plugin apart; None for any other.
-
-    key_prefix: the plugin's `key.prefix`; keys that do not begin with it are others. Without it everything up to the
-    slash before the topic is the prefix.
+    key_prefix: the `key.prefix` of Aiven's plugin; keys that do not begin with it are others. Without it everything up
+    to the slash before the topic is the prefix.
     """
-    return _parse(key, key_prefix, _AIVEN_KEY, Layout.AIVEN, _AIVEN_FILE, folders=2)
-
-
-def parse_local_tiered_key(key: str) -> RemoteKey | None:
-    """Take a key of LocalTieredStorage apart; None for any other."""
-    return _parse(key, None, _LOCAL_TIERED_KEY, Layout.LOCAL_TIERED, _LOCAL_TIERED_FILE, folders=1)
-
-
-def _parse(
-    key: str,
-    key_prefix: str | None,
-    form: re.Pattern[str],
-    layout: Layout,
-    files: dict[str, RemoteFile],
-    folders: int,
-) -> RemoteKey | None:
+    pattern, folders = _KEY_PATTERN[layout]
     if key_prefix is None:
         parts = key.rsplit("/", folders + 1)
         key_prefix = f"{parts[0]}/" if len(parts) > folders + 1 else ""
-    if not key.startswith(key_prefix):
+    match = pattern.fullmatch(key[len(key_prefix) :]) if key.startswith(key_prefix) else None
+    file = _FILE_OF_SUFFIX[layout].get(match["suffix"]) if match else None
+    if match is None or file is None or not valid_topic_name(match["topic"]):
         return None
-    found = form.fullmatch(key[len(key_prefix) :])
-    if not found or found["suffix"] not in files or not valid_topic_name(found["topic"]):
-        return None
-    partition, start = int(found["partition"]), int(found["start"])
+    partition, start = int(match["partition"]), int(match["start"])
     if partition > MAX_INT32 or start > MAX_INT64:
         return None
-    return RemoteKey(
-        layout,
-        key_prefix,
-        TopicIdPartition(found["topic"], uuid_from_text(found["topic_id"]), partition),
-        start,
-        uuid_from_text(found["segment"]),
-        files[found["suffix"]],
-    )
+    where = TopicIdPartition(match["topic"], uuid_from_text(match["topic_id"]), partition)
+    return RemoteKey(key_prefix, where, start, uuid_from_text(match["segment"]), file)
+
+
+def remote_key(layout: Layout, segment: RemoteSegment, file: RemoteFile, key_prefix: str = "") -> str:
+    """The key of one object of a segment, as Aiven's plugin or Kafka 4.3's LocalTieredStorage makes it.
+
+    Raises KeyError for files that the layout does not have: LocalTieredStorage has no manifests and joined indexes.
+    """
+    topic, topic_id, partition = segment.partition
+    if layout is Layout.AIVEN:
+        return f"{key_prefix}{topic}-{uuid_to_text(topic_id)}/{partition}/{segment.name}{file.value}"
+    folder = f"{topic}-{partition}-{uuid_to_text(topic_id)}"
+    return f"{key_prefix}{folder}/{segment.name}{_LOCAL_TIERED_SUFFIX[file]}"
 
 
 def parse_aiven_topic_dir(name: str, key_prefix: str = "") -> tuple[str, uuid.UUID] | None:
@@ -238,58 +219,6 @@ def parse_local_tiered_dir(name: str) -> TopicIdPartition | None:
     return TopicIdPartition(found["topic"], uuid_from_text(found["topic_id"]), int(found["partition"]))
 
 
-def parse_broker_key(key: str) -> BrokerKey | None:
-    """Take a key below a live partition directory apart; None for any other, directories being deleted included."""
-    path, _, name = key.rpartition("/")
-    prefix, slash, folder = path.rpartition("/")
-    directory = parse_partition_dir(folder)
-    if directory is None or directory.kind is not DirKind.LIVE:
-        return None
-    if parse_segment_file(name) is None and name not in _BROKER_SMALL_FILES:
-        return None
-    return BrokerKey(prefix + slash, directory.topic, directory.partition, name)
-
-
-def aiven_key(segment: RemoteSegment, file: RemoteFile, key_prefix: str = "") -> str:
-    """The key of one object of a segment, as Aiven's plugin makes it."""
-    partition = segment.partition
-    folder = f"{partition.topic}-{uuid_to_text(partition.topic_id)}/{partition.partition}"
-    return f"{key_prefix}{folder}/{segment.name}{file.value}"
-
-
-def local_tiered_key(segment: RemoteSegment, file: RemoteFile, prefix: str = "") -> str:
-    """The key of one file of a segment, as Kafka 4.3's LocalTieredStorage makes it.
-
-    Raises KeyError for files that the layout does not have: manifests and joined indexes.
-    """
-    partition = segment.partition
-    folder = f"{partition.topic}-{partition.partition}-{uuid_to_text(partition.topic_id)}"
-    return f"{prefix}{folder}/{segment.name}{_LOCAL_TIERED_SUFFIX[file]}"
-
-
-def layout_of(keys: Iterable[str], key_prefix: str | None = None) -> Layout | None:
-    """The layout that the keys are in; None when no key is of any. Keys that mean nothing are passed over.
-
-    Raises KafkalogError when two layouts lie below one prefix: then the option `layout` or a longer path must say
-    which is meant.
-    """
-    first: dict[Layout, str] = {}
-    for key in keys:
-        if parse_aiven_key(key, key_prefix):
-            first.setdefault(Layout.AIVEN, key)
-        elif parse_local_tiered_key(key):
-            first.setdefault(Layout.LOCAL_TIERED, key)
-        elif parse_broker_key(key):
-            first.setdefault(Layout.BROKER, key)
-    if len(first) > 1:
-        shown = ", ".join(f"{layout.value} ({key})" for layout, key in first.items())
-        raise KafkalogError(
-            f"the keys below this path are of several layouts: {shown}",
-            hint="give a longer path, or say which one is meant with the option layout",
-        )
-    return next(iter(first), None)
-
-
 class RemoteObjects(NamedTuple):
     """The objects that a listing holds of one segment: file -> (key, size in bytes)."""
 
@@ -314,8 +243,8 @@ def remote_objects(
     """
     found: dict[tuple[TopicIdPartition, int, uuid.UUID], RemoteObjects] = {}
     for key, size in listing:
-        parts = parse_aiven_key(key, key_prefix) if layout is Layout.AIVEN else parse_local_tiered_key(key)
-        if parts is None or parts.layout is not layout:
+        parts = parse_remote_key(layout, key, key_prefix if layout is Layout.AIVEN else None)
+        if parts is None:
             continue
         segment = (parts.partition, parts.start_offset, parts.segment_id)
         found.setdefault(segment, RemoteObjects(layout, *segment, {})).objects[parts.file] = (key, size)

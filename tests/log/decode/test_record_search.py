@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.log.decode import record_search
+from kafkalog_spark.log.decode import run_decoder
 from kafkalog_spark.log.decode.record_schema import EVERY_RECORD, RecordPredicate
 from kafkalog_spark.log.log_dir import LogDirs
 from tests.golden_data import KAFKA_2_8, KAFKA_4_3, Row, data_dir, golden_logs
@@ -112,7 +112,7 @@ def test_aborted_records_stay_hidden() -> None:
 
 
 def test_more_matches_than_there_is_room_for_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_search, "_FEW", 3)
+    monkeypatch.setattr(run_decoder, "_FEW", 3)
     rows = all_rows(KAFKA_4_3, "codec-zstd")
     wanted = RecordPredicate(key_prefix=b"")
     expected = [row["offset"] for row in rows if row["key"] is not None]

@@ -10,7 +10,8 @@ import pytest
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.layout import CRC_AT, Codec
-from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
+from kafkalog_spark.log.decode.record_schema import ScanRequest
+from kafkalog_spark.log.read.partition_scan import scan_partition
 from tests.log.helpers import legacy_builder
 from tests.log.helpers.batch_builder import (
     CONTROL,

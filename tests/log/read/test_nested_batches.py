@@ -8,8 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from kafkalog_spark.log.decode.record_schema import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
+from kafkalog_spark.log.read.partition_scan import scan_partition
 from kafkalog_spark.log.write.record_encoder import BatchParams
 from tests.log.helpers.encoded_batches import encode_batches
 

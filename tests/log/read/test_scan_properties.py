@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from kafkalog_spark.log.decode import batch_contents, row_buffers, run_decoder
 from kafkalog_spark.log.decode import batch_contents as scan_space
+from kafkalog_spark.log.decode.record_schema import ScanRequest
 from kafkalog_spark.log.read import segment_scan
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
-from kafkalog_spark.log.read.partition_scan import ScanRequest, offset_for_timestamp, scan_partition
+from kafkalog_spark.log.read.partition_scan import offset_for_timestamp, scan_partition
 from tests.log.helpers.random_logs import (
     NEWEST,
     SPAN,
@@ -141,7 +142,7 @@ def check_a_log(plan: LogPlan, sizes: dict[str, int], data: st.DataObject) -> No
             # Kept until the end: a buffer that is used again while somebody holds it would show.
             scan = partial(scan_partition, opened, asked["start"], asked["end"], request, position_hint=hint)
             got = list(scan())
-            held.append((got, list(scan(space=space))))  # the buffers of the scans before
+            held.append((got, list(scan(buffers=space))))  # the buffers of the scans before
             expected = [row for row in (committed if asked["read_committed"] else rows) if wanted(row, asked)]
             assert all(batch.schema.names == list(asked["columns"]) for batch in got)
             if not asked["columns"]:

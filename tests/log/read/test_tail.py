@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.log.decode.record_schema import RecordPredicate
+from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read import partition_scan
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.read.partition_scan import ScanRequest, ScanStatistics, scan_partition, tail_start
+from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition, tail_start
 from tests.golden_data import RELEASES, data_dir, golden_logs
 from tests.log.helpers.damaged_log import AFTER, BEFORE, HONEST, open_log, patched, write_segments
 from tests.log.helpers.random_logs import LogPlan, committed_batches, log_plans, rows_of

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.errors import CorruptChunk, DataLoss, KafkalogError, UnsupportedFormat
+from kafkalog_spark.log.decode.record_schema import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.read.partition_scan import ScanRequest, offset_for_timestamp, scan_partition
+from kafkalog_spark.log.read.partition_scan import offset_for_timestamp, scan_partition
 from kafkalog_spark.log.remote import remote_segment_file
 from kafkalog_spark.log.remote.tiered_log import TieredLog
 from kafkalog_spark.log.tiered.manifest import parse_manifest
-from kafkalog_spark.log.tiered.remote_names import RemoteFile, local_tiered_key
+from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, remote_key
 from kafkalog_spark.log.tiered.tier_options import NO_TIER
 from kafkalog_spark.store.interface import FileFacts, OpenFile
 from kafkalog_spark.store.local_store import LocalFile, LocalStore
@@ -95,7 +96,7 @@ def _when(mode: AivenMode, chunk: str) -> list[pytest.MarkDecorator]:
     ("mode", "chunk"), [pytest.param(mode, chunk, marks=_when(mode, chunk)) for mode in AivenMode for chunk in CHUNKS]
 )
 def test_aivens_chunks(mode: AivenMode, chunk: str, tmp_path: Path) -> None:
-    first = CLEAN.remote / local_tiered_key(readable(CLEAN)[0], RemoteFile.LOG)
+    first = CLEAN.remote / remote_key(Layout.LOCAL_TIERED, readable(CLEAN)[0], RemoteFile.LOG)
     batch = 12 + int.from_bytes(first.read_bytes()[8:12], "big")
     sizes = {"a byte less than a batch": batch - 1, "a batch": batch, "1 MiB": 1 << 20, "more than the file": 1 << 30}
     root = aiven_tree(CLEAN, tmp_path, mode, sizes[chunk])
@@ -255,7 +256,8 @@ def test_a_damaged_chunk_is_named_or_passed_over(mode: AivenMode, tmp_path: Path
     with pytest.raises(CorruptChunk, match=rf"headers-0 {path} at byte {chunk.position}: chunk 1: "):
         rows_of(opened(root, topic="headers"))
     assert manifest.segment is not None
-    batches = decode_batches((CLEAN.remote / local_tiered_key(manifest.segment, RemoteFile.LOG)).read_bytes())
+    log = remote_key(Layout.LOCAL_TIERED, manifest.segment, RemoteFile.LOG)
+    batches = decode_batches((CLEAN.remote / log).read_bytes())
     first, last = chunk.original_position, chunk.original_position + chunk.original_size
     gone = {
         record.offset

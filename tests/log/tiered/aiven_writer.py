@@ -20,6 +20,7 @@ from Crypto.Hash import SHA3_512
 from Crypto.PublicKey import RSA
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
 from kafkalog_spark.log.tiered.manifest import (
     INDEX_FIELDS,
@@ -28,7 +29,7 @@ from kafkalog_spark.log.tiered.manifest import (
     SegmentManifest,
     format_manifest,
 )
-from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteSegment, aiven_key, remote_objects
+from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteSegment, remote_key, remote_objects
 
 KEYS = Path(__file__).parent / "keys"
 KEY_ID = "one"
@@ -113,7 +114,7 @@ def write_segment(
     """Write one segment's objects below `target`."""
     manifest, objects = segment_objects(segment, files, mode, chunk_size, key_id)
     for file, data in objects.items():
-        path = target / aiven_key(segment, file, key_prefix)
+        path = target / remote_key(Layout.AIVEN, segment, file, key_prefix)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     return manifest
@@ -136,3 +137,12 @@ def write_tree(
     """Write `segments`, whose files lie below the LocalTieredStorage directory `root`, as Aiven's below `target`."""
     files = local_tiered_files(root)
     return [write_segment(target, segment, files[segment.name], mode, chunk_size, key_prefix) for segment in segments]
+
+
+def original_bytes(codec: ChunkCodec, index: ChunkIndex, stored: bytes, begin: int, end: int) -> bytes:
+    """Bytes [begin, end) of the segment, of which `stored` is the range of the object that `range_of` names."""
+    at = index.range_of(begin, end).begin
+    return b"".join(
+        bytes(codec.chunk(stored[chunk.position - at :][: chunk.size], chunk))[first:last]
+        for chunk, first, last in index.slices(begin, end)
+    )

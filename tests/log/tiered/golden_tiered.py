@@ -20,7 +20,7 @@ from kafkalog_spark.format.checkpoint import read_leader_epochs as _read_leader_
 from kafkalog_spark.format.partition_metadata import PartitionMetadata, read_partition_metadata
 from kafkalog_spark.log.tiered.lineage import LocalSpan
 from kafkalog_spark.log.tiered.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC, RemoteLogState, decode_event
-from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT
+from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, RemoteSegment, TopicIdPartition
 from tests.golden_data import GOLDEN, Row, topic_records
 from tests.log.helpers.plain_decoder import decode_log
 
@@ -69,6 +69,14 @@ class GoldenCluster:
         """Keys and sizes of the remote objects."""
         files = sorted(path for path in self.remote.rglob("*") if path.is_file())
         return [(str(path.relative_to(self.remote)), path.stat().st_size) for path in files]
+
+    def readable(self) -> dict[TopicIdPartition, list[RemoteSegment]]:
+        """The segments that may be read, by start offset."""
+        return {
+            partition: sorted(states.readable.values(), key=lambda one: (one.start_offset, one.end_offset))
+            for partition, states in self.state().by_partition().items()
+            if states.readable
+        }
 
     def event_values(self) -> dict[tuple[int, int], bytes]:
         """(partition, offset) -> value of the records of `__remote_log_metadata`, read by the tests' own decoder."""

@@ -7,10 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from kafkalog_spark.log.decode.record_schema import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
+from kafkalog_spark.log.read.partition_scan import scan_partition
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from tests.log.helpers.rows import ALL_COLUMNS, plain_rows
@@ -24,7 +25,7 @@ WITH_KEY = TierOptions.of({f"tiered.encryption.key.{KEY_ID}": str(KEYS / "one.pe
 
 def readable(cluster: GoldenCluster) -> list[RemoteSegment]:
     """All segments of a golden cluster that are wholly copied."""
-    return [segment for segments in cluster.state().readable().values() for segment in segments]
+    return [segment for segments in cluster.readable().values() for segment in segments]
 
 
 def aiven_tree(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import uuid
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,9 +13,9 @@ from kafkalog_spark.log.tiered.lineage import (
     Hole,
     LineageMerge,
     LocalSpan,
+    LogPiece,
     NotNeeded,
     NotOfTheLog,
-    Piece,
     merge_lineage,
     newest,
     topic_id_of,
@@ -37,15 +36,15 @@ def reasons(walk: LineageMerge) -> dict[RemoteSegment, NotOfTheLog | NotNeeded]:
 def test_segments_one_after_the_other() -> None:
     a, b, c = segment(0, 99), segment(100, 149), segment(150, 300)
     walk = merge_lineage([c, a, b], LINEAGE)
-    assert walk == LineageMerge((Piece(a, 0, 100), Piece(b, 100, 150), Piece(c, 150, 301)), (), ())
-    assert (walk.start, walk.until) == (0, 301)
+    assert walk == LineageMerge((LogPiece(a, 0, 100), LogPiece(b, 100, 150), LogPiece(c, 150, 301)), (), ())
+    assert (walk.pieces[0].start, walk.pieces[-1].until) == (0, 301)
 
 
 def test_a_larger_upload_replaces_a_smaller_one() -> None:
     """The next leader uploads 0-200 where the one before it had come to 0-100."""
     small, large = segment(0, 100, time=2), segment(0, 200, time=1)
     walk = merge_lineage([small, large], LINEAGE)
-    assert walk.pieces == (Piece(large, 0, 201),)
+    assert walk.pieces == (LogPiece(large, 0, 201),)
     assert reasons(walk) == {small: NotNeeded.COVERED}
 
 
@@ -53,65 +52,64 @@ def test_uploads_that_overlap() -> None:
     """10-90 of one leader; 5-100 and 101-200 of the next: offset 95 is only in the second."""
     first, second, third = segment(10, 90, {0: 10}), segment(5, 100, {0: 5}), segment(101, 200, {0: 101})
     walk = merge_lineage([first, second, third], LINEAGE)
-    assert walk.pieces == (Piece(second, 5, 101), Piece(third, 101, 201))
+    assert walk.pieces == (LogPiece(second, 5, 101), LogPiece(third, 101, 201))
     assert reasons(walk) == {first: NotNeeded.COVERED}
 
 
 def test_uploads_that_interlock() -> None:
     a, b, c = segment(0, 60), segment(40, 120, {0: 40}), segment(100, 180, {0: 100})
-    assert merge_lineage([a, b, c], LINEAGE).pieces == (Piece(a, 0, 61), Piece(b, 61, 121), Piece(c, 121, 181))
+    assert merge_lineage([a, b, c], LINEAGE).pieces == (LogPiece(a, 0, 61), LogPiece(b, 61, 121), LogPiece(c, 121, 181))
 
 
 def test_equal_uploads_the_newest_is_read() -> None:
     old, new = segment(0, 100, name=2, time=10), segment(0, 100, name=1, time=20)
     for given_order in ([old, new], [new, old]):
         walk = merge_lineage(given_order, LINEAGE)
-        assert walk.pieces == (Piece(new, 0, 101),)
+        assert walk.pieces == (LogPiece(new, 0, 101),)
         assert reasons(walk) == {old: NotNeeded.COVERED}
 
 
 def test_the_local_log_is_preferred() -> None:
     a, b, c = segment(0, 99), segment(100, 199, {0: 100}), segment(200, 299, {0: 200})
     walk = merge_lineage([a, b, c], LINEAGE, local=[LocalSpan(150, 300), LocalSpan(300, 350)], log_end=350)
-    assert walk.pieces == (Piece(a, 0, 100), Piece(b, 100, 150), Piece(None, 150, 350))
+    assert walk.pieces == (LogPiece(a, 0, 100), LogPiece(b, 100, 150), LogPiece(None, 150, 350))
     assert reasons(walk) == {c: NotNeeded.LOCAL}
 
 
 def test_only_local_and_only_remote_and_nothing() -> None:
-    assert merge_lineage([], LINEAGE, local=[LocalSpan(7, 9)]).pieces == (Piece(None, 7, 9),)
+    assert merge_lineage([], LINEAGE, local=[LocalSpan(7, 9)]).pieces == (LogPiece(None, 7, 9),)
     assert merge_lineage([], []) == LineageMerge((), (), ())
-    assert merge_lineage([], LINEAGE).start is None
-    assert merge_lineage([], LINEAGE, local=[LocalSpan(7, 7)]).until is None
+    assert merge_lineage([], LINEAGE, local=[LocalSpan(7, 7)]).pieces == ()
 
 
 def test_a_local_hole_is_read_remotely() -> None:
     """A copied log directory from which files were lost."""
     a = segment(0, 299)
     walk = merge_lineage([a], LINEAGE, local=[LocalSpan(0, 100), LocalSpan(200, 400)], log_end=400)
-    assert walk.pieces == (Piece(None, 0, 100), Piece(a, 100, 200), Piece(None, 200, 400))
+    assert walk.pieces == (LogPiece(None, 0, 100), LogPiece(a, 100, 200), LogPiece(None, 200, 400))
 
 
 def test_holes_are_told() -> None:
     a, c = segment(0, 99), segment(150, 199, {0: 150})
     walk = merge_lineage([a, c], LINEAGE, local=[LocalSpan(250, 260)], log_end=260)
     assert walk.holes == (Hole(100, 150), Hole(200, 250))
-    assert walk.pieces == (Piece(a, 0, 100), Piece(c, 150, 200), Piece(None, 250, 260))
+    assert walk.pieces == (LogPiece(a, 0, 100), LogPiece(c, 150, 200), LogPiece(None, 250, 260))
 
 
 def test_the_start_of_the_log_clips() -> None:
     """DeleteRecords into the middle of a segment."""
     a, b = segment(0, 99), segment(100, 199, {0: 100})
     walk = merge_lineage([a, b], LINEAGE, log_start=130, local=[LocalSpan(120, 140)])
-    assert walk.pieces == (Piece(None, 130, 140), Piece(b, 140, 200))
+    assert walk.pieces == (LogPiece(None, 130, 140), LogPiece(b, 140, 200))
     assert reasons(walk) == {a: NotNeeded.BELOW_LOG_START}
-    assert merge_lineage([a, b], LINEAGE, log_start=50).pieces[0] == Piece(a, 50, 100)
-    assert merge_lineage([a, b], LINEAGE, log_start=100).pieces == (Piece(b, 100, 200),)
+    assert merge_lineage([a, b], LINEAGE, log_start=50).pieces[0] == LogPiece(a, 50, 100)
+    assert merge_lineage([a, b], LINEAGE, log_start=100).pieces == (LogPiece(b, 100, 200),)
 
 
 def test_the_lineage_begins_where_the_log_does() -> None:
     """Kafka cuts the checkpoint with the log: without any other word of the log's start, that is it."""
     a = segment(14, 150, {5: 14, 7: 15, 9: 100})
-    assert merge_lineage([a], epochs({7: 51, 9: 100})).pieces == (Piece(a, 51, 151),)
+    assert merge_lineage([a], epochs({7: 51, 9: 100})).pieces == (LogPiece(a, 51, 151),)
 
 
 def test_what_an_unclean_election_put_aside_is_not_read() -> None:
@@ -119,7 +117,7 @@ def test_what_an_unclean_election_put_aside_is_not_read() -> None:
     kept, aside, goes_on = segment(0, 49), segment(50, 99, {0: 50}), segment(80, 120, {2: 80})
     same = segment(50, 79, {0: 50})
     walk = merge_lineage([kept, aside, goes_on, same], lineage, log_end=200)
-    assert walk.pieces == (Piece(kept, 0, 50), Piece(same, 50, 80), Piece(goes_on, 80, 121))
+    assert walk.pieces == (LogPiece(kept, 0, 50), LogPiece(same, 50, 80), LogPiece(goes_on, 80, 121))
     assert reasons(walk) == {aside: NotOfTheLog.ENDS_AFTER_EPOCH}
     assert str(walk.left_out[0]).endswith("[50, 99]: it ends after the log's next leader epoch begins")
 
@@ -130,7 +128,7 @@ def test_without_a_live_log_the_newest_segment_has_the_lineage() -> None:
     segments = [old_leaders, new_leaders, newer]
     assert newest(segments) is newer
     walk = merge_lineage(segments, epochs({0: 0, 2: 80}))  # what newer's leader-epoch file says
-    assert walk.pieces == (Piece(new_leaders, 0, 80), Piece(newer, 80, 151))
+    assert walk.pieces == (LogPiece(new_leaders, 0, 80), LogPiece(newer, 80, 151))
     assert reasons(walk) == {old_leaders: NotOfTheLog.ENDS_AFTER_EPOCH}
 
 
@@ -140,26 +138,8 @@ def test_a_topic_created_again_has_nothing_of_the_one_before() -> None:
     assert topic_id_of([old, new]) == PARTITION.topic_id
     assert topic_id_of([]) is None
     walk = merge_lineage([old, new], LINEAGE, topic_id=PARTITION.topic_id)
-    assert walk.pieces == (Piece(new, 0, 100),)
+    assert walk.pieces == (LogPiece(new, 0, 100),)
     assert reasons(walk) == {old: NotNeeded.OTHER_TOPIC_ID}
-
-
-@pytest.mark.parametrize(
-    ("until", "expected"),
-    [(0, []), (1, [(0, 1)]), (100, [(0, 100)]), (101, [(0, 100), (100, 101)]), (130, [(0, 100), (100, 130)])],
-)
-def test_a_read_that_ends_early(until: int, expected: list[tuple[int, int]]) -> None:
-    segments = [segment(0, 99), segment(100, 199, {0: 100}), segment(300, 399, {0: 300})]
-    walk = merge_lineage(segments, LINEAGE, until=until, local=[LocalSpan(400, 500)])
-    assert [(piece.start, piece.until) for piece in walk.pieces] == expected
-    assert walk.holes == ()
-    assert NotNeeded.AFTER_RANGE in reasons(walk).values()
-
-
-def test_a_read_that_ends_in_a_hole() -> None:
-    walk = merge_lineage([segment(0, 99), segment(300, 399, {0: 300})], LINEAGE, until=350)
-    assert walk.holes == (Hole(100, 300),)
-    assert walk.until == 350
 
 
 def check(walk: LineageMerge, valid: list[RemoteSegment], local: list[LocalSpan], floor: int, log_start: int) -> None:

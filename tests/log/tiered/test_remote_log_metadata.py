@@ -16,9 +16,7 @@ from kafkalog_spark.errors import CorruptRemoteMetadata, KafkalogError, Unsuppor
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.tiered.remote_log_metadata import (
-    MOST_ODDITIES,
     NEXT_STATES,
-    CustomMetadata,
     PartitionDeleteState,
     PartitionDeletion,
     RemoteLogState,
@@ -26,9 +24,8 @@ from kafkalog_spark.log.tiered.remote_log_metadata import (
     SegmentEvent,
     SegmentUpdate,
     decode_event,
-    parse_custom_metadata,
 )
-from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
+from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
 from tests.log.helpers.damaged_bytes import damaged
 from tests.log.tiered.kafkas_rules import recorded
 from tests.log.tiered.made_segments import PARTITION, segment
@@ -176,8 +173,12 @@ def update(of: SegmentEvent, state: RemoteSegmentState, time: int = 5, custom: b
 
 
 def readable(*events: SegmentEvent | SegmentUpdate | PartitionDeletion) -> list[tuple[int, int]]:
-    found = RemoteLogState(events).readable()
-    return [(part.start_offset, part.end_offset) for part in found.get(PARTITION, [])]
+    return sorted((part.start_offset, part.end_offset) for part in segments_of(RemoteLogState(events)))
+
+
+def segments_of(state: RemoteLogState) -> list[RemoteSegment]:
+    states = state.by_partition().get(PARTITION)
+    return [] if states is None else list(states.readable.values())
 
 
 def test_only_what_was_copied_whole_is_readable() -> None:
@@ -192,7 +193,7 @@ def test_only_what_was_copied_whole_is_readable() -> None:
 def test_an_update_changes_who_when_and_what_the_plugin_keeps() -> None:
     event = started()
     state = RemoteLogState([event, update(event, FINISHED, 123, b"kept")])
-    (found,) = state.readable()[PARTITION]
+    (found,) = segments_of(state)
     assert (found.broker_id, found.event_timestamp, found.custom_metadata) == (9, 123, b"kept")
     assert (found.start_offset, found.leader_epochs) == (event.segment.start_offset, event.segment.leader_epochs)
 
@@ -205,8 +206,6 @@ def test_an_event_that_does_not_follow_changes_nothing(before: RemoteSegmentStat
     assert state.odd == (0 if follows else 1)
     (now,) = [found.state for found in state.segments.values()] or [DELETED]
     assert now is (after if follows else before)
-    if not follows:
-        assert f"{after.name} after {before.name}" in state.oddities[0]
 
 
 def test_events_that_are_said_again() -> None:
@@ -214,16 +213,14 @@ def test_events_that_are_said_again() -> None:
     done = update(event, FINISHED)
     assert readable(event, event, done, done) == [(0, 9)]
     state = RemoteLogState([event, done, event])  # it would begin again: ignored
-    assert (state.odd, len(state.readable()[PARTITION])) == (1, 1)
+    assert (state.odd, len(segments_of(state))) == (1, 1)
     gone = RemoteLogState([event, done, update(event, DELETING), update(event, DELETED), update(event, DELETED)])
     assert (gone.odd, gone.segments) == (0, {})
 
 
-def test_an_update_of_what_nobody_knows_is_told() -> None:
-    state = RemoteLogState([update(started(), FINISHED)] * (MOST_ODDITIES + 50))
-    assert (state.odd, len(state.oddities)) == (MOST_ODDITIES + 50, MOST_ODDITIES)
-    assert "COPY_SEGMENT_FINISHED of" in state.oddities[0]
-    assert state.readable() == {}
+def test_an_update_of_what_nobody_knows_is_counted() -> None:
+    state = RemoteLogState([update(started(), FINISHED)] * 150)
+    assert (state.odd, state.by_partition()) == (150, {})
 
 
 @pytest.mark.parametrize("state", PartitionDeleteState)
@@ -232,26 +229,9 @@ def test_a_partition_that_is_being_deleted_is_not_readable(state: PartitionDelet
     assert readable(event, update(event, FINISHED), PartitionDeletion(PARTITION, 1, 9, state)) == []
 
 
-def test_segments_are_by_start_offset() -> None:
-    events = [started(20, 29), started(0, 9), started(10, 19)]
-    assert readable(*(part for event in events for part in (event, update(event, FINISHED)))) == [
-        (0, 9),
-        (10, 19),
-        (20, 29),
-    ]
-
-
-def test_what_aivens_plugin_keeps() -> None:
-    """SegmentCustomMetadataSerdeTest: {0: 100, 2: "foo"} takes 11 bytes."""
-    data = bytes.fromhex("02 00 02 c801 02 04 04") + b"foo"
-    assert len(data) == 11
-    assert parse_custom_metadata(data) == CustomMetadata(remote_size=100, object_key="foo")
-    assert parse_custom_metadata(b"") == parse_custom_metadata(b"\0") == CustomMetadata()
-    assert parse_custom_metadata(bytes.fromhex("02 0102 0270 0901 21")) == CustomMetadata(object_prefix="p")
-    for what, given_data in damaged(data):
-        try:
-            parse_custom_metadata(given_data)
-        except CorruptRemoteMetadata:
-            pass
-        except Exception as error:
-            raise AssertionError(what) from error
+def test_what_may_not_be_read_is_refused() -> None:
+    done, begun, gone = started(0, 9), started(10, 19), started(20, 29)
+    events = [done, update(done, FINISHED), begun, gone, update(gone, DELETING), update(gone, DELETED)]
+    states = RemoteLogState(events).by_partition()[PARTITION]
+    assert set(states.readable) == {done.segment.segment_id}
+    assert states.refused == {begun.segment.segment_id, gone.segment.segment_id}

@@ -5,29 +5,29 @@ from __future__ import annotations
 import re
 import string
 import uuid
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.names import valid_topic_name
 from kafkalog_spark.format.partition_metadata import uuid_from_text, uuid_to_text
 from kafkalog_spark.log.tiered.remote_names import (
-    BrokerKey,
     Layout,
     RemoteFile,
     RemoteKey,
     RemoteSegment,
     TopicIdPartition,
-    aiven_key,
-    layout_of,
-    local_tiered_key,
-    parse_aiven_key,
-    parse_broker_key,
-    parse_local_tiered_key,
+    parse_remote_key,
+    remote_key,
     remote_objects,
 )
+
+aiven_key = partial(remote_key, Layout.AIVEN)
+local_tiered_key = partial(remote_key, Layout.LOCAL_TIERED)
+parse_aiven_key = partial(parse_remote_key, Layout.AIVEN)
+parse_local_tiered_key = partial(parse_remote_key, Layout.LOCAL_TIERED)
 
 # ObjectKeyFactoryTest of Aiven's plugin
 AIVEN = "someprefix/topic-MWJ6FHTfRYy67jzwZdeqSQ/7/00000000000000001234-tqimKeZwStOEOwRzT3L5oQ.log"
@@ -47,9 +47,7 @@ segments = st.builds(
 
 
 def test_aivens_own_key() -> None:
-    assert parse_aiven_key(AIVEN) == RemoteKey(
-        Layout.AIVEN, "someprefix/", SEGMENT.partition, 1234, SEGMENT_ID, RemoteFile.LOG
-    )
+    assert parse_aiven_key(AIVEN) == RemoteKey("someprefix/", SEGMENT.partition, 1234, SEGMENT_ID, RemoteFile.LOG)
     assert aiven_key(SEGMENT, RemoteFile.LOG, "someprefix/") == AIVEN
     assert {parse_aiven_key(AIVEN.replace(".log", suffix)).file for suffix in (".indexes", ".rsm-manifest")} == {  # type: ignore[union-attr]
         RemoteFile.INDEXES,
@@ -110,10 +108,9 @@ def test_what_is_no_key_of_aivens(key: str) -> None:
 def test_aivens_keys_both_ways(segment: RemoteSegment, file: RemoteFile, prefix: str) -> None:
     key = aiven_key(segment, file, prefix)
     expected = (prefix, segment.partition, segment.start_offset, segment.segment_id, file)
-    assert parse_aiven_key(key) == (Layout.AIVEN, *expected)
-    assert parse_aiven_key(key, prefix) == (Layout.AIVEN, *expected)
+    assert parse_aiven_key(key) == expected
+    assert parse_aiven_key(key, prefix) == expected
     assert parse_local_tiered_key(key) is None
-    assert parse_broker_key(key) is None
     # The expression that the plugin's authors give for their keys.
     theirs = r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<topicId>[A-Za-z0-9_-]{22})/(?P<partition>\d+)/(?P<start>\d{20})-.{22}\."
     if file in (RemoteFile.LOG, RemoteFile.INDEXES, RemoteFile.MANIFEST):
@@ -130,51 +127,14 @@ def test_local_tiered_keys_both_ways(segment: RemoteSegment, file: RemoteFile, p
         return
     key = local_tiered_key(segment, file, prefix)
     expected = (prefix, segment.partition, segment.start_offset, segment.segment_id, file)
-    assert parse_local_tiered_key(key) == (Layout.LOCAL_TIERED, *expected)
+    assert parse_local_tiered_key(key) == expected
     assert parse_aiven_key(key) is None
-    assert parse_broker_key(key) is None
 
 
 def test_offsets_without_padding_are_of_older_releases() -> None:
     found = parse_local_tiered_key("t-0-MWJ6FHTfRYy67jzwZdeqSQ/1234-tqimKeZwStOEOwRzT3L5oQ.leader_epoch_checkpoint")
     assert found is not None
     assert (found.start_offset, found.file) == (1234, RemoteFile.LEADER_EPOCHS)
-
-
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [
-        ("orders-0/00000000000000000000.log", BrokerKey("", "orders", 0, "00000000000000000000.log")),
-        ("a/b/or-ders-12/leader-epoch-checkpoint", BrokerKey("a/b/", "or-ders", 12, "leader-epoch-checkpoint")),
-        ("/a/orders-1/partition.metadata", BrokerKey("/a/", "orders", 1, "partition.metadata")),
-        (
-            "a/orders-1/00000000000000000007.log.deleted",
-            BrokerKey("a/", "orders", 1, "00000000000000000007.log.deleted"),
-        ),
-        ("a/orders-1.9cc6ba80ea9b40b3ad5b3c8ab5c5e2bd-delete/00000000000000000000.log", None),
-        ("a/orders/00000000000000000000.log", None),
-        ("a/orders-1/readme.txt", None),
-        ("00000000000000000000.log", None),
-        ("a/__cluster_metadata-0/00000000000000000000.log", None),
-    ],
-)
-def test_broker_keys(key: str, expected: BrokerKey | None) -> None:
-    assert parse_broker_key(key) == expected
-
-
-def test_the_layout_is_that_of_the_keys_that_mean_something() -> None:
-    noise = ["", "a/b", "meta.properties", "a/kafka-tiered-storage/"]
-    assert layout_of(noise) is None
-    assert layout_of([*noise, AIVEN]) is Layout.AIVEN
-    assert layout_of([*noise, LOCAL, LOCAL]) is Layout.LOCAL_TIERED
-    assert layout_of([*noise, "orders-0/00000000000000000000.log"]) is Layout.BROKER
-
-
-def test_two_layouts_below_one_path_are_not_guessed() -> None:
-    with pytest.raises(
-        KafkalogError, match=r"several layouts: aiven \(someprefix.*local-tiered \(topic-7.*option layout"
-    ):
-        layout_of([AIVEN, LOCAL])
 
 
 def test_objects_of_a_segment_are_gathered() -> None:

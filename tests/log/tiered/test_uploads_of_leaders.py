@@ -14,9 +14,10 @@ import pytest
 
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.checkpoint import EpochEntry, format_leader_epochs, parse_leader_epochs
+from kafkalog_spark.log.decode.record_schema import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
+from kafkalog_spark.log.read.partition_scan import scan_partition
 from kafkalog_spark.log.remote.remote_dir_listing import epochs_within
 from kafkalog_spark.log.remote.tiered_log import TieredLog
 from kafkalog_spark.log.tiered.lineage import NotOfTheLog

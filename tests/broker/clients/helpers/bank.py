@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from kafkalog_broker.testing import RunningBroker
+from kafkalog_spark.log.decode.record_schema import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.read.partition_scan import ScanRequest, scan_partition
+from kafkalog_spark.log.read.partition_scan import scan_partition
 
 TOPIC, PARTITIONS, ACCOUNTS = "bank", 8, 100
 TIMEOUT_MS = 1_500

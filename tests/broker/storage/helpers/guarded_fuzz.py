@@ -24,7 +24,7 @@ from kafkalog_broker.storage.compaction import batch_filter as message_filter
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.kernels.sweep import end_of_records
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
-from kafkalog_spark.log.decode import batch_contents, record_search, row_buffers, run_decoder, scratch
+from kafkalog_spark.log.decode import batch_contents, row_buffers, run_decoder, scratch
 from kafkalog_spark.log.decode.record_schema import RecordPredicate
 from kafkalog_spark.log.read import header_windows, segment_scan
 from kafkalog_spark.log.write import segment_recovery
@@ -38,7 +38,7 @@ from tests.log.helpers.plain_decoder import Malformed, decompress
 
 ALLOCATING = (
     batch_filter, message_filter, offset_map, record_walk, segment_recovery, batch_contents,
-    header_windows, record_search, row_buffers, run_decoder, scratch, segment_scan,
+    header_windows, row_buffers, run_decoder, scratch, segment_scan,
 )  # fmt: skip
 SEARCHES = (
     RecordPredicate(key=b"key"),
@@ -133,7 +133,6 @@ def main(seed: int, count: int, directory: Path) -> None:
     """Look at `count` batches; prints how many."""
     row_buffers.KEY_BYTES = row_buffers.VALUE_BYTES = row_buffers.HEADER_BYTES = 256  # they have to grow
     row_buffers.HEADERS = 4
-    row_buffers.FIRST_BATCH_ROWS = 3
     record_walk.load_kernel()
     install(*ALLOCATING, *guarded_messages.ALLOCATING)
     draw, note = random.Random(seed), os.open(directory / "note", os.O_RDWR | os.O_CREAT)
