@@ -231,7 +231,14 @@ def test_a_partition_that_is_being_deleted_is_not_readable(state: PartitionDelet
 
 def test_what_may_not_be_read_is_refused() -> None:
     done, begun, gone = started(0, 9), started(10, 19), started(20, 29)
-    events = [done, update(done, FINISHED), begun, gone, update(gone, DELETING), update(gone, DELETED)]
+    events: list[SegmentEvent | SegmentUpdate] = [
+        done,
+        update(done, FINISHED),
+        begun,
+        gone,
+        update(gone, DELETING),
+        update(gone, DELETED),
+    ]
     states = RemoteLogState(events).by_partition()[PARTITION]
     assert set(states.readable) == {done.segment.segment_id}
     assert states.refused == {begun.segment.segment_id, gone.segment.segment_id}
