@@ -56,7 +56,6 @@ $(VENV)/installed: pyproject.toml | $(RUN)
 $(VENV)/warmed: $(VENV)/installed $(wildcard kafkalog_spark/kernels/*.py kafkalog_spark/typed/*/*.py broker/kafkalog_broker/*/*_kernel.py broker/kafkalog_broker/*/*/*_kernel.py)
 	@echo "compiling the kernels, once ..."
 	@$(RUN) -m kafkalog_spark.warm
-	@$(RUN) -c 'from kafkalog_broker.storage.append.record_walk import load_kernel; load_kernel(); import kafkalog_broker.storage.append.message_set_kernel, kafkalog_broker.storage.compaction.cleaner, kafkalog_broker.fetching.conversion_kernel'
 	@touch $@
 
 # Spark takes the java of JAVA_HOME when that is set, and the one on PATH otherwise; so does this check.
@@ -128,6 +127,11 @@ lint: setup ## ruff, mypy and the import rules
 format: setup ## put the sources into the form that lint wants
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+
+.PHONY: wheel
+wheel: setup ## build two wheels into dist/: one for this platform, with compiled kernels, and a plain one
+	KAFKALOG_KERNELS=read,write,json,avro,protobuf,broker $(RUN) -m build --wheel --no-isolation
+	$(RUN) -m build --wheel --no-isolation
 
 .PHONY: release-check
 release-check: java setup ## build wheel and sdist, install each into an empty environment, run broker, reader and demo there

@@ -1,71 +1,111 @@
 """python -m kafkalog_spark.warm: compile the kernels into their cache, so that no query waits for it.
 
-Numba keeps compiled kernels next to their source (or in NUMBA_CACHE_DIR), by version, processor and argument types.
-Compiling takes some 10 s in all; loading what is there 0.1 s.
+    python -m kafkalog_spark.warm                    all of them, a minute of processor time at first
+    python -m kafkalog_spark.warm --only read,json   those that reading JSON needs
+
+Kernels are kept by version, processor and argument types (kafkalog_spark/kernels/compile_cache.py says where). Other
+packages name theirs by entry points of the group `kafkalog.kernels`: the broker does.
 """
 
 from __future__ import annotations
 
+import argparse
+import multiprocessing
+import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
 
 import numpy as np
+import pyarrow as pa
 
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import H
-from kafkalog_spark.kernels.choose import first_out_of_order
-from kafkalog_spark.kernels.decode_legacy import decode_legacy, inspect_message_set
-from kafkalog_spark.kernels.decode_v2 import decode_v2
-from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
-from kafkalog_spark.kernels.rows import rows_from_headers
-from kafkalog_spark.kernels.search import search_legacy, search_v2
-from kafkalog_spark.kernels.sweep import end_of_records, sweep
-from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
-from kafkalog_spark.log.decode.row_buffers import RowBuffers
-from kafkalog_spark.log.decode.run_decoder import Chosen, RecordSearch
-from kafkalog_spark.log.decode.scratch import Scratch
+from kafkalog_spark.log.decode.record_schema import HEADERS_TYPE, RecordPredicate, ScanRequest
+
+PROCESSES = 2
+"""Compiling takes one processor each; a kernel of the largest takes as long as many others together."""
+
+_REQUEST = ScanRequest(columns=("offset",), max_decompressed=0)
 
 
-def warm() -> None:
-    """Call every kernel once with nothing to do, with the argument types that reading uses."""
+def _scanning() -> None:
+    """Every kernel of a scan, called once with nothing to do and with the argument types that reading uses."""
+    from kafkalog_spark.kernels.choose import first_out_of_order
+    from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
+    from kafkalog_spark.kernels.sweep import end_of_records, sweep
+    from kafkalog_spark.log.decode.row_buffers import RowBuffers
+    from kafkalog_spark.log.decode.run_decoder import Chosen
+    from kafkalog_spark.log.decode.scratch import Scratch
+
     payload = Scratch(64).read_only()
-    nothing = np.empty(0, np.int64)
-    units = np.empty((0, 6), np.int64)
-    request = ScanRequest(columns=("offset",), max_decompressed=0)
-    rows = RowBuffers("t", 0, request)
     table = np.empty((0, len(H)), np.int64)
     first_out_of_order(table, -1, 0, layout.MAX_INT64)
-    Chosen.of(table, np.empty(0, np.uint8), rows, request)
+    Chosen.of(table, np.empty(0, np.uint8), RowBuffers("t", 0, _REQUEST), _REQUEST)
     sweep(payload, 0, 0, np.empty((1, len(H)), np.int64), CRC32C_TABLE, CRC32_TABLE)
     end_of_records(payload, 0, 0, 0)
-    inspect_message_set(payload, 0, 0, 1, CRC32_TABLE)
-    for kernel in (decode_v2, decode_legacy, rows_from_headers):
-        rows.begin()
-        kernel(
-            payload, nothing, nothing, units, rows.cursor, rows.limits, rows.offsets_in, rows.timestamps_in, rows.rows
-        )
+
+
+def _decoding() -> None:
+    from kafkalog_spark.kernels.decode_v2 import decode_v2
+    from kafkalog_spark.kernels.rows import rows_from_headers
+
+    _decode(decode_v2)
+    _decode(rows_from_headers)
+
+
+def _decoding_legacy() -> None:
+    from kafkalog_spark.kernels.decode_legacy import decode_legacy, inspect_message_set
+    from kafkalog_spark.kernels.primitives import CRC32_TABLE
+    from kafkalog_spark.log.decode.scratch import Scratch
+
+    inspect_message_set(Scratch(64).read_only(), 0, 0, 1, CRC32_TABLE)
+    _decode(decode_legacy)
+
+
+def _decode(kernel: Callable[..., object]) -> None:
+    from kafkalog_spark.log.decode.row_buffers import RowBuffers
+    from kafkalog_spark.log.decode.scratch import Scratch
+
+    nothing, units = np.empty(0, np.int64), np.empty((0, 6), np.int64)
+    rows = RowBuffers("t", 0, _REQUEST)
+    rows.begin()
+    buffers = rows.cursor, rows.limits, rows.offsets_in, rows.timestamps_in, rows.rows
+    kernel(Scratch(64).read_only(), nothing, nothing, units, *buffers)
+
+
+def _searching() -> None:
+    from kafkalog_spark.kernels.search import search_legacy, search_v2
+    from kafkalog_spark.log.decode.run_decoder import RecordSearch
+    from kafkalog_spark.log.decode.scratch import Scratch
+
+    nothing, units = np.empty(0, np.int64), np.empty((0, 6), np.int64)
+    patterns = RecordSearch.of(RecordPredicate()).patterns
     for search in (search_v2, search_legacy):
-        none = RecordSearch.of(RecordPredicate())
-        search(payload, nothing, nothing, units, np.empty(0, np.int64), np.empty(0, np.uint8), none.patterns)
-    _warm_encoder()
-    _warm_formats()
+        search(Scratch(64).read_only(), nothing, nothing, units, np.empty(0, np.int64), np.empty(0, np.uint8), patterns)
 
 
-def _warm_formats() -> None:
-    import pyarrow as pa
+def _json() -> None:
+    from kafkalog_spark.typed.decoder import ResolvedFormat
 
-    from kafkalog_spark.typed.decoder import ResolvedFormat, encoder_of
-
-    row = pa.array([{"a": 1.5}])
-    encoder_of("avro", {}, pa.schema(list(row.type))).encode(row)  # Protobuf is written by the same kernels
     ResolvedFormat("json", {}).decoder(pa.schema([("a", pa.string())])).decode(pa.array([b'{"a":"b"}']))
-    one = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
-    wanted = pa.schema([("a", pa.int32())])
+
+
+def _avro() -> None:
+    from kafkalog_spark.typed.decoder import ResolvedFormat
+
+    schema = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
+    columns = pa.schema([("a", pa.int32())])
     for values in (pa.array([b"\2"], pa.binary()), pa.array([None], pa.binary())):
-        ResolvedFormat("avro", {"schema": one}).decoder(wanted).decode(values)
-    try:
-        from google.protobuf import descriptor_pb2
-    except ImportError:  # an extra
-        return
+        ResolvedFormat("avro", {"schema": schema}).decoder(columns).decode(values)
+
+
+def _protobuf() -> None:
+    from google.protobuf import descriptor_pb2
+
     from kafkalog_spark.typed.columns.buffer_pool import Values
     from kafkalog_spark.typed.protobuf.reading import ProtobufReading
     from kafkalog_spark.typed.protobuf.types import ProtobufMeaning
@@ -78,11 +118,15 @@ def _warm_formats() -> None:
     reading.decode(Values.of(pa.array([b""], pa.binary())), entries)
 
 
-def _warm_encoder() -> None:
-    import pyarrow as pa
+def _typed_writing() -> None:
+    from kafkalog_spark.typed.decoder import encoder_of
 
+    row = pa.array([{"a": 1.5}])
+    encoder_of("avro", {}, pa.schema(list(row.type))).encode(row)  # Protobuf is written by the same kernels
+
+
+def _writing() -> None:
     from kafkalog_spark.kernels.partition import choose_slots
-    from kafkalog_spark.log.decode.record_schema import HEADERS_TYPE
     from kafkalog_spark.log.write.encoder_columns import key_column
     from kafkalog_spark.log.write.record_encoder import BatchParams, encode_runs
 
@@ -101,11 +145,55 @@ def _warm_encoder() -> None:
     choose_slots(0, key_column(records["key"].chunk(0)), nothing, no_bytes, 0, nothing, ones, ones, nothing)
 
 
-def main() -> None:
+def _load(entry: EntryPoint) -> None:
+    entry.load()()
+
+
+GROUPS: Mapping[str, Sequence[Callable[[], object]]] = {
+    "read": (_decoding, _scanning, _searching, _decoding_legacy),
+    "write": (_writing,),
+    "json": (_json,),
+    "avro": (_avro, _typed_writing),
+    "protobuf": (_protobuf, _typed_writing),
+    **{entry.name: (partial(_load, entry),) for entry in entry_points(group="kafkalog.kernels")},
+}
+
+
+def _compile(group: str, number: int) -> None:
+    GROUPS[group][number]()
+
+
+def warm(groups: Sequence[str] = ("read", "write", "json", "avro", "protobuf")) -> None:
+    """Load the kernels of these groups into this process, and compile those that are nowhere."""
+    for task in (task for group in groups for task in GROUPS[group]):
+        with suppress(ModuleNotFoundError):  # of an extra
+            task()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    from tqdm import tqdm
+
+    parser = argparse.ArgumentParser("python -m kafkalog_spark.warm", description="Compile the kernels, once.")
+    parser.add_argument("--only", metavar="GROUPS", help=f"of {','.join(GROUPS)}; default: all that are installed")
+    only = parser.parse_args(arguments).only
+    groups = only.split(",") if only else list(GROUPS)
+    if unknown := sorted(set(groups) - set(GROUPS)):
+        parser.error(f"--only: no kernels are called {', '.join(unknown)}; there are {', '.join(GROUPS)}")
     began = time.perf_counter()
-    warm()
+    tasks = {GROUPS[group][number]: (group, number) for group in groups for number in range(len(GROUPS[group]))}
+    with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
+        running = {pool.submit(_compile, *task): task[0] for task in tasks.values()}
+        with tqdm(total=len(running), unit=" kernels", desc="compiling", leave=False, disable=None) as bar:
+            for finished in as_completed(running):
+                bar.update()
+                try:
+                    finished.result()
+                except ModuleNotFoundError as error:
+                    if only:
+                        parser.error(f"--only {running[finished]}: {error.name} is not installed")
     print(f"kernels ready after {time.perf_counter() - began:.1f} s")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
