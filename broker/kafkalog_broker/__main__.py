@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import sys
 
-from kafkalog_broker.runtime.process import what_is_missing, without_hypothesis
+from kafkalog_broker.runtime.process import importing
+from kafkalog_spark.errors import OptionError
 
 
 def main() -> int:
     """The exit code: that of kafkalog_broker.cli.main, 2 without the packages that the broker needs."""
     try:
-        with without_hypothesis():
+        with importing():
             from kafkalog_broker import cli
             from kafkalog_broker.errors import ErrorCode  # noqa: F401  kio is loaded now
-    except ModuleNotFoundError as error:
-        missing = what_is_missing(error)
-        if missing is None:
-            raise
-        print(f"kafkalog-broker: {missing}", file=sys.stderr)
+    except OptionError as error:
+        print(f"kafkalog-broker: {error}", file=sys.stderr)
         return 2
     return cli.main()
 

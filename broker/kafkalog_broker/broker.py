@@ -75,7 +75,6 @@ class Broker:
     offsets_topic: CoordinatorLog
     groups: GroupCoordinator
     transactions: TransactionCoordinator
-    transactions_topic: CoordinatorLog
     transaction_ends: TransactionEnds
     markers: MarkerWriter
     share_state_topic: CoordinatorLog

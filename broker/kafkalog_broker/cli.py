@@ -29,7 +29,7 @@ from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listeners import format_address
 from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS, parse_overrides, read_server_properties
 from kafkalog_broker.net.loop_watch import new_event_loop
-from kafkalog_broker.runtime.process import what_is_missing
+from kafkalog_broker.runtime.process import importing
 from kafkalog_broker.security.scram_users import NewUser, parse_add_scram
 from kafkalog_spark.cli.common import Parser
 from kafkalog_spark.errors import KafkalogError, OptionError
@@ -132,14 +132,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _mirror(arguments: argparse.Namespace, config: BrokerConfig) -> ServedMirror:
     """Raises OptionError."""
-    try:
+    with importing():
         from kafkalog_broker.mirror.command import parse_bytes, serving_options
         from kafkalog_broker.mirror.serving import ServedMirror
-    except ModuleNotFoundError as error:
-        missing = what_is_missing(error)
-        if missing is None:
-            raise
-        raise OptionError(missing) from None
     rate = arguments.max_bytes_per_second
     try:
         bound = None if rate is None else parse_bytes(rate)
@@ -179,9 +174,11 @@ async def _serve(
         threading.Thread(target=_wait_for_eof, args=(loop, stop), daemon=True).start()
     partitions = sum(topic.partitions for topic in broker.topics)
     served = " and ".join(format_address(listener.host, listener.port) for listener in broker.advertised)
+    metrics = broker.metrics_address
     print(
         f"kafkalog-broker serves {served}, log.dirs {','.join(config.log_dirs)}, {partitions} partitions, "
-        f"started in {(time.monotonic() - _STARTED) * 1000:.0f} ms{_metrics_served(broker.metrics_address)}",
+        f"started in {(time.monotonic() - _STARTED) * 1000:.0f} ms"
+        f"{'' if metrics is None else f', metrics at http://{format_address(*metrics)}/metrics'}",
         flush=True,
     )
     waiting = [asyncio.create_task(stop.wait()), asyncio.create_task(broker.failed.wait())]
@@ -197,16 +194,12 @@ async def _serve(
         why = broker.why_failed or f"all log directories have failed: {','.join(config.log_dirs)}"
         print(f"kafkalog-broker: stopped: {why}", file=sys.stderr)
         return FAILED
-    if broker.to_recover:
-        unclean = ", ".join(map(str, broker.to_recover))
+    if broker.logs.to_recover:
+        unclean = ", ".join(map(str, broker.logs.to_recover))
         _log.warning("stopped in %.0f ms; the next start has to recover %s", took_ms, unclean)
     else:
         _log.info("stopped cleanly in %.0f ms", took_ms)
     return OK
-
-
-def _metrics_served(address: tuple[str, int] | None) -> str:
-    return "" if address is None else f", metrics at http://{format_address(*address)}/metrics"
 
 
 def _asked_to_stop(stop: asyncio.Event, number: int) -> None:

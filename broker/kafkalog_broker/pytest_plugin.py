@@ -38,24 +38,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def kafkalog_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningBroker]:
     """A running broker on a free port; its log directory is below tmp_path. Stopped cleanly after the test."""
     # Here, not above: pytest loads this module in every project where kafkalog is installed.
-    try:
-        from kafkalog_broker.testing import running_broker
-    except ModuleNotFoundError as error:
-        from kafkalog_broker.runtime.process import what_is_missing
+    from kafkalog_broker.runtime.process import importing
+    from kafkalog_spark.errors import OptionError
 
-        missing = what_is_missing(error)
-        if missing is None:
-            raise
-        pytest.fail(f"the fixture kafkalog_broker: {missing}", pytrace=False)
+    try:
+        with importing():
+            from kafkalog_broker.testing import running_broker
+    except OptionError as error:
+        pytest.fail(f"the fixture kafkalog_broker: {error}", pytrace=False)
 
     marker = request.node.get_closest_marker("kafkalog")
-    wanted = marker.kwargs if marker is not None else {}
-    with running_broker(
-        wanted.get("properties"),
-        topics=wanted.get("topics"),
-        log_dir=tmp_path / "kafkalog-data",
-        security=wanted.get("security", "PLAINTEXT"),
-        users=wanted.get("users"),
-        acls=wanted.get("acls"),
-    ) as broker:
+    with running_broker(log_dir=tmp_path / "kafkalog-data", **(marker.kwargs if marker is not None else {})) as broker:
         yield broker

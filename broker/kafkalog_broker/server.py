@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +40,8 @@ from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.runtime.traffic import Layer
 from kafkalog_broker.security.authorizer import guarded
-from kafkalog_broker.security.oauth_tokens import ListenerTokens
-from kafkalog_broker.security.sasl import Credential, KnownUsers
+from kafkalog_broker.security.oauth_tokens import Token, Tokens
+from kafkalog_broker.security.sasl import KnownUsers
 from kafkalog_broker.security.scram_users import NewUser, ScramUsers
 from kafkalog_broker.storage.housekeeping import RETENTION_CHECKS_PER_TICK
 from kafkalog_broker.storage.log_directory import LogDirectories, open_log_dirs
@@ -94,7 +93,8 @@ class Server(Broker):
         """How groups run something later."""
         self._new_users = new_users
         self.ensure_topic = partial(topic_changes.ensure_topic, self)
-        self.tokens = ListenerTokens(self.clock.now_ms, self._seconds)
+        self.tokens: dict[str, Tokens] = {}
+        """By listener, of those with OAUTHBEARER."""
         self._started = AsyncExitStack()
         self._open_files = 0
 
@@ -111,13 +111,8 @@ class Server(Broker):
 
     async def stop(self) -> None:
         """The reverse of `start`. A clean stop: nothing that comes afterwards has to be recovered, but for the log
-        directories in `to_recover`."""
+        directories in `logs.to_recover`."""
         await self._started.aclose()
-
-    @property
-    def to_recover(self) -> list[Path]:
-        """After `stop`: the log directories that the next start has to recover, since something in them failed."""
-        return self.logs.to_recover
 
     def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
         self.network.admission.limits = network_limits(config, self._open_files)
@@ -141,7 +136,7 @@ class Server(Broker):
         self.tls.use(await self.run_blocking(self.tls.prepared, self.config.listener_security))
         self._make_coordinators(started)
         self.network.admission.limits = network_limits(self.config, self._open_files)
-        started.callback(self._report_longest_holds)
+        started.callback(_logger.info, "the longest that requests held the event loop: %s", self.network.watch)
         started.push_async_callback(self.network.stop)
         await self.network.serve()
         # Before the network stops: a join that waits for its group would hold its connection for the time of grace.
@@ -189,7 +184,11 @@ class Server(Broker):
             tls = partial(self.tls.of, name) if security.tls is not None else None
             gate = None
             if security.sasl:
-                known = KnownUsers(self._scram_user, partial(self.tokens.check, name), self.clock.now_ms)
+                known = KnownUsers(
+                    lambda mechanism, user: self.scram_users.find(mechanism, user),
+                    partial(self._check_token, name),
+                    self.clock.now_ms,
+                )
                 gate = partial(SaslGate, partial(self._sasl_of, name), known, clock=self._seconds)
             bound[name] = (await self.network.bind(name, listener.host, listener.port, tls, gate)).port
         self.advertised = with_bound_ports(self.config.advertised_listeners, bound)
@@ -197,26 +196,32 @@ class Server(Broker):
     def _seconds(self) -> float:
         return self.clock.monotonic_ms() / 1000
 
+    def _check_token(self, listener: str, text: str) -> Token:
+        return self.tokens[listener].check(text)
+
     def _sasl_of(self, listener: str) -> SaslSettings:
         sasl = self.config.listener_security[listener].sasl
         assert sasl is not None
         return sasl
 
-    def _scram_user(self, mechanism: str, name: str) -> Credential | None:
-        return self.scram_users.find(mechanism, name)
-
     async def _load_keys(self, started: AsyncExitStack) -> None:
-        self.tokens.use(self.config.listener_security)
-        await self.run_blocking(self.tokens.load)
-        if self.tokens.have_keys:
-            self._run_until_stop(started, self._watch_keys())
+        """Raises ConfigError: without keys everybody would be shut out."""
+        for name, security in self.config.listener_security.items():
+            if security.sasl is not None and security.sasl.oauth is not None:
+                self.tokens[name] = Tokens(security.sasl.oauth, self.clock.now_ms, self._seconds)
+        signed = [tokens for tokens in self.tokens.values() if tokens.is_due]
+        for tokens in signed:
+            await self.run_blocking(tokens.load)
+        if signed:
+            self._run_until_stop(started, self._watch_keys(signed))
 
-    async def _watch_keys(self) -> None:
+    async def _watch_keys(self, signed: list[Tokens]) -> None:
         while True:
             await sleep(_TICK_S)
             try:
-                if self.tokens.is_due:
-                    await self.run_blocking(self.tokens.load_if_due)
+                for tokens in signed:
+                    if tokens.is_due:
+                        await self.run_blocking(tokens.load_if_due)
             except Exception:
                 _logger.exception("the keys of tokens could not be read, which is tried again")
 
@@ -282,7 +287,7 @@ class Server(Broker):
             initialize=share.initialize,
         )
         self.groups = GroupCoordinator(offsets, context)
-        self.transactions_topic = state = CoordinatorLog(
+        state = CoordinatorLog(
             TRANSACTION_TOPIC, self.topics, self.log, clock, self.config.transaction_state_log_num_partitions,
             self.config.transaction_state_log_load_buffer_size,
         )  # fmt: skip
@@ -333,13 +338,10 @@ class Server(Broker):
     async def _tick(self) -> None:
         while True:
             await sleep(_TICK_S)
-            began = perf_counter()
-            self._do_what_is_due()
-            self.network.watch.note_named("periodic tasks", perf_counter() - began)
-            await self._do_in_turns()
+            await self._do_what_is_due()
 
-    def _do_what_is_due(self) -> None:
-        now_ms = self.clock.now_ms()
+    async def _do_what_is_due(self) -> None:
+        began, now_ms = perf_counter(), self.clock.now_ms()
         try:
             self.logs.tick(now_ms)
             self.groups.tick()
@@ -347,9 +349,7 @@ class Server(Broker):
             self.transaction_ends.complete_soon()
         except Exception:
             _logger.exception("a periodic task failed and is tried again")
-
-    async def _do_in_turns(self) -> None:
-        """Other periodic work, which may take more than one step of the loop."""
+        self.network.watch.note_named("periodic tasks", perf_counter() - began)
         try:
             await run_in_slices(self.share_coordinator.due())
         except Exception:
@@ -358,8 +358,7 @@ class Server(Broker):
     async def catch_up(self) -> None:
         """Do all that is due at once, instead of a part of it every second: for a clock that was moved."""
         for _ in range(1 + len(self.logs.partitions()) // RETENTION_CHECKS_PER_TICK):
-            self._do_what_is_due()
-            await self._do_in_turns()
+            await self._do_what_is_due()
             await asyncio.sleep(0)
 
     def schedule(self, delay_ms: int, call: Callable[[], None]) -> TimerHandle:
@@ -373,6 +372,3 @@ class Server(Broker):
                 changed = await self.run_blocking(self.tls.changed_files)
                 if changed is not None:
                     self.tls.use(changed)
-
-    def _report_longest_holds(self) -> None:
-        _logger.info("the longest that requests held the event loop: %s", self.network.watch)

@@ -31,15 +31,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from kafkalog_broker import errors as broker_errors
-from kafkalog_broker.security.acl import Acl
-from kafkalog_broker.testing_support.control import allow, deny
+from kafkalog_broker.protocol.acls import CLUSTER_NAME, WILDCARD, Operation, PatternType, Permission, ResourceType
+from kafkalog_broker.security.acl import Acl, Pattern
 from kafkalog_broker.testing_support.remote import Channel, Faults, RemoteClock, ask, exchange, frame_of, kept_port
 from kafkalog_spark import errors
 
@@ -308,6 +307,46 @@ def running_broker(
             shutil.rmtree(directory.parent, ignore_errors=True)
 
 
+def allow(
+    user: str, *operations: str, topic: str | None = None, group: str | None = None,
+    transactional_id: str | None = None, cluster: bool = False, host: str = WILDCARD,
+) -> list[Acl]:  # fmt: skip
+    """ACLs for `running_broker(acls=[...])`: the user may do these operations (READ, WRITE, ALL ...) with what is
+    named.
+    A name that ends with `*` is the beginning of one. user: also a principal, `User:*`. Raises ValueError."""
+    unknown = [name for name in operations if name.upper() not in Operation.__members__]
+    if unknown or not operations:
+        raise ValueError(f"operations are READ, WRITE, ALL and so on, not {', '.join(unknown) or 'none at all'}")
+    patterns = []
+    for resource, name in (
+        (ResourceType.TOPIC, topic), (ResourceType.GROUP, group), (ResourceType.TRANSACTIONAL_ID, transactional_id),
+        (ResourceType.CLUSTER, CLUSTER_NAME if cluster else None),
+    ):  # fmt: skip
+        if name is not None and name != WILDCARD and name.endswith(WILDCARD):
+            patterns.append(Pattern(resource, PatternType.PREFIXED, name.removesuffix(WILDCARD)))
+        elif name is not None:
+            patterns.append(Pattern(resource, PatternType.LITERAL, name))
+    if not patterns:
+        raise ValueError("one of topic, group, transactional_id and cluster=True is needed")
+    principal = user if ":" in user else f"User:{user}"
+    return [
+        Acl(pattern, principal, host, Operation[name.upper()], Permission.ALLOW)
+        for pattern in patterns
+        for name in operations
+    ]
+
+
+def deny(
+    user: str, *operations: str, topic: str | None = None, group: str | None = None,
+    transactional_id: str | None = None, cluster: bool = False, host: str = WILDCARD,
+) -> list[Acl]:  # fmt: skip
+    """Denials, which take precedence over everything that is allowed."""
+    acls = allow(
+        user, *operations, topic=topic, group=group, transactional_id=transactional_id, cluster=cluster, host=host
+    )
+    return [acl._replace(permission=Permission.DENY) for acl in acls]
+
+
 def _authorizer() -> dict[str, str]:
     from kafkalog_broker.config.properties import CLASS, STANDARD, SUPER_USERS
     from kafkalog_broker.testing_support.security import ADMIN
@@ -320,8 +359,7 @@ def _first_line(stream: IO[bytes], seconds: float) -> str:
     lines: list[bytes] = []
     reader = threading.Thread(target=lambda: lines.append(stream.readline()), daemon=True)
     reader.start()
-    end = time.monotonic() + seconds
-    reader.join(max(0.0, end - time.monotonic()))
+    reader.join(seconds)
     return lines[0].decode(errors="replace") if lines else ""
 
 

@@ -257,7 +257,7 @@ def test_a_start_that_fails_leaves_everything_as_it_was(
         await broker.ensure_topic("orders", 3, {})
         broker.log("orders", 0).append_records([(b"k", b"v")], 1)
         await broker.stop()
-        assert broker.to_recover == []
+        assert broker.logs.to_recover == []
         before, threads = files_of(tmp_path), threading.active_count()
         assert CLEAN_SHUTDOWN_FILE in before
         with failure(tmp_path, port, monkeypatch):

@@ -9,8 +9,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
 
-from kafkalog_broker.testing import RunningBroker, running_broker
-from kafkalog_broker.testing_support.control import allow
+from kafkalog_broker.testing import RunningBroker, allow, running_broker
 from tests.spark.helpers.streams import failure, frame_of, ran
 
 pytestmark = pytest.mark.end_to_end

@@ -10,8 +10,6 @@ from functools import lru_cache
 from hashlib import sha512
 from typing import NamedTuple
 
-# Whom a quota is for, and which of several quotas holds for a client (Kafka's ClientQuotaManager).
-
 DEFAULT = ""
 """The name that stands for everybody who has no quota of their own: real names are never empty."""
 
@@ -122,11 +120,6 @@ class Rate:
         """How long to wait until the rate is at `limit` when nothing comes; 0 while it is not above it."""
         rate, over_ms = self.measure(now_ms)
         return _whole_ms((rate - limit) / limit * over_ms) if rate > limit else 0
-
-    def is_idle(self, now_ms: int) -> bool:
-        """True if forgetting it changes nothing."""
-        self.measure(now_ms)
-        return not self._samples
 
 
 class TokenBucket:
@@ -244,14 +237,12 @@ class ClientQuotas:
                 return tuple(name and _brief(name) for name in holder), values[key]  # type: ignore[return-value]
         return None
 
-    # ---- rates
-
     def record(self, key: str, client: Client, value: float) -> int:
         """Note bytes, or percents of a second; how many ms the client has to wait."""
-        found = self.limit(key, client)
-        if found is None:
+        holds = self.limit(key, client)
+        if holds is None:
             return 0
-        holder, limit = found
+        holder, limit = holds
         now_ms, rate = self._now_ms(), self._rate(key, holder)
         rate.record(value, now_ms)
         wait_ms = rate.throttle_ms(limit, now_ms)
@@ -262,58 +253,43 @@ class ClientQuotas:
     def record_fetch(self, client: Client, size: int) -> int:
         """Record a fetch response that is about to be sent; one that has to wait is not sent, and not counted."""
         wait_ms = self.record(CONSUMER, client, size)
-        if wait_ms:
-            self.take_back(client, size)
+        if wait_ms and (holds := self.limit(CONSUMER, client)) is not None:
+            self._rate(CONSUMER, holds[0]).record(-size, self._now_ms())
         return wait_ms
-
-    def take_back(self, client: Client, size: int) -> None:
-        """A fetched answer that was recorded is not sent."""
-        found = self.limit(CONSUMER, client)
-        if found is not None:
-            self._rate(CONSUMER, found[0]).record(-size, self._now_ms())
 
     def fetch_bytes(self, client: Client) -> int | None:
         """Bytes of a response that can be sent at all: those that are allowed in the windows without the current
         one. None: there is no quota."""
-        found = self.limit(CONSUMER, client)
-        return None if found is None else int(found[1] * (self._windows.count - 1) * self._windows.ms / 1000)
+        holds = self.limit(CONSUMER, client)
+        return None if holds is None else int(holds[1] * (self._windows.count - 1) * self._windows.ms / 1000)
 
     def _rate(self, key: str, holder: Holder) -> Rate:
         return (self._user_rates if holder[1] is None else self._rates)(key, holder)
 
-    # ---- changes of topics
-
-    def may_mutate(self, client: Client, partitions: int) -> bool:
-        """Note that so many partitions are made or removed, unless too many were before (then False)."""
-        found = self.limit(MUTATION, client)
-        if found is None:
-            return True
-        bucket, limit, now_ms = self._bucket(found[0]), found[1], self._now_ms()
-        if bucket.tokens(limit, now_ms) < 0:
-            return False
-        bucket.record(partitions, limit, now_ms)
+    def mutate(self, client: Client, partitions: int, *, refuses: bool = True) -> bool:
+        """Note that so many partitions are made or removed, unless too many were before (then False). refuses: False
+        for a client that cannot be refused."""
+        holds = self.limit(MUTATION, client)
+        if holds is not None:
+            bucket, limit, now_ms = self._bucket(holds[0]), holds[1], self._now_ms()
+            if refuses and bucket.tokens(limit, now_ms) < 0:
+                return False
+            bucket.record(partitions, limit, now_ms)
         return True
-
-    def mutate(self, client: Client, partitions: int) -> None:
-        """Record a change of a client that cannot be refused."""
-        found = self.limit(MUTATION, client)
-        if found is not None:
-            self._bucket(found[0]).record(partitions, found[1], self._now_ms())
 
     def mutation_wait_ms(self, client: Client) -> int:
         """How long the client has to wait until it may change something again."""
-        found = self.limit(MUTATION, client)
-        wait_ms = 0 if found is None else self._bucket(found[0]).throttle_ms(found[1], self._now_ms())
+        holds = self.limit(MUTATION, client)
+        wait_ms = 0 if holds is None else self._bucket(holds[0]).throttle_ms(holds[1], self._now_ms())
         return self._noted(MUTATION, wait_ms)
 
     def _bucket(self, holder: Holder) -> TokenBucket:
         return (self._user_buckets if holder[1] is None else self._buckets)(holder)
 
-    # ---- connections
-
     def connection(self, ip: str) -> int:
         """A connection comes from an address: 0, or how many ms it is kept before it is closed unserved."""
-        limit = self._ip_limit(ip)
+        quotas = (self.quotas.get(Entity(ip=name), {}) for name in (ip, DEFAULT))
+        limit = next((values[CONNECTION] for values in quotas if CONNECTION in values), None)
         if limit is None:
             return 0
         now_ms, rate = self._now_ms(), self._ip_rates(CONNECTION, (ip, None))
@@ -322,13 +298,6 @@ class ClientQuotas:
         if wait_ms:
             rate.record(-1, now_ms)
         return self._noted(CONNECTION, wait_ms)
-
-    def _ip_limit(self, ip: str) -> float | None:
-        for name in (ip, DEFAULT):
-            values: Mapping[str, float] = self.quotas.get(Entity(ip=name), {})
-            if CONNECTION in values:
-                return values[CONNECTION]
-        return None
 
     def _noted(self, key: str, wait_ms: int) -> int:
         if wait_ms > 0:

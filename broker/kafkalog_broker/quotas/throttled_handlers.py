@@ -38,16 +38,8 @@ class ChargedRequest(Request):
     client: Client
 
     def charge(self, partitions: int) -> None:
-        if self.version < STRICT_FROM[self.api_key]:
-            self.quotas.mutate(self.client, partitions)
-        elif not self.quotas.may_mutate(self.client, partitions):
+        if not self.quotas.mutate(self.client, partitions, refuses=self.version >= STRICT_FROM[self.api_key]):
             raise BrokerError(ErrorCode.throttling_quota_exceeded, EXCEEDED)
-
-
-def charged(quotas: ClientQuotas, client: Client, request: Request) -> ChargedRequest:
-    """The request, charged to its client."""
-    same = {field.name: getattr(request, field.name) for field in fields(Request)}
-    return ChargedRequest(quotas=quotas, client=client, **same)
 
 
 PRODUCE = 0
@@ -74,7 +66,10 @@ async def _handle_limited(quotas: ClientQuotas, api: Api, request: Request, brok
     wait_ms, timed = 0, REQUEST in quotas.in_use
     size = produce_bytes(request) if api.key == PRODUCE else 0
     mutates = api.key in STRICT_FROM and MUTATION in quotas.in_use
-    handled = api.handled(charged(quotas, client, request) if mutates else request, broker)
+    if mutates:
+        same = {field.name: getattr(request, field.name) for field in fields(Request)}
+        request = ChargedRequest(quotas=quotas, client=client, **same)
+    handled = api.handled(request, broker)
     if timed:
         spent = Spent()
         response = await spent.on(handled)

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Iterator
 from time import monotonic
 
+from kafkalog_spark.errors import OptionError
+
 TRIM_AFTER_S = 1.0
 """Seconds without work that takes much memory after which what it used is given back: not between two pieces of work
 that follow each other."""
@@ -119,23 +121,25 @@ _NEEDED = {
 
 
 @contextlib.contextmanager
-def without_hypothesis() -> Iterator[None]:
-    """For the imports of a command. kio's types bring hypothesis along where that is installed, for strategies of tests
-    that nobody here asks for: a fifth of the start, and 10 MB. It stays importable for whoever wants it afterwards."""
+def importing() -> Iterator[None]:
+    """For the imports of a command. Raises OptionError for a package of an extra that is not installed.
+
+    kio's types bring hypothesis along where that is installed, for strategies of tests that nobody here asks for: a
+    fifth of the start, and 10 MB. It stays importable for whoever wants it afterwards.
+    """
     unwanted = "hypothesis" not in sys.modules
     if unwanted:
         sys.modules["hypothesis"] = None  # type: ignore[assignment]  # the way to say that it cannot be imported
     try:
         yield
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _NEEDED:
+            raise
+        who, extra = _NEEDED[missing]
+        raise OptionError(
+            f"{who} needs the package {missing}, which comes with the extra [{extra}]: pip install 'kafkalog[{extra}]'"
+        ) from None
     finally:
         if unwanted:
             del sys.modules["hypothesis"]
-
-
-def what_is_missing(error: ModuleNotFoundError) -> str | None:
-    """Sentence about a failed import, for who started the broker; None: the module is not one of an extra's."""
-    missing = (error.name or "").partition(".")[0]
-    if missing not in _NEEDED:
-        return None
-    who, extra = _NEEDED[missing]
-    return f"{who} needs the package {missing}, which comes with the extra [{extra}]: pip install 'kafkalog[{extra}]'"

@@ -16,16 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.listeners import ListenerSecurity
 from kafkalog_broker.config.sasl_settings import URL, OAuthSettings
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_spark.http_client import HttpClient
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # it takes a tenth of a second, so who has no such tokens does without
     from joserfc.jwk import ECKey, RSAKey
 
-
-if TYPE_CHECKING:  # it takes a tenth of a second, so who has no such tokens does without
     SigningKey = RSAKey | ECKey
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
@@ -246,7 +243,6 @@ class Tokens:
 
     def load(self) -> None:
         """Read the keys. Raises ConfigError; the keys that were there stay."""
-
         url = self.settings.jwks_url
         assert url is not None
         try:
@@ -276,42 +272,6 @@ class Tokens:
             due = max(now, self._looked + LOOK_AGAIN_S)
             if not self._failures and due < self._due:
                 self._due = self._looked = due
-
-
-class ListenerTokens:
-    """The tokens of all listeners with OAUTHBEARER. now_ms, clock: as of Tokens."""
-
-    def __init__(self, now_ms: Callable[[], int], clock: Callable[[], float]) -> None:
-        self._now_ms, self._clock = now_ms, clock
-        self._of: dict[str, Tokens] = {}
-
-    def use(self, security: Mapping[str, ListenerSecurity]) -> None:
-        """security: by listener."""
-        for name, one in security.items():
-            if one.sasl is not None and one.sasl.oauth is not None:
-                self._of[name] = Tokens(one.sasl.oauth, self._now_ms, self._clock)
-
-    def check(self, listener: str, text: str) -> Token:
-        """Check a token, as Tokens.check."""
-        return self._of[listener].check(text)
-
-    @property
-    def have_keys(self) -> bool:
-        return any(tokens.settings.jwks_url is not None for tokens in self._of.values())
-
-    @property
-    def is_due(self) -> bool:
-        return any(tokens.is_due for tokens in self._of.values())
-
-    def load(self) -> None:
-        """At start. Raises ConfigError: without keys everybody would be shut out."""
-        for tokens in self._of.values():
-            if tokens.is_due:
-                tokens.load()
-
-    def load_if_due(self) -> None:
-        for tokens in self._of.values():
-            tokens.load_if_due()
 
 
 # The bytes of a JSON Web Key Set, from a file or a server. Who can send the broker elsewhere decides whose tokens it

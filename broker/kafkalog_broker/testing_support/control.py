@@ -13,23 +13,19 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.net.dispatch import ConnectionClosed
-from kafkalog_broker.protocol.acls import CLUSTER_NAME, WILDCARD, Operation, PatternType, Permission, ResourceType
 from kafkalog_broker.protocol.api_registry import Api, Request
 from kafkalog_broker.protocol.client_codec import decode_response
 from kafkalog_broker.protocol.codec import api_name, encode_response
-from kafkalog_broker.runtime.clock import Clock
-from kafkalog_broker.runtime.traffic import Layer, ServedApis
-from kafkalog_broker.security.acl import Acl, Pattern
+from kafkalog_broker.runtime.traffic import Layer
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.testing_support.faults import (
     BY_LOG,
@@ -43,19 +39,24 @@ from kafkalog_broker.testing_support.faults import (
 )
 from kafkalog_broker.testing_support.remote import MovedClock, MovedTimers
 
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Server
+
+_log = logging.getLogger(__name__)
+
 # Handlers to which faults happen. They take the place of the others only while there are faults.
 
 
 class FaultyHandlers:
-    """apis: what the dispatcher looks into. `faults`: change them, then call `changed`."""
+    """`faults`: change them, then call `changed`."""
 
-    def __init__(self, apis: ServedApis, broker: Broker) -> None:
-        self._apis, self._broker = apis, broker
-        self.faults = Faults(apis)
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.faults = Faults(broker.apis)
 
     def changed(self) -> None:
         """Take the handlers that go by the faults there are now."""
-        self._apis.wrap(Layer.FAULTS, self._faulty if self.faults.are_waiting else None)
+        self._broker.apis.wrap(Layer.FAULTS, self._faulty if self.faults.are_waiting else None)
 
     def _faulty(self, api: Api) -> Api:
         return replace(api, handler=partial(self._handle, api))
@@ -161,121 +162,48 @@ async def _now(answer: Any) -> Any:
     return await answer if isawaitable(answer) else answer
 
 
-_log = logging.getLogger(__name__)
-
-
-class Controlled(Protocol):
-    """Parts of `server.Server` that are controlled."""
-
-    clock: Clock
-    scheduler: Scheduler
-    apis: ServedApis
-
-    def schedule(self, delay_ms: int, call: Callable[[], None]) -> TimerHandle: ...
-    async def catch_up(self) -> None: ...
-
-
 class Control:
     """broker: a server that has not been started. From now on its clock and its timers can be moved. descriptor: of the
     channel."""
 
-    def __init__(self, broker: Controlled, descriptor: int) -> None:
+    def __init__(self, broker: Server, descriptor: int) -> None:
         self._broker, self._channel = broker, socket.socket(fileno=descriptor)
         broker.clock = self._clock = MovedClock(broker.clock)
         broker.scheduler = self._timers = MovedTimers(self._clock, broker.schedule)
-        self._handlers: FaultyHandlers
-        self._commands: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[Any]]] = {
-            "advance": self._advance,
-            "add_fault": self._add_fault,
-            "remove_fault": self._remove_fault,
-            "clear_faults": self._clear_faults,
-            "met": self._met,
-        }
 
     async def serve(self) -> None:
         """Once the broker serves, until the other end is closed."""
-        self._handlers = FaultyHandlers(self._broker.apis, cast(Broker, self._broker))
+        handlers = FaultyHandlers(self._broker)
         reader, writer = await asyncio.open_connection(sock=self._channel)
         try:
             while line := await reader.readline():
-                writer.write(json.dumps(await self._answer(json.loads(line))).encode() + b"\n")
+                writer.write(json.dumps(await self._answer(json.loads(line), handlers)).encode() + b"\n")
                 await writer.drain()
         except OSError as error:
             _log.debug("the channel to the test has ended: %s", error)
         finally:
             writer.close()
 
-    async def _answer(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-        try:
-            return {"result": await self._commands[asked["do"]](asked)}
-        except FaultError as error:
-            return {"error": str(error)}
-
-    async def _advance(self, asked: Mapping[str, Any]) -> None:
-        self._clock.advance(int(asked["ms"]))
-        self._timers.moved()
-        await self._broker.catch_up()
-
-    async def _add_fault(self, asked: Mapping[str, Any]) -> int:
-        number = self._handlers.faults.add(asked)
-        self._handlers.changed()
-        return number
-
-    async def _remove_fault(self, asked: Mapping[str, Any]) -> None:
-        self._handlers.faults.all.pop(asked["fault"], None)
-        self._handlers.changed()
-
-    async def _clear_faults(self, asked: Mapping[str, Any]) -> None:
-        self._handlers.faults.all.clear()
-        self._handlers.changed()
-
-    async def _met(self, asked: Mapping[str, Any]) -> int:
-        fault = self._handlers.faults.all.get(asked["fault"])
-        return 0 if fault is None else fault.met
-
-
-# ACLs as tests write them: `allow("alice", "READ", topic="orders")`.
-
-_RESOURCES = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
-
-
-def allow(
-    user: str, *operations: str, topic: str | None = None, group: str | None = None,
-    transactional_id: str | None = None, cluster: bool = False, host: str = WILDCARD,
-) -> list[Acl]:  # fmt: skip
-    """ACLs for `running_broker(acls=[...])`: the user may do these operations (READ, WRITE, ALL ...) with what is
-    named.
-    A name that ends with `*` is the beginning of one. user: also a principal, `User:*`. Raises ValueError."""
-    return _made(Permission.ALLOW, user, operations, _patterns(topic, group, transactional_id, cluster), host)
-
-
-def deny(
-    user: str, *operations: str, topic: str | None = None, group: str | None = None,
-    transactional_id: str | None = None, cluster: bool = False, host: str = WILDCARD,
-) -> list[Acl]:  # fmt: skip
-    """Add denials, which take precedence over everything that is allowed."""
-    return _made(Permission.DENY, user, operations, _patterns(topic, group, transactional_id, cluster), host)
-
-
-def _made(
-    permission: Permission, user: str, operations: tuple[str, ...], patterns: list[Pattern], host: str
-) -> list[Acl]:
-    unknown = [name for name in operations if name.upper() not in Operation.__members__]
-    if unknown or not operations:
-        raise ValueError(f"operations are READ, WRITE, ALL and so on, not {', '.join(unknown) or 'none at all'}")
-    if not patterns:
-        raise ValueError("one of topic, group, transactional_id and cluster=True is needed")
-    principal = user if ":" in user else f"User:{user}"
-    return [Acl(one, principal, host, Operation[name.upper()], permission) for one in patterns for name in operations]
-
-
-def _patterns(topic: str | None, group: str | None, transactional_id: str | None, cluster: bool) -> list[Pattern]:
-    named = zip(_RESOURCES, (topic, group, transactional_id), strict=True)
-    found = [_pattern(resource, name) for resource, name in named if name is not None]
-    return [*found, Pattern(ResourceType.CLUSTER, PatternType.LITERAL, CLUSTER_NAME)] if cluster else found
-
-
-def _pattern(resource: ResourceType, name: str) -> Pattern:
-    if name != WILDCARD and name.endswith(WILDCARD):
-        return Pattern(resource, PatternType.PREFIXED, name.removesuffix(WILDCARD))
-    return Pattern(resource, PatternType.LITERAL, name)
+    async def _answer(self, command: Mapping[str, Any], handlers: FaultyHandlers) -> Mapping[str, Any]:
+        result, faults = None, handlers.faults
+        match command["do"]:
+            case "advance":
+                self._clock.advance(int(command["ms"]))
+                self._timers.moved()
+                await self._broker.catch_up()
+                return {"result": None}
+            case "met":
+                return {"result": 0 if command["fault"] not in faults.all else faults.all[command["fault"]].met}
+            case "add_fault":
+                try:
+                    result = faults.add(command)
+                except FaultError as error:
+                    return {"error": str(error)}
+            case "remove_fault":
+                faults.all.pop(command["fault"], None)
+            case "clear_faults":
+                faults.all.clear()
+            case unknown:
+                raise ValueError(f"no command of a test: {unknown!r}")
+        handlers.changed()
+        return {"result": result}

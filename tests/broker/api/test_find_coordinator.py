@@ -8,7 +8,7 @@ from kafkalog_broker.api import load_all
 from kafkalog_broker.config.properties import AuthorizerSettings
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.security.authorizer import Authorizer
-from kafkalog_broker.testing_support.control import allow
+from kafkalog_broker.testing import allow
 from tests.broker.api.helpers.group_calls import FIND, FakeBroker, call, decoded, error_answer, read, versions
 
 

@@ -122,17 +122,17 @@ def test_a_request_quota_has_nobody_wait_longer_than_a_window(clock: ManualClock
 
 def test_changes_of_topics_go_into_debt_once(clock: ManualClock) -> None:
     quotas, client = quotas_of(clock, {Entity("a"): {MUTATION: 2.0}}), Client("a", "")
-    assert quotas.may_mutate(client, 22)  # what came together in all windows
+    assert quotas.mutate(client, 22)  # what came together in all windows
     assert quotas.mutation_wait_ms(client) == 0
-    assert quotas.may_mutate(client, 10)
-    assert not quotas.may_mutate(client, 1)
+    assert quotas.mutate(client, 10)
+    assert not quotas.mutate(client, 1)
     assert quotas.mutation_wait_ms(client) == 5000
     clock.advance(5000)
     assert quotas.mutation_wait_ms(client) == 0
-    assert quotas.may_mutate(client, 1)
-    quotas.mutate(client, 3)
+    assert quotas.mutate(client, 1)
+    quotas.mutate(client, 3, refuses=False)
     assert quotas.mutation_wait_ms(client) == 2000
-    assert quotas.may_mutate(Client("b", ""), 1_000_000)
+    assert quotas.mutate(Client("b", ""), 1_000_000)
 
 
 def test_connections_of_an_address(clock: ManualClock) -> None:
@@ -161,7 +161,7 @@ def test_clients_that_make_up_ids_cost_a_bounded_memory(clock: ManualClock, monk
     for number in range(100):
         client = Client("u", str(number))
         quotas.record(PRODUCER, client, 1)
-        quotas.mutate(client, 1)
+        quotas.mutate(client, 1, refuses=False)
         clock.advance(2000)
         caches = quotas._rates, quotas._limit_of, quotas._buckets
         assert max(cache.cache_info().currsize for cache in caches) <= 10
@@ -174,13 +174,13 @@ def test_no_made_up_id_makes_the_broker_forget_who_owes(clock: ManualClock, monk
     debtors = [Client("alice", "app"), Client("bob", "app")]
     for debtor in debtors:
         quotas.record(PRODUCER, debtor, 20_000)
-        quotas.mutate(debtor, 21)
+        quotas.mutate(debtor, 21, refuses=False)
     for number in range(40):
         quotas.record(PRODUCER, Client("eve", str(number)), 1)
-        quotas.mutate(Client("eve", str(number)), 1)
+        quotas.mutate(Client("eve", str(number)), 1, refuses=False)
         if number % 5 == 0:
             quotas.record(PRODUCER, debtors[1], 0)
-            quotas.mutate(debtors[1], 0)
+            quotas.mutate(debtors[1], 0, refuses=False)
     assert [quotas.record(PRODUCER, debtor, 0) for debtor in debtors] == [10_000] * 2
     assert [quotas.mutation_wait_ms(debtor) for debtor in debtors] == [10_000] * 2
 

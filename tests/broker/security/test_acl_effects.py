@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
-from kafkalog_broker.testing_support.control import allow, deny
+from kafkalog_broker.testing import allow, deny
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.plain_entities import request_entity
 from tests.broker.security.helpers.acl_case import ADMIN

@@ -113,11 +113,10 @@ def test_what_nobody_thought_of_does_not_end_the_watch(
     monkeypatch.setattr(server, "sleep", three_times)
     odd = Odd()
     watched = server.Server(BrokerConfig.from_properties({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://:0"}))
-    watched.tokens = odd  # type: ignore[assignment]
 
     async def watch() -> None:
         with pytest.raises(asyncio.CancelledError):
-            await watched._watch_keys()
+            await watched._watch_keys([odd])  # type: ignore[list-item]
 
     asyncio.run(watch())
     assert (odd.asked, len(caplog.messages)) == (3, 3)
