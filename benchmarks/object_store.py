@@ -30,7 +30,7 @@ from kafkalog_spark.source.batch_reader import rows_of_splits, scan_range, scan_
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.options import ReadOptions, parse_read_options
 from kafkalog_spark.source.planning import Split, plan
-from kafkalog_spark.source.resolve_partitions import opened_view
+from kafkalog_spark.source.resolve_partitions import opened_bounds
 from kafkalog_spark.store.object_client import RequestCounts, all_counts
 from tests.interop.connector import Connector
 from tests.interop.real_kafka import RealKafka
@@ -221,7 +221,7 @@ def read(options: ReadOptions) -> int:
     request = scan_request(options, RowFilter(), options.columns)
 
     def rows_of(split: Split, request: Any, space: Any) -> Any:
-        found = opened_view(split.place, options, fixed_end=split.fixed_end, known_end=split.known_end)
+        found = opened_bounds(split.place, options, fixed_end=split.fixed_end, known_end=split.known_end)
         assert found is not None
         return scan_range(found[0], split.range, request, split.hint, space, fail_on_data_loss=True)
 

@@ -19,8 +19,8 @@ from benchmarks.report import Report, in_turn, rate, ratio
 from benchmarks.spark_session import SOCKETS, SparkSession
 from benchmarks.topics import PARTITIONS, home
 from kafkalog_broker.testing import running_broker
-from kafkalog_spark.source.options import parse_read_options
-from kafkalog_spark.source.stream_planner import Limits, StreamPlanner
+from kafkalog_spark.source.options import RateLimits, parse_read_options
+from kafkalog_spark.source.stream_planner import StreamPlanner
 from tests.interop.connector import Connector
 from tests.interop.real_kafka import RealKafka
 from tests.source.helpers.made_logs import append
@@ -137,12 +137,12 @@ def idle(report: Report, rounds: int = 30) -> None:
         planner = StreamPlanner(
             parse_read_options({"path": directory, "allTopics": "true", "startingOffsets": "earliest"}, streaming=True)
         )
-        end = planner.next_end(planner.initial(), Limits())
+        end = planner.next_end(planner.initial(), RateLimits())
         took = []
         for _ in range(rounds):
             time.sleep(0.05)
             begin = time.perf_counter()
-            assert planner.next_end(end, Limits()) == end
+            assert planner.next_end(end, RateLimits()) == end
             took.append(time.perf_counter() - begin)
     report.add(
         "streaming",

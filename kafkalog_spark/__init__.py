@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkalog_spark.log_dirs import LogDirs
     from kafkalog_spark.source.estimate import describe
+    from kafkalog_spark.source.log_dirs import LogDirs
 
 __version__ = "0.1.0"
 __all__ = ["LogDirs", "__version__", "describe", "register", "set_active_session"]
@@ -22,11 +22,11 @@ __all__ = ["LogDirs", "__version__", "describe", "register", "set_active_session
 def register(spark: SparkSession) -> None:
     """Register format("kafkalog") with a session by hand; needed only where Spark does not find it by itself.
 
-    Raises OptionError where Spark could not run it: see kafkalog_spark.registration.
+    Raises OptionError where Spark could not run it: see kafkalog_spark.datasource.register.
     """
-    from kafkalog_spark import registration
+    from kafkalog_spark import datasource
 
-    registration.register(spark)
+    datasource.register(spark)
 
 
 def set_active_session(spark: SparkSession) -> None:
@@ -39,7 +39,7 @@ def set_active_session(spark: SparkSession) -> None:
 def __getattr__(name: str) -> Any:
     # imported on demand: `import kafkalog_spark` happens in every worker that Spark starts
     if name == "LogDirs":
-        from kafkalog_spark.log_dirs import LogDirs
+        from kafkalog_spark.source.log_dirs import LogDirs
 
         return LogDirs
     if name == "describe":

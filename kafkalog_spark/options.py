@@ -210,6 +210,10 @@ class GivenOptions:
             self._values[option.name] = option.value(self.texts.get(option.name.lower()))
         return self._values[option.name]
 
+    def values(self, specs: Iterable[OptionSpec]) -> dict[str, Any]:
+        """The values of a group's options by name. Raises OptionError."""
+        return {spec.name: self.value(spec) for spec in specs}
+
 
 def unknown_option(name: str, known: Iterable[str], other_names: Mapping[str, str]) -> OptionError:
     """The error for an option that there is not, with the one that was most likely meant.

@@ -111,7 +111,6 @@ def test_pyspark_is_imported_by_the_data_source_only() -> None:
         "spark/",
         "datasource.py",
         "__init__.py",
-        "registration.py",
         "daemon.py",
     )
     assert {user for user in users if not user.startswith(rooms)} == set()

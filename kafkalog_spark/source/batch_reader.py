@@ -5,22 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from kafkalog_spark.errors import DataLoss, KafkalogError
+from kafkalog_spark.errors import DataLoss, KafkalogError, OptionError
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.source.filters import RowFilter, split_filters
-from kafkalog_spark.source.load_options import check_scan_bytes, takes_filters
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.partition_bounds import OffsetRange, rebind
-from kafkalog_spark.source.planning import Split, plan, tasks_of
-from kafkalog_spark.source.resolve_partitions import opened_view, requests_logged
-from kafkalog_spark.source.schema import ResolvedRead
+from kafkalog_spark.source.planning import Split, check_scan_bytes, plan, tasks_of
+from kafkalog_spark.source.resolve_partitions import opened_bounds, requests_logged
+from kafkalog_spark.source.resolved_read import ResolvedRead
 from kafkalog_spark.spark.errors import first_line, first_line_of
 from kafkalog_spark.spark.worker_process import until_spark_has_enough
 
@@ -31,7 +31,54 @@ if TYPE_CHECKING:  # Spark 4.0 has no filters, and the log's scan comes with the
     from kafkalog_spark.log.decode.record_schema import ScanRequest
     from kafkalog_spark.log.read.partition_scan import ScanStatistics
 
+    RowsOf = Callable[[Split, ScanRequest, ScanBuffers], Iterator[pa.RecordBatch]]
+
+FILTERS_STAY_WITH_THEIR_SCAN = hasattr(DataSourceReader, "pushLimit")
+"""True if Spark keeps the filters of one scan out of the others of the same load (SPARK-58551, Spark 5).
+
+Before, the plan that a reader makes after its filters were pushed is kept with the load (PythonDataSourceV2.readInfo),
+and every later scan of it takes that plan without asking: another filter's, or that of a query without one, and in a
+union the last one pushed serves both. Nothing that a task is given says which scan it serves, so a reader that leaves
+out anything at all can leave out rows that were asked for: an explain() plans with its filter, and the count() after it
+runs that plan. Leaving the filters to Spark as well does not help, since it is the other query that lacks rows. The
+change that ended this brought `pushLimit`.
+"""
+
 _log = logging.getLogger(__name__)
+
+
+def check_pushdown(options: ReadOptions) -> None:
+    """Raise OptionError where pushdown=true could give wrong rows."""
+    if options.pushdown == "true" and not FILTERS_STAY_WITH_THEIR_SCAN:
+        raise OptionError(
+            "option 'pushdown' needs Spark 5: Spark 4 uses the filters of one query in later queries of the same load, "
+            "which then miss rows (SPARK-58551)",
+            hint="leave it out, and narrow the read by assign, startingOffsets, endingOffsets, startingTimestamp and "
+            "endingTimestamp: these read no more than they name",
+        )
+
+
+def takes_filters(options: ReadOptions) -> bool:
+    """True if filters that Spark pushes are applied by the read. `pushdown=auto` decides here, and logs why, once in a
+    process: Spark pushes only in sessions with spark.sql.python.filterPushdown.enabled, where somebody wanted it."""
+    if options.reports_damage:
+        return False  # of rows about damage Spark alone knows what a filter leaves
+    if options.pushdown == "auto":
+        _log_auto(FILTERS_STAY_WITH_THEIR_SCAN)
+        return FILTERS_STAY_WITH_THEIR_SCAN
+    return options.pushdown == "true"
+
+
+@cache
+def _log_auto(on: bool) -> None:
+    if on:
+        _log.info("pushdown=auto: on, Spark %s keeps the filters of a query to itself", pyspark.__version__)
+    else:
+        _log.warning(
+            "pushdown=auto: off, Spark %s would use the filters of one query in later queries of the same load "
+            "(SPARK-58551); Spark applies them itself, after reading",
+            pyspark.__version__,
+        )
 
 
 class _PushFilters:
@@ -39,7 +86,7 @@ class _PushFilters:
 
     Spark 4.3.0 refuses a reader that overrides the method while spark.sql.python.filterPushdown.enabled is off, even in
     a query without a filter; it looks at `__func__` to see whether it is overridden. The setting alone is not enough to
-    push: load_options.takes_filters decides, since there are releases of Spark that would mix scans up.
+    push: `takes_filters` decides, since there are releases of Spark that would mix scans up.
     """
 
     def __init__(self, reader: KafkaLogBatchReader) -> None:
@@ -63,8 +110,8 @@ class KafkaLogBatchReader(DataSourceReader):
 
     def take_filters(self, filters: list[Filter]) -> list[Filter]:
         """Keep what is applied here to every row; returns the filters that Spark has to apply."""
-        if not takes_filters(self._options) or self._options.reports_damage:
-            return filters  # of rows about damage Spark alone knows what a filter leaves
+        if not takes_filters(self._options):
+            return filters
         self._filter, rest = split_filters(filters)
         return rest
 
@@ -78,50 +125,42 @@ class KafkaLogBatchReader(DataSourceReader):
         # Spark turns an empty list of partitions into one that holds None
         if partition is None or partition.value is None:
             return iter(())
-        return first_line_of(self._batches(partition.value))
-
-    def _batches(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-        projection = self._read.projection()
-        request = scan_request(self._options, self._filter, projection.columns)
-        yield from map(projection.apply, rows_of_splits(self._rows_of, splits, request))
+        return first_line_of(read_splits(self._read, self._filter, self._rows_of, partition.value))
 
     def _rows_of(self, split: Split, request: ScanRequest, buffers: ScanBuffers) -> Iterator[pa.RecordBatch]:
-        found = opened_view(split.place, self._options, fixed_end=split.fixed_end, known_end=split.known_end)
-        if found is None:
+        options, fail_on_data_loss = self._options, self._options.fail_on_data_loss
+        opened = opened_bounds(split.place, options, fixed_end=split.fixed_end, known_end=split.known_end)
+        if opened is None:
             return
-        log, view = found
-        asked = rebind(split.range, view.log_start, view.log_end, fail_on_data_loss=self._options.fail_on_data_loss)
-        if self._options.tail is not None:
-            asked = _last_records(log, asked, self._options.tail, request)
-        asked = replace(
-            asked,
-            start=max(asked.start, self._filter.offset_from),
-            end=min(asked.end, self._filter.offset_until),
-        )
-        fail_on_data_loss = self._options.fail_on_data_loss
+        log, bounds = opened
+        offsets = rebind(split.range, bounds.log_start, bounds.log_end, fail_on_data_loss=fail_on_data_loss)
+        if options.tail is not None:
+            offsets = _last_records(log, offsets, options.tail, request)
+        start, end = max(offsets.start, self._filter.offset_from), min(offsets.end, self._filter.offset_until)
+        offsets = replace(offsets, start=start, end=end)
+        damage = DamageRows(split.is_first, split.range.end_is_latest) if options.reports_damage else None
         yield from scan_range(
-            log,
-            asked,
-            request,
-            split.hint,
-            buffers,
-            fail_on_data_loss=fail_on_data_loss,
-            damage=DamageRows(split.is_first, split.range.end_is_latest) if self._options.reports_damage else None,
+            log, offsets, request, split.hint, buffers, fail_on_data_loss=fail_on_data_loss, damage=damage
         )
 
 
-def _last_records(log: PartitionLog, asked: OffsetRange, count: int, request: ScanRequest) -> OffsetRange:
+def _last_records(log: PartitionLog, offsets: OffsetRange, count: int, request: ScanRequest) -> OffsetRange:
     from kafkalog_spark.log.read.partition_scan import tail_start
 
-    start = tail_start(log, asked.start, asked.end, count, request)
-    return replace(asked, start=start, start_is_earliest=asked.start_is_earliest and start == asked.start)
+    start = tail_start(log, offsets.start, offsets.end, count, request)
+    return replace(offsets, start=start, start_is_earliest=offsets.start_is_earliest and start == offsets.start)
 
 
-def rows_of_splits(
-    rows_of: Callable[[Split, ScanRequest, ScanBuffers], Iterator[pa.RecordBatch]],
-    splits: Iterable[Split],
-    request: ScanRequest,
+def read_splits(
+    read: ResolvedRead, row_filter: RowFilter, rows_of: RowsOf, splits: Iterable[Split]
 ) -> Iterator[pa.RecordBatch]:
+    """The rows of several splits in the schema of the read. rows_of: see rows_of_splits."""
+    projection = read.projection()
+    request = scan_request(read.options, row_filter, projection.columns)
+    yield from map(projection.apply, rows_of_splits(rows_of, splits, request))
+
+
+def rows_of_splits(rows_of: RowsOf, splits: Iterable[Split], request: ScanRequest) -> Iterator[pa.RecordBatch]:
     """The rows of several splits, one after the other, small batches coalesced. `rows_of` is called with a split,
     `request` and the buffers that all splits use in turn."""
     # the kernels are loaded where records are decoded, and nowhere else
@@ -131,7 +170,7 @@ def rows_of_splits(
     stores = [store for split in splits for store in split.place.stores]
     with requests_logged(f"a task of {len(splits)} splits", stores):
         rows = chain.from_iterable(rows_of(split, request, buffers) for split in splits)
-        yield from until_spark_has_enough(coalesced(rows))
+        yield from until_spark_has_enough(coalesce_batches(rows))
 
 
 class DamageRows(NamedTuple):
@@ -143,7 +182,7 @@ class DamageRows(NamedTuple):
 
 def scan_range(
     log: PartitionLog,
-    asked: OffsetRange,
+    offsets: OffsetRange,
     request: ScanRequest,
     hint: tuple[int, int] | None,
     buffers: ScanBuffers,
@@ -161,36 +200,36 @@ def scan_range(
 
     while True:
         statistics = ScanStatistics()
-        on_loss = partial(_lose, log, asked, statistics, fail_on_data_loss)
+        on_loss = partial(_lose, log, offsets, statistics, fail_on_data_loss)
         begun: dict[str, Any] = {"statistics": statistics, "on_loss": on_loss, "buffers": buffers}
         try:
             if damage is not None:
                 from kafkalog_spark.log.repair.damage_rows import scan_with_damage  # no other read needs it
 
                 begun |= damage._asdict()
-                yield from scan_with_damage(log, asked.start, asked.end, request.columns, request, **begun)
+                yield from scan_with_damage(log, offsets.start, offsets.end, request.columns, request, **begun)
                 return
-            yield from scan_partition(log, asked.start, asked.end, request, position_hint=hint, **begun)
+            yield from scan_partition(log, offsets.start, offsets.end, request, position_hint=hint, **begun)
             break
         except DataLoss:
-            if not _overtaken(log, asked, statistics):
+            if not _overtaken(log, offsets, statistics):
                 raise
-            asked = replace(asked, start=log.log_start_offset)
+            offsets = replace(offsets, start=log.log_start_offset)
     for error in statistics.dropped:
         _log.warning("mode=DROPMALFORMED: passed over: %s", error)
 
 
 def _lose(
-    log: PartitionLog, asked: OffsetRange, statistics: ScanStatistics, fail_on_data_loss: bool, error: KafkalogError
+    log: PartitionLog, offsets: OffsetRange, statistics: ScanStatistics, fail_on_data_loss: bool, error: KafkalogError
 ) -> None:
-    if fail_on_data_loss or _overtaken(log, asked, statistics):
+    if fail_on_data_loss or _overtaken(log, offsets, statistics):
         raise error.at(hint="failOnDataLoss=false reads what is left")
     _log.warning("%s", error)
 
 
-def _overtaken(log: PartitionLog, asked: OffsetRange, statistics: ScanStatistics) -> bool:
+def _overtaken(log: PartitionLog, offsets: OffsetRange, statistics: ScanStatistics) -> bool:
     """True if a range from earliest, of which nothing has been handed over yet, begins below the log start now."""
-    return asked.from_earliest and not statistics.rows and log.log_start_offset > asked.start
+    return offsets.from_earliest and not statistics.rows and log.log_start_offset > offsets.start
 
 
 def scan_request(options: ReadOptions, row_filter: RowFilter, columns: tuple[str, ...]) -> ScanRequest:
@@ -211,27 +250,25 @@ def scan_request(options: ReadOptions, row_filter: RowFilter, columns: tuple[str
     )
 
 
-# Few Arrow batches of the rows of many small partitions.
-
 SMALL_BATCH = 64 << 10
-"""Bytes of rows up to which a batch is copied and joined with its neighbours; a larger one is handed on as it is."""
+"""Bytes of rows up to which a batch is copied and coalesced with its neighbours; a larger one is handed on as it is."""
 SMALL_ROWS = 1 << 10
 """So is a batch of as many rows, which is what a scan gives first (row_buffers.FIRST_BATCH_ROWS), for show()."""
-JOINED_BATCH = 1 << 20
+COALESCED_BATCH = 1 << 20
 """Bytes of rows that are handed over together."""
-_FIRST_JOINED = 64 << 10
+_FIRST_COALESCED = 64 << 10
 """The first ones are smaller, so that show() and limit() have their rows early. It is what the buffer between a Python
 worker and Spark holds: fewer do not arrive any earlier."""
 
 
-def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def coalesce_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Coalesce small record batches, in their order: every batch sent to Spark has a fixed cost. Small batches are
     copied, so that they do not pin the scan's buffers.
 
     When `batches` raises, the rows before that are handed over first.
     """
     pending: list[pa.RecordBatch] = []
-    held, enough = 0, _FIRST_JOINED
+    held, enough = 0, _FIRST_COALESCED
     rows = iter(batches)
     while True:
         try:
@@ -252,10 +289,10 @@ def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 continue
         if pending:
             yield pa.concat_batches(pending)
-            pending, held, enough = [], 0, JOINED_BATCH
+            pending, held, enough = [], 0, COALESCED_BATCH
         if batch is not None:
             yield batch
-            enough = JOINED_BATCH
+            enough = COALESCED_BATCH
     if pending:
         yield pa.concat_batches(pending)
 

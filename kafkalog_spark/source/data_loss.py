@@ -39,14 +39,6 @@ class LogState:
     topic_id: uuid.UUID | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """State of a partition when its offsets were last handed out."""
-
-    topic_id: uuid.UUID | None
-    readers_end: int
-
-
 @dataclass
 class Continuation:
     """Where the next batch begins and what it could hold. `starts` and `ends` name the same partitions.
@@ -63,44 +55,51 @@ class Continuation:
 def continue_from(
     start: Mapping[TopicPartition, int],
     logs: Mapping[TopicPartition, LogState],
-    seen: Mapping[TopicPartition, Seen],
+    seen: Mapping[TopicPartition, LogState],
     present: Collection[TopicPartition] = (),
 ) -> Continuation:
     """Compare the offsets `start` with the logs as they are.
 
-    `start` may hold EARLIEST and LATEST. `seen`: what the partitions were before, as far as this process knows.
+    `start` may hold EARLIEST and LATEST. `seen`: what they were when offsets were
+    last handed out, as far as this process knows.
     `present`: partitions that exist, whether read or not.
     """
-    found = Continuation()
+    next_batch = Continuation()
     gone = start.keys() - logs.keys()
     if gone:
-        found.losses.append(deleted(gone, gone.intersection(present)))
+        next_batch.losses.append(deleted(gone, gone.intersection(present)))
     for tp, log in logs.items():
-        asked = start.get(tp)
+        offset = start.get(tp)
         position, end = log.log_start, log.readers_end
-        if asked is None:
+        if offset is None:
             if log.log_start > 0:
-                found.losses.append(
+                next_batch.losses.append(
                     _lost(tp, f"Added partition {tp_text(tp)} starts from {log.log_start} instead of 0.")
                 )
-        elif asked == LATEST:
+        elif offset == LATEST:
             position = end
-        elif asked != EARLIEST:
-            position = asked
+        elif offset != EARLIEST:
+            position = offset
             before = seen.get(tp)
             if before is not None and None not in (before.topic_id, log.topic_id) and before.topic_id != log.topic_id:
-                position, end = _begun_anew(found, tp, asked, log, before)
-            elif asked > log.readers_end:
-                found.moved.add(tp)
-                found.losses.append(_lost(tp, offset_changed(tp, asked, end), asked))
-            elif asked < log.log_start:
+                position, end = _begun_anew(next_batch, tp, offset, log, before)
+            elif offset > log.readers_end:
+                next_batch.moved.add(tp)
+                next_batch.losses.append(_lost(tp, offset_changed(tp, offset, end), offset))
+            elif offset < log.log_start:
                 position = log.log_start
-                found.losses.append(_overtaken(tp, asked, log))
-        found.starts[tp], found.ends[tp] = position, end
-    return found
+                reason = (
+                    f"Could not read records in offset [{offset}, {end}) for topic partition {tp_text(tp)}: the log "
+                    f"begins at offset {position}."
+                )
+                next_batch.losses.append(_lost(tp, reason, offset))
+        next_batch.starts[tp], next_batch.ends[tp] = position, end
+    return next_batch
 
 
-def _begun_anew(found: Continuation, tp: TopicPartition, asked: int, log: LogState, before: Seen) -> tuple[int, int]:
+def _begun_anew(
+    next_batch: Continuation, tp: TopicPartition, offset: int, log: LogState, before: LogState
+) -> tuple[int, int]:
     """(start, end) in a topic that was deleted and created again."""
     assert before.topic_id is not None
     assert log.topic_id is not None
@@ -108,14 +107,14 @@ def _begun_anew(found: Continuation, tp: TopicPartition, asked: int, log: LogSta
         f"Topic {tp[0]} was deleted and created again: its id was {uuid_to_text(before.topic_id)} and is "
         f"{uuid_to_text(log.topic_id)}."
     )
-    if asked > log.readers_end:
-        what = f"{offset_changed(tp, asked, log.readers_end)} {what}"
-    if asked or before.readers_end:  # else it was empty
-        found.losses.append(_lost(tp, what, asked))
-    if asked <= log.log_start:
+    if offset > log.readers_end:
+        what = f"{offset_changed(tp, offset, log.readers_end)} {what}"
+    if offset or before.readers_end:  # else it was empty
+        next_batch.losses.append(_lost(tp, what, offset))
+    if offset <= log.log_start:
         return log.log_start, log.readers_end
-    found.moved.add(tp)
-    return asked, log.log_start
+    next_batch.moved.add(tp)
+    return offset, log.log_start
 
 
 def batch_ranges(
@@ -136,23 +135,23 @@ def batch_ranges(
     """
     ranges = []
     for tp in sorted(end):
-        asked, until = start.get(tp, EARLIEST), end[tp]
-        if asked in (until, LATEST):
+        offset, until = start.get(tp, EARLIEST), end[tp]
+        if offset in (until, LATEST):
             continue
         log = logs.get(tp)
         if log is None:
             if fail_on_data_loss:
                 raise deleted({tp})
             continue
-        if asked == EARLIEST:
+        if offset == EARLIEST:
             begin = min(log.log_start, until)
             wanted = OffsetRange(*tp, begin, until, from_earliest=True)
-        elif asked > until:
+        elif offset > until:
             if fail_on_data_loss and not first:
-                raise _lost(tp, offset_changed(tp, asked, until), asked)
+                raise _lost(tp, offset_changed(tp, offset, until), offset)
             continue
         else:
-            wanted = OffsetRange(*tp, asked, until)
+            wanted = OffsetRange(*tp, offset, until)
         clipped = clip(wanted, log.log_start, log_ends[tp], fail_on_data_loss)
         if clipped.size > 0:
             ranges.append(clipped)
@@ -161,15 +160,6 @@ def batch_ranges(
 
 def offset_changed(tp: TopicPartition, before: int, now: int) -> str:
     return f"Partition {tp_text(tp)} offset was changed from {before} to {now}. {_BROKEN}"
-
-
-def _overtaken(tp: TopicPartition, asked: int, log: LogState) -> DataLoss:
-    return _lost(
-        tp,
-        f"Could not read records in offset [{asked}, {log.readers_end}) for topic partition {tp_text(tp)}: the log "
-        f"begins at offset {log.log_start}.",
-        asked,
-    )
 
 
 def deleted(partitions: Collection[TopicPartition], not_read: Collection[TopicPartition] = ()) -> DataLoss:

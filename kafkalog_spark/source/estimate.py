@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.source.filters import RowFilter
-from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions
+from kafkalog_spark.source.offsets import TopicPartition, tp_text
 from kafkalog_spark.source.option_spec import SUBSCRIPTION_OPTIONS
 from kafkalog_spark.source.options import parse_read_options
-from kafkalog_spark.source.partition_bounds import OffsetBounds, OffsetRange, resolve_bounds
-from kafkalog_spark.source.planning import facts_of, resolved_ranges, splits_of
-from kafkalog_spark.source.resolve_partitions import open_log_dirs, opened_view, places_to_read
+from kafkalog_spark.source.planning import segments_of, splits_of
+from kafkalog_spark.source.resolve_partitions import PartitionRange, open_log_dirs, partition_ranges
 
 _EVERY_ROW = RowFilter()
 _DAMAGE_IS_NO_REASON = "DROPMALFORMED"
@@ -97,16 +95,17 @@ def estimate(paths: Iterable[str | os.PathLike[str]], options: Mapping[str, str]
     if not given & {option.name.lower() for option in SUBSCRIPTION_OPTIONS}:
         texts["allTopics"] = "true"
     parsed = parse_read_options(texts)
-    ranges, places, logs = resolved_ranges(open_log_dirs(parsed), parsed, _EVERY_ROW)
-    facts = facts_of(ranges, places, logs, parsed, _EVERY_ROW)
+    ranges = partition_ranges(parsed, open_log_dirs(parsed), _EVERY_ROW)
+    segments = segments_of(ranges, parsed, _EVERY_ROW)
     sizes: Counter[TopicPartition] = Counter()
-    for split in splits_of(ranges, facts, places, logs, parsed, _EVERY_ROW):
+    for split in splits_of(ranges, segments, parsed, _EVERY_ROW):
         sizes[split.range.topic_partition] += split.size
     return Estimate(
         [
-            PartitionEstimate(*tp, one.start, one.end, len(facts[tp]), sizes[tp])
-            for one in ranges
-            for tp in (one.topic_partition,)
+            PartitionEstimate(
+                *each.topic_partition, each.range.start, each.range.end, len(needed), sizes[each.topic_partition]
+            )
+            for each, needed in zip(ranges, segments, strict=True)
         ]
     )
 
@@ -117,32 +116,28 @@ def _amounts(of: PartitionEstimate | Estimate) -> str:
     )
 
 
-# What a batch read with these options would read now: Spark shows neither path nor topics nor offsets of a source in
-# Python, in explain() or on its pages.
-#
-#     print(kafkalog_spark.describe("/data/kafka-logs", subscribe="orders", startingTimestamp="1700000000000"))
-#
-#     2 partitions of 1 topic, at most 1,250 records
-#     orders-0  offsets 1000 to 2000  /data/kafka-logs/orders-0
-#     orders-1  offsets 750 to 1000   /data/kafka-logs/orders-1
-
-
 @dataclass(frozen=True)
 class Description:
-    """The range of offsets of every partition, with the directory that it is read from. `str` has a line for each."""
+    """The range of offsets of every partition, with the directory that it is read from. `str` has a line for each.
 
-    partitions: Sequence[tuple[OffsetRange, PartitionLocation]]
+    2 partitions of 1 topic, at most 1,250 records
+    orders-0  offsets 1000 to 2000  /data/kafka-logs/orders-0
+    orders-1  offsets 750 to 1000   /data/kafka-logs/orders-1
+    """
+
+    partitions: Sequence[PartitionRange]
     tail: int | None = None
     """Only the last so many records of each range."""
 
     def __str__(self) -> str:
-        topics = {asked.topic for asked, _ in self.partitions}
-        records = sum(min(asked.size, self.tail or asked.size) for asked, _ in self.partitions)
+        ranges = [partition.range for partition in self.partitions]
+        topics = {each.topic for each in ranges}
+        records = sum(min(each.size, self.tail or each.size) for each in ranges)
         counts = f"{_number(len(self.partitions), 'partition')} of {_number(len(topics), 'topic')}"
         lines = [f"{counts}, at most {_number(records, 'record')}"]
         table = [
-            (f"{asked.topic}-{asked.partition}", f"offsets {asked.start} to {asked.end}", place.directory)
-            for asked, place in self.partitions
+            (tp_text(each.topic_partition), f"offsets {each.range.start} to {each.range.end}", each.place.directory)
+            for each in self.partitions
         ]
         widths = [max((len(row[column]) for row in table), default=0) for column in range(2)]
         lines += [f"{name:<{widths[0]}}  {offsets:<{widths[1]}}  {where}" for name, offsets, where in table]
@@ -150,7 +145,8 @@ class Description:
 
 
 def describe(path: str | os.PathLike[str], **options: object) -> Description:
-    """Describe what `spark.read.format("kafkalog").options(**options).load(path)` would read now, without a session.
+    """Describe what `spark.read.format("kafkalog").options(**options).load(path)` would read now, without a session:
+    Spark shows neither path nor topics nor offsets of a source in Python, in explain() or on its pages.
 
     Opens the log of each partition, reads no records. Raises what the query would raise.
     """
@@ -158,23 +154,7 @@ def describe(path: str | os.PathLike[str], **options: object) -> Description:
     parsed = parse_read_options({"path": os.fspath(path), **texts})
     if parsed.table is not None:
         raise OptionError(f"describe is of records, not of the table '{parsed.table.table}'")
-    dirs = open_log_dirs(parsed)
-    assigned = assigned_partitions(parsed.subscription, dirs.places)
-    places = places_to_read(parsed, dirs, assigned)
-    views: dict[TopicPartition, OffsetBounds] = {}
-    for tp, place in places.items():
-        found = opened_view(place, parsed)
-        if found is not None:
-            views[tp] = found[1]
-    ranges = resolve_bounds(
-        parsed.start,
-        parsed.end,
-        views,
-        assigned=assigned,
-        on_no_match=parsed.on_no_match,
-        fail_on_data_loss=parsed.fail_on_data_loss,
-    )
-    return Description([(asked, places[asked.topic_partition]) for asked in ranges], parsed.tail)
+    return Description(partition_ranges(parsed, open_log_dirs(parsed), _EVERY_ROW), parsed.tail)
 
 
 def _number(count: int, what: str) -> str:

@@ -7,7 +7,8 @@ exactly the same here. Everything else goes back to Spark.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import operator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -25,10 +26,24 @@ _EXACT_DOUBLE = 2**53
 _MAX_DECIMAL_DIGITS = 40  # Spark's decimals have 38
 
 
+# Strings compare by code point, which is the order of their UTF-8 bytes: Spark's default collation.
+_TESTS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "in": lambda actual, values: actual in values,
+    "startswith": str.startswith,
+    "endswith": str.endswith,
+    "contains": operator.contains,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionTest:
-    """A condition on `column` ("topic" or "partition"): `op` is "=", "<", "<=", ">", ">=", "in", "startswith",
-    "endswith" or "contains"; `negated` turns it round. `value`: str, int, Fraction, or a frozenset of them for "in"."""
+    """A condition on `column` ("topic" or "partition"): `op` is one of _TESTS, `negated` turns it round. `value`: str,
+    int, Fraction, or a frozenset of them for "in"."""
 
     column: str
     op: str
@@ -36,30 +51,8 @@ class PartitionTest:
     negated: bool = False
 
     def accepts(self, topic: str, partition: int) -> bool:
-        return self._holds(topic if self.column == "topic" else partition) is not self.negated
-
-    def _holds(self, actual: Any) -> bool:
-        # Strings compare by code point, which is the order of their UTF-8 bytes: Spark's default collation.
-        match self.op:
-            case "=":
-                return bool(actual == self.value)
-            case "<":
-                return bool(actual < self.value)
-            case "<=":
-                return bool(actual <= self.value)
-            case ">":
-                return bool(actual > self.value)
-            case ">=":
-                return bool(actual >= self.value)
-            case "in":
-                return actual in self.value
-            case "startswith":
-                return bool(actual.startswith(self.value))
-            case "endswith":
-                return bool(actual.endswith(self.value))
-            case "contains":
-                return self.value in actual
-        raise ValueError(f"no such test: {self.op}")
+        actual = topic if self.column == "topic" else partition
+        return bool(_TESTS[self.op](actual, self.value)) is not self.negated
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +109,9 @@ def split_filters(filters: Iterable[Any]) -> tuple[RowFilter, list[Any]]:
 
 def _narrowed(row_filter: RowFilter, pushed: Any) -> RowFilter | None:
     """`row_filter` and also `pushed`; None if that cannot be said exactly."""
-    negated = False
     from pyspark.sql import datasource as spark
 
+    negated = False
     while type(pushed) is spark.Not:
         # No column taken here is ever null, so Not is plain negation.
         negated, pushed = not negated, pushed.child
@@ -126,16 +119,20 @@ def _narrowed(row_filter: RowFilter, pushed: Any) -> RowFilter | None:
     if not isinstance(attribute, tuple) or len(attribute) != 1 or attribute[0].lower() not in _NEVER_NULL:
         return None
     column = _NEVER_NULL[attribute[0].lower()]
-    if type(pushed) is spark.IsNotNull and not negated:
-        return row_filter
-    if type(pushed) is spark.IsNull and negated:
+    if type(pushed) is (spark.IsNull if negated else spark.IsNotNull):
         return row_filter
     op = _OPS.get(type(pushed).__name__) if type(pushed).__module__ == spark.__name__ else None
     if op is None:
         return None
-    if column == "partition" or column == "topic":
-        return _with_partition_test(row_filter, column, op, pushed.value, negated)
-    if column == "offset" or column == "timestamp":
+    if column in ("partition", "topic"):
+        if op in ("startswith", "endswith", "contains") and column != "topic":
+            return None
+        constants = _constants(op, pushed.value, _text if column == "topic" else _number)
+        if constants is None:
+            return None
+        test = PartitionTest(column, op, frozenset(constants) if op == "in" else constants[0], negated)
+        return replace(row_filter, partition_tests=(*row_filter.partition_tests, test))
+    if column in ("offset", "timestamp"):
         return _with_bounds(row_filter, column, op, pushed.value, negated)
     return None
 
@@ -153,16 +150,6 @@ _OPS = {
     "StringContains": "contains",
 }
 _NEGATED = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
-
-
-def _with_partition_test(row_filter: RowFilter, column: str, op: str, value: Any, negated: bool) -> RowFilter | None:
-    if op in ("startswith", "endswith", "contains") and column != "topic":
-        return None
-    constants = _constants(op, value, _text if column == "topic" else _number)
-    if constants is None:
-        return None
-    test = PartitionTest(column, op, frozenset(constants) if op == "in" else constants[0], negated)
-    return replace(row_filter, partition_tests=(*row_filter.partition_tests, test))
 
 
 def _with_bounds(row_filter: RowFilter, column: str, op: str, value: Any, negated: bool) -> RowFilter | None:

@@ -37,17 +37,17 @@ from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.resolve_partitions import for_each_place, open_log_dirs, requests_logged
 from kafkalog_spark.store.interface import FileFacts, Store
 
-# The copies of a stream's partitions that lie in several log directories, and which of them is read at a trigger.
-#
-# Offsets are the same in every copy, so a batch may read another copy than the one before. Between copies that are
-# level the one that was read stays.
-
 LookAt = Callable[["PartitionLocation", "LiveLog | None"], "LiveLog | None"]
 """A look at one copy, from the one before; None when it has been deleted."""
 
 
 class LiveCopies:
-    """State of the copies between looks. Keeps no file open."""
+    """The copies of partitions that lie in several log directories, and which of them is read at a trigger. Keeps no
+    file open.
+
+    Offsets are the same in every copy, so a batch may read another copy than the one before. Between copies that are
+    level the one that was read stays.
+    """
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
@@ -99,8 +99,6 @@ class LiveCopies:
         self._news = {}
         report(news)
 
-
-# Whether a file or a directory has changed since it was looked at, at the price of one stat, or of one LIST.
 
 COARSE_NS = 2_000_000_000
 """Resolution of a file system that keeps whole seconds (NFS 3, ext3) or every other one (FAT)."""
@@ -184,19 +182,6 @@ class ListingWatch:
         self._state = None
 
 
-class Unchanged:
-    """A file whose changes show in its directory's ListingWatch."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def changed(self, now_ns: int) -> bool:
-        return False
-
-    def forget(self) -> None:
-        """There is nothing to forget."""
-
-
 def _state_of(names: Iterable[str], files: Mapping[str, FileFacts], after: str) -> dict[str, FileFacts | None]:
     return {name: files.get(name) for name in names if name > after}
 
@@ -204,16 +189,6 @@ def _state_of(names: Iterable[str], files: Mapping[str, FileFacts], after: str) 
 def directory_watch(store: Store, directory: str) -> Watch | ListingWatch:
     """A watch of a directory, wherever it lies."""
     return ListingWatch(store, directory) if store.remote else Watch(directory)
-
-
-def segment_watch(store: Store, path: str) -> Watch | Unchanged:
-    """A watch of a partition's last segment; that of its directory is asked first."""
-    return Unchanged(path) if store.remote else Watch(path)
-
-
-# A live partition as a stream saw it last.
-
-_NOT_YET = LogEnd(0, 0)
 
 
 @dataclass(slots=True)
@@ -228,9 +203,9 @@ class LiveLog:
     log: PartitionLog
     topic_id: uuid.UUID | None
     directory: Watch | ListingWatch
-    segment: Watch | Unchanged
+    segment: Watch
     log_start: int = 0
-    log_end: LogEnd = _NOT_YET
+    log_end: LogEnd = field(default_factory=partial(LogEnd, 0, 0))
     readers_end: int = 0
     stable: StableOffsetWalk = field(default_factory=StableOffsetWalk)
 
@@ -319,10 +294,9 @@ class LiveLogs:
             return None
 
     def _checkpoints_of(self, place: PartitionLocation) -> _Checkpoints:
-        found = self._checkpoints.get(place.log_dir)
-        if found is None:
-            found = self._checkpoints[place.log_dir] = _Checkpoints(place.store, place.log_dir)
-        return found
+        if place.log_dir not in self._checkpoints:
+            self._checkpoints[place.log_dir] = _Checkpoints(place.store, place.log_dir)
+        return self._checkpoints[place.log_dir]
 
 
 class _Checkpoints:
@@ -366,7 +340,8 @@ def _look_at_log(
     if live is not None and live.place == place:
         try:
             listed = not live.directory.changed(now)
-            if listed and not live.segment.changed(now):
+            # in an object store a change of the segment shows in the listing
+            if listed and (place.store.remote or not live.segment.changed(now)):
                 live.log_start = max(live.log_start, log_start or 0)
                 return live
         except OSError:
@@ -393,9 +368,10 @@ def _with_end(live: LiveLog, options: ReadOptions, now: int) -> LiveLog:
     for attempt in range(LISTINGS):
         path = os.path.join(log.directory, log.segments[-1].log) if log.segments else log.directory
         if live.segment.path != path:
-            live.segment = segment_watch(log.store, path)
+            live.segment = Watch(path)
         try:
-            live.segment.changed(now)
+            if not log.store.remote:
+                live.segment.changed(now)
             live.log_end = log.log_end
             live.readers_end = live.log_end.offset
             if options.read_committed:
@@ -426,9 +402,8 @@ def _with_end(live: LiveLog, options: ReadOptions, now: int) -> LiveLog:
 
 def _has_changed(live: LiveLog) -> bool:
     """True if the log is no longer what it was when its end was looked for; if so, it is listed again."""
-    now_ns = time.monotonic_ns()
     try:
-        changed = live.segment.changed(now_ns)
+        changed = not live.log.store.remote and live.segment.changed(time.monotonic_ns())
     except OSError:
         changed = True
     before = live.log.segments

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -20,10 +21,7 @@ from typing import Any, NoReturn
 from kafkalog_spark.errors import MalformedOffsets, OptionError, UnknownPartition
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
 from kafkalog_spark.format.names import is_internal
-
-# Where a user wants a read to start and end: Spark's KafkaOffsetRangeLimit as plain values.
-#
-# `Bound` is one side. What it comes to in a log is decided in partition_bounds.py; what can be said before that, here.
+from kafkalog_spark.options import boolean
 
 TopicPartition = tuple[str, int]
 
@@ -67,6 +65,7 @@ class SpecificTimestamps:
 
 
 Bound = Earliest | Latest | SpecificOffsets | GlobalTimestamp | SpecificTimestamps
+"""Start or end of a read: Spark's KafkaOffsetRangeLimit. What it comes to in a log, partition_bounds.py decides."""
 
 
 def tp_text(topic_partition: TopicPartition) -> str:
@@ -131,8 +130,8 @@ _WHOLE_TOPIC = {"latest": LATEST, "earliest": EARLIEST}
 PARTITION_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
-class _Fault(Exception):
-    """Fault of a text; becomes the hint of an OptionError."""
+class _OffsetsFault(Exception):
+    """Fault of a text; becomes the hint of an OptionError, or part of a MalformedOffsets."""
 
 
 class _Members(list[tuple[str, Any]]):
@@ -143,17 +142,17 @@ def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
     """`{"topicA":[0,1]}`: the partitions, sorted. Raises OptionError naming `option`."""
     try:
         found: list[TopicPartition] = []
-        for topic, partitions in _topics(text):
+        for topic, partitions in _topics(_load(text)):
             if type(partitions) is not list:
-                raise _Fault(f"topic {topic!r} needs a list of partitions")
+                raise _OffsetsFault(f"topic {topic!r} needs a list of partitions")
             for partition in partitions:
                 if type(partition) is not int or not 0 <= partition <= MAX_INT32:
-                    raise _Fault(f"{_short(partition)} is not a partition of topic {topic!r}")
+                    raise _OffsetsFault(f"{_short(partition)} is not a partition of topic {topic!r}")
                 found.append((topic, partition))
         if len(set(found)) != len(found):
-            raise _Fault("a partition is given twice")
+            raise _OffsetsFault("a partition is given twice")
         return tuple(sorted(found))
-    except _Fault as fault:
+    except _OffsetsFault as fault:
         _refuse(option, text, _EXPECTED_PARTITIONS, fault)
 
 
@@ -162,26 +161,23 @@ def parse_offsets(option: str, text: str) -> SpecificOffsets:
     try:
         offsets: dict[TopicPartition, int] = {}
         topics: dict[str, int] = {}
-        for topic, value in _topics(text):
+        for topic, value in _topics(_load(text)):
             if type(value) is str:
                 if value.lower() not in _WHOLE_TOPIC:
-                    raise _Fault(f"topic {topic!r} needs offsets by partition, 'earliest' or 'latest'")
+                    raise _OffsetsFault(f"topic {topic!r} needs offsets by partition, 'earliest' or 'latest'")
                 topics[topic] = _WHOLE_TOPIC[value.lower()]
             else:
                 offsets |= _numbers_by_partition(topic, value, "an offset")
         return SpecificOffsets(offsets, topics)
-    except _Fault as fault:
+    except _OffsetsFault as fault:
         _refuse(option, text, _EXPECTED_OFFSETS, fault)
 
 
 def parse_timestamps(option: str, text: str) -> dict[TopicPartition, int]:
     """`{"topicA":{"0":1700000000000}}`: ms by partition. Raises OptionError naming `option`."""
     try:
-        timestamps: dict[TopicPartition, int] = {}
-        for topic, value in _topics(text):
-            timestamps |= _numbers_by_partition(topic, value, "a timestamp")
-        return timestamps
-    except _Fault as fault:
+        return _numbers_by_topic(_load(text), "a timestamp")
+    except _OffsetsFault as fault:
         _refuse(option, text, _EXPECTED_TIMESTAMPS, fault)
 
 
@@ -200,45 +196,54 @@ def _load(text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_Members, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        raise _Fault(f"not JSON: {error.msg} at character {error.pos}") from None
+        raise _OffsetsFault(f"not JSON: {error.msg} at character {error.pos}") from None
     except RecursionError:
-        raise _Fault("nested too deeply") from None
+        raise _OffsetsFault("nested too deeply") from None
     except ValueError:  # an integer of more digits than Python converts
-        raise _Fault("a number is too large") from None
+        raise _OffsetsFault("a number is too large") from None
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise _Fault(f"{name} is not a whole number")
+    raise _OffsetsFault(f"{name} is not a whole number")
 
 
-def _members(value: Any, what: str) -> _Members:
+def _members(value: Any, what: str) -> Collection[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        return value.items()
     if type(value) is not _Members:
-        raise _Fault(f"{what} must be a JSON object")
+        raise _OffsetsFault(f"{what} must be a JSON object")
     seen: dict[str, Any] = {}
     for key, member in value:
         if key in seen:
             if (type(seen[key]) is str) != (type(member) is str):
-                raise _Fault(f"{key!r} has both a topic-level offset and offsets by partition")
-            raise _Fault(f"{key!r} is given twice")
+                raise _OffsetsFault(f"{key!r} has both a topic-level offset and offsets by partition")
+            raise _OffsetsFault(f"{key!r} is given twice")
         seen[key] = member
     return value
 
 
-def _topics(text: str) -> _Members:
-    topics = _members(_load(text), "the topics")
+def _topics(value: Any) -> Collection[tuple[str, Any]]:
+    topics = _members(value, "the topics")
     for topic, _ in topics:
         if not LEGAL_TOPIC.fullmatch(topic):
-            raise _Fault(f"{topic!r} is not a legal topic name")
+            raise _OffsetsFault(f"{topic!r} is not a legal topic name")
     return topics
+
+
+def _numbers_by_topic(value: Any, what: str) -> dict[TopicPartition, int]:
+    numbers: dict[TopicPartition, int] = {}
+    for topic, partitions in _topics(value):
+        numbers |= _numbers_by_partition(topic, partitions, what)
+    return numbers
 
 
 def _numbers_by_partition(topic: str, value: Any, what: str) -> dict[TopicPartition, int]:
     numbers: dict[TopicPartition, int] = {}
     for partition, number in _members(value, f"the partitions of topic {topic!r}"):
         if not PARTITION_NUMBER.fullmatch(partition) or int(partition) > MAX_INT32:
-            raise _Fault(f"{_short(partition)} is not a partition of topic {topic!r}")
+            raise _OffsetsFault(f"{_short(partition)} is not a partition of topic {topic!r}")
         if type(number) is not int or not EARLIEST <= number <= MAX_INT64:
-            raise _Fault(
+            raise _OffsetsFault(
                 f"{_short(number)} is not {what} for {topic}-{partition}: "
                 "a whole number from 0, or -1 latest, -2 earliest"
             )
@@ -253,21 +258,15 @@ def _short(value: object) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _refuse(option: str, text: str, expected: str, fault: _Fault) -> NoReturn:
+def _refuse(option: str, text: str, expected: str, fault: _OffsetsFault) -> NoReturn:
     one_line = " ".join(text.split())
     raise OptionError(f"Expected e.g. {expected}, got {one_line}", hint=f"option '{option}': {fault}") from None
 
 
-# The offsets of a stream: positions by partition, as Spark keeps them in a query's checkpoint.
-#
-#     {"topicA": {"0": 23, "1": 345}}
-#
-# The structure is that of the Kafka source, so a checkpoint can be handed from one source to the other. A number is
-# the next offset to be read. Spark compares offsets as text, so they are always written alike: topics sorted,
-# partitions by number. In the offsets that a query begins with, and nowhere else, -2 stands for earliest and -1 for
-# latest.
-
 Offsets = dict[TopicPartition, int]
+"""Positions of a stream, the next offsets to be read; in those that a query begins with, and nowhere else, -2 stands
+for earliest and -1 for latest. As JSON their structure is that of the Kafka source, so a checkpoint can be handed from
+one source to the other."""
 JsonOffsets = dict[str, dict[str, int]]
 
 _EXPECTED = '{"topicA":{"0":23,"1":345},"topicB":{"0":7}}'
@@ -276,26 +275,10 @@ _SHOWN = 200  # characters of a checkpoint in an error
 
 def offsets_of(value: Any) -> Offsets:
     """Offsets as Spark hands them over, parsed from JSON. Raises MalformedOffsets."""
-    if not isinstance(value, Mapping):
-        _refuse_checkpoint(value, "not a JSON object of topics")
-    offsets: Offsets = {}
-    for topic, partitions in value.items():
-        if not LEGAL_TOPIC.fullmatch(topic):
-            _refuse_checkpoint(value, f"{topic!r} is not a legal topic name")
-        if not isinstance(partitions, Mapping):
-            _refuse_checkpoint(value, f"topic {topic!r} needs offsets by partition")
-        for partition, offset in partitions.items():
-            if not PARTITION_NUMBER.fullmatch(partition) or int(partition) > MAX_INT32:
-                _refuse_checkpoint(value, f"{partition!r} is not a partition of topic {topic!r}")
-            if type(offset) is not int or not EARLIEST <= offset <= MAX_INT64:
-                _refuse_checkpoint(value, f"{offset!r} is not an offset of {topic}-{partition}")
-            offsets[topic, int(partition)] = offset
-    return offsets
-
-
-def json_of(offsets: Mapping[TopicPartition, int]) -> JsonOffsets:
-    """The offsets in their one order, for Spark's json.dumps."""
-    return offsets_by_topic(offsets)
+    try:
+        return _numbers_by_topic(value, "an offset")
+    except _OffsetsFault as fault:
+        _refuse_checkpoint(value, str(fault))
 
 
 def parse_offsets_text(text: str) -> Offsets:
@@ -315,9 +298,6 @@ def _refuse_checkpoint(value: Any, why: str) -> NoReturn:
         hint="the files in the checkpoint's directory offsets/ hold them, a line for each source of the query; is it "
         "the checkpoint of this query?",
     )
-
-
-# Which partitions a read is about: Spark's ConsumerStrategy on a list of partitions.
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +336,66 @@ class Assign:
 
 
 Subscription = NotSaid | AllTopics | Subscribe | SubscribePattern | Assign
+"""Which partitions a read is about: Spark's ConsumerStrategy."""
+
+
+def subscribed_topics(name: str, text: str) -> Subscribe:
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not names:
+        raise OptionError(f"No topics to subscribe to as specified value for option '{name}' is '{text}'")
+    return Subscribe(names)
+
+
+def topic_pattern(name: str, text: str) -> SubscribePattern:
+    """A regular expression. Java's and Python's agree on what topic names need; what only Java has is refused."""
+    if not text:
+        raise OptionError(f"Pattern to subscribe is empty as specified value for option '{name}' is '{text}'")
+    subscribed = SubscribePattern(text)
+    try:
+        with warnings.catch_warnings():
+            # Python warns where it may one day read [a&&b] as Java does; until then the two mean different things.
+            warnings.simplefilter("error", FutureWarning)
+            subscribed.regex()
+    except (re.error, FutureWarning, OverflowError, RecursionError) as error:
+        raise OptionError(
+            f"option '{name}' is not a regular expression that can be used here: '{text}': {error}",
+            hint="it is read by Python's re: \\p{...}, \\Q...\\E, (?<name>...) and [a&&b] of Java are not known",
+        ) from None
+    return subscribed
+
+
+def assigned(name: str, text: str) -> Assign:
+    if not text.startswith("{"):
+        raise OptionError(f"No topicpartitions to assign as specified value for option '{name}' is '{text}'")
+    return Assign(parse_partitions(name, text))
+
+
+def all_topics(name: str, text: str) -> AllTopics | NotSaid:
+    return AllTopics() if boolean(name, text) else NotSaid()
+
+
+def bound_by_offset(name: str, text: str) -> Bound:
+    """`earliest`, `latest` in any case, or offsets as JSON."""
+    match text.lower():
+        case "earliest":
+            return Earliest()
+        case "latest":
+            return Latest()
+    return parse_offsets(name, text)
+
+
+def bound_by_timestamp(name: str, text: str) -> SpecificTimestamps:
+    return SpecificTimestamps(parse_timestamps(name, text))
+
+
+def bound_by_global_timestamp(name: str, text: str) -> GlobalTimestamp:
+    """Ms since 1970. -1 (latest) and -2 (earliest) mean in Kafka's ListOffsets what they mean as offsets."""
+    hint = f"option '{name}' is in milliseconds since 1970-01-01 UTC"
+    if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or int(text) > MAX_INT64:
+        raise OptionError(f"Expected a single long value, got {' '.join(text.split())}", hint=hint)
+    if int(text) < -2:
+        raise OptionError(f"Expected a timestamp from 0, or -1 latest, -2 earliest, got {text}", hint=hint)
+    return GlobalTimestamp(int(text))
 
 
 def assigned_partitions(

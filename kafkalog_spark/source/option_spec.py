@@ -7,20 +7,14 @@ rules are those of Spark's Kafka connector (KafkaSourceProvider), down to `Ours`
 from __future__ import annotations
 
 import json
-import re
-import warnings
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.log.read.replicas import REPLICAS
 from kafkalog_spark.log.tables.table import RECORDS, TABLES
-from kafkalog_spark.log.tables.table_query import TableQuery
 from kafkalog_spark.log.tiered.tier_options import OPTION as KEY_OPTION
 from kafkalog_spark.log.tiered.tier_options import TIER_OPTIONS
 from kafkalog_spark.options import (
-    GivenOptions,
     OptionSpec,
     boolean,
     byte_size,
@@ -32,82 +26,8 @@ from kafkalog_spark.options import (
     positive_int,
     positive_long,
 )
-from kafkalog_spark.source.offsets import (
-    AllTopics,
-    Assign,
-    Bound,
-    Earliest,
-    GlobalTimestamp,
-    Latest,
-    NotSaid,
-    SpecificTimestamps,
-    Subscribe,
-    SubscribePattern,
-    Subscription,
-    parse_offsets,
-    parse_partitions,
-    parse_timestamps,
-)
+from kafkalog_spark.source import offsets
 from kafkalog_spark.store.interface import is_local, normalised
-
-
-def topics(name: str, text: str) -> Subscribe:
-    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not names:
-        raise OptionError(f"No topics to subscribe to as specified value for option '{name}' is '{text}'")
-    return Subscribe(names)
-
-
-def pattern(name: str, text: str) -> SubscribePattern:
-    """A regular expression. Java's and Python's agree on what topic names need; what only Java has is refused."""
-    if not text:
-        raise OptionError(f"Pattern to subscribe is empty as specified value for option '{name}' is '{text}'")
-    subscribed = SubscribePattern(text)
-    try:
-        with warnings.catch_warnings():
-            # Python warns where it may one day read [a&&b] as Java does; until then the two mean different things.
-            warnings.simplefilter("error", FutureWarning)
-            subscribed.regex()
-    except (re.error, FutureWarning, OverflowError, RecursionError) as error:
-        raise OptionError(
-            f"option '{name}' is not a regular expression that can be used here: '{text}': {error}",
-            hint="it is read by Python's re: \\p{...}, \\Q...\\E, (?<name>...) and [a&&b] of Java are not known",
-        ) from None
-    return subscribed
-
-
-def assignment(name: str, text: str) -> Assign:
-    if not text.startswith("{"):
-        raise OptionError(f"No topicpartitions to assign as specified value for option '{name}' is '{text}'")
-    return Assign(parse_partitions(name, text))
-
-
-def all_topics(name: str, text: str) -> AllTopics | NotSaid:
-    return AllTopics() if boolean(name, text) else NotSaid()
-
-
-def bound_by_offset(name: str, text: str) -> Bound:
-    """`earliest`, `latest` in any case, or offsets as JSON."""
-    match text.lower():
-        case "earliest":
-            return Earliest()
-        case "latest":
-            return Latest()
-    return parse_offsets(name, text)
-
-
-def bound_by_timestamp(name: str, text: str) -> SpecificTimestamps:
-    return SpecificTimestamps(parse_timestamps(name, text))
-
-
-def bound_by_global_timestamp(name: str, text: str) -> GlobalTimestamp:
-    """Ms since 1970. -1 (latest) and -2 (earliest) mean in Kafka's ListOffsets what they mean as offsets."""
-    hint = f"option '{name}' is in milliseconds since 1970-01-01 UTC"
-    if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or int(text) > MAX_INT64:
-        raise OptionError(f"Expected a single long value, got {' '.join(text.split())}", hint=hint)
-    if int(text) < -2:
-        raise OptionError(f"Expected a timestamp from 0, or -1 latest, -2 earliest, got {text}", hint=hint)
-    return GlobalTimestamp(int(text))
 
 
 def columns(name: str, text: str) -> tuple[str, ...]:
@@ -178,10 +98,15 @@ def paths(name: str, text: str) -> tuple[str, ...]:
 
 
 SUBSCRIPTION_OPTIONS = (
-    OptionSpec("subscribe", topics, None, "Topics, by comma."),
-    OptionSpec("subscribePattern", pattern, None, "Regular expression; a topic is read if it is found in its name."),
-    OptionSpec("assign", assignment, None, 'Partitions, as JSON: `{"topicA":[0,1]}`.'),
-    OptionSpec("allTopics", all_topics, "false", "`true`: every topic that is not internal to Kafka. Ours."),
+    OptionSpec("subscribe", offsets.subscribed_topics, None, "Topics, by comma."),
+    OptionSpec(
+        "subscribePattern",
+        offsets.topic_pattern,
+        None,
+        "Regular expression; a topic is read if it is found in its name.",
+    ),
+    OptionSpec("assign", offsets.assigned, None, 'Partitions, as JSON: `{"topicA":[0,1]}`.'),
+    OptionSpec("allTopics", offsets.all_topics, "false", "`true`: every topic that is not internal to Kafka. Ours."),
 )
 """Exactly one of them, unless the path is one partition's directory, or `table` another table than `records`."""
 
@@ -192,20 +117,20 @@ _TIMESTAMPS = 'First offsets with at least these record timestamps (ms), as JSON
 START_OPTIONS = (
     OptionSpec(
         "startingTimestamp",
-        bound_by_global_timestamp,
+        offsets.bound_by_global_timestamp,
         None,
         "Start at the first offset with at least this record timestamp (ms), in every partition. Later records may be "
         "older: this is not a row filter. Takes precedence over the two below.",
     ),
     OptionSpec(
         "startingOffsetsByTimestamp",
-        bound_by_timestamp,
+        offsets.bound_by_timestamp,
         None,
         f"{_TIMESTAMPS}. Takes precedence over `startingOffsets`.",
     ),
     OptionSpec(
         "startingOffsets",
-        bound_by_offset,
+        offsets.bound_by_offset,
         "earliest",
         f"{_OFFSETS}. Every partition read must be named. A batch cannot start at `latest`; a stream does by default.",
     ),
@@ -213,18 +138,20 @@ START_OPTIONS = (
 END_OPTIONS = (
     OptionSpec(
         "endingTimestamp",
-        bound_by_global_timestamp,
+        offsets.bound_by_global_timestamp,
         None,
         "End before the first offset with at least this record timestamp (ms); without one, at the end. Batch only. "
         "Takes precedence over the two below.",
     ),
     OptionSpec(
         "endingOffsetsByTimestamp",
-        bound_by_timestamp,
+        offsets.bound_by_timestamp,
         None,
         f"{_TIMESTAMPS}. Batch only. Takes precedence over `endingOffsets`.",
     ),
-    OptionSpec("endingOffsets", bound_by_offset, "latest", f"{_OFFSETS}; itself not read. Not `earliest`. Batch only."),
+    OptionSpec(
+        "endingOffsets", offsets.bound_by_offset, "latest", f"{_OFFSETS}; itself not read. Not `earliest`. Batch only."
+    ),
 )
 
 PLAIN_OPTIONS = (
@@ -244,10 +171,7 @@ PLAIN_OPTIONS = (
         "Fail when offsets that were asked for are gone. `false`: warn and read what is left.",
     ),
     OptionSpec(
-        "kafka.isolation.level",
-        choice("read_uncommitted", "read_committed"),
-        None,
-        "The same as `isolationLevel`.",
+        "kafka.isolation.level", choice("read_uncommitted", "read_committed"), None, "The same as `isolationLevel`."
     ),
     # Ours
     OptionSpec(
@@ -504,56 +428,3 @@ REFUSED = {
 def options_table() -> str:
     """All options as a Markdown table: name, default, meaning. For docs/options.md."""
     return markdown_table(READ_OPTIONS, OF_MANY_NAMES, {**CONNECTOR_ONLY, **OF_SPARK}, REFUSED)
-
-
-# The options of a load of another table than `records`: which there are, and which have a meaning for it.
-
-_OF_RECORDS = (
-    "includeHeaders",
-    "isolationLevel",
-    "kafka.isolation.level",
-    "mode",
-    "tail",
-    "maxRecordsPerPartition",
-    *(option.name for option in SEARCH_OPTIONS),
-)
-"""They would change what is read, or how, and there are no records."""
-
-
-def table_query(
-    given: GivenOptions, plain: Mapping[str, Any], subscription: Subscription, *, streaming: bool
-) -> TableQuery | None:
-    """Table query of the options `table`, `history` and `columns`; None for records.
-
-    Raises OptionError for a stream, and for an option that the table gives no meaning.
-    """
-    name = plain["table"]
-    if name == RECORDS:
-        if plain["history"]:
-            raise OptionError("option 'history' is of tables made of internal topics", hint=_tables_with_history())
-        return None
-    if streaming:
-        raise OptionError(f"a stream reads records, not the table '{name}'", hint="use spark.read")
-    table = TABLES[name]
-    if plain["replicas"] == "merge":
-        raise OptionError(f"replicas=merge is of records, not of the table '{name}', which is about single files")
-    for option in _OF_RECORDS:
-        if given.has(option):
-            raise OptionError(f"option '{option}' is about records; the table '{name}' has none")
-    if not table.has_ranges:
-        for bound in (*START_OPTIONS, *END_OPTIONS):
-            if bound in given:
-                of = ", ".join(other.name for other in TABLES.values() if other.has_ranges)
-                raise OptionError(f"option '{bound.name}' does not narrow the table '{name}'", hint=f"it narrows {of}")
-    if plain["history"] and not table.has_history:
-        raise OptionError(f"the table '{name}' has no history", hint=_tables_with_history())
-    if not table.of_topics and subscription != NotSaid():
-        raise OptionError(f"the table '{name}' is not of single topics", hint="leave the subscription out, and filter")
-    columns = table.default_columns
-    if plain["columns"] is not None:
-        columns = known_columns(plain["columns"], [column.name for column in table.columns])
-    return TableQuery(name, columns, plain["history"], plain["failOnDataLoss"], plain["maxDecompressedBatchBytes"])
-
-
-def _tables_with_history() -> str:
-    return f"these have one: {', '.join(table.name for table in TABLES.values() if table.has_history)}"

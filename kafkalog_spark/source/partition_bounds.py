@@ -113,12 +113,12 @@ def resolve_bounds(
         # that are newer than the end asked for.
         earliest = starts[tp] == EARLIEST and not start_by_time
         latest = ends[tp] == LATEST and not end_by_time
-        asked = OffsetRange(*tp, start_offset, end_offset, earliest, latest, from_earliest=earliest)
-        ranges.append(clip(asked, log.log_start, log.log_end, fail_on_data_loss))
+        offsets = OffsetRange(*tp, start_offset, end_offset, earliest, latest, from_earliest=earliest)
+        ranges.append(clip(offsets, log.log_start, log.log_end, fail_on_data_loss))
     return ranges
 
 
-def rebind(asked: OffsetRange, log_start: int, log_end: int, *, fail_on_data_loss: bool = True) -> OffsetRange:
+def rebind(offsets: OffsetRange, log_start: int, log_end: int, *, fail_on_data_loss: bool = True) -> OffsetRange:
     """The range as it is to be read now: late-bound sides moved to the log's present start and end.
 
     A side that is not late-bound stays; where the log no longer holds it, DataLoss, or a clipped range. A range from
@@ -126,16 +126,16 @@ def rebind(asked: OffsetRange, log_start: int, log_end: int, *, fail_on_data_los
     the log's: an offset in the log that is not below the end will do. Raises OffsetOutOfRange where the log now ends
     before the start, DataLoss.
     """
-    start, end = asked.start, asked.end
-    if asked.end_is_latest:
+    start, end = offsets.start, offsets.end
+    if offsets.end_is_latest:
         end = log_end
-    if asked.start_is_earliest:
+    if offsets.start_is_earliest:
         start = min(log_start, end)
-    elif asked.from_earliest:
+    elif offsets.from_earliest:
         start = min(max(start, log_start), end)
     if start > end:
-        raise _start_after_end(asked.topic_partition, start, end)
-    return clip(replace(asked, start=start, end=end), log_start, log_end, fail_on_data_loss)
+        raise _start_after_end(offsets.topic_partition, start, end)
+    return clip(replace(offsets, start=start, end=end), log_start, log_end, fail_on_data_loss)
 
 
 def cut_range(whole: OffsetRange, cuts: Iterable[int]) -> list[OffsetRange]:
@@ -190,15 +190,15 @@ def _by_partition(bound: Bound, assigned: Collection[TopicPartition], side: str)
             return timestamps
 
 
-def _resolve(asked: int, by_time: bool, log: OffsetBounds) -> int | None:
+def _resolve(number: int, by_time: bool, log: OffsetBounds) -> int | None:
     """The offset that an offset, a timestamp, LATEST or EARLIEST stands for; None for a timestamp without a match."""
-    if asked == EARLIEST:
+    if number == EARLIEST:
         return log.log_start
-    if asked == LATEST:
+    if number == LATEST:
         return log.log_end
     if not by_time:
-        return asked
-    offset = log.offset_for_timestamp(asked)
+        return number
+    offset = log.offset_for_timestamp(number)
     # Kafka answers no offset that the reader may not see (Partition.fetchOffsetForTimestamp).
     if offset is None or offset >= log.log_end:
         return None
@@ -215,18 +215,18 @@ def _start_without_match(timestamp: int, tp: TopicPartition, log: OffsetBounds, 
     )
 
 
-def clip(asked: OffsetRange, log_start: int, log_end: int, fail_on_data_loss: bool) -> OffsetRange:
-    """`asked` within [log_start, log_end]; an empty range asks for nothing and loses nothing (it is dropped by
+def clip(offsets: OffsetRange, log_start: int, log_end: int, fail_on_data_loss: bool) -> OffsetRange:
+    """`offsets` within [log_start, log_end]; an empty range asks for nothing and loses nothing (it is dropped by
     KafkaOffsetRangeCalculator before any consumer sees it)."""
-    lost_before = asked.start < log_start
-    lost_behind = asked.end > log_end
-    if asked.size <= 0 or not (lost_before or lost_behind):
-        return asked
+    lost_before = offsets.start < log_start
+    lost_behind = offsets.end > log_end
+    if offsets.size <= 0 or not (lost_before or lost_behind):
+        return offsets
     # a caller that only knows an offset below the log's end has nothing lost after it
     held = f"the log holds [{log_start}, {log_end})" if lost_behind else f"the log begins at offset {log_start}"
     reason = (
-        f"Could not read records in offset [{asked.start}, {asked.end}) for topic partition "
-        f"{tp_text(asked.topic_partition)}: {held}."
+        f"Could not read records in offset [{offsets.start}, {offsets.end}) for topic partition "
+        f"{tp_text(offsets.topic_partition)}: {held}."
     )
     if fail_on_data_loss:
         raise DataLoss(
@@ -234,15 +234,15 @@ def clip(asked: OffsetRange, log_start: int, log_end: int, fail_on_data_loss: bo
             "out by Kafka or the topic may have been deleted before all the data in the topic was processed. If you "
             "don't want your query to fail on such cases, set the source option failOnDataLoss to false. Reason: "
             + reason,
-            topic_partition=tp_text(asked.topic_partition),
-            offset=asked.start if lost_before else max(asked.start, log_end),
+            topic_partition=tp_text(offsets.topic_partition),
+            offset=offsets.start if lost_before else max(offsets.start, log_end),
         )
     _log.warning("%s failOnDataLoss is false: reading what is left.", reason)
-    end = min(asked.end, log_end)
-    start = max(asked.start, log_start)
+    end = min(offsets.end, log_end)
+    start = max(offsets.start, log_start)
     if start >= end:  # nothing in common
-        start = end = min(max(asked.start, log_start), log_end)
-    return replace(asked, start=start, end=end)
+        start = end = min(max(offsets.start, log_start), log_end)
+    return replace(offsets, start=start, end=end)
 
 
 def _start_after_end(tp: TopicPartition, start: int, end: int) -> OffsetOutOfRange:
@@ -272,14 +272,6 @@ def _not_as_assigned(
     return OptionError(f"{what} Specified: {set_text(specified)} Assigned: {set_text(assigned)}", hint="; ".join(hint))
 
 
-# Cutting offset ranges into tasks by `maxRecordsPerPartition` and `minPartitions`: Spark's
-# KafkaOffsetRangeCalculator.
-#
-# Same tasks as the connector (SPARK-28489, SPARK-30656, SPARK-36576, SPARK-49259), two things apart. Sizes are those
-# of the log as planned, so `maxRecordsPerPartition` also cuts a default read from earliest to latest; the connector
-# takes its unresolved ends (-2 and -1) for one record there. And an empty range whose end is late-bound stays: a
-# later action on the DataFrame may find records in it.
-
 MAX_TASKS = 1_000_000
 """More than any Spark job runs with; a limit on what the driver holds when maxRecordsPerPartition is tiny."""
 
@@ -287,7 +279,13 @@ MAX_TASKS = 1_000_000
 def split_ranges(
     ranges: Iterable[OffsetRange], *, min_partitions: int | None = None, max_records_per_partition: int | None = None
 ) -> list[OffsetRange]:
-    """The ranges cut into one task each, in the order given; every offset in exactly one of them.
+    """The ranges cut into one task each, in the order given; every offset in exactly one of them: Spark's
+    KafkaOffsetRangeCalculator.
+
+    Same tasks as the connector (SPARK-28489, SPARK-30656, SPARK-36576, SPARK-49259), two things apart. Sizes are those
+    of the log as planned, so `maxRecordsPerPartition` also cuts a default read from earliest to latest; the connector
+    takes its unresolved ends (-2 and -1) for one record there. And an empty range whose end is late-bound stays: a
+    later action on the DataFrame may find records in it.
 
     First no range is left larger than `max_records_per_partition` offsets; then, if there are fewer than
     `min_partitions`, large ranges are cut in proportion to their size, to about that many. Of a cut range the first
@@ -296,11 +294,11 @@ def split_ranges(
 
     Raises OptionError for more than MAX_TASKS tasks.
     """
-    asked = [r for r in ranges if r.size > 0 or r.end_is_latest]
-    pieces = [(i, r) for i, r in enumerate(asked)]  # each with the range it was cut from
+    whole = [r for r in ranges if r.size > 0 or r.end_is_latest]
+    pieces = [(i, r) for i, r in enumerate(whole)]  # each with the range it was cut from
     if max_records_per_partition is not None:
         # A float division, as in the connector: exact below 2**53 offsets.
-        counts = [math.ceil(r.size / max_records_per_partition) for r in asked]
+        counts = [math.ceil(r.size / max_records_per_partition) for r in whole]
         pieces = _divide(pieces, counts, "maxRecordsPerPartition")
     if min_partitions is not None and 0 < sum(r.size > 0 for _, r in pieces) < min_partitions:
         pieces = _divide(pieces, _counts_for(pieces, min_partitions), "minPartitions")

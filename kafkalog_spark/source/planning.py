@@ -13,32 +13,24 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import NamedTuple
 
-from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
-from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.errors import CorruptBatch, OptionError, UnsupportedFormat
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_time import position_for_timestamp
-from kafkalog_spark.log.read.small_files import Checkpoints
 from kafkalog_spark.source.filters import RowFilter
-from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions
+from kafkalog_spark.source.offsets import TopicPartition
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.partition_bounds import OffsetBounds, OffsetRange, cut_range, resolve_bounds, split_ranges
+from kafkalog_spark.source.partition_bounds import OffsetRange, cut_range, split_ranges
 from kafkalog_spark.source.resolve_partitions import (
+    PartitionRange,
     ends_before_last_segment,
     for_each_place,
     open_log_dirs,
-    opened_view,
-    places_to_read,
+    partition_ranges,
     requests_logged,
 )
-
-# How splits share tasks. Decisions on sizes alone: neighbours are put together until a task is worth its start.
-#
-# Spark does the same for files (FilePartition.getFilePartitions): each has its bytes and what opening it costs, and
-# a task is filled up to a size that leaves every core its share.
 
 SMALL_SPLIT = 8 << 20
 """Bytes. What is smaller shares a task with its neighbours. A task whose worker has to be started costs about 1 s, and
@@ -73,7 +65,9 @@ def group_splits(
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
 ) -> list[slice]:
-    """Group pieces, in their order, into tasks. `sizes`: bytes of each piece; `offsets`: how many it has.
+    """Group pieces, in their order, into tasks that are worth their start. `sizes`: bytes of each piece; `offsets`: how
+    many it has. Spark does the same for files (FilePartition.getFilePartitions): each has its bytes and what opening it
+    costs, and a task is filled up to a size that leaves every core its share.
 
     At least `min_partitions` tasks, if there are as many pieces, and TASKS_A_CORE for each of `cores`; a multiple of
     `cores` where pieces are small enough for that; no task that holds several pieces has more than
@@ -106,9 +100,6 @@ def group_splits(
     return tasks
 
 
-# What planning finds out about a partition's segments before tasks are made: which hold wanted offsets, how large
-# they are, and where large ones may be cut. Segments outside the range are never opened.
-
 LOOK = 16 << 10
 """Bytes. Reading so many takes no longer than opening the segment did: four intervals of its indexes."""
 
@@ -133,15 +124,15 @@ class SegmentFacts:
 
 
 def segment_facts(
-    log: PartitionLog, asked: OffsetRange, row_filter: RowFilter, options: ReadOptions
+    log: PartitionLog, offsets: OffsetRange, row_filter: RowFilter, options: ReadOptions
 ) -> list[SegmentFacts]:
     """The segments that can hold wanted records of the range, in order; the first may begin after its base offset.
 
     Segments outside the range are never opened; with a timestamp filter, closed segments whose largest timestamp is
     too small are left out at both ends of the list (not in the middle: a task's range has no holes).
     """
-    start = max(asked.start, row_filter.offset_from)
-    end = min(asked.end, row_filter.offset_until)
+    start = max(offsets.start, row_filter.offset_from)
+    end = min(offsets.end, row_filter.offset_until)
     if start >= end or not log.segments:
         return []
     log.settle(start, end)
@@ -296,135 +287,110 @@ class Split:
 
 
 def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
-    """Plan the splits of a batch read; `tasks_of` makes tasks of it.
-
-    Raises what the bounds raise (OptionError, OffsetOutOfRange, DataLoss), UnknownPartition, NotALogDirectory,
-    CorruptBatch where the end of a log cannot be distinguished from damage.
-    """
+    """Plan the splits of a batch read; `tasks_of` makes tasks of it. Raises what `partition_ranges` raises."""
     dirs = open_log_dirs(options)
     with requests_logged("planning", (root.store for root in dirs.roots)):
-        return _plan(dirs, options, row_filter)
+        partitions = partition_ranges(options, dirs, row_filter)
+        if options.tail is not None:
+            return _whole_splits(partitions, options)
+        return splits_of(partitions, segments_of(partitions, options, row_filter), options, row_filter)
 
 
-def _plan(dirs: LogDirs, options: ReadOptions, row_filter: RowFilter) -> list[Split]:
-    ranges, places, logs = resolved_ranges(dirs, options, row_filter)
-    if options.tail is not None:
-        return _whole_splits(ranges, places, logs, options)
-    facts = facts_of(ranges, places, logs, options, row_filter)
-    return splits_of(ranges, facts, places, logs, options, row_filter)
-
-
-class ResolvedRanges(NamedTuple):
-    """Offset range of each partition, where it is read, and the log that was opened there."""
-
-    ranges: list[OffsetRange]
-    places: dict[TopicPartition, PartitionLocation]
-    logs: dict[TopicPartition, PartitionLog]
-
-
-def resolved_ranges(dirs: LogDirs, options: ReadOptions, row_filter: RowFilter) -> ResolvedRanges:
-    """The options' bounds in the log directories' partitions. Raises as `plan`."""
-    assigned = assigned_partitions(options.subscription, dirs.places)
-    logs: dict[TopicPartition, PartitionLog] = {}
-    views: dict[TopicPartition, OffsetBounds] = {}
-    # finding the end of a log of which nothing is wanted would be for nothing
-    wanted = [tp for tp in assigned if not row_filter.keeps_nothing and row_filter.accepts_partition(*tp)]
-    places = places_to_read(options, dirs, wanted)
-    checkpoints = Checkpoints()
-    opened = for_each_place(lambda place: opened_view(place, options, checkpoints=checkpoints), places.values())
-    for tp, found in zip(places, opened, strict=True):
-        if found is not None:
-            logs[tp], views[tp] = found
-    ranges = resolve_bounds(
-        options.start,
-        options.end,
-        views,
-        assigned=assigned,
-        on_no_match=options.on_no_match,
-        fail_on_data_loss=options.fail_on_data_loss,
-    )
-    return ResolvedRanges(ranges, places, logs)
-
-
-def facts_of(
-    ranges: Iterable[OffsetRange],
-    places: Mapping[TopicPartition, PartitionLocation],
-    logs: Mapping[TopicPartition, PartitionLog],
-    options: ReadOptions,
-    row_filter: RowFilter,
-) -> dict[TopicPartition, list[SegmentFacts]]:
+def segments_of(
+    partitions: Iterable[PartitionRange], options: ReadOptions, row_filter: RowFilter
+) -> list[list[SegmentFacts]]:
     """The segments that each range needs."""
-    of_place = {places[r.topic_partition]: r for r in ranges}
-    found_facts = for_each_place(
-        lambda place: segment_facts(logs[place.topic, place.partition], of_place[place], row_filter, options), of_place
-    )
-    return dict(zip((r.topic_partition for r in of_place.values()), found_facts, strict=True))
+    return for_each_place(lambda each: segment_facts(each.log, each.range, row_filter, options), partitions)
 
 
-def _whole_splits(
-    ranges: Iterable[OffsetRange],
-    places: Mapping[TopicPartition, PartitionLocation],
-    logs: Mapping[TopicPartition, PartitionLog],
-    options: ReadOptions,
-) -> list[Split]:
+def _whole_splits(partitions: Iterable[PartitionRange], options: ReadOptions) -> list[Split]:
     """Splits for option tail: the task of a range finds where its last records begin, so no segment is opened for that
     here."""
-    splits = []
-    for whole in ranges:
-        tp = whole.topic_partition
-        if whole.size > 0 or whole.end_is_latest or _is_about_damage(whole, logs[tp], options):
-            split = Split(places[tp], whole, size=_TAIL_BYTES)
-            split = replace(split, place=split.place.carrying(logs[tp], whole.start, split.fixed_end))
-            splits.append(_with_known_end(split, logs[tp]))
-    return splits
+    return [
+        _split(partition, partition.range, size=_TAIL_BYTES)
+        for partition in partitions
+        if partition.range.size > 0 or partition.range.end_is_latest or _is_about_damage(partition, options)
+    ]
 
 
 def splits_of(
-    ranges: Iterable[OffsetRange],
-    facts: Mapping[TopicPartition, list[SegmentFacts]],
-    places: Mapping[TopicPartition, PartitionLocation],
-    logs: Mapping[TopicPartition, PartitionLog],
+    partitions: Sequence[PartitionRange],
+    segments_of_each: Sequence[list[SegmentFacts]],
     options: ReadOptions,
     row_filter: RowFilter,
-    start_hints: Mapping[TopicPartition, tuple[int, int]] | None = None,
+    start_hints: Mapping[TopicPartition, tuple[int, int]] = {},
 ) -> list[Split]:
-    """The ranges cut into pieces for tasks. `facts`: of each, the segments it needs; `start_hints`: where its first
-    offset lies, where that is known."""
+    """The ranges cut into pieces for tasks. `segments_of_each`: those that each range needs; `start_hints`: where the
+    first offset of a range lies, where that is known."""
     pieces: list[OffsetRange] = []
     hints: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
-    total = sum(segment.size for segments in facts.values() for segment in segments)
-    pack = pack_size(total, options.max_partition_bytes)
-    for whole in ranges:
-        tp = whole.topic_partition
-        segments = facts[tp]
-        narrowed = narrow(whole, segments, row_filter)
+    pack = pack_size(
+        sum(segment.size for segments in segments_of_each for segment in segments), options.max_partition_bytes
+    )
+    for partition, segments in zip(partitions, segments_of_each, strict=True):
+        tp = partition.topic_partition
+        narrowed = narrow(partition.range, segments, row_filter)
         if narrowed is None:
             continue
-        if start_hints is not None and tp in start_hints:
+        if tp in start_hints:
             hints[tp, narrowed.start] = start_hints[tp]
         cuts = list(pack_segments(segments, pack))
         hints.update({(tp, cut.offset): (cut.base_offset, cut.position) for cut in cuts})
         pieces += cut_range(narrowed, [cut.offset for cut in cuts])
-    asked = split_ranges(
+    ranges = split_ranges(
         pieces, min_partitions=options.min_partitions, max_records_per_partition=options.max_records_per_partition
     )
-    asked += [whole for whole in ranges if _is_about_damage(whole, logs[whole.topic_partition], options)]
+    ranges += [partition.range for partition in partitions if _is_about_damage(partition, options)]
+    by_partition = {
+        partition.topic_partition: (partition, segments)
+        for partition, segments in zip(partitions, segments_of_each, strict=True)
+    }
     splits = []
     begun: set[TopicPartition] = set()
-    for part in asked:
-        tp = part.topic_partition
-        size = _size_of(part, facts[tp])
-        split = Split(places[tp], part, hints.get((tp, part.start)), size=size, is_first=tp not in begun)
+    for each in ranges:
+        tp = each.topic_partition
+        partition, segments = by_partition[tp]
+        hint, is_first = hints.get((tp, each.start)), tp not in begun
+        splits.append(_split(partition, each, hint, size=_size_of(each, segments), is_first=is_first))
         begun.add(tp)
-        split = replace(split, place=split.place.carrying(logs[tp], part.start, split.fixed_end))
-        splits.append(_with_known_end(split, logs[tp]))
     return splits
 
 
-def _is_about_damage(whole: OffsetRange, log: PartitionLog, options: ReadOptions) -> bool:
+def _split(
+    partition: PartitionRange,
+    offsets: OffsetRange,
+    hint: tuple[int, int] | None = None,
+    *,
+    size: int,
+    is_first: bool = True,
+) -> Split:
+    """The split, with the end of the log where its task will look for that."""
+    log, fixed_end = partition.log, None if offsets.end_is_latest else offsets.end
+    looks_for_end = fixed_end is None or not ends_before_last_segment(log, fixed_end)
+    return Split(
+        partition.place.carrying(log, offsets.start, fixed_end),
+        offsets,
+        hint,
+        known_end=log.log_end if looks_for_end else None,
+        size=size,
+        is_first=is_first,
+    )
+
+
+def _is_about_damage(partition: PartitionRange, options: ReadOptions) -> bool:
     """True if a range that has no offset may have rows all the same: of damage where the log ends."""
-    without_offset = whole.size <= 0 and not whole.end_is_latest
-    return options.reports_damage and without_offset and whole.end >= log.log_end_offset
+    without_offset = partition.range.size <= 0 and not partition.range.end_is_latest
+    return options.reports_damage and without_offset and partition.range.end >= partition.log.log_end_offset
+
+
+def check_scan_bytes(size: int, options: ReadOptions) -> None:
+    """Raise OptionError where `size`, the bytes of .log files that a batch would look at, is above maxScanBytes."""
+    limit = options.max_scan_bytes
+    if limit is not None and size > limit:
+        raise OptionError(
+            f"this would read {size} bytes of .log files ({size / 1e9:.3f} GB), maxScanBytes is {limit}",
+            hint="narrow it with startingTimestamp, startingOffsets or a subscription, or allow more",
+        )
 
 
 def tasks_of(splits: Sequence[Split], options: ReadOptions) -> list[tuple[Split, ...]]:
@@ -456,13 +422,6 @@ def _size_of(part: OffsetRange, segments: Sequence[SegmentFacts]) -> int:
         if inside > 0:
             size += segment.size * inside // (segment.end_offset - segment.base_offset)
     return size
-
-
-def _with_known_end(split: Split, log: PartitionLog) -> Split:
-    """The split, with the end of the log where its task will look for that."""
-    if split.fixed_end is not None and ends_before_last_segment(log, split.fixed_end):
-        return split
-    return replace(split, known_end=log.log_end)
 
 
 def pack_segments(segments: Iterable[SegmentFacts], pack: int) -> Iterator[Cut]:

@@ -155,8 +155,8 @@ class AdminGroupClient:
 
         self._why = ""
         positions = [Position(topic, partition, offset) for (topic, partition), offset in sorted(offsets.items())]
-        asked = [ConsumerGroupTopicPartitions(group, positions)]
-        answers = self._admin.alter_consumer_group_offsets(asked, request_timeout=REQUEST_SECONDS)
+        of_group = [ConsumerGroupTopicPartitions(group, positions)]
+        answers = self._admin.alter_consumer_group_offsets(of_group, request_timeout=REQUEST_SECONDS)
         result: Future[Errors] = Future()
         answers[group].add_done_callback(lambda answer: self._pass_on(answer, result))
         return result
@@ -186,16 +186,6 @@ def _text(error: Any) -> str:
         text += " (the group has members; name a group that only this query commits to)"
     return text
 
-
-# How far a streaming query is behind its partitions: what the Kafka source reports as metrics, which Spark does not
-# let a Python source do.
-#
-#     spark.streams.addListener(LagListener())                    # prints a line for each progress
-#     offsets_behind_latest(query.lastProgress)                   # one Lag for each source of the query
-#     offsets_behind_latest(query.lastProgress, "/data/logs", subscribe="orders")     # against the logs as they are
-#       now
-#
-# Runs in the driver's own Python process.
 
 _SHOWN = 5  # partitions in a line, those furthest behind first
 
@@ -254,7 +244,8 @@ def offsets_behind_latest(progress: Any, path: str | None = None, **options: str
 
 
 class LagListener(StreamingQueryListener):
-    """Reports the lag of every query at every progress.
+    """Reports the lag of every query at every progress, in the driver's own Python process: what the Kafka source
+    reports as metrics, which Spark does not let a Python source do.
 
     report: called with the query's name or id and its Lag; prints a line by default. path, options: as for
     offsets_behind_latest.
@@ -266,19 +257,15 @@ class LagListener(StreamingQueryListener):
         self._path = path
         self._options = options
 
-    def onQueryStarted(self, event: Any) -> None:
+    def _ignore(self, event: Any) -> None:
         pass
+
+    onQueryStarted = onQueryIdle = onQueryTerminated = _ignore
 
     def onQueryProgress(self, event: Any) -> None:
         progress = event.progress
         for lag in offsets_behind_latest(progress, self._path, **self._options):
             self._report(progress.name or str(progress.id), lag)
-
-    def onQueryIdle(self, event: Any) -> None:
-        pass
-
-    def onQueryTerminated(self, event: Any) -> None:
-        pass
 
 
 def _print(query: str, lag: Lag) -> None:

@@ -1,10 +1,12 @@
-"""Which partitions a load is about, and where each of them is read: options, held against the log directories."""
+"""Which partitions a load is about, where each of them is read, and the offsets that bind it: options, held against the
+log directories."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -14,10 +16,31 @@ from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.replicas import chosen_locations
 from kafkalog_spark.log.read.small_files import Checkpoints
+from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions, check_said
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.partition_bounds import OffsetBounds
+from kafkalog_spark.source.partition_bounds import OffsetBounds, OffsetRange, resolve_bounds
 from kafkalog_spark.store.interface import Store, in_parallel
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRange:
+    """Offsets of a partition that are read, where they are read, and the log that was opened there."""
+
+    range: OffsetRange
+    place: PartitionLocation
+    log: PartitionLog
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.range.topic_partition
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        return self.place.stores
 
 
 def open_log_dirs(options: ReadOptions) -> LogDirs:
@@ -53,12 +76,35 @@ def check_load(options: ReadOptions) -> None:
         assigned_partitions(options.subscription, dirs.places)
 
 
-# A partition as a read sees it: opened as the options want, with the start and the end that bind its range.
+def partition_ranges(options: ReadOptions, dirs: LogDirs, row_filter: RowFilter) -> list[PartitionRange]:
+    """The ranges of the partitions that a read is about, by topic and partition. Raises what `resolve_ranges` raises,
+    and UnknownPartition."""
+    assigned = assigned_partitions(options.subscription, dirs.places)
+    # finding the end of a log of which nothing is wanted would be for nothing
+    wanted = [tp for tp in assigned if not row_filter.keeps_nothing and row_filter.accepts_partition(*tp)]
+    return resolve_ranges(options, places_to_read(options, dirs, wanted), assigned)
 
-_log = logging.getLogger(__name__)
+
+def resolve_ranges(
+    options: ReadOptions, places: Mapping[TopicPartition, PartitionLocation], assigned: Collection[TopicPartition]
+) -> list[PartitionRange]:
+    """The options' bounds in the partitions that lie there. assigned: those that the bounds must name. Raises what
+    resolve_bounds raises, NotALogDirectory, CorruptBatch where the end of a log cannot be distinguished from damage."""
+    checkpoints = Checkpoints()
+    opened = for_each_place(lambda place: opened_bounds(place, options, checkpoints=checkpoints), places.values())
+    logs = {tp: log_and_bounds for tp, log_and_bounds in zip(places, opened, strict=True) if log_and_bounds is not None}
+    ranges = resolve_bounds(
+        options.start,
+        options.end,
+        {tp: bounds for tp, (_, bounds) in logs.items()},
+        assigned=assigned,
+        on_no_match=options.on_no_match,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+    return [PartitionRange(r, places[r.topic_partition], logs[r.topic_partition][0]) for r in ranges]
 
 
-def opened_view(
+def opened_bounds(
     place: PartitionLocation,
     options: ReadOptions,
     *,
@@ -66,7 +112,7 @@ def opened_view(
     known_end: LogEnd | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> tuple[PartitionLog, OffsetBounds] | None:
-    """The partition, opened as the read's `mode` wants it, and its view.
+    """The partition, opened as the read's `mode` wants it, with the start and the end that bind its range.
 
     `fixed_end`, `known_end`: those of the Split. `checkpoints`: see PartitionLocation.open. None, with a warning,
     for a partition that was deleted since it was listed, where failOnDataLoss is false; otherwise that raises
@@ -74,18 +120,19 @@ def opened_view(
     """
     try:
         log = place.open(pass_over_damage=options.passes_over_damage, known_end=known_end, checkpoints=checkpoints)
-        view = OffsetBounds(
-            log_start=log.log_start_offset,
-            log_end=_end_for_readers(log, options, fixed_end),
-            offset_for_timestamp=partial(_offset_for_timestamp, log),
-        )
+        bounds = bounds_of(log, log.log_start_offset, _end_for_readers(log, options, fixed_end))
         log.check_not_gone()
     except NotALogDirectory as gone:
         if options.fail_on_data_loss or place.exists():
             raise
         _log.warning("%s", gone)
         return None
-    return log, view
+    return log, bounds
+
+
+def bounds_of(log: PartitionLog, log_start: int, log_end: int) -> OffsetBounds:
+    """Bounds whose offsets by timestamp are those of the log."""
+    return OffsetBounds(log_start, log_end, partial(_offset_for_timestamp, log))
 
 
 def _end_for_readers(log: PartitionLog, options: ReadOptions, fixed_end: int | None) -> int:
@@ -111,10 +158,10 @@ def _offset_for_timestamp(log: PartitionLog, timestamp: int) -> int | None:
     return offset_for_timestamp(log, timestamp)
 
 
-T = TypeVar("T")
+P = TypeVar("P", PartitionLocation, PartitionRange)
 
 
-def for_each_place(function: Callable[[PartitionLocation], T], places: Iterable[PartitionLocation]) -> list[T]:
+def for_each_place(function: Callable[[P], T], places: Iterable[P]) -> list[T]:
     """Results of `function` for each place, in order. Raises what it raised first, by that order."""
     return in_parallel(function, places, lambda place: any(store.remote for store in place.stores))
 

@@ -1,7 +1,8 @@
 """Planner of a stream, on the driver: where it begins, how far the next batch goes, and which tasks read it.
 
-One planner serves one run of a query. What it remembers between triggers saves work and sees deleted topics; everything
-that a restarted query needs is in the offsets.
+How much of what is there goes into a batch is decided as in Spark's Kafka source (KafkaMicroBatchStream.rateLimit,
+delayBatch). One planner serves one run of a query. What it remembers between triggers saves work and sees deleted
+topics; everything that a restarted query needs is in the offsets.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 
 from kafkalog_spark.errors import CorruptBatch, DataLoss, OptionError, UnsupportedFormat
 from kafkalog_spark.format.batch_header import BatchHeader
@@ -18,7 +18,7 @@ from kafkalog_spark.log.read.last_stable_offset import aborted_transactions
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.source.data_loss import Continuation, LogState, Seen, batch_ranges, continue_from
+from kafkalog_spark.source.data_loss import Continuation, LogState, batch_ranges, continue_from
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.live_logs import LiveLog, LiveLogs
 from kafkalog_spark.source.offsets import (
@@ -32,26 +32,10 @@ from kafkalog_spark.source.offsets import (
     named_topics,
     set_text,
 )
-from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.partition_bounds import OffsetBounds, OffsetRange, resolve_bounds
+from kafkalog_spark.source.options import RateLimits, ReadOptions
+from kafkalog_spark.source.partition_bounds import OffsetRange, resolve_bounds
 from kafkalog_spark.source.planning import SegmentFacts, Split, segment_facts, splits_of
-
-# How much of what is there goes into the next batch of a stream. Decisions on plain values; the clock is passed in.
-#
-# The rules of `maxOffsetsPerTrigger`, `minOffsetsPerTrigger` and `maxTriggerDelay` are those of Spark's Kafka source
-# (KafkaMicroBatchStream.rateLimit, delayBatch).
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of a batch: offsets, bytes; None for no limit."""
-
-    max_offsets: int | None = None
-    min_offsets: int | None = None
-    max_bytes: int | None = None
-
-    def __bool__(self) -> bool:
-        return (self.max_offsets, self.min_offsets, self.max_bytes) != (None, None, None)
+from kafkalog_spark.source.resolve_partitions import PartitionRange, bounds_of
 
 
 def shares(limit: int, sizes: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -101,9 +85,6 @@ class BatchDelay:
         self._last_ms = now
         return False
 
-
-# What a stream asks of the batches in a range of offsets: how many bytes they take, where a number of bytes ends,
-# and whether there is anything to read in them. Headers only; the records are the tasks' business.
 
 _LOOK = 1 << 20
 """Bytes of batches without anything to read that are looked through for one that has: markers and aborted records of
@@ -250,23 +231,17 @@ class StreamPlanner:
     def __init__(self, options: ReadOptions, clock_ms: Callable[[], int] = now_ms) -> None:
         self._options = options
         self._live = LiveLogs(options)
-        self._delay = BatchDelay(options.max_trigger_delay_ms or 0, clock_ms)
+        self._delay = BatchDelay(options.stream.max_trigger_delay_ms if options.stream else 0, clock_ms)
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
         self._offered: Offsets | None = None
         self._logs: Mapping[TopicPartition, LiveLog] = {}
-        self._seen: dict[TopicPartition, Seen] = {}
+        self._seen: dict[TopicPartition, LogState] = {}
         self._ends: dict[TopicPartition, tuple[LogEnd, ...]] = {}
         self._without_records: dict[TopicPartition, tuple[int, int]] = {}
         self._warned: list[str] = []
         self.planned_bytes = 0
         """Bytes of the segments that the tasks of the last plan open, or of their parts where those are known."""
-
-    @property
-    def limits(self) -> Limits:
-        """Those of the options."""
-        options = self._options
-        return Limits(options.max_offsets_per_trigger, options.min_offsets_per_trigger, options.max_bytes_per_trigger)
 
     @property
     def latest(self) -> Offsets:
@@ -299,7 +274,7 @@ class StreamPlanner:
         self._look(named_topics(self._options.subscription))
         self._target = self.latest
 
-    def next_end(self, start: Offsets, limits: Limits) -> Offsets:
+    def next_end(self, start: Offsets, limits: RateLimits) -> Offsets:
         """Where the batch from `start` on ends; `start` itself when there is nothing to read, or not yet enough.
 
         Raises DataLoss where failOnDataLoss is true, and what LiveLogs.look raises.
@@ -308,21 +283,21 @@ class StreamPlanner:
         states = self._states()
         if self._target is not None:  # a partition that came later is not even judged
             states = {tp: state for tp, state in states.items() if tp in self._target or tp in start}
-        found = continue_from(start, states, self._seen, self._live.present)
-        self._report(found.losses)
+        next_batch = continue_from(start, states, self._seen, self._live.present)
+        self._report(next_batch.losses)
         if self._target is not None:
-            _stop_at(self._target, start, found)
-        self._seen = {tp: Seen(live.topic_id, live.readers_end) for tp, live in self._logs.items()}
+            _stop_at(self._target, start, next_batch)
+        self._seen = self._states()
         first = any(offset < 0 for offset in start.values())
-        as_before = not first and not found.moved and found.ends.keys() == start.keys()
-        news = {tp: end - found.starts[tp] for tp, end in found.ends.items() if end > found.starts[tp]}
-        if as_before and not any(self._has_records(tp, found) for tp in news):
+        as_before = not first and not next_batch.moved and next_batch.ends.keys() == start.keys()
+        news = {tp: end - next_batch.starts[tp] for tp, end in next_batch.ends.items() if end > next_batch.starts[tp]}
+        if as_before and not any(self._has_records(tp, next_batch) for tp in news):
             return start
         if limits.min_offsets is not None and self._target is None:
             held_back = self._delay.holds_back(sum(news.values()), limits.min_offsets)
-            if held_back and not first and not found.moved:
+            if held_back and not first and not next_batch.moved:
                 return start
-        self._offered = self._limited(found, news, limits)
+        self._offered = self._limited(next_batch, news, limits)
         for tp, end in self._offered.items():
             self._remember_end(tp, end)
         return self._offered
@@ -343,23 +318,16 @@ class StreamPlanner:
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
         hints = {}
-        for asked in ranges:
-            known = self._known_end(asked.topic_partition, asked.start)
+        for offsets in ranges:
+            known = self._known_end(offsets.topic_partition, offsets.start)
             if known is not None:
-                hints[asked.topic_partition] = (known.segment, known.position)
-        logs = {r.topic_partition: self._logs[r.topic_partition] for r in ranges}
-        facts = {r.topic_partition: self._facts(r, logs[r.topic_partition], hints) for r in ranges}
-        self.planned_bytes = sum(segment.size for segments in facts.values() for segment in segments)
-        splits = splits_of(
-            ranges,
-            facts,
-            {tp: live.place for tp, live in logs.items()},
-            {tp: live.log for tp, live in logs.items()},
-            self._options,
-            RowFilter(),
-            hints,
-        )
-        return [replace(split, topic_id=logs[split.range.topic_partition].topic_id) for split in splits]
+                hints[offsets.topic_partition] = (known.segment, known.position)
+        logs = [self._logs[r.topic_partition] for r in ranges]
+        segments = [self._facts(r, live, hints.get(r.topic_partition)) for r, live in zip(ranges, logs, strict=True)]
+        self.planned_bytes = sum(segment.size for needed in segments for segment in needed)
+        partitions = [PartitionRange(r, live.place, live.log) for r, live in zip(ranges, logs, strict=True)]
+        splits = splits_of(partitions, segments, self._options, RowFilter(), hints)
+        return [replace(split, topic_id=self._logs[split.range.topic_partition].topic_id) for split in splits]
 
     def _look(self, known: Iterable[TopicPartition] | Collection[str]) -> None:
         self._logs = self._live.look({part if isinstance(part, str) else part[0] for part in known})
@@ -369,11 +337,8 @@ class StreamPlanner:
 
     def _by_timestamp(self) -> Offsets:
         """A timestamp without a match stays LATEST, as the option latest does."""
-        views = {
-            tp: OffsetBounds(live.log_start, live.readers_end, partial(_offset_for_timestamp, live.log))
-            for tp, live in self._logs.items()
-        }
-        ranges = resolve_bounds(self._options.start, Latest(), views, on_no_match=self._options.on_no_match)
+        bounds = {tp: bounds_of(live.log, live.log_start, live.readers_end) for tp, live in self._logs.items()}
+        ranges = resolve_bounds(self._options.start, Latest(), bounds, on_no_match=self._options.on_no_match)
         return {r.topic_partition: r.start if r.start < r.end else LATEST for r in ranges}
 
     def _report(self, losses: list[DataLoss]) -> None:
@@ -385,29 +350,29 @@ class StreamPlanner:
                 _log.warning("%s", text)
         self._warned = texts
 
-    def _has_records(self, tp: TopicPartition, found: Continuation) -> bool:
+    def _has_records(self, tp: TopicPartition, next_batch: Continuation) -> bool:
         """True if there is a record in what the partition has new; asked again only when that has grown."""
-        asked = found.starts[tp], found.ends[tp]
-        if self._without_records.get(tp) == asked:
+        extent = next_batch.starts[tp], next_batch.ends[tp]
+        if self._without_records.get(tp) == extent:
             return False
-        known = self._known_end(tp, asked[0])
+        known = self._known_end(tp, extent[0])
         hint = None if known is None else (known.segment, known.position)
         read_committed = self._options.read_committed
-        if holds_records(self._logs[tp].log, *asked, read_committed=read_committed, hint=hint):
+        if holds_records(self._logs[tp].log, *extent, read_committed=read_committed, hint=hint):
             return True
-        self._without_records[tp] = asked
+        self._without_records[tp] = extent
         return False
 
-    def _limited(self, found: Continuation, news: Mapping[TopicPartition, int], limits: Limits) -> Offsets:
-        ends = dict(found.ends)
+    def _limited(self, next_batch: Continuation, news: Mapping[TopicPartition, int], limits: RateLimits) -> Offsets:
+        ends = dict(next_batch.ends)
         if limits.max_offsets is not None:
-            ends |= limited_ends(limits.max_offsets, found.starts, {tp: ends[tp] for tp in news})
+            ends |= limited_ends(limits.max_offsets, next_batch.starts, {tp: ends[tp] for tp in news})
         if limits.max_bytes is not None:
             logs = {tp: self._logs[tp].log for tp in news}
-            sizes = {tp: bytes_of(log, found.starts[tp], ends[tp]) for tp, log in logs.items()}
+            sizes = {tp: bytes_of(log, next_batch.starts[tp], ends[tp]) for tp, log in logs.items()}
             if sum(sizes.values()) > limits.max_bytes:
                 taken = shares(limits.max_bytes, sizes)
-                ends |= {tp: end_of_bytes(log, found.starts[tp], ends[tp], taken[tp]) for tp, log in logs.items()}
+                ends |= {tp: end_of_bytes(log, next_batch.starts[tp], ends[tp], taken[tp]) for tp, log in logs.items()}
         return dict(sorted(ends.items()))
 
     def _remember_end(self, tp: TopicPartition, end: int) -> None:
@@ -420,43 +385,34 @@ class StreamPlanner:
     def _known_end(self, tp: TopicPartition, offset: int) -> LogEnd | None:
         return next((end for end in self._ends.get(tp, ()) if end.offset == offset), None)
 
-    def _facts(
-        self, asked: OffsetRange, live: LiveLog, hints: Mapping[TopicPartition, tuple[int, int]]
-    ) -> list[SegmentFacts]:
+    def _facts(self, offsets: OffsetRange, live: LiveLog, hint: tuple[int, int] | None) -> list[SegmentFacts]:
         """As segment_facts; without opening anything for what was appended to the last segment since the last batch."""
-        hint, end = hints.get(asked.topic_partition), live.log_end
-        if hint is not None and hint[0] == end.segment and asked.end == end.offset:
+        end = live.log_end
+        if hint is not None and hint[0] == end.segment and offsets.end == end.offset:
             size = end.position - hint[1]
             if 0 < size <= self._options.max_partition_bytes:
-                return [SegmentFacts(asked.start, asked.end, size)]
-        return segment_facts(live.log, asked, RowFilter(), self._options)
+                return [SegmentFacts(offsets.start, offsets.end, size)]
+        return segment_facts(live.log, offsets, RowFilter(), self._options)
 
 
-def _stop_at(target: Mapping[TopicPartition, int], start: Offsets, found: Continuation) -> None:
+def _stop_at(target: Mapping[TopicPartition, int], start: Offsets, next_batch: Continuation) -> None:
     """Nothing past `target`; a query from latest begins there."""
-    for tp, end in found.ends.items():
+    for tp, end in next_batch.ends.items():
         last = min(end, target.get(tp, 0))  # 0: it was not there then
         if start.get(tp) == LATEST:
-            found.starts[tp] = found.ends[tp] = last
-        elif tp not in found.moved:
-            found.ends[tp] = max(last, found.starts[tp])
+            next_batch.starts[tp] = next_batch.ends[tp] = last
+        elif tp not in next_batch.moved:
+            next_batch.ends[tp] = max(last, next_batch.starts[tp])
 
 
 def _specific(
     offsets: Mapping[TopicPartition, int], topics: Mapping[str, int], assigned: Collection[TopicPartition]
 ) -> Offsets:
-    found = {tp: topics[tp[0]] for tp in assigned if tp[0] in topics} | dict(offsets)
-    if found.keys() != set(assigned) or topics.keys() - {topic for topic, _ in assigned}:
+    by_partition = {tp: topics[tp[0]] for tp in assigned if tp[0] in topics} | dict(offsets)
+    if by_partition.keys() != set(assigned) or topics.keys() - {topic for topic, _ in assigned}:
         raise OptionError(
             "If startingOffsets contains specific offsets, you must specify all TopicPartitions. Use -1 for latest, -2 "
-            f"for earliest, if you don't care. Specified: {set_text(found, SpecificOffsets(offsets, topics))} "
+            f"for earliest, if you don't care. Specified: {set_text(by_partition, SpecificOffsets(offsets, topics))} "
             f"Assigned: {set_text(assigned)}"
         )
-    return dict(sorted(found.items()))
-
-
-def _offset_for_timestamp(log: PartitionLog, timestamp: int) -> int | None:
-    # reading records needs the kernels: loaded only when the start is a timestamp
-    from kafkalog_spark.log.read.partition_scan import offset_for_timestamp
-
-    return offset_for_timestamp(log, timestamp)
+    return dict(sorted(by_partition.items()))

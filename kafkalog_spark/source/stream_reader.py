@@ -4,6 +4,12 @@ of another.
 Spark's order (python_streaming_source_runner.py): prepareForTriggerAvailableNow, getDefaultReadLimit, initialOffset for
 a query without a checkpoint, then for every trigger latestOffset, reportLatestOffset, and for a batch commit of the one
 before and partitions. Neither commit of the last batch nor stop can be relied on.
+
+Small batches are read where they are planned, and their rows are handed to Spark with the plan: a batch of a few
+records costs a Python task more than its records do (a worker, a socket, an Arrow stream). Spark puts rows that come
+with the plan, those of what it calls simple stream readers, into the block manager as the one partition of the batch;
+should that block get lost, the partition is read as any other. The process that plans a stream lives as long as the
+query, so that files, kernels and caches are warm.
 """
 
 from __future__ import annotations
@@ -28,14 +34,14 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
 from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLog
-from kafkalog_spark.source.batch_reader import as_large_as_its_rows, rows_of_splits, scan_range, scan_request
+from kafkalog_spark.source.batch_reader import as_large_as_its_rows, read_splits, scan_range
 from kafkalog_spark.source.data_loss import created_again, deleted
 from kafkalog_spark.source.filters import RowFilter
-from kafkalog_spark.source.offsets import JsonOffsets, json_of, offsets_of
-from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.offsets import JsonOffsets, offsets_by_topic, offsets_of
+from kafkalog_spark.source.options import RateLimits, ReadOptions, StreamOptions
 from kafkalog_spark.source.planning import Split, tasks_of
-from kafkalog_spark.source.schema import ResolvedRead
-from kafkalog_spark.source.stream_planner import Limits, StreamPlanner
+from kafkalog_spark.source.resolved_read import ResolvedRead
+from kafkalog_spark.source.stream_planner import StreamPlanner
 from kafkalog_spark.spark.errors import first_line, first_line_of, raise_first_line
 
 if TYPE_CHECKING:  # the log's scan comes with the kernels
@@ -46,22 +52,10 @@ if TYPE_CHECKING:  # the log's scan comes with the kernels
 
 _log = logging.getLogger(__name__)
 
-# Small batches of a stream are read where they are planned, and their rows are handed to Spark with the plan.
-#
-# A batch of a few records costs a Python task more than its records do: Spark has to give it a worker, a socket and
-# an Arrow stream. Spark knows another way for what it calls simple stream readers: rows that come with the plan are
-# put into the block manager as the one partition of the batch; should that block get lost, the partition is read as
-# any other. The process that plans a stream lives as long as the query, so that files, kernels and caches are warm.
-
 try:
-    from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
-except ImportError:
-    _SimpleStreamReaderWrapper = object
-
-PrefetchingReader: Any = _SimpleStreamReaderWrapper
-"""Whom Spark's runner asks for rows."""
-SPARK_ASKS = PrefetchingReader is not object
-"""The class has a private name: in a release without it every batch is read by tasks."""
+    from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper as SimpleStreamReader
+except ImportError:  # a private name: in a release without it every batch is read by tasks
+    SimpleStreamReader: Any = object  # type: ignore[no-redef]
 
 MOST_BYTES = 1 << 20
 """Bytes of the segments, as they lie on disk, in a batch that is read on the driver: some 10,000 records of 100 B.
@@ -119,9 +113,14 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         """For tasks, which need no password of commitGroup's broker."""
-        options = replace(self._options, commit_group=None)
+        options = replace(self._options, stream=replace(self._stream, commit_group=None))
         read = replace(self._read, options=options)
         return {**self.__dict__, "_read": read, "_options": options, "_planner": None, "_committer": None, "_rows": []}
+
+    @property
+    def _stream(self) -> StreamOptions:
+        assert self._options.stream is not None
+        return self._options.stream
 
     @property
     def planner(self) -> StreamPlanner:
@@ -133,7 +132,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def committer(self) -> GroupCommitter | None:
         """Committer of the option commitGroup; None without it. Raises OptionError for settings that its client does
         not take."""
-        wanted = self._options.commit_group
+        wanted = self._stream.commit_group
         if self._committer is None and wanted is not None:
             from kafkalog_spark.source.progress import AdminGroupClient, GroupCommitter
 
@@ -151,7 +150,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @first_line
     def getDefaultReadLimit(self) -> ReadLimit:
         """The first limit that is set: Spark knows no two at once. `latestOffset` applies all of them."""
-        limits = self.planner.limits
+        limits = self._stream.limits
         if limits.max_offsets is not None:
             return ReadMaxRows(limits.max_offsets)
         if limits.max_bytes is not None:
@@ -163,7 +162,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @first_line
     def initialOffset(self) -> JsonOffsets:  # type: ignore[override]
         _ = self.committer  # what is wrong with its settings shows before anything is read
-        return json_of(self.planner.initial())
+        return offsets_by_topic(self.planner.initial())
 
     @first_line
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # type: ignore[override]
@@ -174,11 +173,11 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.committer is not None:
             self.committer.reached(begin)
         end = self.planner.next_end(begin, self._limits(limit))
-        return start if end == begin else json_of(end)
+        return start if end == begin else offsets_by_topic(end)
 
     @first_line
     def reportLatestOffset(self) -> JsonOffsets | None:  # type: ignore[override]
-        return json_of(self.planner.latest) or None
+        return offsets_by_topic(self.planner.latest) or None
 
     @first_line
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:  # type: ignore[override]
@@ -191,12 +190,12 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(tuple(splits))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return first_line_of(self._batches(partition.value))
+        return first_line_of(read_splits(self._read, RowFilter(), self._rows_of, partition.value))
 
     def _prefetched(self, splits: list[Split]) -> list[pa.RecordBatch] | None:
         """The rows of a small batch; None where tasks have to read."""
         options = self._options
-        if not SPARK_ASKS or not splits or self.planner.planned_bytes > MOST_BYTES:
+        if SimpleStreamReader is object or not splits or self.planner.planned_bytes > MOST_BYTES:
             return None
         if options.min_partitions is not None or options.max_records_per_partition is not None:
             return None  # tasks are asked for
@@ -205,25 +204,20 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not KERNELS.ready():
             return None
         try:
-            return rows_of(self._batches(splits))
+            return rows_of(read_splits(self._read, RowFilter(), self._rows_of, splits))
         except (KafkalogError, OSError):
             return None  # the tasks will meet the same, and Spark knows what to do with their errors
 
-    def _limits(self, limit: ReadLimit) -> Limits:
+    def _limits(self, limit: ReadLimit) -> RateLimits:
         """ReadAllAvailable (Trigger.Once) takes precedence over the options."""
         if isinstance(limit, ReadAllAvailable):
-            return Limits()
-        own = self.planner.limits
-        return Limits(
+            return RateLimits()
+        own = self._stream.limits
+        return RateLimits(
             max_offsets=limit.max_rows if isinstance(limit, ReadMaxRows) else own.max_offsets,
             min_offsets=limit.min_rows if isinstance(limit, ReadMinRows) else own.min_offsets,
             max_bytes=limit.max_bytes if isinstance(limit, ReadMaxBytes) else own.max_bytes,
         )
-
-    def _batches(self, splits: Iterable[Split]) -> Iterator[pa.RecordBatch]:
-        projection = self._read.projection()
-        request = scan_request(self._options, RowFilter(), projection.columns)
-        yield from map(projection.apply, rows_of_splits(self._rows_of, splits, request))
 
     def _rows_of(self, split: Split, request: ScanRequest, buffers: ScanBuffers) -> Iterator[pa.RecordBatch]:
         fail_on_data_loss = self._options.fail_on_data_loss
@@ -237,7 +231,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning("%s", loss)
 
 
-class _WithRows(KafkaLogStreamReader, PrefetchingReader):
+class _WithRows(KafkaLogStreamReader, SimpleStreamReader):
     """Reader from the end of `partitions` until Spark has taken the rows.
 
     Spark's runner asks isinstance, and a simple reader all the time would have no latestOffset in the query's progress.
@@ -272,11 +266,8 @@ def _check_topic(split: Split) -> None:
         raise created_again(split.range.topic_partition)
 
 
-# A stream whose options cannot be used.
-
-
 class RefusedStreamReader(DataSourceStreamReader):
-    """Raises `error` when the query starts.
+    """Reader of a stream whose options cannot be used. Raises `error` when the query starts.
 
     Spark replaces what creating a reader raises by a NameError of its own (python_streaming_source_runner.py
     stops the reader that it does not have).
@@ -285,23 +276,7 @@ class RefusedStreamReader(DataSourceStreamReader):
     def __init__(self, error: KafkalogError) -> None:
         self._error = error
 
-    def _refuse(self) -> NoReturn:
+    def _refuse(self, *_: Any) -> NoReturn:
         raise_first_line(self._error)
 
-    def getDefaultReadLimit(self) -> Any:
-        self._refuse()
-
-    def initialOffset(self) -> Any:
-        self._refuse()
-
-    def latestOffset(self, start: Any = None, limit: Any = None) -> Any:  # Spark 4.1 and 4.0 give neither
-        self._refuse()
-
-    def reportLatestOffset(self) -> Any:
-        self._refuse()
-
-    def partitions(self, start: Any, end: Any) -> Any:
-        self._refuse()
-
-    def read(self, partition: Any) -> Any:
-        self._refuse()
+    getDefaultReadLimit = initialOffset = latestOffset = reportLatestOffset = partitions = read = _refuse

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -11,10 +12,8 @@ from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
-from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import PartitionLocation
-from kafkalog_spark.log.read.small_files import Checkpoints
-from kafkalog_spark.log.tables.table import FINDINGS
+from kafkalog_spark.log.tables.table import FINDINGS, Table
 from kafkalog_spark.log.tables.table_query import (
     Surroundings,
     TableQuery,
@@ -23,17 +22,15 @@ from kafkalog_spark.log.tables.table_query import (
     surroundings_of,
     units_of,
 )
-from kafkalog_spark.source.load_options import check_scan_bytes
 from kafkalog_spark.source.offsets import Earliest, Latest, NotSaid, TopicPartition, assigned_partitions
 from kafkalog_spark.source.options import ReadOptions
-from kafkalog_spark.source.partition_bounds import resolve_bounds
-from kafkalog_spark.source.planning import cores, group_splits
-from kafkalog_spark.source.resolve_partitions import open_log_dirs, opened_view, places_to_read, requests_logged
+from kafkalog_spark.source.planning import check_scan_bytes, cores, group_splits
+from kafkalog_spark.source.resolve_partitions import open_log_dirs, places_to_read, requests_logged, resolve_ranges
+from kafkalog_spark.source.resolved_read import batch_in_schema
 from kafkalog_spark.spark.errors import first_line, first_line_of
 from kafkalog_spark.spark.types import arrow_schema
 from kafkalog_spark.spark.worker_process import until_spark_has_enough
-
-# The schema of a table other than `records` in Spark's types, and what a user's own `.schema(...)` may ask for.
+from kafkalog_spark.typed.ddl import ddl_of_type
 
 
 def table_schema(query: TableQuery) -> StructType:
@@ -53,32 +50,15 @@ def narrowed(query: TableQuery, schema: StructType) -> TableQuery:
     if len(set(names)) < len(names):
         raise OptionError(f"the schema names a column twice: {', '.join(names)}")
     query = replace(query, columns=names or query.of.default_columns[:1])
-    for asked, ours in zip(schema.fields, table_schema(query).fields, strict=bool(names)):
-        if asked.dataType.simpleString() != ours.dataType.simpleString():
+    for field, ours in zip(schema.fields, table_schema(query).fields, strict=bool(names)):
+        if field.dataType.simpleString() != ours.dataType.simpleString():
             raise OptionError(
-                f"the schema's column '{asked.name}' is {asked.dataType.simpleString()}, "
+                f"the schema's column '{field.name}' is {field.dataType.simpleString()}, "
                 f"expected {ours.dataType.simpleString()}"
             )
-        if not asked.nullable:
-            raise OptionError(f"the schema's column '{asked.name}' is NOT NULL, but it may be null in a table of a log")
+        if not field.nullable:
+            raise OptionError(f"the schema's column '{field.name}' is NOT NULL, but it may be null in a table of a log")
     return query
-
-
-class TableProjection:
-    """Brings batches of a table into the Arrow schema that Spark expects of a StructType."""
-
-    def __init__(self, schema: StructType) -> None:
-        self._target: pa.Schema = arrow_schema(schema)
-
-    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same rows under Spark's schema, which names the elements of lists differently."""
-        if not len(self._target):
-            return batch.select([])  # nothing but a number of rows
-        arrays = [
-            column if column.type == field.type else column.cast(field.type)
-            for column, field in zip(batch.columns, self._target, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._target)
 
 
 Task = tuple[tuple[TableUnit, ...], Surroundings]
@@ -111,7 +91,7 @@ class TableReader(DataSourceReader):
         stores = [store for unit in units if unit.place is not None for store in unit.place.stores]
         with requests_logged(f"a task of {len(units)} pieces of the table {self._query.table}", stores):
             rows = rows_of_units(units, self._query, around)
-            yield from map(TableProjection(self._schema).apply, until_spark_has_enough(rows))
+            yield from map(partial(batch_in_schema, target=arrow_schema(self._schema)), until_spark_has_enough(rows))
 
 
 def table_tasks(options: ReadOptions, query: TableQuery) -> list[Task]:
@@ -123,7 +103,11 @@ def table_tasks(options: ReadOptions, query: TableQuery) -> list[Task]:
         places = places_to_read(options, dirs, wanted)
         units = units_of(query, places, _ranges(options, places), whole=not said)
         check_scan_bytes(sum(unit.size for unit in units), options)
-        around = _surroundings(options, query, dirs)
+        # only tables that look beyond their own partitions ask for all of them
+        others = [
+            tp for tp in dirs.places if tp[0] == TRANSACTION_TOPIC or not query.of.of_topics or query.of is FINDINGS
+        ]
+        around = surroundings_of(query, places_to_read(options, dirs, others), dirs.roots)
     groups = group_splits(
         [unit.size for unit in units],
         [1] * len(units),
@@ -134,33 +118,23 @@ def table_tasks(options: ReadOptions, query: TableQuery) -> list[Task]:
     return [(tuple(units[group]), around) for group in groups]
 
 
-def _surroundings(options: ReadOptions, query: TableQuery, dirs: LogDirs) -> Surroundings:
-    """Surroundings of all partitions, as they would be read; only tables that look beyond their own ask for it."""
-    if query.of.of_topics and query.of is not FINDINGS:
-        return surroundings_of(query, places_to_read(options, dirs, _coordinator_partitions(dirs)), dirs.roots)
-    return surroundings_of(query, places_to_read(options, dirs, list(dirs.places)), dirs.roots)
-
-
-def _coordinator_partitions(dirs: LogDirs) -> list[TopicPartition]:
-    """Those of __transaction_state."""
-    return [tp for tp in dirs.places if tp[0] == TRANSACTION_TOPIC]
-
-
 def _ranges(
     options: ReadOptions, places: Mapping[TopicPartition, PartitionLocation]
 ) -> dict[TopicPartition, tuple[int, int]] | None:
     """The offsets of each partition; None where no option narrows them, which opens no log."""
     if options.start == Earliest() and options.end == Latest():
         return None
-    checkpoints = Checkpoints()
-    opened = {tp: opened_view(place, options, checkpoints=checkpoints) for tp, place in places.items()}
-    views = {tp: found[1] for tp, found in opened.items() if found is not None}
-    ranges = resolve_bounds(
-        options.start,
-        options.end,
-        views,
-        assigned=list(places),
-        on_no_match=options.on_no_match,
-        fail_on_data_loss=options.fail_on_data_loss,
-    )
-    return {one.topic_partition: (one.start, one.end) for one in ranges}
+    ranges = resolve_ranges(options, places, places.keys())
+    return {each.topic_partition: (each.range.start, each.range.end) for each in ranges}
+
+
+def columns_page(tables: Iterable[Table]) -> str:
+    """Tables and their columns as Markdown, for docs/tables.md."""
+    lines: list[str] = []
+    for table in tables:
+        lines += [f"### {table.name}", "", table.meaning, "", "| column | type | meaning |", "|---|---|---|"]
+        for column in table.columns:
+            note = " Read only where `columns` or a schema names it." if column.asked else ""
+            lines.append(f"| `{column.name}` | {ddl_of_type(column.type)} | {column.meaning}{note} |")
+        lines.append("")
+    return "\n".join(lines)

@@ -1,1 +1,1 @@
-"""Spark itself: registration, its workers' processes, what its releases differ in."""
+"""Spark itself: its workers' processes, what its releases differ in."""

@@ -22,9 +22,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema)  # before 4.2 timestamps are in UTC without being asked
 
 
-# The base of stream writers that are given Arrow batches, which Spark 4.0 does not have.
-
 StreamWriterBase: Any = getattr(datasource, "DataSourceStreamArrowWriter", object)
+"""Base of stream writers that are given Arrow batches, which Spark 4.0 does not have."""
 
 
 def check_stream_writers() -> None:

@@ -180,8 +180,9 @@ def test_tasks_get_no_password(tmp_path: Path) -> None:
     assert isinstance(reader, KafkaLogStreamReader)
     assert b"do-not-tell" not in pickle.dumps(reader)
     assert "do-not-tell" not in repr(reader._options)
-    assert reader._options.commit_group is not None
-    assert reader._options.commit_group.settings["sasl.password"] == "do-not-tell"
+    committer = reader.committer
+    assert committer is not None
+    assert committer._wanted.settings["sasl.password"] == "do-not-tell"
 
 
 def test_settings_are_librdkafkas_and_sparks() -> None:
@@ -195,7 +196,8 @@ def test_settings_are_librdkafkas_and_sparks() -> None:
         "failOnCommitError": "true",
     }
     options = parse_read_options(given, streaming=True)
-    assert options.commit_group == CommitGroup(
+    assert options.stream is not None
+    assert options.stream.commit_group == CommitGroup(
         "etl",
         {
             "bootstrap.servers": "b1:9092,b2:9092",
@@ -252,4 +254,5 @@ def test_the_query_starts_with_an_error_of_its_settings(tmp_path: Path) -> None:
 def test_without_a_group_kafkas_options_are_ignored_as_before() -> None:
     given: dict[str, Any] = {name: text for name, text in GIVEN.items() if name != "commitGroup"}
     options = parse_read_options(given, streaming=True)
-    assert (options.commit_group, options.ignored) == (None, ("kafka.bootstrap.servers",))
+    assert options.stream is not None
+    assert (options.stream.commit_group, options.ignored) == (None, ("kafka.bootstrap.servers",))

@@ -10,26 +10,26 @@ from pyspark import cloudpickle
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec
-from kafkalog_spark.source.load_options import LoadOptions
+from kafkalog_spark.source.resolved_read import LoadOptions
 
 
 def parsed(**options: str) -> LoadOptions:
-    return LoadOptions.parse({"path": "/logs", **options})
+    return LoadOptions({"path": "/logs", **options})
 
 
 def test_what_only_a_batch_refuses() -> None:
     options = parsed(startingOffsets="latest")
     assert options.either().paths == ("/logs",)
-    assert options.stream().paths == ("/logs",)
+    assert options.one_of(streaming=True).paths == ("/logs",)
     with pytest.raises(OptionError, match="starting offset can't be latest for batch queries on Kafka"):
-        options.batch()
+        options.one_of(streaming=False)
 
 
 def test_what_only_a_stream_refuses() -> None:
     options = parsed(endingOffsets="latest")
-    assert options.either().paths == options.batch().paths == ("/logs",)
+    assert options.either().paths == options.one_of(streaming=False).paths == ("/logs",)
     with pytest.raises(OptionError, match="ending offset not valid in streaming queries"):
-        options.stream()
+        options.one_of(streaming=True)
 
 
 def test_what_both_refuse() -> None:
@@ -52,21 +52,21 @@ def test_each_option_without_effect_is_told_once(caplog: pytest.LogCaptureFixtur
         options.either()
         assert told() == ["kafka.bootstrap.servers"]
         options = cloudpickle.loads(cloudpickle.dumps(options))  # as Spark keeps the data source
-        options.batch()
+        options.one_of(streaming=False)
         assert told() == ["maxOffsetsPerTrigger"]
-        options.batch()
+        options.one_of(streaming=False)
         assert told() == []
-        options.stream()
+        options.one_of(streaming=True)
         assert told() == ["endingTimestamp"]
         with_schema = parsed(**given)  # Spark does not ask for ours
-        with_schema.stream()
+        with_schema.one_of(streaming=True)
         assert told() == ["kafka.bootstrap.servers, endingTimestamp"]
 
 
 def test_errors_outlive_the_pickle() -> None:
     options = cloudpickle.loads(cloudpickle.dumps(parsed(startingOffsets="latest")))
     with pytest.raises(OptionError, match="starting offset can't be latest"):
-        options.batch()
+        options.one_of(streaming=False)
 
 
 def test_what_batch_and_stream_have_in_common_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def test_what_batch_and_stream_have_in_common_is_parsed_once(monkeypatch: pytest
 
     monkeypatch.setattr(OptionSpec, "value", counted)
     options = parsed(subscribe="a", startingOffsets='{"a":{"0":5}}', maxPartitionBytes="1m", layout="aiven")
-    assert options.batch().start == options.stream().start
+    assert options.one_of(streaming=False).start == options.one_of(streaming=True).start
     assert {name: found.count(name) for name in ("subscribe", "startingOffsets", "maxPartitionBytes")} == {
         "subscribe": 1,
         "startingOffsets": 1,

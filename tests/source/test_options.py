@@ -38,7 +38,7 @@ from kafkalog_spark.source.option_spec import (
     REFUSED,
     options_table,
 )
-from kafkalog_spark.source.options import ReadOptions, TypedOptions, parse_read_options
+from kafkalog_spark.source.options import RateLimits, ReadOptions, StreamOptions, parse_read_options
 from kafkalog_spark.store.storage_options import StorageOptions
 from tests.source.helpers.given_options import read, read_stream, refused
 
@@ -66,26 +66,22 @@ def test_defaults_of_a_batch() -> None:
         mode="FAILFAST",
         table=None,
         wanted=EVERY_RECORD,
-        typed=TypedOptions(),
-        max_offsets_per_trigger=None,
-        min_offsets_per_trigger=None,
-        max_trigger_delay_ms=None,
-        max_bytes_per_trigger=None,
-        commit_group=None,
+        formats={},
+        stream=None,
         ignored=(),
     )
 
 
 def test_a_stream_starts_at_latest_by_default_and_has_rates() -> None:
     options = read_stream()
-    assert (options.start, options.end, options.max_trigger_delay_ms) == (Latest(), Latest(), 900_000)
+    assert (options.start, options.end) == (Latest(), Latest())
+    assert options.stream == StreamOptions(RateLimits(), 900_000)
     options = read_stream(
         startingOffsets="earliest", maxOffsetsPerTrigger="15", minOffsetsPerTrigger="10", maxTriggerDelay="30s"
     )
     assert options.start == Earliest()
-    assert (options.max_offsets_per_trigger, options.min_offsets_per_trigger) == (15, 10)
-    assert options.max_trigger_delay_ms == 30_000
-    assert read_stream(maxBytesPerTrigger="64m").max_bytes_per_trigger == 64 << 20
+    assert options.stream == StreamOptions(RateLimits(15, 10), 30_000)
+    assert read_stream(maxBytesPerTrigger="64m").stream == StreamOptions(RateLimits(max_bytes=64 << 20), 900_000)
     assert options.ignored == ()
 
 
@@ -225,7 +221,7 @@ def test_options_of_the_connector_alone_are_ignored_with_one_log_line(caplog: py
 
 
 def test_a_batch_does_not_read_the_rate_options_it_ignores() -> None:
-    assert read(maxOffsetsPerTrigger="a", maxTriggerDelay="b").max_offsets_per_trigger is None
+    assert read(maxOffsetsPerTrigger="a", maxTriggerDelay="b").stream is None
 
 
 def test_without_ignored_options_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:

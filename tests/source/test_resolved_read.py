@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from kafkalog_spark.source import schema
+from kafkalog_spark.source import resolved_read
 from tests.golden_data import GOLDEN
 from tests.interop.record_schemas import FIRST, ORDERS, SECOND
 from tests.source.helpers.driver import Load
@@ -25,13 +25,13 @@ OF_IDS = StructType([StructField("id", LongType())])
 def topics_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The topics whose records were read for schemas."""
     found: list[str] = []
-    read = schema._records
+    read = resolved_read._records
 
     def counted(options: Any, topic: str) -> Iterator[Any]:
         found.append(topic)
         return read(options, topic)
 
-    monkeypatch.setattr(schema, "_records", counted)
+    monkeypatch.setattr(resolved_read, "_records", counted)
     return found
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import KafkalogError, MalformedOffsets
-from kafkalog_spark.source.offsets import json_of, offsets_of, parse_offsets_text
+from kafkalog_spark.source.offsets import offsets_by_topic, offsets_of, parse_offsets_text
 
 PARTITIONS = st.tuples(st.sampled_from(["a", "b.c", "a-1", "Z_9"]), st.integers(0, 2**31 - 1))
 OFFSETS = st.dictionaries(PARTITIONS, st.integers(0, 2**63 - 1), max_size=20)
@@ -18,18 +18,21 @@ OFFSETS = st.dictionaries(PARTITIONS, st.integers(0, 2**63 - 1), max_size=20)
 
 @given(OFFSETS)
 def test_offsets_come_back_from_their_json(offsets: dict[tuple[str, int], int]) -> None:
-    assert offsets_of(json.loads(json.dumps(json_of(offsets)))) == offsets
+    assert offsets_of(json.loads(json.dumps(offsets_by_topic(offsets)))) == offsets
 
 
 @given(OFFSETS, st.randoms())
 def test_the_same_offsets_have_one_text(offsets: dict[tuple[str, int], int], random: Any) -> None:
     items = list(offsets.items())
     random.shuffle(items)
-    assert json.dumps(json_of(dict(items))) == json.dumps(json_of(offsets))
+    assert json.dumps(offsets_by_topic(dict(items))) == json.dumps(offsets_by_topic(offsets))
 
 
 def test_partitions_are_in_the_order_of_their_numbers() -> None:
-    assert json.dumps(json_of({("t", 10): 1, ("t", 9): 2, ("s", 0): 3})) == '{"s": {"0": 3}, "t": {"9": 2, "10": 1}}'
+    assert (
+        json.dumps(offsets_by_topic({("t", 10): 1, ("t", 9): 2, ("s", 0): 3}))
+        == '{"s": {"0": 3}, "t": {"9": 2, "10": 1}}'
+    )
 
 
 def test_what_the_kafka_source_writes_is_read() -> None:
@@ -43,21 +46,21 @@ def test_what_the_kafka_source_writes_is_read() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("23", "not a JSON object of topics"),
-        ("[1]", "not a JSON object of topics"),
-        ('{"t":5}', "topic 't' needs offsets by partition"),
-        ('{"t":[0]}', "topic 't' needs offsets by partition"),
-        ('{"t":{"x":5}}', "'x' is not a partition of topic 't'"),
-        ('{"t":{"-1":5}}', "'-1' is not a partition of topic 't'"),
-        ('{"t":{"99999999999":5}}', "'99999999999' is not a partition of topic 't'"),
-        ('{"t":{"0":"5"}}', "'5' is not an offset of t-0"),
-        ('{"t":{"0":5.0}}', "5.0 is not an offset of t-0"),
-        ('{"t":{"0":true}}', "True is not an offset of t-0"),
-        ('{"t":{"0":null}}', "None is not an offset of t-0"),
-        ('{"t":{"0":-3}}', "-3 is not an offset of t-0"),
-        ('{"t":{"0":9223372036854775808}}', "9223372036854775808 is not an offset of t-0"),
+        ("23", "the topics must be a JSON object"),
+        ("[1]", "the topics must be a JSON object"),
+        ('{"t":5}', "the partitions of topic 't' must be a JSON object"),
+        ('{"t":[0]}', "the partitions of topic 't' must be a JSON object"),
+        ('{"t":{"x":5}}', "\"x\" is not a partition of topic 't'"),
+        ('{"t":{"-1":5}}', "\"-1\" is not a partition of topic 't'"),
+        ('{"t":{"99999999999":5}}', "\"99999999999\" is not a partition of topic 't'"),
+        ('{"t":{"0":"5"}}', '"5" is not an offset for t-0'),
+        ('{"t":{"0":5.0}}', "5.0 is not an offset for t-0"),
+        ('{"t":{"0":true}}', "true is not an offset for t-0"),
+        ('{"t":{"0":null}}', "null is not an offset for t-0"),
+        ('{"t":{"0":-3}}', "-3 is not an offset for t-0"),
+        ('{"t":{"0":9223372036854775808}}', "9223372036854775808 is not an offset for t-0"),
         ('{"a/b":{"0":5}}', "'a/b' is not a legal topic name"),
-        ('{"logOffset":3}', "topic 'logOffset' needs offsets by partition"),
+        ('{"logOffset":3}', "the partitions of topic 'logOffset' must be a JSON object"),
         ('{"t":', "not JSON"),
         ("", "not JSON"),
     ],
@@ -66,7 +69,8 @@ def test_malformed_offsets(text: str, why: str) -> None:
     with pytest.raises(MalformedOffsets) as caught:
         parse_offsets_text(text)
     text = str(caught.value)
-    assert text.startswith(f"the query's offsets cannot be used: {why}: expected e.g. ")
+    fault = f"{why}: a whole number from 0, or -1 latest, -2 earliest" if "offset for" in why else why
+    assert text.startswith(f"the query's offsets cannot be used: {fault}: expected e.g. ")
     assert '{"topicA":{"0":23,"1":345},"topicB":{"0":7}}, got ' in text
     assert "is it the checkpoint of this query?" in str(caught.value)
     assert isinstance(caught.value, KafkalogError)

@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import ArrayType, DateType, StructField, StructType, TimestampNTZType, TimestampType
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.source.load_options import LoadOptions
+from kafkalog_spark.source.resolved_read import LoadOptions
 from kafkalog_spark.spark import worker_process
 from kafkalog_spark.spark.worker_process import session_time_zone
 from tests.source.helpers.made_logs import append
@@ -121,8 +121,8 @@ def test_a_zone_that_python_does_not_know_is_named_where_a_timestamp_is_wanted(m
     task = OldTask()
     task.zone = "Mars/Olympus_Mons"
     monkeypatch.setattr(TaskContext, "get", staticmethod(lambda: task))
-    load = LoadOptions.parse({"path": "/", "subscribe": "a", "value.format": "json"})
-    options = load.batch()
+    load = LoadOptions({"path": "/", "subscribe": "a", "value.format": "json"})
+    options = load.one_of(streaming=False)
     load.resolved(
         options, StructType([StructField("d", DateType()), StructField("n", TimestampNTZType())])
     ).projection()

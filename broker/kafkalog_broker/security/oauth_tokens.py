@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.sasl_settings import URL, OAuthSettings
 from kafkalog_broker.runtime.process import LogRate
-from kafkalog_spark.http_client import HttpClient
+from kafkalog_spark.typed.registry.http_client import HttpClient
 
 if TYPE_CHECKING:  # it takes a tenth of a second, so who has no such tokens does without
     from joserfc.jwk import ECKey, RSAKey
@@ -275,7 +275,7 @@ class Tokens:
 
 
 # The bytes of a JSON Web Key Set, from a file or a server. Who can send the broker elsewhere decides whose tokens it
-# takes: kafkalog_spark/http_client.py goes nowhere else.
+# takes: kafkalog_spark/typed/registry/http_client.py goes nowhere else.
 
 MAX_BYTES = 1 << 20
 """A set of some hundred keys has a tenth of it."""

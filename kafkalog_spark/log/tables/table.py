@@ -69,29 +69,6 @@ class Table:
         return pa.schema([pa.field(name, by_name[name].type) for name in columns])
 
 
-def columns_page(tables: Iterable[Table]) -> str:
-    """Tables and their columns as Markdown, for docs/tables.md."""
-    lines: list[str] = []
-    for table in tables:
-        lines += [f"### {table.name}", "", table.meaning, "", "| column | type | meaning |", "|---|---|---|"]
-        for column in table.columns:
-            asked = " Read only where `columns` or a schema names it." if column.asked else ""
-            lines.append(f"| `{column.name}` | {_type_text(column.type)} | {column.meaning}{asked} |")
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _type_text(kind: pa.DataType) -> str:
-    """As Spark writes it."""
-    if pa.types.is_list(kind):
-        return f"array<{_type_text(kind.value_type)}>"
-    if pa.types.is_struct(kind):
-        fields = (kind.field(i) for i in range(kind.num_fields))
-        return f"struct<{', '.join(f'{field.name}: {_type_text(field.type)}' for field in fields)}>"
-    names = {TEXT: "string", BOOL: "boolean", INT: "int", LONG: "bigint", DOUBLE: "double", TIMESTAMP: "timestamp"}
-    return names[kind]
-
-
 # Every table but `records`: its columns, their Arrow types and what they mean, in one place.
 #
 # The schemas, the option `columns` and docs/tables.md are made of these declarations. Every column can be null:

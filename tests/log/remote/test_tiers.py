@@ -16,7 +16,7 @@ from kafkalog_spark.source.batch_reader import KafkaLogBatchReader
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.options import parse_read_options
 from kafkalog_spark.source.planning import Split, plan
-from kafkalog_spark.source.schema import ResolvedRead, spark_schema
+from kafkalog_spark.source.resolved_read import ResolvedRead, spark_schema
 from kafkalog_spark.store.storage_options import StorageOptions
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode
 from tests.log.tiered.golden_tiered import CLEAN
@@ -99,7 +99,7 @@ def test_a_range_asks_for_its_segments_alone(
 
 def _read(asked: dict[str, str], splits: list[Split]) -> list[dict[str, Any]]:
     options = parse_read_options(asked)
-    read = ResolvedRead.of(options, spark_schema(options.columns), {})
+    read = ResolvedRead(options, {}, spark_schema(options.columns))
     reader = pickle.loads(pickle.dumps(KafkaLogBatchReader(read)))
     splits = pickle.loads(pickle.dumps(splits))  # as a task gets them
     return [row for batch in reader._batches(splits) for row in batch.to_pylist()]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kafkalog_spark.log.tables.table import TABLES, columns_page
+from kafkalog_spark.log.tables.table import TABLES
+from kafkalog_spark.source.table_reader import columns_page
 from tests.golden_data import data_dir, golden_logs
 
 ROOT = Path(__file__).parent.parent.parent.parent

@@ -15,11 +15,11 @@ import pytest
 
 from kafkalog_broker.security.authority import Authority
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
-from kafkalog_spark.http_client import TIMEOUT_S, HttpClient
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.sink.columns import EncodedColumn, Encoders
 from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, encoder_of
 from kafkalog_spark.typed.registry.client import RegistryClient, RegistryOptions
+from kafkalog_spark.typed.registry.http_client import TIMEOUT_S, HttpClient
 from kafkalog_spark.typed.registry.schemas import SchemaRecords, listed_records
 from tests.broker.security.test_jwks import serving
 from tests.golden_data import GOLDEN
