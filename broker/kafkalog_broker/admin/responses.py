@@ -7,9 +7,10 @@ from typing import Any
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from kafkalog_broker.protocol.acls import CLUSTER_NAME, TEXTS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.metadata_response import NodeEndpoint
+from kafkalog_broker.protocol.response_entity import error_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.security.api_rights import RIGHTS
 from kafkalog_broker.security.authorizer import Authorizer
@@ -31,13 +32,30 @@ async def per_partition(
     )
 
 
-def fenced_before(first_version: int, version: int, code: ErrorCode) -> ErrorCode:
-    """`code` as a client of `version` knows it: PRODUCER_FENCED came with `first_version` of an API (KIP-588), and was
+_FENCED_FROM = {22: 4, 24: 2, 25: 2, 26: 2}
+
+
+def known_code(request: Request, code: ErrorCode) -> ErrorCode:
+    """`code` as the client knows it: PRODUCER_FENCED came with a version of these APIs (KIP-588), and was
     INVALID_PRODUCER_EPOCH before."""
-    if code is ErrorCode.producer_fenced and version < first_version:
+    if code is ErrorCode.producer_fenced and request.version < _FENCED_FROM.get(request.api_key, 0):
         return ErrorCode.invalid_producer_epoch
     return code
 
+
+def failed(request: Request, code: ErrorCode) -> Any:
+    """The response to a request that failed as a whole, of APIs without an `on_error` of their own."""
+    code = known_code(request, code)
+    if request.api_key in _WITHOUT_TEXT:
+        return error_response(request, code)
+    return error_response(request, code, TEXTS.get(code) if request.api_key in _BRIEF else needs_text(request, code))
+
+
+_BRIEF = frozenset((55, 80, 81))
+"""APIs of Kafka's quorum, which do not say which right is missing."""
+
+_WITHOUT_TEXT = frozenset((83, 84, 85, 86, 87))
+"""Between share coordinators."""
 
 NO_AUTHORIZER = "No Authorizer is configured."
 
@@ -52,8 +70,9 @@ def authorizer_of(broker: Broker) -> Authorizer:
 def needs_text(request: Request, code: ErrorCode) -> str | None:
     """Message of a request that was refused as a whole. (Kafka prints its own object in it.)"""
     if code is ErrorCode.cluster_authorization_failed:
-        right = RIGHTS[request.api_key].of(request)[0]
-        return f"The request needs {right.operation.name} permission."
+        for right in RIGHTS[request.api_key].of(request):
+            if right.resource is ResourceType.CLUSTER:
+                return f"The request needs {right.operation.name} permission."
     return NO_AUTHORIZER if code is ErrorCode.security_disabled else None
 
 

@@ -11,14 +11,13 @@ v2  flexible; v3  the resource USER (KIP-373)"""
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import Any
 
 from kafkalog_broker.admin.responses import authorizer_of, needs_text
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, error_response, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.security.acl import Acl, Pattern, acl_of, check_deletion, filter_of, has_zero
 
@@ -48,15 +47,22 @@ async def describe_acls(request: Request, broker: Broker) -> Any:
                 resource_type=pattern.resource, resource_name=pattern.name, pattern_type=pattern.type, acls=described,
             )
         )  # fmt: skip
-    return _described(request, ErrorCode.none, "", resources)  # "": as Kafka, the protocol's default
+    return respond(request, error_message="", resources=resources)  # "": as Kafka, the protocol's default
 
 
 @on_error(29)
-def describe_acls_failed(request: Request, code: ErrorCode) -> Any:
-    if _is_malformed_filter(request):
+@on_error(30)
+@on_error(31)
+def acls_failed(request: Request, code: ErrorCode) -> Any:
+    """None for a malformed request, which ends the connection as in Kafka."""
+    if _IS_MALFORMED[request.api_key](request):
         return None
-    text = NO_AUTHORIZER if code is ErrorCode.security_disabled else needs_text(request, code)
-    return _described(request, code, text, ())
+    if request.api_key == 29:
+        text = NO_AUTHORIZER if code is ErrorCode.security_disabled else needs_text(request, code)
+        return error_response(request, code, text)
+    if request.api_key == 30:
+        return _created(request, [(code, needs_text(request, code))] * len(request.entity.creations))
+    return _deleted(request, [(code, needs_text(request, code), [])] * len(request.entity.filters))
 
 
 NO_AUTHORIZER = "No Authorizer is configured on the broker"
@@ -65,11 +71,6 @@ NO_AUTHORIZER = "No Authorizer is configured on the broker"
 def _is_malformed_filter(request: Request) -> bool:
     asked = request.entity
     return has_zero(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
-
-
-def _described(request: Request, code: ErrorCode, what: str | None, resources: Sequence[Any]) -> Any:
-    response = response_module(request).DescribeAclsResponse
-    return entity(response, error_code=code, error_message=what, resources=resources)
 
 
 _logger = logging.getLogger(__name__)
@@ -103,15 +104,6 @@ async def create_acls(request: Request, broker: Broker) -> Any:
     return _created(request, outcomes)
 
 
-@on_error(30)
-def create_acls_failed(request: Request, code: ErrorCode) -> Any:
-    if _is_malformed_creation(request):
-        return None
-    module, count = response_module(request), len(request.entity.creations)
-    result = entity(module.AclCreationResult, error_code=code, error_message=needs_text(request, code))
-    return entity(module.CreateAclsResponse, results=(result,) * count)
-
-
 def _check_creations(request: Request) -> None:
     if len(request.entity.creations) > MAX_CREATIONS:
         raise BrokerError(
@@ -131,7 +123,7 @@ def _is_malformed_creation(request: Request) -> bool:
 def _created(request: Request, outcomes: list[tuple[ErrorCode, str | None]]) -> Any:
     module = response_module(request)
     results = tuple(entity(module.AclCreationResult, error_code=code, error_message=what) for code, what in outcomes)
-    return entity(module.CreateAclsResponse, results=results)
+    return respond(request, results=results)
 
 
 Outcome = tuple[ErrorCode, str | None, list[Acl]]
@@ -167,13 +159,6 @@ async def delete_acls(request: Request, broker: Broker) -> Any:
     return _deleted(request, outcomes)
 
 
-@on_error(31)
-def delete_acls_failed(request: Request, code: ErrorCode) -> Any:
-    if _is_malformed_deletion(request):
-        return None
-    return _deleted(request, [(code, needs_text(request, code), [])] * len(request.entity.filters))
-
-
 def _is_malformed_deletion(request: Request) -> bool:
     return any(
         has_zero(one.resource_type_filter, one.pattern_type_filter, one.operation, one.permission_type)
@@ -188,7 +173,7 @@ def _deleted(request: Request, outcomes: list[Outcome]) -> Any:
         matching = tuple(
             entity(
                 module.DeleteAclsMatchingAcl,
-                error_code=ErrorCode.none, error_message=None, resource_type=acl.pattern.resource,
+                resource_type=acl.pattern.resource,
                 resource_name=acl.pattern.name, pattern_type=acl.pattern.type, principal=acl.principal, host=acl.host,
                 operation=acl.operation, permission_type=acl.permission,
             )
@@ -197,4 +182,7 @@ def _deleted(request: Request, outcomes: list[Outcome]) -> Any:
         results.append(
             entity(module.DeleteAclsFilterResult, error_code=code, error_message=what, matching_acls=matching)
         )
-    return entity(module.DeleteAclsResponse, filter_results=tuple(results))
+    return respond(request, filter_results=tuple(results))
+
+
+_IS_MALFORMED = {29: _is_malformed_filter, 30: _is_malformed_creation, 31: _is_malformed_deletion}

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from kafkalog_broker.admin.responses import fenced_before, per_partition
+from kafkalog_broker.admin.responses import known_code, per_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP, ProducerIdAndEpoch, TopicPartition
 from kafkalog_spark.format.names import is_internal
 
@@ -29,7 +29,6 @@ Codes = Mapping[TopicPartition, ErrorCode]
 @api(24, 0, 5)
 async def handle(request: Request, broker: Broker) -> Any:
     asked = request.entity
-    response = response_module(request).AddPartitionsToTxnResponse
     if request.version < _SEVERAL_FROM:
         producer = ProducerIdAndEpoch(asked.v3_and_below_producer_id, asked.v3_and_below_producer_epoch)
         topics = asked.v3_and_below_topics
@@ -37,7 +36,7 @@ async def handle(request: Request, broker: Broker) -> Any:
             broker, asked.v3_and_below_transactional_id, producer, topics, CLASSIC, verify_only=False,
             refused=partial(_refused, request),
         )  # fmt: skip
-        return entity(response, results_by_topic_v3_and_below=await _topics(request, topics, codes.__getitem__))
+        return respond(request, results_by_topic_v3_and_below=await _topics(request, topics, codes.__getitem__))
     result, results = response_module(request).AddPartitionsToTxnResult, []
     for transaction in asked.transactions:
         producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
@@ -47,7 +46,7 @@ async def handle(request: Request, broker: Broker) -> Any:
         )  # fmt: skip
         topics = await _topics(request, transaction.topics, codes.__getitem__)
         results.append(entity(result, transactional_id=transaction.transactional_id, topic_results=topics))
-    return entity(response, error_code=ErrorCode.none, results_by_transaction=tuple(results))
+    return respond(request, results_by_transaction=tuple(results))
 
 
 def _add(
@@ -92,20 +91,11 @@ def _obstacle(broker: Broker, partition: TopicPartition, refused: Callable[[str]
     return ErrorCode.operation_not_attempted
 
 
-@on_error(24)
-async def failed(request: Request, code: ErrorCode) -> Any:
-    response = response_module(request).AddPartitionsToTxnResponse
-    if request.version >= _SEVERAL_FROM:
-        return entity(response, error_code=code, results_by_transaction=())
-    topics = await _topics(request, request.entity.v3_and_below_topics, lambda partition: code)
-    return entity(response, results_by_topic_v3_and_below=topics)
-
-
 async def _topics(request: Request, topics: Any, code_of: Callable[[TopicPartition], ErrorCode]) -> tuple[Any, ...]:
     module = response_module(request)
 
     def of_partition(topic: Any, index: int) -> Any:
-        code = fenced_before(2, request.version, code_of(TopicPartition(topic.name, index)))
+        code = known_code(request, code_of(TopicPartition(topic.name, index)))
         return entity(module.AddPartitionsToTxnPartitionResult, partition_index=index, partition_error_code=code)
 
     def of_topic(topic: Any, partitions: Any) -> Any:

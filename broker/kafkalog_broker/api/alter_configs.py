@@ -16,13 +16,13 @@ from kafkalog_broker.admin.config_listing import check_altering
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 
 
 @api(33, 0, 2)
 async def alter_configs(request: Request, broker: Broker) -> Any:
-    return entity(
-        response_module(request).AlterConfigsResponse,
+    return respond(
+        request,
         responses=await altered(request, broker, _replacements, replace=True),
     )
 
@@ -55,8 +55,8 @@ def _replacements(resource: Any) -> list[Change]:
 
 @api(44, 0, 1)
 async def incremental_alter_configs(request: Request, broker: Broker) -> Any:
-    return entity(
-        response_module(request).IncrementalAlterConfigsResponse,
+    return respond(
+        request,
         responses=await altered(request, broker, _changes, replace=False),
     )
 

@@ -13,7 +13,7 @@ from kafkalog_broker.admin.responses import per_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.process import LogRate
 
 _logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ async def handle(request: Request, broker: Broker) -> Any:
             code = _code(broker, name, index, path)
             answered.append(entity(module.AlterReplicaLogDirPartitionResult, partition_index=index, error_code=code))
         results.append(entity(module.AlterReplicaLogDirTopicResult, topic_name=name, partitions=tuple(answered)))
-    return entity(module.AlterReplicaLogDirsResponse, results=tuple(results))
+    return respond(request, results=tuple(results))
 
 
 @on_error(34)
@@ -53,7 +53,7 @@ async def failed(request: Request, code: ErrorCode) -> Any:
         return entity(module.AlterReplicaLogDirTopicResult, topic_name=topic.name, partitions=partitions)
 
     named = [topic for directory in request.entity.dirs for topic in directory.topics]
-    return entity(module.AlterReplicaLogDirsResponse, results=await per_partition(named, of_partition, of_topic))
+    return respond(request, results=await per_partition(named, of_partition, of_topic))
 
 
 def _code(broker: Broker, name: str, index: int, path: str) -> ErrorCode:

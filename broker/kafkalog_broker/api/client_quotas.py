@@ -17,7 +17,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.quotas.quota_changes import FilterComponent, QuotaChange, altered, described
 from kafkalog_broker.quotas.throttled_handlers import throttled
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
@@ -36,23 +36,19 @@ async def describe_client_quotas(request: Request, broker: Broker) -> Any:
     try:
         found = await run_in_slices(described(quotas, components, strict=asked.strict), turn)
     except BrokerError as error:
-        return _not_described(request, error.code, error.what)
+        return respond(request, error_code=error.code, error_message=error.what, entries=None)
     entries = []
     async for whose in turn.spread(found):
         parts = _entity_parts(module, whose.named())
         values = tuple(entity(module.ValueData, key=key, value=value) for key, value in quotas[whose].items())
         entries.append(entity(module.EntryData, entity=parts, values=values))
-    return entity(module.DescribeClientQuotasResponse, error_code=ErrorCode.none, error_message="", entries=entries)
+    return respond(request, error_message="", entries=entries)
 
 
 @on_error(48)
 def describe_client_quotas_failed(request: Request, code: ErrorCode) -> Any:
-    return _not_described(request, code, None if code in TEXTS else code.name)  # as Kafka
-
-
-def _not_described(request: Request, code: ErrorCode, text: str | None) -> Any:
-    response = response_module(request).DescribeClientQuotasResponse
-    return entity(response, error_code=code, error_message=text, entries=None)
+    text = None if code in TEXTS else code.name  # as Kafka
+    return respond(request, error_code=code, error_message=text, entries=None)
 
 
 @api(49, 0, 1)
@@ -83,7 +79,7 @@ async def alter_client_quotas(request: Request, broker: Broker) -> Any:
             keep_to_quotas(broker)
             named_first = [whose.named() for whose in islice(done, _LOGGED)]
             _logger.info("the quotas of %d entities are changed: %.1000r", len(done), named_first)
-    return entity(module.AlterClientQuotasResponse, entries=tuple(answers))
+    return respond(request, entries=tuple(answers))
 
 
 @on_error(49)
@@ -95,7 +91,7 @@ def alter_client_quotas_failed(request: Request, code: ErrorCode) -> Any:
         named = {one.entity_type: one.entity_name for one in entry.entity}
         parts = _entity_parts(module, named)
         answers.append(entity(module.EntryData, error_code=code, error_message=text, entity=parts))
-    return entity(module.AlterClientQuotasResponse, entries=tuple(answers))
+    return respond(request, entries=tuple(answers))
 
 
 def _entity_parts(module: Any, named: Mapping[str, str | None]) -> tuple[Any, ...]:

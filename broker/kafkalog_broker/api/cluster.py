@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.admin.responses import cluster_operations, needs_text, this_node
+from kafkalog_broker.admin.responses import cluster_operations, this_node
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, error_response, respond, response_module
 
 BROKERS, CONTROLLERS = 1, 2  # endpoint types
 
@@ -24,17 +24,17 @@ async def describe_cluster(request: Request, broker: Broker) -> Any:
     kind = getattr(asked, "endpoint_type", BROKERS)
     if kind == CONTROLLERS:
         # As a Kafka broker answers on a listener that is not a controller's.
-        return _refused(
+        return error_response(
             request,
             ErrorCode.mismatched_endpoint_type,
             "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
         )
     if kind != BROKERS:
-        return _refused(request, ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {kind}")
+        return error_response(request, ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {kind}")
     module = response_module(request)
     node = this_node(broker, request.connection)
-    return entity(
-        module.DescribeClusterResponse,
+    return respond(
+        request,
         error_code=ErrorCode.none,
         error_message=None,
         endpoint_type=BROKERS,
@@ -56,35 +56,13 @@ async def describe_cluster(request: Request, broker: Broker) -> Any:
     )
 
 
-def _refused(request: Request, code: ErrorCode, what: str) -> Any:
-    return entity(
-        response_module(request).DescribeClusterResponse,
-        error_code=code,
-        error_message=what,
-        endpoint_type=BROKERS,
-        cluster_id="",
-        controller_id=-1,
-        brokers=(),
-        cluster_authorized_operations=OPERATIONS_NOT_ASKED_FOR,
-    )
-
-
 @api(64, 0, 0)
 async def unregister_broker(request: Request, broker: Broker) -> Any:
     node_id = request.entity.broker_id
     if node_id == broker.node_id:
-        return _unregistered(
+        return error_response(
             request, ErrorCode.invalid_request, f"Broker ID {node_id} is this broker, which is running"
         )
-    return _unregistered(
+    return error_response(
         request, ErrorCode.broker_id_not_registered, f"Broker ID {node_id} is not currently registered"
     )
-
-
-@on_error(64)
-def unregister_broker_failed(request: Request, code: ErrorCode) -> Any:
-    return _unregistered(request, code, needs_text(request, code))
-
-
-def _unregistered(request: Request, code: ErrorCode, what: str | None) -> Any:
-    return entity(response_module(request).UnregisterBrokerResponse, error_code=code, error_message=what)

@@ -15,9 +15,9 @@ from kafkalog_broker.groups.consumer.consumer_group_manager import (
     DescribedTopic,
 )
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 
@@ -48,12 +48,6 @@ def _visible(request: Request, group: DescribedConsumerGroup) -> DescribedConsum
     )
 
 
-@on_error(69)
-async def failed(request: Request, code: ErrorCode) -> Any:
-    named = dict.fromkeys(request.entity.group_ids)
-    return await _answer(request, [DescribedConsumerGroup(group_id, error=code) for group_id in named], TimeSlice())
-
-
 async def _answer(request: Request, groups: list[DescribedConsumerGroup], turn: TimeSlice) -> Any:
     module = response_module(request)
     wants_operations = request.entity.include_authorized_operations
@@ -77,7 +71,7 @@ async def _answer(request: Request, groups: list[DescribedConsumerGroup], turn: 
                 authorized_operations=operations,
             )
         )
-    return entity(module.ConsumerGroupDescribeResponse, groups=tuple(described))
+    return respond(request, groups=tuple(described))
 
 
 def _member(module: Any, member: DescribedConsumer) -> Any:

@@ -18,8 +18,8 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerHeartbeatRequest
 from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import duration, entity, response_module
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import duration, entity, error_response, respond, response_module
 
 _CLIENTS_MAKE_IDS_FROM = 1
 _MS = timedelta(milliseconds=1)
@@ -31,16 +31,18 @@ def handle(request: Request, broker: Broker) -> Any:
     asked = request.entity
     names = asked.subscribed_topic_names or ()
     if len(names) > MOST_NAMES:
-        return _failed(request, ErrorCode.invalid_request, f"{len(names)} topics, at most {MOST_NAMES} may be named")
+        return error_response(
+            request, ErrorCode.invalid_request, f"{len(names)} topics, at most {MOST_NAMES} may be named"
+        )
     if request.access is not None:
         for name in names:
             if not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-                return failed(request, ErrorCode.topic_authorization_failed)
+                return error_response(request, ErrorCode.topic_authorization_failed)
     owned = None if asked.topic_partitions is None else _owned(asked.topic_partitions)
     try:
         return _answer(request, broker.groups.consumer_heartbeat(_heartbeat(request, owned)))
     except BrokerError as error:
-        return _failed(request, write_error(error.code), error.what)
+        return error_response(request, write_error(error.code), error.what)
 
 
 def _owned(topics: Sequence[Any]) -> dict[UUID, set[int]]:
@@ -83,29 +85,12 @@ def _answer(request: Request, answer: HeartbeatResponse) -> Any:
             for topic, partitions in answer.assignment.items()
         )
         assignment = entity(module.Assignment, topic_partitions=parts)
-    return entity(
-        module.ConsumerGroupHeartbeatResponse,
+    return respond(
+        request,
         error_code=ErrorCode.none,
         error_message=None,
         member_id=answer.member_id,
         member_epoch=answer.member_epoch,
         heartbeat_interval=duration(answer.interval_ms),
         assignment=assignment,
-    )
-
-
-@on_error(68)
-def failed(request: Request, code: ErrorCode) -> Any:
-    return _failed(request, code, None)
-
-
-def _failed(request: Request, code: ErrorCode, message: str | None) -> Any:
-    return entity(
-        response_module(request).ConsumerGroupHeartbeatResponse,
-        error_code=code,
-        error_message=message,
-        member_id=None,
-        member_epoch=0,
-        heartbeat_interval=duration(0),
-        assignment=None,
     )

@@ -13,7 +13,7 @@ from kafkalog_broker.admin.topic_checks import MAX_PARTITIONS_PER_REQUEST, check
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.storage.topic_registry import Outcome
 
 _WITHOUT_TEXT = (ErrorCode.unknown_topic_or_partition, ErrorCode.topic_authorization_failed)
@@ -50,4 +50,4 @@ async def handle(request: Request, broker: Broker) -> Any:
             code = outcome.code
             what = None if code in _WITHOUT_TEXT else outcome.what
         results.append(entity(module.CreatePartitionsTopicResult, name=name, error_code=code, error_message=what))
-    return entity(module.CreatePartitionsResponse, results=tuple(results))
+    return respond(request, results=tuple(results))

@@ -16,8 +16,8 @@ from kafkalog_broker.admin.topic_checks import LogConfigs, NewTopic, check_new_t
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_broker.storage.topic_registry import Outcome
@@ -57,7 +57,7 @@ async def handle(request: Request, broker: Broker) -> Any:
     for name, number in times.items():
         if number > 1:
             results.append(answers.refused(name, ErrorCode.invalid_request, "Duplicate topic name."))
-    return entity(response_module(request).CreateTopicsResponse, topics=tuple(results))
+    return respond(request, topics=tuple(results))
 
 
 async def _validated(broker: Broker, wanted: Sequence[NewTopic]) -> list[Outcome]:
@@ -72,13 +72,6 @@ async def _validated(broker: Broker, wanted: Sequence[NewTopic]) -> list[Outcome
         except BrokerError as error:
             outcomes.append(error)
     return outcomes
-
-
-@on_error(19)
-def error_answer(request: Request, code: ErrorCode) -> Any:
-    answers = _Answers(request, None)
-    topics = tuple(answers.refused(topic.name, code, None) for topic in request.entity.topics)
-    return entity(response_module(request).CreateTopicsResponse, topics=topics)
 
 
 def _new_topic(topic: Any) -> NewTopic:

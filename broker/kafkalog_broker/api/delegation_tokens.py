@@ -14,7 +14,7 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import ANONYMOUS, Encoded, Request, api
 from kafkalog_broker.protocol.frames import compact_string, legacy_string
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import respond
 
 _NO_TIME = -1
 """Times of an answer without a token, where a broker of Kafka's refuses it; where a controller does, they are 0. kio
@@ -64,8 +64,7 @@ async def expire_delegation_token(request: Request, broker: Broker) -> Any:
 
 @api(41, 1, 3)
 async def describe_delegation_token(request: Request, broker: Broker) -> Any:
-    module = response_module(request)
-    return entity(module.DescribeDelegationTokenResponse, error_code=_error_of(request, broker), tokens=())
+    return respond(request, error_code=_error_of(request, broker))
 
 
 def _error_of(request: Request, broker: Broker) -> ErrorCode:

@@ -8,7 +8,7 @@ from kafkalog_broker.admin.responses import per_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_spark.format.names import is_internal
 
 NO_LOW_WATERMARK = -1
@@ -33,7 +33,7 @@ async def handle(request: Request, broker: Broker) -> Any:
         return entity(module.DeleteRecordsTopicResult, name=topic.name, partitions=partitions)
 
     topics = await per_partition(request.entity.topics, of_partition, of_topic)
-    return entity(module.DeleteRecordsResponse, topics=topics)
+    return respond(request, topics=topics)
 
 
 def _delete(broker: Broker, topic: str, partition: int, offset: int) -> int:

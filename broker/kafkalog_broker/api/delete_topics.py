@@ -11,7 +11,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, TEXTS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.storage.topic_registry import Outcome
 
 NO_SUCH_TOPIC = "This server does not host this topic-partition."
@@ -48,7 +48,7 @@ async def handle(request: Request, broker: Broker) -> Any:
                 error_message=what,
             )
         )
-    return entity(module.DeleteTopicsResponse, responses=tuple(results))
+    return respond(request, responses=tuple(results))
 
 
 def _may_describe(request: Request, name: str) -> bool:

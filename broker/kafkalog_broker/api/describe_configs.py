@@ -22,14 +22,14 @@ from kafkalog_broker.admin.config_listing import (
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, GROUPS
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
+from kafkalog_broker.protocol.api_registry import Encoded, Request, api
 from kafkalog_broker.protocol.describe_configs_response import (
     DescribedConfig,
     DescribedResource,
     encode_configs,
     encode_describe_configs_response,
 )
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 UNKNOWN_KIND = (
@@ -137,7 +137,7 @@ async def list_config_resources(request: Request, broker: Broker) -> Any:
     numbers = list(request.entity.resource_types) if request.version >= 1 else [ConfigResourceType.CLIENT_METRICS]
     kinds = {resource_type(number) for number in numbers or ConfigResourceType}
     if None in kinds:
-        return entity(module.ListConfigResourcesResponse, error_code=ErrorCode.unsupported_version, config_resources=())
+        return respond(request, error_code=ErrorCode.unsupported_version, config_resources=())
     found: list[tuple[str, int]] = []
     for kind in (ConfigResourceType.BROKER_LOGGER, ConfigResourceType.BROKER):
         if kind in kinds:
@@ -148,15 +148,10 @@ async def list_config_resources(request: Request, broker: Broker) -> Any:
         found += [(group_id, int(ConfigResourceType.GROUP)) for group_id in broker.dynamic_configs.of[GROUPS]]
     if ConfigResourceType.CLIENT_METRICS in kinds:
         found += [(name, int(ConfigResourceType.CLIENT_METRICS)) for name in broker.dynamic_configs.of[CLIENT_METRICS]]
-    return entity(
-        module.ListConfigResourcesResponse,
+    return respond(
+        request,
         error_code=ErrorCode.none,
         config_resources=tuple(
             entity(module.ConfigResource, resource_name=name, resource_type=kind) for name, kind in found
         ),
     )
-
-
-@on_error(74)
-def list_config_resources_failed(request: Request, code: ErrorCode) -> Any:
-    return entity(response_module(request).ListConfigResourcesResponse, error_code=code, config_resources=())

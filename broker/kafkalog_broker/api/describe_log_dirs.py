@@ -6,8 +6,8 @@ from typing import Any
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.storage.log_directory import LogDirUsage, PartitionUsage
 
 
@@ -18,16 +18,11 @@ async def handle(request: Request, broker: Broker) -> Any:
     wanted = None
     if asked is not None:
         wanted = {(topic.topic, index) for topic in asked for index in topic.partitions}
-    return entity(
-        module.DescribeLogDirsResponse,
+    return respond(
+        request,
         error_code=ErrorCode.none,
         results=tuple(_result(module, usage, wanted, broker) for usage in broker.logs.usage()),
     )
-
-
-@on_error(35)
-def failed(request: Request, code: ErrorCode) -> Any:
-    return entity(response_module(request).DescribeLogDirsResponse, error_code=code, results=())
 
 
 def _result(module: Any, usage: LogDirUsage, wanted: set[tuple[str, int]] | None, broker: Broker) -> Any:

@@ -8,7 +8,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.topic_registry import check_topic_name
 
@@ -56,7 +56,7 @@ async def handle(request: Request, broker: Broker) -> Any:
                 )
             )
         topics.append(entity(module.TopicResponse, name=name, partitions=tuple(partitions)))
-    return entity(module.DescribeProducersResponse, topics=tuple(topics))
+    return respond(request, topics=tuple(topics))
 
 
 def _producer(module: Any, producer: Any) -> Any:

@@ -15,9 +15,8 @@ from kafkalog_broker.admin.responses import this_node
 from kafkalog_broker.api.describe_producers import NO_SUCH_TOPIC
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.acls import TEXTS
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 
 METADATA_TOPIC = "__cluster_metadata"
 _EPOCH = 1  # of a node that was never voted for again
@@ -30,7 +29,7 @@ def handle(request: Request, broker: Broker) -> Any:
         (METADATA_TOPIC, [0])
     ]:
         unknown = tuple(_topic(request, topic, _unknown(request, topic)) for topic in topics)
-        return _answer(request, ErrorCode.none, "", unknown, ())
+        return respond(request, error_message="", topics=unknown)
     module = response_module(request)
     now_ms, end = broker.clock.now_ms(), broker.topics.generation
     voter = entity(
@@ -42,12 +41,8 @@ def handle(request: Request, broker: Broker) -> Any:
         last_caught_up_timestamp=now_ms,
     )
     quorum = _partition(request, 0, ErrorCode.none, "", broker.node_id, _EPOCH, end, (voter,))
-    return _answer(request, ErrorCode.none, "", (_topic(request, topics[0], (quorum,)),), _nodes(request, broker))
-
-
-@on_error(55)
-def failed(request: Request, code: ErrorCode) -> Any:
-    return _answer(request, code, TEXTS[code], (), ())
+    topic = _topic(request, topics[0], (quorum,))
+    return respond(request, error_message="", topics=(topic,), nodes=_nodes(request, broker))
 
 
 def _unknown(request: Request, topic: Any) -> tuple[Any, ...]:
@@ -89,10 +84,3 @@ def _nodes(request: Request, broker: Broker) -> tuple[Any, ...]:
     node = this_node(broker, request.connection)
     listener = entity(module.Listener, name=request.connection.listener, host=node.host, port=node.port)
     return (entity(module.Node, node_id=node.node_id, listeners=(listener,)),)
-
-
-def _answer(
-    request: Request, code: ErrorCode, what: str | None, topics: tuple[Any, ...], nodes: tuple[Any, ...]
-) -> Any:
-    module = response_module(request)
-    return entity(module.DescribeQuorumResponse, error_code=code, error_message=what, topics=topics, nodes=nodes)

@@ -12,9 +12,9 @@ from kafkalog_broker.admin.topic_checks import learn_leader_epochs, missing_topi
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.metadata_response import PartitionMetadata, TopicMetadata
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.topic_registry import check_topic_name
 
@@ -54,21 +54,10 @@ async def handle(request: Request, broker: Broker) -> Any:
         if topic is not None and described.partitions and end < topic.partitions:
             following = (name, end)
             break
-    return entity(
-        module.DescribeTopicPartitionsResponse,
+    return respond(
+        request,
         topics=tuple(_topic(module, topic) for topic in [*found, *refused]),
         next_cursor=following and entity(module.Cursor, topic_name=following[0], partition_index=following[1]),
-    )
-
-
-@on_error(75)
-def error_answer(request: Request, code: ErrorCode) -> Any:
-    module = response_module(request)
-    topics = (missing_topic(code, topic.name) for topic in request.entity.topics)
-    return entity(
-        module.DescribeTopicPartitionsResponse,
-        topics=tuple(_topic(module, topic) for topic in topics),
-        next_cursor=None,
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kafkalog_broker.admin.responses import needs_text, per_partition
+from kafkalog_broker.admin.responses import per_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 
 PREFERRED, UNCLEAN = 0, 1  # election types
 Outcome = tuple[ErrorCode, str | None]
@@ -39,25 +39,11 @@ async def handle(request: Request, broker: Broker) -> Any:
     def of_topic(topic: Any, partitions: Any) -> Any:
         return entity(module.ReplicaElectionResult, topic=topic.topic, partition_result=partitions)
 
-    return entity(
-        module.ElectLeadersResponse,
+    return respond(
+        request,
         error_code=ErrorCode.none if known else ErrorCode.invalid_request,
         replica_election_results=await per_partition(topics, of_partition, of_topic),
     )
-
-
-@on_error(43)
-async def failed(request: Request, code: ErrorCode) -> Any:
-    asked, module, what = request.entity, response_module(request), needs_text(request, code)
-
-    def of_partition(topic: Any, index: int) -> Any:
-        return entity(module.PartitionResult, partition_id=index, error_code=code, error_message=what)
-
-    def of_topic(topic: Any, partitions: Any) -> Any:
-        return entity(module.ReplicaElectionResult, topic=topic.topic, partition_result=partitions)
-
-    results = await per_partition(asked.topic_partitions or (), of_partition, of_topic)
-    return entity(module.ElectLeadersResponse, error_code=code, replica_election_results=results)
 
 
 def _outcome(broker: Broker, name: str, index: int, kind: int) -> Outcome:

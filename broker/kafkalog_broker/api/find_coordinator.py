@@ -17,7 +17,7 @@ from kafkalog_broker.config.log_config import internal_topic_configs
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, REFUSALS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 _SEVERAL_KEYS_FROM = 4
@@ -93,13 +93,13 @@ def _answer(request: Request, found: _Found, refused: Set[str]) -> Any:
             found = _not_allowed(request)
         # Kafka's Errors.NONE has the text NONE, and sends it.
         message = found.message if found.error is not ErrorCode.none else "NONE"
-        return entity(module.FindCoordinatorResponse, error_message=message, **found.where())
+        return respond(request, error_message=message, **found.where())
     coordinators = []
     for key in request.entity.coordinator_keys:
         # Kafka has no text for a key that is refused here.
         told = _not_allowed(request)._replace(message="") if key in refused else found
         coordinators.append(entity(module.Coordinator, key=key, error_message=told.message or "", **told.where()))
-    return entity(module.FindCoordinatorResponse, coordinators=tuple(coordinators))
+    return respond(request, coordinators=tuple(coordinators))
 
 
 def _not_allowed(request: Request) -> _Found:

@@ -32,7 +32,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.classic.messages import JoinAnswer, JoinRequest, LeavingMember, SyncAnswer, SyncRequest
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 
 _KNOWN_MEMBER_ID_FROM = 4
 _NULL_PROTOCOL_FROM = 7
@@ -87,8 +87,8 @@ def _joined(request: Request, answer: JoinAnswer) -> Any:
     protocol = answer.protocol
     if protocol is None and request.version < _NULL_PROTOCOL_FROM:
         protocol = ""
-    return entity(
-        module.JoinGroupResponse,
+    return respond(
+        request,
         error_code=answer.error,
         generation_id=answer.generation,
         protocol_type=answer.protocol_type,
@@ -122,36 +122,19 @@ async def sync_group(request: Request, broker: Broker) -> Any:
     )
     answered: asyncio.Future[SyncAnswer] = asyncio.get_running_loop().create_future()
     broker.groups.sync(sync, answer_to(answered))
-    return _synced(request, await answered)
-
-
-@on_error(14)
-def sync_group_failed(request: Request, code: ErrorCode) -> Any:
-    return _synced(request, SyncAnswer(code))
-
-
-def _synced(request: Request, answer: SyncAnswer) -> Any:
-    return entity(
-        response_module(request).SyncGroupResponse,
-        error_code=answer.error,
-        protocol_type=answer.protocol_type,
-        protocol_name=answer.protocol,
+    answer = await answered
+    return respond(
+        request, error_code=answer.error, protocol_type=answer.protocol_type, protocol_name=answer.protocol,
         assignment=answer.assignment,
-    )
+    )  # fmt: skip
 
 
 @api(12, 0, 4)
 async def heartbeat(request: Request, broker: Broker) -> Any:
     asked = request.entity
     instance = getattr(asked, "group_instance_id", None)
-    return heartbeat_failed(
-        request, broker.groups.heartbeat(asked.group_id, asked.member_id, asked.generation_id, instance)
-    )
-
-
-@on_error(12)
-def heartbeat_failed(request: Request, code: ErrorCode) -> Any:
-    return entity(response_module(request).HeartbeatResponse, error_code=code)
+    code = broker.groups.heartbeat(asked.group_id, asked.member_id, asked.generation_id, instance)
+    return respond(request, error_code=code)
 
 
 _SEVERAL_MEMBERS_FROM = 3
@@ -159,11 +142,10 @@ _SEVERAL_MEMBERS_FROM = 3
 
 @api(13, 0, 5)
 async def leave_group(request: Request, broker: Broker) -> Any:
-    asked = request.entity
-    module = response_module(request)
+    asked, module = request.entity, response_module(request)
     if request.version < _SEVERAL_MEMBERS_FROM:
         (code,) = broker.groups.leave(asked.group_id, [LeavingMember(asked.member_id)])
-        return leave_group_failed(request, code)
+        return respond(request, error_code=code)
     leaving = [
         LeavingMember(member.member_id, member.group_instance_id, getattr(member, "reason", None) or "not provided")
         for member in asked.members
@@ -178,9 +160,4 @@ async def leave_group(request: Request, broker: Broker) -> Any:
         )
         for member, code in zip(leaving, codes, strict=True)
     )
-    return entity(module.LeaveGroupResponse, error_code=ErrorCode.none, members=members)
-
-
-@on_error(13)
-def leave_group_failed(request: Request, code: ErrorCode) -> Any:
-    return entity(response_module(request).LeaveGroupResponse, error_code=code, members=())
+    return respond(request, members=members)

@@ -13,7 +13,6 @@ v5  filter by type, type in the answer (KIP-848)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from kafkalog_broker.admin import share_groups
@@ -21,9 +20,9 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import DescribedGroup, ListedGroup
 from kafkalog_broker.protocol.acls import ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 
@@ -36,27 +35,15 @@ async def list_groups(request: Request, broker: Broker) -> Any:
         groups = [
             group async for group in TimeSlice().spread(groups) if not request.refused(group.group_id, quiet=True)
         ]
-    return _listed(request, ErrorCode.none, groups)
-
-
-@on_error(16)
-def list_groups_failed(request: Request, code: ErrorCode) -> Any:
-    return _listed(request, code, [])
-
-
-def _listed(request: Request, code: ErrorCode, groups: Sequence[ListedGroup]) -> Any:
-    module = response_module(request)
+    kind = response_module(request).ListedGroup
     listed = tuple(
         entity(
-            module.ListedGroup,
-            group_id=group.group_id,
-            protocol_type=group.protocol_type,
-            group_state=group.state,
+            kind, group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state,
             group_type=group.type,
         )
         for group in groups
-    )
-    return entity(module.ListGroupsResponse, error_code=code, groups=listed)
+    )  # fmt: skip
+    return respond(request, groups=listed)
 
 
 _GROUP_ID_NOT_FOUND_FROM = 6
@@ -70,11 +57,6 @@ async def describe_groups(request: Request, broker: Broker) -> Any:
         code = request.refused(group_id)
         groups.append(broker.groups.describe(group_id) if not code else DescribedGroup(group_id, "", error=code))
     return _described(request, groups)
-
-
-@on_error(15)
-def describe_groups_failed(request: Request, code: ErrorCode) -> Any:
-    return _described(request, [DescribedGroup(group_id, "", error=code) for group_id in request.entity.groups])
 
 
 def _described(request: Request, groups: list[DescribedGroup]) -> Any:
@@ -111,7 +93,7 @@ def _described(request: Request, groups: list[DescribedGroup]) -> Any:
             authorized_operations=operations,
         )
 
-    return entity(module.DescribeGroupsResponse, groups=tuple(map(described, groups)))
+    return respond(request, groups=tuple(map(described, groups)))
 
 
 @api(42, 0, 2)
@@ -130,11 +112,6 @@ async def _delete(broker: Broker, group_id: str) -> ErrorCode:
     return ErrorCode.none
 
 
-@on_error(42)
-def delete_groups_failed(request: Request, code: ErrorCode) -> Any:
-    return _deleted(request, dict.fromkeys(_named(request), code))
-
-
 def _named(request: Request) -> list[str]:
     return list(dict.fromkeys(request.entity.groups_names))  # each once
 
@@ -144,4 +121,4 @@ def _deleted(request: Request, codes: dict[str, ErrorCode]) -> Any:
     results = tuple(
         entity(module.DeletableGroupResult, group_id=group_id, error_code=code) for group_id, code in codes.items()
     )
-    return entity(module.DeleteGroupsResponse, results=results)
+    return respond(request, results=results)

@@ -25,7 +25,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import READ_COMMITTED
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_reader import (
@@ -153,8 +153,8 @@ def _response(request: Request, keys: Iterable[Key], answers: Mapping[Any, Answe
         if has_epoch:
             values["leader_epoch"] = epoch
         topics.setdefault(name, []).append(answered(**values))
-    return entity(
-        module.ListOffsetsResponse,
+    return respond(
+        request,
         topics=tuple(
             entity(module.ListOffsetsTopicResponse, name=name, partitions=tuple(partitions))
             for name, partitions in topics.items()

@@ -14,9 +14,7 @@ v10   topics by id: UNKNOWN_TOPIC_ID
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
-from itertools import repeat
 from typing import Any
 
 from kafkalog_broker.admin.responses import per_partition
@@ -24,8 +22,8 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.runtime import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import NO_GENERATION, NO_MEMBER, CommitRequest, CommittedPartition
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import run_in_slices
 
 _GROUP_ID_NOT_FOUND_FROM = 9
@@ -37,7 +35,18 @@ _MS = timedelta(milliseconds=1)
 async def handle(request: Request, broker: Broker) -> Any:
     wanted, codes = asked_offsets(request, broker, by_id=request.version >= _TOPIC_IDS_FROM)
     committed = iter(await _commit(request, broker, tuple(wanted)) if wanted else [])
-    return await _answer(request, (code or next(committed) for code in codes))
+    results = iter([code or next(committed) for code in codes])
+    module = response_module(request)
+
+    def of_partition(topic: Any, part: Any) -> Any:
+        kind = module.OffsetCommitResponsePartition
+        return entity(kind, partition_index=part.partition_index, error_code=next(results))
+
+    def of_topic(topic: Any, partitions: Any) -> Any:
+        name, topic_id = getattr(topic, "name", None), getattr(topic, "topic_id", None)
+        return entity(module.OffsetCommitResponseTopic, name=name, topic_id=topic_id, partitions=partitions)
+
+    return respond(request, topics=await per_partition(request.entity.topics, of_partition, of_topic))
 
 
 def asked_offsets(
@@ -99,24 +108,3 @@ async def _commit(request: Request, broker: Broker, partitions: tuple[CommittedP
     except BrokerError as error:
         return [write_error(error.code)] * len(partitions)
     return codes
-
-
-@on_error(8)
-async def failed(request: Request, code: ErrorCode) -> Any:
-    return await _answer(request, repeat(code))
-
-
-async def _answer(request: Request, codes: Iterator[ErrorCode]) -> Any:
-    """codes: of all partitions, in the order of the request."""
-    module = response_module(request)
-
-    def of_partition(topic: Any, part: Any) -> Any:
-        response = module.OffsetCommitResponsePartition
-        return entity(response, partition_index=part.partition_index, error_code=next(codes))
-
-    def of_topic(topic: Any, partitions: Any) -> Any:
-        name, topic_id = getattr(topic, "name", None), getattr(topic, "topic_id", None)
-        return entity(module.OffsetCommitResponseTopic, name=name, topic_id=topic_id, partitions=partitions)
-
-    topics = await per_partition(request.entity.topics, of_partition, of_topic)
-    return entity(module.OffsetCommitResponse, topics=topics)

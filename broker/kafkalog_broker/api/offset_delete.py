@@ -14,8 +14,8 @@ from kafkalog_broker.admin.responses import per_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.runtime import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, error_response, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 AT_ONCE = 200
@@ -42,7 +42,7 @@ async def handle(request: Request, broker: Broker) -> Any:
         async for some in turn.spread(_parts(known)):
             known.update(zip(some, broker.groups.delete_offsets(asked.group_id, some), strict=True))
     except BrokerError as error:
-        return failed(request, write_error(error.code))
+        return error_response(request, write_error(error.code))
     module = response_module(request)
 
     def of_partition(topic: Any, part: Any) -> Any:
@@ -54,15 +54,10 @@ async def handle(request: Request, broker: Broker) -> Any:
         return entity(module.OffsetDeleteResponseTopic, name=topic.name, partitions=partitions)
 
     topics = await per_partition(asked.topics, of_partition, of_topic)
-    return entity(module.OffsetDeleteResponse, error_code=ErrorCode.none, topics=topics)
+    return respond(request, topics=topics)
 
 
 def _parts(known: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
     left = iter(list(known))
     while some := list(islice(left, AT_ONCE)):
         yield some
-
-
-@on_error(47)
-def failed(request: Request, code: ErrorCode) -> Any:
-    return entity(response_module(request).OffsetDeleteResponse, error_code=code, topics=())

@@ -11,7 +11,7 @@ from kafkalog_broker.admin.responses import per_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 
 
 @api(23, 2, 4)
@@ -35,4 +35,4 @@ async def handle(request: Request, broker: Broker) -> Any:
         return entity(module.OffsetForLeaderTopicResult, topic=topic.topic, partitions=partitions)
 
     topics = await per_partition(request.entity.topics, of_partition, of_topic)
-    return entity(module.OffsetForLeaderEpochResponse, topics=topics)
+    return respond(request, topics=topics)

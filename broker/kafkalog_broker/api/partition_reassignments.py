@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kafkalog_broker.admin.responses import needs_text, per_partition
+from kafkalog_broker.admin.responses import per_partition
 from kafkalog_broker.admin.topic_checks import check_assignment
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 
 
 @api(45, 0, 1)
@@ -25,12 +25,6 @@ async def alter_partition_reassignments(request: Request, broker: Broker) -> Any
         return ErrorCode.none, None
 
     return await _altered(request, ErrorCode.none, None, outcome)
-
-
-@on_error(45)
-async def alter_partition_reassignments_failed(request: Request, code: ErrorCode) -> Any:
-    what = needs_text(request, code)
-    return await _altered(request, code, what, lambda topic, partition: (code, what))
 
 
 async def _altered(
@@ -48,8 +42,8 @@ async def _altered(
     def of_topic(topic: Any, partitions: Any) -> Any:
         return entity(module.ReassignableTopicResponse, name=topic.name, partitions=partitions)
 
-    return entity(
-        module.AlterPartitionReassignmentsResponse,
+    return respond(
+        request,
         allow_replication_factor_change=getattr(asked, "allow_replication_factor_change", True),
         error_code=code,
         error_message=what,
@@ -70,14 +64,4 @@ def _check_reassignment(broker: Broker, name: str, index: int, replicas: Any) ->
 
 @api(46, 0, 0)
 async def list_partition_reassignments(request: Request, broker: Broker) -> Any:
-    return _listed(request, ErrorCode.none, None)
-
-
-@on_error(46)
-def list_partition_reassignments_failed(request: Request, code: ErrorCode) -> Any:
-    return _listed(request, code, needs_text(request, code))
-
-
-def _listed(request: Request, code: ErrorCode, what: str | None) -> Any:
-    response = response_module(request).ListPartitionReassignmentsResponse
-    return entity(response, error_code=code, error_message=what, topics=())
+    return respond(request)

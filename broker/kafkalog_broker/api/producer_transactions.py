@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.admin.responses import fenced_before
+from kafkalog_broker.admin.responses import known_code
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.transactions.transaction_metadata import CLASSIC, EPOCH_BUMP, ProducerIdAndEpoch, TopicPartition
 from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kafkalog_spark.format.names import OFFSETS_TOPIC
@@ -42,16 +42,7 @@ async def add_offsets_to_txn(request: Request, broker: Broker) -> Any:
         frozenset({partition}),
         CLASSIC,
     )
-    return _offsets_added(request, ErrorCode.none)
-
-
-@on_error(25)
-def add_offsets_to_txn_failed(request: Request, code: ErrorCode) -> Any:
-    return _offsets_added(request, fenced_before(2, request.version, code))
-
-
-def _offsets_added(request: Request, code: ErrorCode) -> Any:
-    return entity(response_module(request).AddOffsetsToTxnResponse, error_code=code)
+    return respond(request)
 
 
 @api(26, 0, 5)
@@ -64,17 +55,7 @@ async def end_txn(request: Request, broker: Broker) -> Any:
         client_version=EPOCH_BUMP if request.version >= _EPOCH_BUMP_FROM else CLASSIC,
     )
     await broker.transaction_ends.complete(asked.transactional_id)
-    return _ended(request, ErrorCode.none, producer)
-
-
-@on_error(26)
-def end_txn_failed(request: Request, code: ErrorCode) -> Any:
-    return _ended(request, fenced_before(2, request.version, code), _NO_PRODUCER)
-
-
-def _ended(request: Request, code: ErrorCode, producer: ProducerIdAndEpoch) -> Any:
-    response = response_module(request).EndTxnResponse
-    return entity(response, error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
+    return _producer(request, ErrorCode.none, producer)
 
 
 @api(22, 0, 5)
@@ -105,10 +86,10 @@ async def init_producer_id(request: Request, broker: Broker) -> Any:
 
 
 @on_error(22)
-def init_producer_id_failed(request: Request, code: ErrorCode) -> Any:
-    return _producer(request, fenced_before(4, request.version, code), _NO_PRODUCER)
+@on_error(26)
+def producer_failed(request: Request, code: ErrorCode) -> Any:
+    return _producer(request, known_code(request, code), _NO_PRODUCER)
 
 
 def _producer(request: Request, code: ErrorCode, producer: ProducerIdAndEpoch) -> Any:
-    response = response_module(request).InitProducerIdResponse
-    return entity(response, error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
+    return respond(request, error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)

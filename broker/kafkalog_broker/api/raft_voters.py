@@ -7,29 +7,17 @@ from typing import Any
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.acls import TEXTS
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.codec import response_class
-from kafkalog_broker.protocol.response_entity import entity
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import error_response
 
 _WHY = "Cluster doesn't support {} voter because the kraft.version feature is 0"
 
 
 @api(80, 0, 1)
 async def add_raft_voter(request: Request, broker: Broker) -> Any:
-    return _answer(request, ErrorCode.unsupported_version, _WHY.format("adding"))
+    return error_response(request, ErrorCode.unsupported_version, _WHY.format("adding"))
 
 
 @api(81, 0, 0)
 async def remove_raft_voter(request: Request, broker: Broker) -> Any:
-    return _answer(request, ErrorCode.unsupported_version, _WHY.format("removing"))
-
-
-@on_error(80)
-@on_error(81)
-def failed(request: Request, code: ErrorCode) -> Any:
-    return _answer(request, code, TEXTS[code])
-
-
-def _answer(request: Request, code: ErrorCode, what: str | None) -> Any:
-    return entity(response_class(request.api_key, request.version), error_code=code, error_message=what)
+    return error_response(request, ErrorCode.unsupported_version, _WHY.format("removing"))

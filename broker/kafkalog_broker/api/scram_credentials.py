@@ -14,7 +14,7 @@ from kafkalog_broker.admin.responses import needs_text
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.security.scram_users import Deletion, Outcome, Upsertion, changed, number_of
 
 
@@ -45,8 +45,8 @@ def describe_user_scram_credentials(request: Request, broker: Broker) -> Any:
                 user=name, error_code=code, error_message=text, credential_infos=infos,
             )
         )  # fmt: skip
-    return entity(
-        module.DescribeUserScramCredentialsResponse,
+    return respond(
+        request,
         error_code=ErrorCode.none,
         error_message="",
         results=tuple(results),
@@ -60,9 +60,7 @@ def describe_user_scram_credentials_failed(request: Request, code: ErrorCode) ->
     refused = entity(
         module.DescribeUserScramCredentialsResult, user="", error_code=code, error_message=None, credential_infos=()
     )
-    return entity(
-        module.DescribeUserScramCredentialsResponse,
-        error_code=code, error_message=None, results=(refused,) * len(request.entity.users or ()),
+    return respond(request, error_code=code, error_message=None, results=(refused,) * len(request.entity.users or ()),
     )  # fmt: skip
 
 
@@ -100,8 +98,8 @@ def alter_user_scram_credentials_failed(request: Request, code: ErrorCode) -> An
 
 def _altered(request: Request, outcomes: dict[str, Outcome]) -> Any:
     module = response_module(request)
-    return entity(
-        module.AlterUserScramCredentialsResponse,
+    return respond(
+        request,
         results=tuple(
             entity(module.AlterUserScramCredentialsResult, user=name, error_code=code, error_message=text)
             for name, (code, text) in outcomes.items()

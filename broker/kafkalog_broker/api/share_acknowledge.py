@@ -11,8 +11,8 @@ from typing import Any
 from kafkalog_broker.admin.share_groups import acknowledge_all, check_member_id
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.fetching.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
 from kafkalog_broker.share.state.state_records import NO_TOPIC
@@ -43,22 +43,9 @@ async def handle(request: Request, broker: Broker) -> Any:
                 module.PartitionData, partition_index=partition.partition_index,
                 error_code=said[topic.topic_id or NO_TOPIC, partition.partition_index].error,
                 error_message=said[topic.topic_id or NO_TOPIC, partition.partition_index].message,
-                current_leader=entity(module.LeaderIdAndEpoch, leader_id=0, leader_epoch=0),
             )
             for partition in topic.partitions
         )  # fmt: skip
         topics.append(entity(module.ShareAcknowledgeTopicResponse, topic_id=topic.topic_id, partitions=partitions))
     lock_ms = broker.deliveries.settings_of(asked.group_id).limits.lock_ms
-    return _answer(request, ErrorCode.none, tuple(topics), lock_ms)
-
-
-def _answer(request: Request, code: ErrorCode, topics: Any = (), lock_ms: int = 0) -> Any:
-    return entity(
-        response_module(request).ShareAcknowledgeResponse, error_code=code, responses=topics, node_endpoints=(),
-        acquisition_lock_timeout=timedelta(milliseconds=lock_ms),
-    )  # fmt: skip
-
-
-@on_error(79)
-def failed(request: Request, code: ErrorCode) -> Any:
-    return _answer(request, code)
+    return respond(request, responses=tuple(topics), acquisition_lock_timeout=timedelta(milliseconds=lock_ms))

@@ -9,8 +9,8 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.modern_group import ModernMember
 from kafkalog_broker.groups.share.share_group_manager import ASSIGNOR
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 _NO_OPERATIONS = -(2**31)
@@ -21,7 +21,7 @@ async def handle(request: Request, broker: Broker) -> Any:
     turn, groups = TimeSlice(), []
     async for group_id in turn.spread(request.entity.group_ids):
         groups.append(await _described(request, broker, group_id, turn))
-    return entity(response_module(request).ShareGroupDescribeResponse, groups=tuple(groups))
+    return respond(request, groups=tuple(groups))
 
 
 async def _described(request: Request, broker: Broker, group_id: str, turn: TimeSlice) -> Any:
@@ -74,9 +74,3 @@ def _failed(request: Request, group_id: str, code: ErrorCode, message: str | Non
         group_state="", group_epoch=0, assignment_epoch=0, assignor_name="", members=(),
         authorized_operations=_NO_OPERATIONS,
     )  # fmt: skip
-
-
-@on_error(77)
-def failed(request: Request, code: ErrorCode) -> Any:
-    groups = tuple(_failed(request, group_id, code) for group_id in request.entity.group_ids)
-    return entity(response_module(request).ShareGroupDescribeResponse, groups=groups)

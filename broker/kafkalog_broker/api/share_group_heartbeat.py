@@ -11,8 +11,8 @@ from kafkalog_broker.coordinator.runtime import MOST_NAMES
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, error_response, respond, response_module
 
 
 @api(76, 1, 1)
@@ -35,10 +35,7 @@ async def handle(request: Request, broker: Broker) -> Any:
         await broker.flush_offsets(asked.group_id)
     except BrokerError as error:
         message = None if error.what == error.code.name else error.what
-        return entity(
-            module.ShareGroupHeartbeatResponse, error_code=error.code, error_message=message, member_id=None,
-            member_epoch=0, heartbeat_interval=timedelta(0), assignment=None,
-        )  # fmt: skip
+        return error_response(request, error.code, message)
     assignment = None
     if answer.assignment is not None:
         topics = tuple(
@@ -46,16 +43,7 @@ async def handle(request: Request, broker: Broker) -> Any:
             for topic, partitions in answer.assignment.items()
         )
         assignment = entity(module.Assignment, topic_partitions=topics)
-    return entity(
-        module.ShareGroupHeartbeatResponse, error_code=ErrorCode.none, member_id=asked.member_id,
-        member_epoch=answer.member_epoch, assignment=assignment,
+    return respond(
+        request, member_id=asked.member_id, member_epoch=answer.member_epoch, assignment=assignment,
         heartbeat_interval=timedelta(milliseconds=answer.interval_ms),
-    )  # fmt: skip
-
-
-@on_error(76)
-def failed(request: Request, code: ErrorCode) -> Any:
-    return entity(
-        response_module(request).ShareGroupHeartbeatResponse, error_code=code, member_id=None, member_epoch=0,
-        heartbeat_interval=timedelta(0), assignment=None,
     )  # fmt: skip

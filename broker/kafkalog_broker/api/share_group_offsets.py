@@ -16,8 +16,8 @@ from kafkalog_broker.admin import share_groups
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, error_response, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.state.state_records import NO_START_OFFSET, NOT_COUNTED, SharePartitionKey
 from kafkalog_broker.share.state.state_shard import UNKNOWN_PARTITION, Summary
@@ -40,7 +40,7 @@ async def describe_share_group_offsets(request: Request, broker: Broker) -> Any:
             )
         except BrokerError as error:
             groups.append(_described_group(request, group.group_id, (), error.code, error.what))
-    return entity(response_module(request).DescribeShareGroupOffsetsResponse, groups=tuple(groups))
+    return respond(request, groups=tuple(groups))
 
 
 async def _described_topics(request: Request, broker: Broker, group: Any, turn: TimeSlice) -> tuple[Any, ...]:
@@ -114,12 +114,6 @@ def _described_group(
     return entity(kind, group_id=group_id, topics=topics, error_code=code, error_message=what)
 
 
-@on_error(90)
-def describe_share_group_offsets_failed(request: Request, code: ErrorCode) -> Any:
-    groups = tuple(_described_group(request, group.group_id, (), code) for group in request.entity.groups)
-    return entity(response_module(request).DescribeShareGroupOffsetsResponse, groups=groups)
-
-
 @api(91, 0, 0)
 async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
     asked, turn = request.entity, TimeSlice()
@@ -143,7 +137,7 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
     try:
         failed_partitions = await share_groups.alter_offsets(broker, asked.group_id, wanted, turn)
     except BrokerError as error:
-        return _altered(request, error.code, error.what)
+        return error_response(request, error.code, error.what)
     await broker.flush_offsets(asked.group_id)
     topics = []
     for topic in asked.topics:
@@ -158,7 +152,7 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
         )  # fmt: skip
         kind = response_module(request).AlterShareGroupOffsetsResponseTopic
         topics.append(entity(kind, topic_name=topic.topic_name, topic_id=topic_id, partitions=partitions))
-    return _altered(request, ErrorCode.none, None, tuple(topics))
+    return respond(request, responses=tuple(topics))
 
 
 def _altered_partition(
@@ -175,16 +169,6 @@ def _altered_partition(
         message = UNKNOWN_PARTITION
     kind = response_module(request).AlterShareGroupOffsetsResponsePartition
     return entity(kind, partition_index=index, error_code=code, error_message=message)
-
-
-def _altered(request: Request, code: ErrorCode, what: str | None, topics: tuple[Any, ...] = ()) -> Any:
-    kind = response_module(request).AlterShareGroupOffsetsResponse
-    return entity(kind, error_code=code, error_message=what, responses=topics)
-
-
-@on_error(91)
-def alter_share_group_offsets_failed(request: Request, code: ErrorCode) -> Any:
-    return _altered(request, code, None)
 
 
 _NOTHING_TO_DELETE = "There is no offset information to delete."
@@ -208,7 +192,7 @@ async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
     try:
         outcomes = await share_groups.delete_offsets(broker, asked.group_id, named, turn)
     except BrokerError as error:
-        return _deleted(request, error.code, error.what)
+        return error_response(request, error.code, error.what)
     await broker.flush_offsets(asked.group_id)
     deleted, failed_topics = [], []
     for topic_id, outcome in outcomes.items():
@@ -221,7 +205,7 @@ async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
         for topic_id, name in named.items()
         if topic_id not in outcomes
     ]
-    return _deleted(request, ErrorCode.none, None, (*refused, *deleted, *without, *unknown, *failed_topics))
+    return respond(request, responses=(*refused, *deleted, *without, *unknown, *failed_topics))
 
 
 def _deleted_topic(
@@ -229,13 +213,3 @@ def _deleted_topic(
 ) -> Any:
     kind = response_module(request).DeleteShareGroupOffsetsResponseTopic
     return entity(kind, topic_name=name, topic_id=topic_id, error_code=code, error_message=what)
-
-
-def _deleted(request: Request, code: ErrorCode, what: str | None, topics: tuple[Any, ...] = ()) -> Any:
-    kind = response_module(request).DeleteShareGroupOffsetsResponse
-    return entity(kind, error_code=code, error_message=what, responses=topics)
-
-
-@on_error(92)
-def delete_share_group_offsets_failed(request: Request, code: ErrorCode) -> Any:
-    return _deleted(request, code, None)

@@ -8,25 +8,18 @@ v1  delivery complete count (KIP-1226)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from kafkalog_broker.admin.responses import per_partition
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.codec import response_class
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.share.state.state_records import NOT_COUNTED, SharePartitionKey, StateBatch, share_partition
-from kafkalog_broker.share.state.state_shard import Summary, WriteState
+from kafkalog_broker.share.state.state_shard import WriteState
 
 Fields = Mapping[str, Any]
-
-_DEFAULTS: Mapping[int, Fields] = MappingProxyType({
-    84: {"state_epoch": 0, "start_offset": 0, "state_batches": ()},
-    87: Summary(0, 0, 0, 0)._asdict(),
-})  # fmt: skip
-"""Fields besides the error of a share partition that has one, by API key."""
 
 
 @api(83, 0, 0)
@@ -83,41 +76,23 @@ async def read_share_group_state_summary(request: Request, broker: Broker) -> An
     return await _answered(request, summary)
 
 
-@on_error(83)
-@on_error(84)
-@on_error(85)
-@on_error(86)
-@on_error(87)
-async def failed(request: Request, code: ErrorCode) -> Any:
-    """The same error for all partitions of the request."""
-    fields = {"error_code": code, **_DEFAULTS.get(request.api_key, {})}
-    return await _response(request, request.entity.topics, lambda topic, partition: fields)
-
-
 async def _answered(request: Request, ask: Callable[[SharePartitionKey, Any], Fields | None]) -> Any:
     """Response with the fields `ask(key, partition)` of each partition, which may raise BrokerError. A request without
     a group names no partitions."""
-    group_id = request.entity.group_id
-
-    def of_partition(topic: Any, partition: Any) -> Fields:
-        try:
-            key = share_partition(group_id, topic.topic_id, partition.partition)
-            return {"error_code": ErrorCode.none, "error_message": None, **(ask(key, partition) or {})}
-        except BrokerError as error:
-            default = _DEFAULTS.get(request.api_key, {})
-            return {"error_code": error.code, "error_message": error.what, **default}
-
-    return await _response(request, request.entity.topics if group_id else (), of_partition)
-
-
-async def _response(request: Request, topics: Any, fields_of: Callable[[Any, Any], Fields]) -> Any:
-    module, response = response_module(request), response_class(request.api_key, request.version)
-    name = response.__name__.replace("ShareGroup", "").replace("Response", "Result")  # of the struct of a topic
+    group_id, module = request.entity.group_id, response_module(request)
+    name = response_class(request.api_key, request.version).__name__  # the struct of a topic has nearly the same
+    result = getattr(module, name.replace("ShareGroup", "").replace("Response", "Result"))
 
     def of_partition(topic: Any, partition: Any) -> Any:
-        return entity(module.PartitionResult, partition=partition.partition, **fields_of(topic, partition))
+        index = partition.partition
+        try:
+            fields = ask(share_partition(group_id, topic.topic_id, index), partition) or {}
+        except BrokerError as error:
+            fields = {"error_code": error.code, "error_message": error.what}
+        return entity(module.PartitionResult, partition=index, **fields)
 
     def of_topic(topic: Any, partitions: Any) -> Any:
-        return entity(getattr(module, name), topic_id=topic.topic_id, partitions=partitions)
+        return entity(result, topic_id=topic.topic_id, partitions=partitions)
 
-    return entity(response, results=await per_partition(topics, of_partition, of_topic))
+    topics = request.entity.topics if group_id else ()
+    return respond(request, results=await per_partition(topics, of_partition, of_topic))

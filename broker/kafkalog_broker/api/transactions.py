@@ -15,9 +15,9 @@ from typing import Any
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
+from kafkalog_broker.protocol.api_registry import Encoded, Request, api
 from kafkalog_broker.protocol.frames import compact_string
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.transactions.transaction_metadata import BY_LABEL, TransactionMetadata
 from kafkalog_spark.format.varints import uvarint
@@ -104,11 +104,6 @@ def _matching(found: Sequence[TransactionMetadata], pattern: str) -> list[Transa
     return [metadata for metadata, matched in zip(found, matches, strict=True) if matched]
 
 
-@on_error(66)
-def list_transactions_failed(request: Request, code: ErrorCode) -> Any:
-    return _listed(request, code, (), ())
-
-
 def _listed(request: Request, code: ErrorCode, found: Sequence[TransactionMetadata], unknown: Sequence[str]) -> Any:
     module = response_module(request)
     states = tuple(
@@ -120,8 +115,8 @@ def _listed(request: Request, code: ErrorCode, found: Sequence[TransactionMetada
         )
         for metadata in found
     )
-    return entity(
-        module.ListTransactionsResponse,
+    return respond(
+        request,
         error_code=code,
         unknown_state_filters=tuple(unknown),
         transaction_states=states,

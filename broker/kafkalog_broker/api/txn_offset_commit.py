@@ -8,8 +8,6 @@ v5  the commit adds the group to the transaction
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import repeat
 from typing import Any
 
 from kafkalog_broker.admin.responses import per_partition
@@ -18,8 +16,8 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.runtime import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import CommittedPartition, TransactionalCommit
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import run_in_slices
 from kafkalog_broker.transactions.transaction_coordinator import Speaks, verify
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
@@ -33,7 +31,20 @@ _LOAD_IN_PROGRESS_FROM = 2
 async def handle(request: Request, broker: Broker) -> Any:
     wanted, codes = asked_offsets(request, broker)
     committed = iter(await _commit(request, broker, tuple(wanted)) if wanted else [])
-    return await _answer(request, (code or next(committed) for code in codes))
+    results = iter([code or next(committed) for code in codes])
+    module = response_module(request)
+
+    def of_partition(topic: Any, part: Any) -> Any:
+        code = next(results)
+        if code is ErrorCode.coordinator_load_in_progress and request.version < _LOAD_IN_PROGRESS_FROM:
+            code = ErrorCode.coordinator_not_available
+        kind = module.TxnOffsetCommitResponsePartition
+        return entity(kind, partition_index=part.partition_index, error_code=code)
+
+    def of_topic(topic: Any, partitions: Any) -> Any:
+        return entity(module.TxnOffsetCommitResponseTopic, name=topic.name, partitions=partitions)
+
+    return respond(request, topics=await per_partition(request.entity.topics, of_partition, of_topic))
 
 
 async def _commit(request: Request, broker: Broker, partitions: tuple[CommittedPartition, ...]) -> list[ErrorCode]:
@@ -70,26 +81,3 @@ def _verify(request: Request, broker: Broker) -> None:
         return
     speaks = Speaks.of_txn_offset_commit(request.version)
     verify(broker.transactions, asked.transactional_id, producer, partition, speaks)
-
-
-@on_error(28)
-async def failed(request: Request, code: ErrorCode) -> Any:
-    return await _answer(request, repeat(code))
-
-
-async def _answer(request: Request, codes: Iterator[ErrorCode]) -> Any:
-    """codes: of all partitions, in the order of the request."""
-    module = response_module(request)
-
-    def of_partition(topic: Any, part: Any) -> Any:
-        code = next(codes)
-        if code is ErrorCode.coordinator_load_in_progress and request.version < _LOAD_IN_PROGRESS_FROM:
-            code = ErrorCode.coordinator_not_available
-        response = module.TxnOffsetCommitResponsePartition
-        return entity(response, partition_index=part.partition_index, error_code=code)
-
-    def of_topic(topic: Any, partitions: Any) -> Any:
-        return entity(module.TxnOffsetCommitResponseTopic, name=topic.name, partitions=partitions)
-
-    topics = await per_partition(request.entity.topics, of_partition, of_topic)
-    return entity(module.TxnOffsetCommitResponse, topics=topics)

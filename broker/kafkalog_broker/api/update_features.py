@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.admin.responses import needs_text
 from kafkalog_broker.api.api_versions import FEATURES, METADATA_VERSION
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, error_response, respond, response_module
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 
@@ -30,8 +29,13 @@ def handle(request: Request, broker: Broker) -> Any:
             _check(update, broker.node_id, is_dry=is_dry)
     except BrokerError as error:
         what = f"The update failed for all features since the following feature had an error: {error.what}"
-        return _answer(request, error.code, what, ())
-    return _answer(request, ErrorCode.none, None, updates)
+        return error_response(request, error.code, what)
+    result = getattr(response_module(request), "UpdatableFeatureResult", None)
+    if result is None:
+        return respond(request)
+    return respond(
+        request, results=tuple(entity(result, feature=update.feature, error_message="NONE") for update in updates)
+    )
 
 
 def _check(update: Any, node_id: int, *, is_dry: bool) -> None:
@@ -69,20 +73,3 @@ def _check(update: Any, node_id: int, *, is_dry: bool) -> None:
         why = f"This broker has no other level than {feature.level}."
     if why is not None:
         raise BrokerError(ErrorCode.invalid_update_version, f"Invalid update version {level} for feature {name}. {why}")
-
-
-@on_error(57)
-def failed(request: Request, code: ErrorCode) -> Any:
-    return _answer(request, code, needs_text(request, code), ())
-
-
-def _answer(request: Request, code: ErrorCode, message: str | None, updates: tuple[Any, ...]) -> Any:
-    module = response_module(request)
-    result = getattr(module, "UpdatableFeatureResult", None)
-    results = ()
-    if result is not None:
-        results = tuple(
-            entity(result, feature=update.feature, error_code=ErrorCode.none, error_message="NONE")
-            for update in updates
-        )
-    return entity(module.UpdateFeaturesResponse, error_code=code, error_message=message, results=results)

@@ -13,7 +13,7 @@ from typing import Any
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.transactions.transaction_metadata import EndMarker, TopicPartition
 
@@ -80,4 +80,4 @@ def _answer(request: Request, codes: Codes) -> Any:
             ]
             topics.append(entity(module.WritableTxnMarkerTopicResult, name=name, partitions=tuple(results)))
         markers.append(entity(module.WritableTxnMarkerResult, producer_id=marker.producer_id, topics=tuple(topics)))
-    return entity(module.WriteTxnMarkersResponse, markers=tuple(markers))
+    return respond(request, markers=tuple(markers))

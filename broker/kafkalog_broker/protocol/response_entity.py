@@ -1,4 +1,4 @@
-"""Make kio response entities without a branch for every version: fields that a version does not have are left out."""
+"""Responses as kio's entities: made of their fields, and made of an error."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from datetime import timedelta
 from functools import cache
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
+from kio.serial._implicit_defaults import get_implicit_default
+from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
 from kio.static.constants import EntityType
-from kio.static.primitive import i32Timedelta
+from kio.static.primitive import Records, i32Timedelta
 
+from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request
 from kafkalog_broker.protocol.codec import response_class
 from kafkalog_broker.protocol.guide_schemas import guide_classes
-
-NO_THROTTLE = i32Timedelta.parse(timedelta())
 
 
 def duration(ms: int) -> i32Timedelta:
@@ -35,14 +36,88 @@ def _module(api_key: int, version: int) -> ModuleType | SimpleNamespace:
     return found or import_module(response_class(api_key, version).__module__)
 
 
+def respond(request: Request, **fields: Any) -> Any:
+    """The response to a request, as `entity` makes it."""
+    return entity(response_class(request.api_key, request.version), **fields)
+
+
 def entity(kind: type, **fields: Any) -> Any:
-    """A `kind` with those of `fields` that it has; `throttle_time` is zero unless given."""
-    names = _fields(kind)
-    if "throttle_time" in names:
-        fields.setdefault("throttle_time", NO_THROTTLE)
-    return kind(**{name: value for name, value in fields.items() if name in names})
+    """A struct with those of `fields` that its version has. The others have the schema's defaults; without one, null
+    where that is allowed, else zero or empty, and ErrorCode.none."""
+    values = _defaults(kind).copy()
+    for name, value in fields.items():
+        if name in values:
+            values[name] = value
+    return kind(**values)
 
 
 @cache
-def _fields(kind: type) -> frozenset[str]:
-    return frozenset(field.name for field in dataclasses.fields(kind))
+def _defaults(kind: type) -> dict[str, Any]:
+    return {field.name: _default(field) for field in dataclasses.fields(kind)}
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    field_class = classify_field(field)
+    if field_class.is_array:
+        return ()
+    if is_optional(field) or field_class.type_ is Records:
+        return None
+    if isinstance(field_class, EntityField):
+        return entity(field_class.type_)
+    if field_class.type_ is ErrorCode:
+        return ErrorCode.none
+    return False if field_class.type_ is bool else get_implicit_default(field_class.type_)
+
+
+_NAMES = frozenset({
+    "allow_replication_factor_change", "group_id", "name", "partition", "partition_id", "partition_index", "topic",
+    "topic_id", "topic_name",
+})  # fmt: skip
+"""Fields of a response with an error that are those of the request, most of them to say what the error is of."""
+_ERRORS_TWICE = frozenset((43, 45))
+"""ElectLeaders and AlterPartitionReassignments say the error of the whole for each partition too."""
+
+
+class _ErrorLayout(NamedTuple):
+    """Where a struct of a response has errors, and which array of the request the array `results` answers."""
+
+    errors: tuple[str, ...]
+    names: tuple[str, ...]
+    results: str | None = None
+    element: Any = None
+    request_array: str = ""
+
+
+def error_response(request: Request, code: ErrorCode, message: str | None = None) -> Any:
+    """The response to a request that failed as a whole: its own error, or else that of everything that was named."""
+    kind = response_class(request.api_key, request.version)
+    return _failed(kind, request.entity, code, message, twice=request.api_key in _ERRORS_TWICE)
+
+
+def _failed(kind: Any, asked: Any, code: ErrorCode, message: str | None, *, twice: bool) -> Any:
+    """asked: the struct of the request that `kind` answers, or the name alone."""
+    layout = _error_layout(kind, type(asked))
+    values = dict.fromkeys(layout.errors, code)
+    values["error_message"] = message
+    for name in layout.names:
+        values[name] = getattr(asked, name, asked)
+    if layout.results is not None and (twice or not layout.errors):
+        named = getattr(asked, layout.request_array) or ()
+        values[layout.results] = tuple([_failed(layout.element, one, code, message, twice=twice) for one in named])
+    return entity(kind, **values)
+
+
+@cache
+def _error_layout(kind: Any, asked: Any) -> _ErrorLayout:
+    classes = {field.name: classify_field(field) for field in dataclasses.fields(kind)}
+    errors = tuple(name for name, field in classes.items() if field.type_ is ErrorCode)
+    asked_fields = dataclasses.fields(asked) if dataclasses.is_dataclass(asked) else ()
+    asked_names = {field.name for field in asked_fields}
+    names = tuple(name for name in classes if name in _NAMES and (name in asked_names or not asked_names))
+    arrays = [field.name for field in asked_fields if classify_field(field).is_array]
+    for name, field in classes.items():
+        if arrays and isinstance(field, EntityTupleField) and _NAMES.intersection(_defaults(field.type_)):
+            return _ErrorLayout(errors, names, name, field.type_, arrays[0])
+    return _ErrorLayout(errors, names)
