@@ -18,7 +18,7 @@ from typing import Any
 from kafkalog_broker.admin import share_groups
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import DescribedGroup, ListedGroup
+from kafkalog_broker.groups.classic.messages import DescribedGroup
 from kafkalog_broker.protocol.acls import ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
