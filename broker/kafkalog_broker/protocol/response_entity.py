@@ -98,9 +98,9 @@ def error_response(request: Request, code: ErrorCode, message: str | None = None
 
 def _failed(kind: Any, asked: Any, code: ErrorCode, message: str | None, *, twice: bool) -> Any:
     """asked: the struct of the request that `kind` answers, or the name alone."""
-    layout = _error_layout(kind, type(asked))
-    values = dict.fromkeys(layout.errors, code)
-    values["error_message"] = message
+    request_kind: Any = type(asked)
+    layout = _error_layout(kind, request_kind)
+    values: dict[str, Any] = {"error_message": message, **dict.fromkeys(layout.errors, code)}
     for name in layout.names:
         values[name] = getattr(asked, name, asked)
     if layout.results is not None and (twice or not layout.errors):
