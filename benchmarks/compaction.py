@@ -96,7 +96,7 @@ def filled(directory: Path, codec: Codec, value_size: int, batch_size: int) -> t
 def clean(log: Log) -> float:
     """Seconds of processor time."""
     job = CleaningRequest(
-        name=log.name, directory=log.directory, segments=log.segments, config=log.config, first_dirty_offset=0,
+        directory=log.directory, segments=log.segments, config=log.config, first_dirty_offset=0,
         first_uncleanable_offset=log.segments[-1].base_offset, now_ms=NOW,
     )  # fmt: skip
     begin = time.process_time()

@@ -118,7 +118,7 @@ class Collector:
         samples.add("kafkalog_cleaner_read_bytes_total", cleaner.totals.bytes_read)
         samples.add("kafkalog_cleaner_written_bytes_total", cleaner.totals.bytes_written)
         samples.add("kafkalog_cleaner_seconds_total", cleaner.totals.seconds)
-        samples.add("kafkalog_cleaner_uncleanable_partitions", len(cleaner.manager.uncleanable))
+        samples.add("kafkalog_cleaner_uncleanable_partitions", len(cleaner.uncleanable))
 
     async def _of_groups(self, samples: Samples, turn: TimeSlice) -> None:
         shards = [shard for shard in self._broker.groups.runtime.served().values() if isinstance(shard, GroupShard)]

@@ -1,7 +1,8 @@
 """The cleaner threads: each cleans the dirtiest log, then the next, and sleeps when none is due (LogCleaner).
 
 They read and write files that nobody else changes; the kernels leave the interpreter to the other threads meanwhile.
-Numba and the map of keys are there only while there is something to clean.
+What belongs to the logs' own thread is asked of it, a few logs at a time. Numba and the map of keys are there only
+while there is something to clean.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.storage.compaction.cleanable import Cleanable, CleanerSegment, LogFacts, Policy, cleanable
+from kafkalog_broker.storage.compaction.cleanable import Cleanable, LogFacts, SegmentFacts, cleanable
 from kafkalog_broker.storage.compaction.cleaning_request import (
     CleanerStatistics,
     CleaningAborted,
@@ -30,212 +31,31 @@ from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable, is_the_di
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment, is_passing
 from kafkalog_spark.errors import KafkalogError
-from kafkalog_spark.format.layout import MAX_INT64, NO_TIMESTAMP
+from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.log.read.discovery import log_files
 
-# LogCleanerManager: the log that is compacted next, those in progress, and how far each has come.
-#
-# Called by cleaner threads. What belongs to the logs' own thread is asked of it through `ask`, a few logs at a time.
+_log = logging.getLogger(__name__)
 
 _LOGS_AT_ONCE = 50
 """Logs that the owning thread is asked about at a time: a few us each."""
 
-
-@dataclass(frozen=True, slots=True)
-class LogToClean:
-    """Log chosen for cleaning, by one thread at a time. segments: all of it, the active one last."""
-
-    entry: LogEntry
-    log: Log
-    config: LogConfig
-    segments: tuple[LogSegment, ...]
-    part: Cleanable
+_MEGABYTE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
+    """A log that may be cleaned. segments: all of it, the active one last."""
+
     entry: LogEntry
     log: Log
     config: LogConfig
     segments: tuple[LogSegment, ...]
     facts: LogFacts
 
-
-class CleanerManager:
-    """State shared by the cleaner threads. uncleanable: logs in which something went wrong; they are left alone until
-    the next start."""
-
-    def __init__(self, table: LogTable, owner: OwnerThread) -> None:
-        self._table = table
-        self._owner = owner
-        self._lock = threading.Lock()
-        self._in_progress: set[Key] = set()
-        self.uncleanable: set[LogEntry] = set()
-
-    # ---- choosing
-
-    def grab_filthiest(self, now_ms: int) -> LogToClean | None:
-        """The log with the largest share of dirty bytes among those that are due; None when none is.
-
-        Raises CleaningAborted.
-        """
-        with self._lock:
-            self._forget_deleted()
-            best: LogToClean | None = None
-            for candidate in self._candidates():
-                part = self._part(candidate, now_ms)
-                if part is not None and (best is None or part.ratio > best.part.ratio):
-                    best = LogToClean(candidate.entry, candidate.log, candidate.config, candidate.segments, part)
-            if best is not None:
-                self._in_progress.add(best.entry.key)
-            return best
-
-    def _candidates(self) -> Iterator[_Candidate]:
-        entries = self._owner.ask(lambda: list(self._table.entries.values()))
-        for first in range(0, len(entries), _LOGS_AT_ONCE):
-            some = entries[first : first + _LOGS_AT_ONCE]
-            for entry, config in self._owner.ask(partial(self._unopened, some)):
-                if self._may_be_due(entry, config):
-                    self._open(entry)
-            yield from self._owner.ask(partial(self._ready, some))
-
-    def _unopened(self, entries: Sequence[LogEntry]) -> list[tuple[LogEntry, LogConfig]]:
-        """In the owning thread: compacted logs that are not open yet."""
-        found = []
-        for entry in entries:
-            topic = self._table.topics.get(entry.topic)
-            if entry.log is None and entry.is_online and topic is not None:
-                policy = topic.configs.get("cleanup.policy")
-                if "compact" in (self._table.config.log_cleanup_policy if policy is None else policy):
-                    found.append((entry, self._table.config_of(topic)))
-        return found
-
-    def _ready(self, entries: Sequence[LogEntry]) -> list[_Candidate]:
-        """In the owning thread."""
-        return [found for entry in entries if (found := self._candidate(entry)) is not None]
-
-    def _candidate(self, entry: LogEntry) -> _Candidate | None:
-        log = entry.log
-        if log is None or not entry.is_online or log.is_closed or not log.config.is_compacted:
-            return None
-        if entry.key in self._in_progress or entry in self.uncleanable or len(log.segments) < 2:
-            return None
-        segments = log.segments
-        return _Candidate(
-            entry,
-            log,
-            log.config,
-            segments,
-            LogFacts(
-                [
-                    CleanerSegment(
-                        segment.base_offset,
-                        segment.size,
-                        lambda segment=segment: segment.largest_timestamp,  # type: ignore[misc]
-                        segment.first_timestamp,
-                    )
-                    for segment in segments
-                ],
-                log.log_start_offset,
-                log.log_end_offset,
-                log.last_stable_offset,
-                entry.log_dir.cleaner_offsets.known.get(entry.key),
-            ),
-        )
-
-    def _part(self, candidate: _Candidate, now_ms: int) -> Cleanable | None:
-        """The part of it to be cleaned, None when there is none."""
-        policy = policy_of(candidate.config)
-        try:
-            part = cleanable(candidate.facts, policy, now_ms)
-        except (OSError, KafkalogError) as error:
-            if self._has_gone(candidate):
-                return None
-            self.give_up(candidate.entry, error)
-            return None
-        if part.resets_checkpoint:
-            _log.info(
-                "%s: the cleaner checkpoint %s lies outside of %d..%d, the log is dirty from %d on",
-                candidate.log.name,
-                candidate.facts.checkpoint,
-                candidate.facts.log_start_offset,
-                candidate.facts.log_end_offset,
-                part.first_dirty_offset,
-            )
-            self.write_checkpoint(candidate.entry, part.first_dirty_offset)
-        return part if part.is_due(policy) else None
-
-    def _has_gone(self, candidate: _Candidate) -> bool:
-        return candidate.log.is_closed or candidate.log.segments[0] is not candidate.segments[0]
-
-    def _may_be_due(self, entry: LogEntry, config: LogConfig) -> bool:
-        """True when a log that nobody has opened may be due, by the names and sizes of its files alone."""
-        try:
-            files = log_files(entry.path)
-        except OSError:
-            return False  # opening it is for those who need it, and says what is wrong
-        if len(files) < 2:
-            return False
-        policy = policy_of(config)._replace(min_lag_ms=0)
-        segments = [
-            CleanerSegment(base, facts.st_size, lambda: NO_TIMESTAMP, lambda: 1) for base, facts in files.items()
-        ]
-        end = segments[-1].base_offset
-        checkpoint = entry.log_dir.cleaner_offsets.known.get(entry.key)
-        facts = LogFacts(segments, max(entry.log_start_offset, segments[0].base_offset), MAX_INT64, end, checkpoint)
-        return cleanable(facts, policy, 2**62).is_due(policy)
-
-    def _open(self, entry: LogEntry) -> None:
-        def open_it() -> None:
-            if entry.log is None and self._table.entries.get(entry.key) is entry and entry.is_online:
-                self._table.open(entry)
-
-        try:
-            self._owner.ask(open_it)
-        except BrokerError as error:
-            _log.error("%s", error)
-
-    # ---- giving back
-
-    def done(self, chosen: LogToClean, end_offset: int | None) -> None:
-        """The log is clean up to `end_offset`; None: as far as it was. Raises nothing."""
-        try:
-            if end_offset is not None:
-                self.write_checkpoint(chosen.entry, end_offset)
-        finally:
-            with self._lock:
-                self._in_progress.discard(chosen.entry.key)
-
-    def give_up(self, entry: LogEntry, error: BaseException) -> None:
-        """Leave a log alone: something is wrong with it."""
-        _log.error("%s-%d is not compacted any more, until the next start: %s", entry.topic, entry.partition, error)
-        self.uncleanable.add(entry)
-
-    def write_checkpoint(self, entry: LogEntry, offset: int) -> None:
-        """Say in cleaner-offset-checkpoint how far a log is clean. A disk that refuses takes its directory offline."""
-        log_dir = entry.log_dir
-        try:
-            with log_dir.writing:
-                known = log_dir.cleaner_offsets.known
-                kept = {key: value for key, value in known.items() if key in self._table.entries}
-                if self._table.entries.get(entry.key) is entry:  # else it is another partition's by now
-                    kept[entry.key] = offset
-                log_dir.cleaner_offsets.write(kept)
-        except OSError as error:
-            self._table.call_soon(lambda error=error: log_dir.fail(error))  # type: ignore[misc]
-
-    def _forget_deleted(self) -> None:
-        self.uncleanable = {entry for entry in self.uncleanable if self._table.entries.get(entry.key) is entry}
-
-
-def policy_of(config: LogConfig) -> Policy:
-    """The topic properties that decide when a log is due."""
-    return Policy(config.min_cleanable_dirty_ratio, config.min_compaction_lag_ms, config.max_compaction_lag_ms)
-
-
-_log = logging.getLogger(__name__)
-
-_MEGABYTE = 1 << 20
+    @property
+    def has_gone(self) -> bool:
+        """True when the log was closed, or retention took the segments' beginning."""
+        return self.log.is_closed or self.log.segments[0] is not self.segments[0]
 
 
 @dataclass(slots=True)
@@ -247,16 +67,17 @@ class CleanerTotals:
     bytes_written: int = 0
     seconds: float = 0.0
 
-    def add(self, found: CleanerStatistics, seconds: float) -> None:
+    def add(self, statistics: CleanerStatistics, seconds: float) -> None:
         self.runs += 1
-        self.bytes_read += found.bytes_read
-        self.bytes_written += found.bytes_written
+        self.bytes_read += statistics.bytes_read
+        self.bytes_written += statistics.bytes_written
         self.seconds += seconds
 
 
 class LogCleaner:
     """schedule_removal: given files, renamed `.deleted`, and after how many ms they may be removed; called in the
-    thread that owns the logs. `manager`: its state. `totals`: what it has done."""
+    thread that owns the logs. `totals`: what it has done. uncleanable: logs in which something went wrong; they are
+    left alone until the next start."""
 
     def __init__(self, table: LogTable, schedule_removal: Callable[[Path, int], None]) -> None:
         self._table = table
@@ -270,7 +91,9 @@ class LogCleaner:
         self._threads: list[threading.Thread] = []
         self._is_started = False
         self._changed = threading.Condition()
-        self.manager = CleanerManager(table, self._owner)
+        self._choosing = threading.Lock()
+        self._in_progress: set[Key] = set()
+        self.uncleanable: set[LogEntry] = set()
         self.totals = CleanerTotals()
 
     # ---- threads
@@ -294,7 +117,7 @@ class LogCleaner:
     def reconfigure(self, config: BrokerConfig) -> None:
         """log.cleaner.* may have changed: takes effect with the next log that a thread cleans, other numbers of threads
         at once. Does not wait for threads that are to end."""
-        self._throttler.set_rate(config.log_cleaner_io_max_bytes_per_second)
+        self._throttler.rate = config.log_cleaner_io_max_bytes_per_second
         with self._changed:
             self._config = config
             self._changed.notify_all()
@@ -331,30 +154,139 @@ class LogCleaner:
             seconds = min(seen.log_cleaner_backoff_ms / 1000, threading.TIMEOUT_MAX)
             self._changed.wait_for(lambda: self._stopping.is_set() or self._config is not seen, seconds)
 
+    # ---- choosing a log (LogCleanerManager)
+
+    def _grab_filthiest(self, now_ms: int) -> tuple[_Candidate, Cleanable] | None:
+        """The log with the largest share of dirty bytes among those that are due, for this thread alone, and the part
+        of it to be cleaned; None when none is. Raises CleaningAborted."""
+        with self._choosing:
+            self.uncleanable = {entry for entry in self.uncleanable if self._table.entries.get(entry.key) is entry}
+            best: tuple[_Candidate, Cleanable] | None = None
+            for candidate in self._candidates():
+                part = self._part(candidate, now_ms)
+                if part is not None and (best is None or part.ratio > best[1].ratio):
+                    best = candidate, part
+            if best is not None:
+                self._in_progress.add(best[0].entry.key)
+            return best
+
+    def _candidates(self) -> Iterator[_Candidate]:
+        entries = self._owner.ask(lambda: list(self._table.entries.values()))
+        for first in range(0, len(entries), _LOGS_AT_ONCE):
+            some = entries[first : first + _LOGS_AT_ONCE]
+            for entry, config in self._owner.ask(partial(self._unopened, some)):
+                if _may_be_due(entry, config):
+                    try:
+                        self._owner.ask(partial(self._open, entry))
+                    except BrokerError as error:
+                        _log.error("%s", error)
+            yield from self._owner.ask(partial(self._ready, some))
+
+    def _unopened(self, entries: Sequence[LogEntry]) -> list[tuple[LogEntry, LogConfig]]:
+        """In the owning thread: compacted logs that are not open yet."""
+        found = []
+        for entry in entries:
+            topic = self._table.topics.get(entry.topic)
+            if entry.log is None and entry.is_online and topic is not None:
+                policy = topic.configs.get("cleanup.policy")
+                if "compact" in (self._table.config.log_cleanup_policy if policy is None else policy):
+                    found.append((entry, self._table.config_of(topic)))
+        return found
+
+    def _open(self, entry: LogEntry) -> None:
+        """In the owning thread."""
+        if entry.log is None and self._table.entries.get(entry.key) is entry and entry.is_online:
+            self._table.open(entry)
+
+    def _ready(self, entries: Sequence[LogEntry]) -> list[_Candidate]:
+        """In the owning thread."""
+        candidates = []
+        for entry in entries:
+            log = entry.log
+            if log is None or not entry.is_online or log.is_closed or not log.config.is_compacted:
+                continue
+            if entry.key in self._in_progress or entry in self.uncleanable or len(log.segments) < 2:
+                continue
+            checkpoint = entry.log_dir.cleaner_offsets.known.get(entry.key)
+            facts = LogFacts(log.segments, log.log_start_offset, log.log_end_offset, log.last_stable_offset, checkpoint)
+            candidates.append(_Candidate(entry, log, log.config, log.segments, facts))
+        return candidates
+
+    def _part(self, candidate: _Candidate, now_ms: int) -> Cleanable | None:
+        """The part of it to be cleaned, None when there is none."""
+        facts = candidate.facts
+        try:
+            part = cleanable(facts, candidate.config, now_ms)
+        except (OSError, KafkalogError) as error:
+            if not candidate.has_gone:
+                self._give_up(candidate.entry, error)
+            return None
+        if part.resets_checkpoint:
+            _log.info(
+                "%s: the cleaner checkpoint %s lies outside of %d..%d, the log is dirty from %d on",
+                candidate.log.name, facts.checkpoint, facts.log_start_offset, facts.log_end_offset,
+                part.first_dirty_offset,
+            )  # fmt: skip
+            self._write_checkpoint(candidate.entry, part.first_dirty_offset)
+        return part if part.is_due(candidate.config) else None
+
+    def _give_up(self, entry: LogEntry, error: BaseException) -> None:
+        """Leave a log alone: something is wrong with it."""
+        _log.error("%s-%d is not compacted any more, until the next start: %s", entry.topic, entry.partition, error)
+        self.uncleanable.add(entry)
+
+    def _write_checkpoint(self, entry: LogEntry, offset: int) -> None:
+        """Say in cleaner-offset-checkpoint how far a log is clean. A disk that refuses takes its directory offline."""
+        log_dir = entry.log_dir
+        try:
+            with log_dir.writing:
+                known = log_dir.cleaner_offsets.known
+                kept = {key: value for key, value in known.items() if key in self._table.entries}
+                if self._table.entries.get(entry.key) is entry:  # else it is another partition's by now
+                    kept[entry.key] = offset
+                log_dir.cleaner_offsets.write(kept)
+        except OSError as error:
+            self._table.call_soon(partial(log_dir.fail, error))
+
     # ---- one log
 
     def clean_filthiest(self) -> bool:
         """Clean the log that needs it most; False when none is due. Raises CleaningAborted when everything stops."""
-        chosen = self.manager.grab_filthiest(self._table.clock.now_ms())
+        chosen = self._grab_filthiest(self._table.clock.now_ms())
         if chosen is None:
             return False
+        candidate, part = chosen
+        entry, log = candidate.entry, candidate.log
         end: int | None = None
         try:
-            end = self._clean(chosen)
+            end = self._clean(candidate, part)
         except CleaningAborted as reason:
-            _log.info("cleaning of %s is given up: %s", chosen.log.name, reason)
+            _log.info("cleaning of %s is given up: %s", log.name, reason)
         except OSError as error:
-            self._failed(chosen, error)
+            if log.is_closed or log.failure is not None:
+                pass  # the partition was deleted, or went offline, meanwhile
+            elif is_the_directorys(error):
+                _log.error("cleaning of %s failed: %s", log.name, error)
+                self._table.call_soon(partial(entry.log_dir.fail, error))
+            elif is_passing(error):
+                _log.warning("cleaning of %s is put off: %s", log.name, error)
+            elif not candidate.has_gone:
+                self._give_up(entry, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other logs are to be cleaned
-            self.manager.give_up(chosen.entry, error)
+            self._give_up(entry, error)
         finally:
-            self.manager.done(chosen, end)
+            try:
+                if end is not None:
+                    self._write_checkpoint(entry, end)
+            finally:
+                with self._choosing:
+                    self._in_progress.discard(entry.key)
         return end is not None
 
-    def _clean(self, chosen: LogToClean) -> int:
+    def _clean(self, candidate: _Candidate, part: Cleanable) -> int:
         from kafkalog_broker.storage.compaction.cleaner import Cleaner
 
-        config, part, log = self._config, chosen.part, chosen.log
+        config, log, clock = self._config, candidate.log, self._table.clock
         try:
             log.flush(part.first_uncleanable_offset)  # closed segments: nothing is written to them any more
         except BrokerError as error:
@@ -368,53 +300,44 @@ class LogCleaner:
         began = time.monotonic()
         end, statistics = cleaner.clean(
             CleaningRequest(
-                name=log.name,
                 directory=log.directory,
-                segments=chosen.segments,
-                config=chosen.config,
+                segments=candidate.segments,
+                config=candidate.config,
                 first_dirty_offset=part.first_dirty_offset,
                 first_uncleanable_offset=part.first_uncleanable_offset,
-                now_ms=self._table.clock.now_ms(),
+                now_ms=clock.now_ms(),
             ),
-            CleaningHost(log, self._owner, self._table.clock.now_ms, self._throttler, self._schedule_removal),
+            CleaningHost(log, self._owner, clock.now_ms, self._throttler, self._schedule_removal),
         )
         seconds = time.monotonic() - began
         self.totals.add(statistics, seconds)
-        _say(chosen, end, statistics, seconds)
+        read, written = statistics.bytes_read, statistics.bytes_written
+        _log.info(
+            "cleaned %s, dirty from offset %d to %d: %.1f MB became %.1f MB in %.2f s (%.1f MB/s); %d %% of the map of "
+            "keys was in use",
+            log.name, part.first_dirty_offset, end, read / _MEGABYTE, written / _MEGABYTE, seconds,
+            (read + statistics.map_bytes_read) / _MEGABYTE / max(seconds, 1e-6),
+            round(100 * statistics.map_utilization),
+        )  # fmt: skip
+        if statistics.unreadable_batches:
+            _log.warning(
+                "cleaned %s, and left %d batches as they are whose records are malformed although their CRC is valid, "
+                "the first at offset %d; kafkalog-check --records lists them",
+                log.name, statistics.unreadable_batches, statistics.first_unreadable,
+            )  # fmt: skip
         return end
 
-    def _failed(self, chosen: LogToClean, error: OSError) -> None:
-        """The file system refused something."""
-        if chosen.log.is_closed or chosen.log.failure is not None:
-            return  # the partition was deleted, or went offline, meanwhile
-        if is_the_directorys(error):
-            _log.error("cleaning of %s failed: %s", chosen.log.name, error)
-            self._table.call_soon(partial(chosen.entry.log_dir.fail, error))
-        elif is_passing(error):
-            _log.warning("cleaning of %s is put off: %s", chosen.log.name, error)
-        elif chosen.log.segments[0] is chosen.segments[0]:  # else retention took it from under the cleaner
-            self.manager.give_up(chosen.entry, error)
 
-
-def _say(chosen: LogToClean, end: int, found: CleanerStatistics, seconds: float) -> None:
-    read, written = found.bytes_read, found.bytes_written
-    _log.info(
-        "cleaned %s, dirty from offset %d to %d: %.1f MB became %.1f MB in %.2f s (%.1f MB/s); %d %% of the map of "
-        "keys was in use",
-        chosen.log.name,
-        chosen.part.first_dirty_offset,
-        end,
-        read / _MEGABYTE,
-        written / _MEGABYTE,
-        seconds,
-        (read + found.map_bytes_read) / _MEGABYTE / max(seconds, 1e-6),
-        round(100 * found.map_utilization),
-    )
-    if found.unreadable_batches:
-        _log.warning(
-            "cleaned %s, and left %d batches as they are whose records are malformed although their CRC is valid, the "
-            "first at offset %d; kafkalog-check --records lists them",
-            chosen.log.name,
-            found.unreadable_batches,
-            found.first_unreadable,
-        )
+def _may_be_due(entry: LogEntry, config: LogConfig) -> bool:
+    """True when a log that nobody has opened may be due, by the names and sizes of its files alone."""
+    try:
+        files = log_files(entry.path)
+    except OSError:
+        return False  # opening it is for those who need it, and says what is wrong
+    if len(files) < 2:
+        return False
+    segments = [SegmentFacts(base, facts.st_size) for base, facts in files.items()]
+    end = segments[-1].base_offset
+    checkpoint = entry.log_dir.cleaner_offsets.known.get(entry.key)
+    log = LogFacts(segments, max(entry.log_start_offset, segments[0].base_offset), MAX_INT64, end, checkpoint)
+    return cleanable(log, config, 2**63).is_due(config)  # with that time, no lag holds anything back

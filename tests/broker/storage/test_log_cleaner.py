@@ -162,7 +162,7 @@ def test_a_log_that_is_damaged_is_not_tried_again_and_the_others_go_on(tmp_path,
     path.write_bytes(data)
     results = [clean(broker) for _ in range(3)]
     assert sorted(results) == [False, False, True]
-    assert [entry.topic for entry in broker.logs.cleaner.manager.uncleanable] == ["orders"]
+    assert [entry.topic for entry in broker.logs.cleaner.uncleanable] == ["orders"]
     assert "is not compacted any more" in caplog.text
     assert str(path) in caplog.text
     assert log.failure is None
@@ -185,7 +185,7 @@ def test_a_deletion_while_it_is_cleaned_ends_the_cleaning(tmp_path, monkeypatch)
 
     monkeypatch.setattr(log.producer_state, "last_records", delete)
     assert not clean(broker)
-    assert broker.logs.cleaner.manager.uncleanable == set()
+    assert broker.logs.cleaner.uncleanable == set()
     assert not clean(broker)
     assert [path for path in tmp_path.rglob("*") if path.suffix in (".cleaned", ".swap")] == []
 

@@ -231,16 +231,10 @@ class BatchFilter:
 
     def _pack(self, batch: memoryview, codec: int) -> bytes:
         """With the codec's default level, whatever the topic's is, as Kafka's cleaner does."""
-        fields = layout.BATCH_HEADER.unpack_from(batch)
-        records = compress(Codec(codec), batch[layout.RECORDS_AT :])
-        packed = bytearray(layout.BATCH_OVERHEAD) + records
-        attributes_at = 5  # of BATCH_HEADER's fields
-        seal(
-            packed,
-            0,
-            len(packed),
-            (*fields[:attributes_at], fields[attributes_at] | codec, *fields[attributes_at + 1 :]),
-        )
+        fields = list(layout.BATCH_HEADER.unpack_from(batch))
+        fields[5] |= codec  # the attributes
+        packed = bytearray(layout.BATCH_OVERHEAD) + compress(Codec(codec), batch[layout.RECORDS_AT :])
+        seal(packed, 0, len(packed), tuple(fields))
         return bytes(packed)
 
     def _run(
@@ -258,7 +252,8 @@ class BatchFilter:
             return
         # No batch has more records than bytes for them, whatever its header says; the kernel finds that out.
         most = np.minimum(units[:, CleanUnit.COUNT], (ends - starts) // layout.MIN_RECORD_SIZE)
-        self._make_room_for(int(most.max(initial=0)))
+        if most.max(initial=0) > self._keep.size:
+            self._keep = np.empty(int(most.max()), np.uint8)
         limits = self._limits
         limits[CleanLimit.COPY_WHOLE] = copy_whole
         limits[CleanLimit.UNIT] = 0
@@ -289,10 +284,6 @@ class BatchFilter:
                 count + len(rows),
                 int(units[rows[0], CleanUnit.BASE_OFFSET]) if first is None else first,
             )
-
-    def _make_room_for(self, records: int) -> None:
-        if records > self._keep.size:
-            self._keep = np.empty(records, np.uint8)
 
 
 def _units(window: Window, verdict: Verdict, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -6,6 +6,7 @@ LogCleanerManager.cleanableOffsets, LogToClean, Cleaner.groupSegmentsBySize.
 from __future__ import annotations
 
 import heapq
+import operator
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,42 +15,40 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from kafkalog_broker.config.log_config import LogConfig
+from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.producer_state import LastRecord
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
-from kafkalog_spark.format.layout import ControlType, H
+from kafkalog_spark.format.layout import NO_TIMESTAMP, ControlType, H
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 
 NEVER_MS = 2**63 - 1
 """The value of max.compaction.lag.ms that sets no limit."""
 
 
-class CleanerSegment(NamedTuple):
-    """Input for one segment. largest_timestamp, first_timestamp: ms, called only where a lag is configured."""
+class SegmentFacts(NamedTuple):
+    """A segment of a log that is not open. largest_timestamp, first_timestamp: ms."""
 
     base_offset: int
     size: int
-    largest_timestamp: Callable[[], int]
-    first_timestamp: Callable[[], int]
+    largest_timestamp: int = NO_TIMESTAMP
+    first_timestamp: int = 1
+
+
+Segments = Sequence[LogSegment] | Sequence[SegmentFacts]
+"""Timestamps are asked for only where a lag is configured."""
 
 
 class LogFacts(NamedTuple):
     """Input for one log. segments: by base offset, the last one is the active one. checkpoint: up to where it was
     cleaned the last time, None when it never was."""
 
-    segments: Sequence[CleanerSegment]
+    segments: Segments
     log_start_offset: int
     log_end_offset: int
     last_stable_offset: int
     checkpoint: int | None
-
-
-class Policy(NamedTuple):
-    """The topic properties min.cleanable.dirty.ratio, min.compaction.lag.ms, max.compaction.lag.ms."""
-
-    dirty_ratio: float
-    min_lag_ms: int
-    max_lag_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,56 +73,49 @@ class Cleanable:
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
-    def is_due(self, policy: Policy) -> bool:
+    def is_due(self, config: LogConfig) -> bool:
         """True when the log is dirty enough, or holds a record that has waited long enough."""
         if not self.dirty_bytes:
             return False
-        return self.overdue_ms > 0 or self.ratio > policy.dirty_ratio
+        return self.overdue_ms > 0 or self.ratio > config.min_cleanable_dirty_ratio
 
 
-def cleanable(log: LogFacts, policy: Policy, now_ms: int) -> Cleanable:
+def cleanable(log: LogFacts, config: LogConfig, now_ms: int) -> Cleanable:
     """The part of a log that can be cleaned now: nothing at or above the active segment, the last stable offset, or the
     first segment with a record younger than min.compaction.lag.ms. Whole segments only."""
-    first_dirty, resets = _first_dirty(log)
+    first_dirty = log.log_start_offset if log.checkpoint is None else log.checkpoint
+    resets = not log.log_start_offset <= first_dirty <= log.log_end_offset
+    if resets:
+        first_dirty = log.log_start_offset
     active = log.segments[-1]
     dirty = _inactive_from(log.segments, first_dirty)
     bound = min(log.last_stable_offset, active.base_offset)
-    if policy.min_lag_ms > 0:
+    if config.min_compaction_lag_ms > 0:
         for segment in dirty:
-            if segment.largest_timestamp() > now_ms - policy.min_lag_ms:
+            if segment.largest_timestamp > now_ms - config.min_compaction_lag_ms:
                 bound = min(bound, segment.base_offset)
                 break
     inactive = _inactive_from(log.segments, max(first_dirty, bound))
     first_uncleanable = inactive[0].base_offset if inactive else active.base_offset
+    overdue_ms = 0
+    if config.max_compaction_lag_ms < NEVER_MS:
+        timestamps = [timestamp for segment in dirty if (timestamp := segment.first_timestamp) > 0]
+        overdue_ms = max(now_ms - config.max_compaction_lag_ms - min(timestamps), 0) if timestamps else 0
     return Cleanable(
         first_dirty,
         first_uncleanable,
         sum(segment.size for segment in log.segments if segment.base_offset < first_dirty),
         sum(segment.size for segment in dirty if segment.base_offset < first_uncleanable),
-        _overdue_ms(dirty, policy.max_lag_ms, now_ms),
+        overdue_ms,
         resets,
     )
 
 
-def _first_dirty(log: LogFacts) -> tuple[int, bool]:
-    checkpoint = log.log_start_offset if log.checkpoint is None else log.checkpoint
-    if log.log_start_offset <= checkpoint <= log.log_end_offset:
-        return checkpoint, False
-    return log.log_start_offset, True
-
-
-def _inactive_from(segments: Sequence[CleanerSegment], offset: int) -> Sequence[CleanerSegment]:
+def _inactive_from(segments: Segments, offset: int) -> Segments:
     """The segment that holds `offset`, and those after it; never the active one."""
     if offset >= segments[-1].base_offset:
         return ()
     return segments[max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0) : -1]
-
-
-def _overdue_ms(dirty: Sequence[CleanerSegment], max_lag_ms: int, now_ms: int) -> int:
-    if max_lag_ms >= NEVER_MS:
-        return 0
-    timestamps = [timestamp for segment in dirty if (timestamp := segment.first_timestamp()) > 0]
-    return max(now_ms - max_lag_ms - min(timestamps), 0) if timestamps else 0
 
 
 class SourceSize(NamedTuple):
@@ -153,12 +145,7 @@ def group_segments(
         after = sizes[place + 1].base_offset if place + 1 < len(sizes) else end_offset
         if groups and total is not None and _fits(total, size, after - 1, max_size, max_index_size):
             groups[-1].append(segments[place])
-            total = SourceSize(
-                total.base_offset,
-                total.log + size.log,
-                total.offset_index + size.offset_index,
-                total.time_index + size.time_index,
-            )
+            total = SourceSize(total.base_offset, *map(operator.add, total[1:], size[1:]))
         else:
             groups.append([segments[place]])
             total = size

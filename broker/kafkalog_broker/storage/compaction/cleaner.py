@@ -8,6 +8,7 @@ change, and everything that belongs to the log's own thread is asked of the `Cle
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +32,7 @@ from kafkalog_broker.storage.compaction.cleaning_request import (
 )
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
+from kafkalog_broker.storage.partition.log_reader import aborted_in
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.producer_state import read_marker
 from kafkalog_broker.storage.recovery.segment_split import write_pieces
@@ -38,7 +40,7 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import layout, names
 from kafkalog_spark.format.atomic_file import descriptor
 from kafkalog_spark.format.layout import ControlType, H
-from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
+from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.decode.batch_contents import Decompressor, kinds_of, runs
 from kafkalog_spark.log.decode.scratch import Scratch
 from kafkalog_spark.log.read.header_windows import Window
@@ -46,13 +48,18 @@ from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, ordered_wi
 
 
 class Cleaner:
-    """Memory of one cleaner thread, used for log after log. dedupe_memory: bytes of the map of keys. io_memory: bytes
-    of the read buffer."""
+    """One cleaning at a time. dedupe_memory: bytes of the map of keys. io_memory: bytes of the read buffer."""
+
+    _request: CleaningRequest
+    _host: CleaningHost
+    _keys: OffsetMap
+    _statistics: CleanerStatistics
 
     def __init__(self, dedupe_memory: int, load_factor: float, io_memory: int) -> None:
         self._dedupe_memory = dedupe_memory
         self._load_factor = load_factor
         self._buffer = Scratch(max(io_memory, layout.BATCH_OVERHEAD))
+        self._decompressor = Decompressor()
 
     def clean(self, request: CleaningRequest, host: CleaningHost) -> tuple[int, CleanerStatistics]:
         """Returns (offset up to which the log is clean now, statistics).
@@ -60,29 +67,11 @@ class Cleaner:
         Raises CleaningAborted; CorruptBatch, UnsupportedFormat with file, position and offset: the segment stays as it
         was; OSError. No `.cleaned` file is left.
         """
-        return _Cleaning(request, host, self._buffer, self._dedupe_memory, self._load_factor).run()
-
-
-class _Cleaning:
-    def __init__(
-        self,
-        request: CleaningRequest,
-        host: CleaningHost,
-        buffer: Scratch,
-        dedupe_memory: int,
-        load_factor: float,
-    ) -> None:
-        self._request = request
-        self._host = host
-        self._buffer = buffer
-        self._statistics = CleanerStatistics()
+        self._request, self._host, self._statistics = request, host, CleanerStatistics()
         span = request.first_uncleanable_offset - request.first_dirty_offset
-        self._keys = OffsetMap(dedupe_memory, load_factor, max(span, 1))
-        self._decompressor = Decompressor()
-
-    def run(self) -> tuple[int, CleanerStatistics]:
+        self._keys = OffsetMap(self._dedupe_memory, self._load_factor, max(span, 1))
         try:
-            return self._run()
+            return self._clean()
         except OffsetOverflow as overflow:
             self._split(overflow)
             raise CleaningAborted(f"{overflow}; it is split, and cleaned in the next round") from overflow
@@ -97,10 +86,10 @@ class _Cleaning:
             self._host.replace(pieces, [segment])
         except BaseException:
             for piece in pieces:
-                _discard(piece)
+                piece.discard()
             raise
 
-    def _run(self) -> tuple[int, CleanerStatistics]:
+    def _clean(self) -> tuple[int, CleanerStatistics]:
         request, config = self._request, self._request.config
         clean = [segment for segment in request.segments if segment.base_offset < request.first_dirty_offset]
         # Of v0 and v1 only: their batches have no room for a horizon, so all tombstones go by the age of the segment.
@@ -222,7 +211,7 @@ class _Cleaning:
             cleaned.finish(_modified_ns(group[-1]))
             self._host.replace([cleaned], group)
         except BaseException:
-            _discard(cleaned)
+            cleaned.discard()
             raise
 
     def _verdict(self, window: Window, transactions: CleanedTransactions, producers: KnownProducers) -> Verdict:
@@ -268,16 +257,9 @@ class _Cleaning:
 
     def _aborted(self, first: int, until: int) -> list[AbortedTransaction]:
         """The aborted transactions with records in [first, until)."""
-        found: list[AbortedTransaction] = []
         segments = self._request.segments
-        for place, segment in enumerate(segments):
-            if place + 1 < len(segments) and segments[place + 1].base_offset <= first:
-                continue
-            search = collect_aborted(segment.aborted(), first, until)
-            found += search.transactions
-            if search.complete:
-                break
-        return found
+        slot = bisect_right(segments, first, key=lambda segment: segment.base_offset) - 1
+        return aborted_in(segments[max(slot, 0) :], first, until)
 
 
 def _transactional_rows(table: npt.NDArray[np.int64]) -> list[int]:
@@ -299,28 +281,14 @@ def _pass_marker(window: Window, row: int, transactions: CleanedTransactions) ->
 
 
 def _sizes(segment: LogSegment) -> SourceSize:
-    return SourceSize(
-        segment.base_offset,
-        segment.size,
-        _size_of(segment.path(names.OFFSET_INDEX_SUFFIX)),
-        _size_of(segment.path(names.TIME_INDEX_SUFFIX)),
-    )
-
-
-def _size_of(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0
+    sizes = []
+    for suffix in (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
+        try:
+            sizes.append(os.stat(segment.path(suffix)).st_size)
+        except FileNotFoundError:
+            sizes.append(0)
+    return SourceSize(segment.base_offset, segment.size, *sizes)
 
 
 def _modified_ns(segment: LogSegment) -> int:
     return os.stat(segment.log_path).st_mtime_ns
-
-
-def _discard(cleaned: CleanedSegment) -> None:
-    """The partition's directory may be gone."""
-    try:
-        cleaned.discard()
-    except OSError:
-        pass  # the next start removes what is left

@@ -34,7 +34,6 @@ class CleaningAborted(Exception):
 class CleaningRequest:
     """Cleaning of one log. segments: all of it, the active one last."""
 
-    name: str
     directory: Path
     segments: Sequence[LogSegment]
     config: LogConfig
@@ -151,7 +150,8 @@ _CHECK_S = 0.3
 class Throttler:
     """Limits a rate by sleeping (Kafka's Throttler); shared by threads, all of which wait.
 
-    rate: bytes per second. monotonic: a clock in seconds. wait: sleeps that many seconds.
+    rate: bytes per second; may be changed: a wait that has begun ends as it was meant. monotonic: a clock in seconds.
+    wait: sleeps that many seconds.
     """
 
     def __init__(
@@ -160,16 +160,12 @@ class Throttler:
         wait: Callable[[float], object] = time.sleep,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._rate = rate
+        self.rate = rate
         self._wait = wait
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._since = monotonic()
         self._observed = 0
-
-    def set_rate(self, rate: float) -> None:
-        """From now on; a wait that has begun ends as it was meant."""
-        self._rate = rate
 
     def observed(self, size: int) -> None:
         """`size` bytes were read or written; sleeps when that was too fast."""
@@ -178,7 +174,7 @@ class Throttler:
             elapsed = self._monotonic() - self._since
             if elapsed < _CHECK_S or not self._observed:
                 return
-            due = self._observed / max(self._rate, 1.0)  # a rate of 0 is not for ever
+            due = self._observed / max(self.rate, 1.0)  # a rate of 0 is not for ever
             if due > elapsed:
                 self._wait(due - elapsed)
             self._since = self._monotonic()

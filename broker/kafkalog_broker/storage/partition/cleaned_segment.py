@@ -10,6 +10,7 @@ The order of the renames is what makes a kill at any instant harmless (LocalLog.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -103,12 +104,13 @@ class CleanedSegment:
         self._close()
 
     def discard(self) -> None:
-        """Remove the files, unless their swap has begun: what that left, the next start makes whole. Raises OSError."""
+        """Remove the files, unless their swap has begun: what that left, the next start makes whole. It also removes
+        what cannot be removed here."""
         self._close()
-        if self._is_swapping:
-            return
-        for suffix in names.SEGMENT_SUFFIXES:
-            self.path(suffix).unlink(missing_ok=True)
+        if not self._is_swapping:
+            with contextlib.suppress(OSError):  # the partition's directory may be gone
+                for suffix in names.SEGMENT_SUFFIXES:
+                    self.path(suffix).unlink(missing_ok=True)
 
     def _close(self) -> None:
         fd, self._fd = self._fd, -1

@@ -399,6 +399,7 @@ class LogSegment:
         """Where the last batch with an index entry begins that ends at or before `offset`; 0 when there is none."""
         return self._index_floor(offset - self.base_offset, 0)
 
+    @property
     def first_timestamp(self) -> int:
         """The largest timestamp of the first batch (ms, -1 without timestamps), from its header. Raises CorruptBatch,
         UnsupportedFormat, OSError."""

@@ -3,21 +3,21 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.storage.compaction.cleanable import (
-    CleanerSegment,
     LogFacts,
-    Policy,
+    SegmentFacts,
     SourceSize,
     cleanable,
     group_segments,
 )
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
+from tests.broker.storage.helpers.stored_logs import log_config
 
 NOW = 1_000_000
 NEVER = 2**63 - 1
 
 
 def segment(base, size=100, largest=0, first=0):
-    return CleanerSegment(base, size, lambda: largest, lambda: first)
+    return SegmentFacts(base, size, largest, first)
 
 
 def log(*segments, start=0, end=1000, stable=1000, checkpoint=None):
@@ -25,9 +25,11 @@ def log(*segments, start=0, end=1000, stable=1000, checkpoint=None):
 
 
 def part(facts, ratio=0.5, min_lag=0, max_lag=NEVER):
-    policy = Policy(ratio, min_lag, max_lag)
-    found = cleanable(facts, policy, NOW)
-    return found, found.is_due(policy)
+    config = log_config(
+        min_cleanable_dirty_ratio=ratio, min_compaction_lag_ms=min_lag, max_compaction_lag_ms=max_lag
+    )  # fmt: skip
+    found = cleanable(facts, config, NOW)
+    return found, found.is_due(config)
 
 
 FOUR = (segment(0), segment(100), segment(200), segment(300, 7))

@@ -43,7 +43,7 @@ def test_another_rate_holds_from_then_on():
     time.now = 1.0
     limited.observed(10**9)
     assert time.slept == []
-    limited.set_rate(100)
+    limited.rate = 100
     time.now = 2.0
     limited.observed(300)
     assert time.slept == [2.0]

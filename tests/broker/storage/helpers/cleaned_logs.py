@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.compaction.cleanable import CleanerSegment, LogFacts, Policy, cleanable
+from kafkalog_broker.storage.compaction.cleanable import LogFacts, cleanable
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.compaction.cleaning_request import CleanerStatistics, CleaningHost, CleaningRequest
 from kafkalog_broker.storage.partition.log import Log
@@ -71,22 +70,10 @@ class Host(CleaningHost):
 def request(log: Log, now_ms=NOW, first_dirty: int | None = None) -> CleaningRequest:
     """What of a log can be cleaned now."""
     segments = log.segments
-    part = cleanable(
-        LogFacts(
-            [
-                CleanerSegment(s.base_offset, s.size, partial(getattr, s, "largest_timestamp"), s.first_timestamp)
-                for s in segments
-            ],
-            log.log_start_offset,
-            log.log_end_offset,
-            log.last_stable_offset,
-            first_dirty,
-        ),
-        Policy(0.0, log.config.min_compaction_lag_ms, log.config.max_compaction_lag_ms),
-        now_ms,
-    )
+    facts = LogFacts(segments, log.log_start_offset, log.log_end_offset, log.last_stable_offset, first_dirty)
+    part = cleanable(facts, log.config, now_ms)
     return CleaningRequest(
-        name=log.name, directory=log.directory, segments=segments, config=log.config,
+        directory=log.directory, segments=segments, config=log.config,
         first_dirty_offset=part.first_dirty_offset, first_uncleanable_offset=part.first_uncleanable_offset,
         now_ms=now_ms,
     )  # fmt: skip

@@ -6,13 +6,12 @@ import shutil
 import uuid
 from pathlib import Path
 
-from kafkalog_broker.storage.compaction.cleanable import CleanerSegment, LogFacts, Policy, cleanable
+from kafkalog_broker.storage.compaction.cleanable import LogFacts, cleanable
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.compaction.cleaning_request import CleaningRequest
 from kafkalog_broker.storage.partition.local_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from kafkalog_spark.format.layout import NO_TIMESTAMP
 from kafkalog_spark.format.transaction_index import load_transaction_index
 from tests.broker.storage.helpers.cleaned_logs import Host
 from tests.broker.storage.helpers.stored_logs import log_config
@@ -60,15 +59,10 @@ def compacted(topic: str, before: Path, after: Path, work: Path, segment_bytes: 
     loaded = load_log(LoadRequest(directory=directory, clean=True))
     log = Log(LogIdentity(topic, 0, uuid.UUID(int=1)), config, loaded, now_ms)
     first_dirty = checkpoint(before, topic)
-    facts = [
-        CleanerSegment(segment.base_offset, segment.size, lambda: NO_TIMESTAMP, lambda: NO_TIMESTAMP)
-        for segment in log.segments
-    ]
-    part = cleanable(
-        LogFacts(facts, 0, log.log_end_offset, log.last_stable_offset, first_dirty), Policy(0.0, 0, 2**63 - 1), now_ms
-    )
+    facts = LogFacts(log.segments, 0, log.log_end_offset, log.last_stable_offset, first_dirty)
+    part = cleanable(facts, config, now_ms)
     job = CleaningRequest(
-        name=log.name, directory=directory, segments=log.segments, config=config,
+        directory=directory, segments=log.segments, config=config,
         first_dirty_offset=part.first_dirty_offset, first_uncleanable_offset=part.first_uncleanable_offset,
         now_ms=now_ms,
     )  # fmt: skip
