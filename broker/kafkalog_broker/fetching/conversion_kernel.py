@@ -12,7 +12,6 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.records import RecordFault
 from kafkalog_spark.kernels.primitives import copy_bytes, crc_of, kernel_for, read_i32, read_i64, write_i32, write_i64
 from kafkalog_spark.kernels.rows import record_fields
-from kafkalog_spark.kernels.sweep import sweep
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _OUT = types.Array(types.uint8, 1, "C")
@@ -23,13 +22,6 @@ _I64 = types.int64
 
 _SMALLEST_V0, _SMALLEST_V1 = layout.LEGACY_MIN_SIZE
 _KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
-
-
-@kernel_for(types.UniTuple(_I64, 3)(_BYTES, _I64, _I64, _ROWS, _CRC, _CRC))
-def headers(payload, start, end, table, crc32c_table, crc32_table):  # type: ignore[no-untyped-def]
-    """As kernels.sweep.sweep."""
-    rows, at, status = sweep(payload, start, end, table, crc32c_table, crc32_table)
-    return np.int64(rows), np.int64(at), np.int64(status)
 
 
 @njit

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import IntEnum
 from itertools import pairwise
 from time import perf_counter
@@ -25,17 +25,17 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.fetching.conversion_fields import ConversionRule, ConversionStatus, Cursor, Unit
+from kafkalog_broker.fetching.conversion_fields import ConversionStatus, Cursor, Unit
 from kafkalog_broker.fetching.fetch_read import Fetched, FetchedPartition
 from kafkalog_broker.fetching.fetch_session import FetchPartition
 from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
+from kafkalog_broker.storage.append.fetched_batches import sweep_batches
 from kafkalog_broker.storage.append.recompression import checksum, unpacked
 from kafkalog_broker.storage.append.record_walk import load_kernel
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.batch_header import computed_crc, crc_text, parse_prefix
 from kafkalog_spark.format.layout import Codec, H
 from kafkalog_spark.log.decode.record_schema import MAX_DECOMPRESSED
 from kafkalog_spark.log.decode.scratch import Scratch
@@ -61,40 +61,18 @@ class ConversionRequest(NamedTuple):
 
 
 class Conversion(IntEnum):
-    HIDDEN = 0
+    """What becomes of a batch."""
+
+    HIDDEN = 0  # control batches and aborted records
     READABLE = 1  # goes out as it lies there
     RECORDS = 2  # v2, not compressed
     PACKED_RECORDS = 3
     MESSAGES = 4  # v1 that must become v0
     PACKED_MESSAGES = 5
 
-
-def headers_of(data: memoryview) -> I64:
-    """The header table (layout.H) of the batches before the first wrong one. Raises CorruptBatch without any."""
-    load_kernel()  # in its way: nobody waits for LLVM
-    from kafkalog_broker.fetching.conversion_kernel import headers
-    from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
-
-    table = np.empty((len(data) // layout.LEGACY_MIN_SIZE[0] + 1, len(H)), np.int64)
-    rows, _, _ = headers(as_array(data), 0, len(data), table, CRC32C_TABLE, CRC32_TABLE)
-    table = table[:rows]
-    for row in np.flatnonzero(table[:, H.CRC_SEEN] == 0).tolist():
-        position, size, magic = (int(table[row, column]) for column in (H.POSITION, H.SIZE, H.MAGIC))
-        if computed_crc(data[position : position + size], magic) != table[row, H.CRC]:
-            table = table[:row]
-            break
-    if not len(table):
-        say_what_is_wrong(data, 0)
-    return table
-
-
-def say_what_is_wrong(data: memoryview, position: int) -> None:
-    if len(data) - position <= layout.MAGIC_AT:
-        raise CorruptBatch(f"{len(data) - position} bytes come after a batch and are none")
-    size, magic = parse_prefix(data, position, position)
-    crc_at = layout.CRC_AT if magic == 2 else layout.LEGACY_CRC_AT
-    expected = int.from_bytes(data[position + crc_at : position + crc_at + 4], "big")
-    raise CorruptBatch(crc_text(magic, expected, computed_crc(data[position : position + size], magic)))
+    @property
+    def is_packed(self) -> bool:
+        return self in (Conversion.PACKED_RECORDS, Conversion.PACKED_MESSAGES)
 
 
 def kinds_of(table: I64, log: Log, asked: ConversionRequest, up_to: int) -> I64:
@@ -109,11 +87,6 @@ def kinds_of(table: I64, log: Log, asked: ConversionRequest, up_to: int) -> I64:
         kinds[AbortedRanges(log.aborted_between(asked.offset, up_to)).hides(table)] = Conversion.HIDDEN
     found: I64 = kinds.astype(np.int64)
     return found
-
-
-def runs(kinds: I64) -> Iterator[tuple[int, int]]:
-    """(first, end) of neighbours of the same kind."""
-    return pairwise([0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(kinds)])
 
 
 def as_array(data: memoryview) -> U8:
@@ -194,22 +167,28 @@ def convert(log: Log, asked: ConversionRequest) -> Converted:
     out = _Out(asked)
     next_offset = asked.offset
     try:
-        table = headers_of(data)
+        load_kernel()  # in its way: nobody waits for LLVM
+        table, wrong = sweep_batches(data)
         kinds = kinds_of(table, log, asked, found.next_offset)
-        for first, last in runs(kinds):
+        # neighbours of one kind together, unless each makes a wrapper of its own
+        for first, last in pairwise(np.flatnonzero(np.diff(kinds, prepend=-1, append=-1)).tolist()):
             kind = Conversion(int(kinds[first]))
-            for begin, end in ((first, last),) if kind not in _PACKED else pairwise(range(first, last + 1)):
-                _ADD[kind](out, data, table[begin:end], kind)
+            for begin, end in pairwise(range(first, last + 1)) if kind.is_packed else ((first, last),):
+                out.take(kind, data, table[begin:end])
                 if out.is_full:
                     return out.converted(next_offset)
                 next_offset = max(int(table[end - 1, H.LAST_OFFSET]) + 1, next_offset)
                 if perf_counter() >= end_s:
                     return out.converted(next_offset)
-        if sum(table[:, H.SIZE].tolist()) < len(data):
-            say_what_is_wrong(data, int(table[:, H.SIZE].sum()))
+        if wrong is None and (rest := len(data) - int(table[:, H.SIZE].sum())):
+            wrong = CorruptBatch(f"{rest} bytes come after a batch and are none")
+        if wrong is not None:
+            raise wrong
     except KafkalogError as error:
         if not out.pieces:
-            raise _as_broker_error(error) from error
+            if isinstance(error, BrokerError):
+                raise
+            raise BrokerError(ErrorCode.corrupt_message, error.what) from error
         out.is_full = True  # it is reported when it is asked for
         return out.converted(next_offset)
     return out.converted(found.next_offset)
@@ -240,15 +219,20 @@ class _Out:
         elif not self.pieces and self.asked.cut:
             self.add(piece[: self.asked.room])
 
+    def take(self, kind: Conversion, data: memoryview, rows: I64) -> None:
+        match kind:
+            case Conversion.READABLE:
+                _readable(self, data, rows)
+            case Conversion.RECORDS | Conversion.MESSAGES:
+                _plain(self, data, rows, kind)
+            case Conversion.PACKED_RECORDS | Conversion.PACKED_MESSAGES:
+                _packed(self, data, rows, kind)
+
     def converted(self, next_offset: int) -> Converted:
         return Converted(self.pieces, self.size, next_offset, self.is_full)
 
 
-def _hidden(out: _Out, data: memoryview, rows: I64, kind: Conversion) -> None:
-    """Control batches and aborted records."""
-
-
-def _readable(out: _Out, data: memoryview, rows: I64, kind: Conversion) -> None:
+def _readable(out: _Out, data: memoryview, rows: I64) -> None:
     start = int(rows[0, H.POSITION])
     ends = np.cumsum(rows[:, H.SIZE])
     fitting = int(np.searchsorted(ends, out.left, side="right"))
@@ -270,7 +254,7 @@ def _plain(out: _Out, data: memoryview, rows: I64, kind: Conversion) -> None:
     cursor, room = _cursor(), max(min(out.left, most), 0)
     while True:
         target = np.empty(room, np.uint8)
-        outcome = _run(kind, payload, units, _wanted(magic, out.asked.offset, 0, room), cursor, target)
+        outcome = _run(kind, payload, units, [magic, out.asked.offset, 0, room], cursor, target)
         filled = int(cursor[Cursor.FILLED])
         if filled > out.left:
             out.add_too_large(target[:filled].data)
@@ -319,7 +303,7 @@ def _pack_again(out: _Out, kind: Conversion, codec: int, payload: U8, units: I64
     while True:
         before = cursor.copy()
         cursor[Cursor.FILLED] = cursor[Cursor.COUNT] = 0
-        outcome = _run(kind, payload, units, _wanted(magic, out.asked.offset, int(magic == 1), chunk), cursor, target)
+        outcome = _run(kind, payload, units, [magic, out.asked.offset, int(magic == 1), chunk], cursor, target)
         filled, count = int(cursor[Cursor.FILLED]), int(cursor[Cursor.COUNT])
         if outcome == ConversionStatus.MALFORMED:
             raise CorruptBatch("a record is malformed")
@@ -372,44 +356,13 @@ def _cursor() -> I64:
     return cursor
 
 
-def _wanted(magic: int, from_offset: int, relative: int, room: int) -> I64:
-    wanted = np.empty(len(ConversionRule), np.int64)
-    (
-        wanted[ConversionRule.MAGIC],
-        wanted[ConversionRule.FROM_OFFSET],
-        wanted[ConversionRule.RELATIVE],
-        wanted[ConversionRule.ROOM],
-    ) = (
-        magic,
-        from_offset,
-        relative,
-        room,
-    )
-    return wanted
-
-
-def _run(kind: Conversion, payload: U8, units: I64, wanted: I64, cursor: I64, target: U8) -> int:
-    from kafkalog_broker.fetching import conversion_kernel
+def _run(kind: Conversion, payload: U8, units: I64, rules: list[int], cursor: I64, target: U8) -> int:
+    """rules: see ConversionRule."""
+    from kafkalog_broker.fetching.conversion_kernel import from_messages, from_records
     from kafkalog_spark.kernels.primitives import CRC32_TABLE
 
-    kernel = conversion_kernel.from_records if kind in _OF_RECORDS else conversion_kernel.from_messages
-    return int(kernel(payload, units, wanted, cursor, CRC32_TABLE, target))
-
-
-def _as_broker_error(error: KafkalogError) -> BrokerError:
-    return error if isinstance(error, BrokerError) else BrokerError(ErrorCode.corrupt_message, error.what)
-
-
-_OF_RECORDS = frozenset((Conversion.RECORDS, Conversion.PACKED_RECORDS))
-_PACKED = frozenset((Conversion.PACKED_RECORDS, Conversion.PACKED_MESSAGES))
-_ADD = {
-    Conversion.HIDDEN: _hidden,
-    Conversion.READABLE: _readable,
-    Conversion.RECORDS: _plain,
-    Conversion.PACKED_RECORDS: _packed,
-    Conversion.MESSAGES: _plain,
-    Conversion.PACKED_MESSAGES: _packed,
-}
+    kernel = from_records if kind in (Conversion.RECORDS, Conversion.PACKED_RECORDS) else from_messages
+    return int(kernel(payload, units, np.array(rules, np.int64), cursor, CRC32_TABLE, target))
 
 
 # One pass over the partitions of a Fetch of versions 0 to 3, whose answer holds messages v0 or v1.

@@ -22,7 +22,7 @@ from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.kernel_fields import Refusal
 from kafkalog_broker.storage.append.recompression import rebuilt, target_codec, unpacked
-from kafkalog_broker.storage.append.record_walk import RecordFacts, Refused, TakesTooLong, refused_records, walk_records
+from kafkalog_broker.storage.append.record_walk import RecordFacts, TakesTooLong, refused_records, walk_records
 from kafkalog_spark.errors import CorruptBatch, DecompressesTooFar
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
@@ -215,17 +215,12 @@ def _checked_size(view: memoryview, max_message_bytes: int) -> int:
         raise _too_large(size, max_message_bytes)
     if size > len(view):
         raise _invalid(f"the batch has {size} bytes, {len(view)} came")
-    if size < len(view) and _is_whole_batch(view[size:]):
-        raise _invalid("a produce request holds exactly one batch for a partition, here another one follows")
+    rest = view[size:]
+    if len(rest) >= layout.LOG_OVERHEAD:  # anything less than a batch is trimmed, as in Kafka
+        (length,) = _I32.unpack_from(rest, layout.LENGTH_AT)
+        if 0 <= length <= len(rest) - layout.LOG_OVERHEAD:
+            raise _invalid("a produce request holds exactly one batch for a partition, here another one follows")
     return size
-
-
-def _is_whole_batch(rest: memoryview) -> bool:
-    """Anything less after the batch is trimmed, as in Kafka."""
-    if len(rest) < layout.LOG_OVERHEAD:
-        return False
-    (length,) = _I32.unpack_from(rest, layout.LENGTH_AT)
-    return bool(0 <= length <= len(rest) - layout.LOG_OVERHEAD)
 
 
 def _check_records(
@@ -247,23 +242,18 @@ def _check_records(
     out_of_bounds = facts.low <= facts.high and (facts.low < lowest or facts.high > highest)
     if not out_of_bounds and not append_time_set and not (is_compacted and facts.null_keys):
         return
-    low, high = max(lowest, layout.MIN_INT64), min(highest, layout.MAX_INT64)
-    found = refused_records(
-        records, count, base_timestamp, low, high, needs_keys=is_compacted, append_time_set=append_time_set,
-        most=MAX_RECORD_ERRORS,
+    refused = refused_records(
+        records, count, base_timestamp, max(lowest, layout.MIN_INT64), min(highest, layout.MAX_INT64),
+        needs_keys=is_compacted, append_time_set=append_time_set, most=MAX_RECORD_ERRORS,
     )  # fmt: skip
-    raise _record_errors(found, lowest, highest)
-
-
-def _record_errors(found: Refused, lowest: int, highest: int) -> InvalidRecordErrors:
     texts = {
         Refusal.NO_KEY: "a compacted topic takes no record without a key",
         Refusal.APPEND_TIME_SET: "a producer does not set the timestamp type to LogAppendTime",
         Refusal.TIMESTAMP: f"timestamp {{timestamp}} is out of range, it should be within {lowest}, {highest}",
     }
-    errors = [(place, texts[kind].format(timestamp=timestamp)) for place, kind, timestamp in found.first]
-    code = ErrorCode.invalid_timestamp if found.timestamps else ErrorCode.invalid_record
-    return InvalidRecordErrors(code, errors, found.total)
+    errors = [(index, texts[rule].format(timestamp=timestamp)) for index, rule, timestamp in refused.first]
+    code = ErrorCode.invalid_timestamp if refused.timestamps else ErrorCode.invalid_record
+    raise InvalidRecordErrors(code, errors, refused.total)
 
 
 def _invalid(what: str) -> BrokerError:

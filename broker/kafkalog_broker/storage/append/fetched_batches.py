@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnexpectedAppendOffset
@@ -25,14 +23,18 @@ def fetched_batches(data: memoryview) -> Window:
     CRCs are checked. Any thread; of large data the interpreter is free meanwhile. Raises CorruptBatch and
     UnsupportedFormat, with the position in `data`.
     """
-    rows = _plain(data) if len(data) < _PLAIN_BELOW else _swept(data)
-    table = np.concatenate(list(rows) or [np.empty((0, len(H)), np.int64)])
+    if len(data) < _PLAIN_BELOW:
+        table = _plain(data)
+    else:
+        table, wrong = sweep_batches(data)
+        if wrong is not None:
+            raise wrong
     _check_order(table)
     return Window(table, data, 0)
 
 
-def _plain(data: memoryview) -> Iterator[Table]:
-    found, at = [], 0
+def _plain(data: memoryview) -> Table:
+    rows, at = [], 0
     while len(data) - at > layout.MAGIC_AT:
         size, _ = parse_prefix(data, at, at)
         if size > len(data) - at:
@@ -41,28 +43,30 @@ def _plain(data: memoryview) -> Iterator[Table]:
         check_crc(header, data[at : at + size])
         if header.last_offset > MAX_INT64:
             raise _impossible(header.base_offset, header.last_offset, header.leader_epoch, at)
-        found.append((*header, 1, 0))
+        rows.append((*header, 1, 0))
         at += size
-    yield np.array(found, np.int64).reshape(-1, len(H))
+    return np.array(rows, np.int64).reshape(-1, len(H))
 
 
-def _swept(data: memoryview) -> Iterator[Table]:
+def sweep_batches(data: memoryview) -> tuple[Table, KafkalogError | None]:
+    """The header table of the batches at the beginning of `data`, and what is wrong after them: None where the last one
+    is only cut short. Loads Numba."""
     from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
     from kafkalog_spark.kernels.sweep import SweepStatus, sweep
 
     frozen = np.frombuffer(data.toreadonly(), np.uint8)
+    tables: list[Table] = []
     at, status = 0, SweepStatus.TABLE_FULL
-    while status == SweepStatus.TABLE_FULL:
+    wrong: KafkalogError | None = None
+    while status == SweepStatus.TABLE_FULL and wrong is None:
         table = np.empty((_TABLE_ROWS, len(H)), np.int64)
         rows, swept_to, status = sweep(frozen, at, len(data), table, CRC32C_TABLE, CRC32_TABLE)
         at = int(swept_to)
-        wrong: KafkalogError | None
         good, wrong = check_large(table[:rows], data, 0)
         if wrong is None and status not in (SweepStatus.OUT_OF_BYTES, SweepStatus.TABLE_FULL):
             wrong = what_is_wrong(data, at, len(data), at)
-        if wrong is not None:
-            raise wrong
-        yield table[:good]
+        tables.append(table[:good])
+    return np.concatenate(tables), wrong
 
 
 def _check_order(table: Table) -> None:

@@ -26,29 +26,12 @@ class Refusal(IntEnum):
     TIMESTAMP = 3  # out of bounds
 
 
-class Rules(IntEnum):
-    """Rules for records, given to the kernel: int64[len(Rules)]."""
-
-    LOWEST = 0  # timestamp, ms
-    HIGHEST = 1
-    NEEDS_KEYS = 2  # 0 or 1
-    APPEND_TIME_SET = 3  # 0 or 1
-    REFUSED_TIMESTAMPS = 4  # out: how many records break another rule than NO_KEY
-
-
-class FoundTimestamp(IntEnum):
-    """Result of find_timestamp: int64[len(FoundTimestamp)]."""
+class RecordColumn(IntEnum):
+    """Columns of record_columns' result: int64[n, len(RecordColumn)]."""
 
     TIMESTAMP = 0  # ms
-    DELTA = 1  # of the offset
-
-
-class Broken(IntEnum):
-    """Columns of the records that break a rule: int64[n, len(Broken)]."""
-
-    PLACE = 0  # in the batch
-    RULE = 1  # a Refusal
-    TIMESTAMP = 2  # ms
+    OFFSET_DELTA = 1
+    KEY_SIZE = 2  # negative for null
 
 
 class SetFact(IntEnum):

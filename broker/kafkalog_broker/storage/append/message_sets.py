@@ -79,7 +79,15 @@ def validate_message_set(
     made = bytearray(layout.BATCH_OVERHEAD + len(source))
     facts = _converted(source, rules, made)
     if size is not None:
-        _check_messages(facts, magic, struct.unpack_from(">q", data)[0])
+        wrapper_offset = struct.unpack_from(">q", data)[0]
+        if not facts[SetFact.COUNT]:
+            raise BrokerError(_INVALID, "a compressed message holds no message")
+        if magic and wrapper_offset and wrapper_offset < facts[SetFact.LAST_OFFSET]:
+            raise BrokerError(
+                _INVALID,
+                f"a compressed message has the offset {wrapper_offset}, below that of its last message, "
+                f"{facts[SetFact.LAST_OFFSET]}",
+            )
     elif not facts[SetFact.COUNT]:
         return None
     return _batch(made, facts, codec, config, now_ms)
@@ -167,18 +175,6 @@ def _converted(source: memoryview, rules: np.ndarray[Any, Any], made: bytearray)
     if fault:
         raise _fault(SetFault(fault), found[SetFact.COUNT])
     return found
-
-
-def _check_messages(facts: list[int], magic: int, wrapper_offset: int) -> None:
-    """Check the messages in a wrapper."""
-    if not facts[SetFact.COUNT]:
-        raise BrokerError(_INVALID, "a compressed message holds no message")
-    if magic and wrapper_offset and wrapper_offset < facts[SetFact.LAST_OFFSET]:
-        raise BrokerError(
-            _INVALID,
-            f"a compressed message has the offset {wrapper_offset}, below that of its last message, "
-            f"{facts[SetFact.LAST_OFFSET]}",
-        )
 
 
 def _batch(made: bytearray, facts: list[int], codec: int, config: LogConfig, now_ms: int) -> EncodedBatch:

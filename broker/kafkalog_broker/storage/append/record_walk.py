@@ -8,6 +8,7 @@ Everything here may be called from several threads at once. Compiled walks let g
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.append.kernel_fields import Broken, FoundTimestamp, Refusal, Rules, WalkFact
+from kafkalog_broker.storage.append.kernel_fields import RecordColumn, Refusal, WalkFact
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.layout import NO_TIMESTAMP
 from kafkalog_spark.format.records import ManyHeaders, RecordFault, fault, read_records
@@ -168,28 +169,37 @@ def walk_records(payload: memoryview, count: int, base_timestamp: int, *, at_onc
     return _walked(count, lambda: _plain_facts(payload, count, base_timestamp), compiled, at_once)
 
 
+def _record_columns(payload: memoryview, count: int, base_timestamp: int) -> npt.NDArray[np.int64]:
+    """int64[n, len(RecordColumn)] of the well-formed records before the first malformed one."""
+
+    def plain() -> npt.NDArray[np.int64]:
+        rows: list[tuple[int, int, int]] = []
+        with contextlib.suppress(CorruptBatch):
+            for record in read_records(payload, count, base_timestamp, PLAIN_HEADERS):
+                rows.append((record.timestamp, record.offset_delta, record.key_size))
+        return np.array(rows, np.int64).reshape(-1, len(RecordColumn))
+
+    def compiled(kernel: Any) -> npt.NDArray[np.int64]:
+        columns = np.empty((min(count, len(payload)), len(RecordColumn)), np.int64)
+        rows = kernel.record_columns(_array(payload), 0, len(payload), base_timestamp, columns)
+        return columns[:rows]
+
+    return _walked(count, plain, compiled)
+
+
 def find_timestamp(
     payload: memoryview, count: int, base_timestamp: int, wanted: int, lowest_delta: int
 ) -> tuple[int, int] | None:
     """(timestamp, offset delta) of the first record with a timestamp of at least `wanted` ms and an offset delta of at
     least `lowest_delta`; None when there is none. Raises CorruptBatch."""
-
-    def plain() -> tuple[int, int] | None:
-        for record in read_records(payload, count, base_timestamp, PLAIN_HEADERS):
-            if record.timestamp >= wanted and record.offset_delta >= lowest_delta:
-                return record.timestamp, record.offset_delta
-        return None
-
-    def compiled(kernel: Any) -> tuple[int, int] | None:
-        found = np.empty(len(FoundTimestamp), np.int64)
-        status = kernel.find_timestamp(
-            _array(payload), 0, len(payload), count, base_timestamp, wanted, lowest_delta, found
-        )
-        if status < 0:
-            raise CorruptBatch("a record is malformed")
-        return (int(found[FoundTimestamp.TIMESTAMP]), int(found[FoundTimestamp.DELTA])) if status else None
-
-    return _walked(count, plain, compiled)
+    columns = _record_columns(payload, count, base_timestamp)
+    timestamps, deltas = columns[:, RecordColumn.TIMESTAMP], columns[:, RecordColumn.OFFSET_DELTA]
+    rows = np.flatnonzero((timestamps >= wanted) & (deltas >= lowest_delta))
+    if len(rows):
+        return int(timestamps[rows[0]]), int(deltas[rows[0]])
+    if len(columns) < count:
+        raise CorruptBatch("a record is malformed")
+    return None
 
 
 def refused_records(
@@ -207,33 +217,17 @@ def refused_records(
 
     lowest, highest: bounds of timestamps, ms, int64; those without a timestamp are within them.
     """
-
-    def plain() -> Refused:
-        first: list[tuple[int, Refusal, int]] = []
-        total = timestamps = 0
-        for record in read_records(payload, count, base_timestamp, PLAIN_HEADERS):
-            if needs_keys and record.key_size < 0:
-                kind = Refusal.NO_KEY
-            elif append_time_set:
-                kind = Refusal.APPEND_TIME_SET
-            elif record.timestamp != NO_TIMESTAMP and not lowest <= record.timestamp <= highest:
-                kind = Refusal.TIMESTAMP
-            else:
-                continue
-            timestamps += kind != Refusal.NO_KEY
-            if total < most:
-                first.append((record.place, kind, record.timestamp))
-            total += 1
-        return Refused(first, total, timestamps)
-
-    def compiled(kernel: Any) -> Refused:
-        rules = np.array([lowest, highest, needs_keys, append_time_set, 0], np.int64)
-        found = np.empty((most, len(Broken)), np.int64)
-        total = int(kernel.refused(_array(payload), 0, len(payload), count, base_timestamp, rules, found))
-        first = [(place, Refusal(kind), timestamp) for place, kind, timestamp in found[: min(total, most)].tolist()]
-        return Refused(first, total, int(rules[Rules.REFUSED_TIMESTAMPS]))
-
-    return _walked(count, plain, compiled)
+    columns = _record_columns(payload, count, base_timestamp)
+    timestamps = columns[:, RecordColumn.TIMESTAMP]
+    rules = np.zeros(len(columns), np.int64)
+    rules[(timestamps != NO_TIMESTAMP) & ((timestamps < lowest) | (timestamps > highest))] = Refusal.TIMESTAMP
+    if append_time_set:
+        rules[:] = Refusal.APPEND_TIME_SET
+    if needs_keys:
+        rules[columns[:, RecordColumn.KEY_SIZE] < 0] = Refusal.NO_KEY
+    rows = np.flatnonzero(rules)
+    first = [(row, Refusal(int(rules[row])), int(timestamps[row])) for row in rows[:most].tolist()]
+    return Refused(first, len(rows), int((rules[rows] != Refusal.NO_KEY).sum()))
 
 
 def renumbered(payload: memoryview, count: int, base_timestamp: int) -> memoryview | bytes:

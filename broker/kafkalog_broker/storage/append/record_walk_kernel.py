@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from kafkalog_broker.storage.append.kernel_fields import Broken, FoundTimestamp, Refusal, Rules, WalkFact
+from kafkalog_broker.storage.append.kernel_fields import RecordColumn, WalkFact
 from kafkalog_spark.format.records import RecordFault
 from kafkalog_spark.kernels.encode import varint_size, write_varint
 from kafkalog_spark.kernels.primitives import copy_bytes, kernel_for, varint, varint32
@@ -68,58 +68,20 @@ def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-
     return status
 
 
-@kernel_for(_I64(_BYTES, _I64, _I64, _I64, _I64, _I64, _I64, _FACTS))
-def find_timestamp(payload, start, end, count, base_timestamp, wanted, lowest_delta, found):  # type: ignore[no-untyped-def]
-    """The first record with a timestamp >= `wanted` and an offset delta >= lowest_delta.
-
-    found: see FoundTimestamp. Returns 1 when there is one, 0 when not, -1 for broken records.
-    """
+@kernel_for(_I64(_BYTES, _I64, _I64, _I64, _ROWS))
+def record_columns(payload, start, end, base_timestamp, columns):  # type: ignore[no-untyped-def]
+    """Fill `columns` (see kernel_fields.RecordColumn), a row for each record in payload[start:end]; returns how many
+    records were well-formed, up to the first that is not."""
     at = start
-    for _ in range(count):
-        fault, record_end, timestamp_delta, delta, _, _, _ = record_fields(payload, at, end)
+    for index in range(columns.shape[0]):
+        fault, record_end, timestamp_delta, delta, _, key_size, _ = record_fields(payload, at, end)
         if fault != RecordFault.NONE:
-            return np.int64(-1)
-        if base_timestamp + timestamp_delta >= wanted and delta >= lowest_delta:
-            found[FoundTimestamp.TIMESTAMP] = base_timestamp + timestamp_delta
-            found[FoundTimestamp.DELTA] = delta
-            return np.int64(1)
+            return np.int64(index)
+        columns[index, RecordColumn.TIMESTAMP] = base_timestamp + timestamp_delta
+        columns[index, RecordColumn.OFFSET_DELTA] = delta
+        columns[index, RecordColumn.KEY_SIZE] = key_size
         at = record_end
-    return np.int64(0)
-
-
-@kernel_for(_I64(_BYTES, _I64, _I64, _I64, _I64, _FACTS, _ROWS))
-def refused(payload, start, end, count, base_timestamp, rules, found):  # type: ignore[no-untyped-def]
-    """Which of `count` well-formed records in payload[start:end] break a rule.
-
-    rules, in and out: see kernel_fields.Rules. found: int64[n, len(Broken)], filled with
-    the first n of them. Returns how many break a rule.
-    """
-    lowest, highest = rules[Rules.LOWEST], rules[Rules.HIGHEST]
-    needs_keys, append_time_set = rules[Rules.NEEDS_KEYS] != 0, rules[Rules.APPEND_TIME_SET] != 0
-    refused_timestamps: Any = np.int64(0)
-    total: Any = np.int64(0)
-    at = start
-    for index in range(count):
-        fault, record_end, timestamp_delta, _, _, key_size, _ = record_fields(payload, at, end)
-        if fault != RecordFault.NONE:  # the walk has seen to it that there are none
-            break
-        at = record_end
-        timestamp = base_timestamp + timestamp_delta
-        if needs_keys and key_size < 0:
-            kind = np.int64(Refusal.NO_KEY)
-        elif append_time_set:
-            kind = np.int64(Refusal.APPEND_TIME_SET)
-        elif timestamp != -1 and (timestamp < lowest or timestamp > highest):
-            kind = np.int64(Refusal.TIMESTAMP)
-        else:
-            continue
-        refused_timestamps += kind != Refusal.NO_KEY
-        if total < found.shape[0]:
-            found[total, Broken.PLACE], found[total, Broken.RULE] = index, kind
-            found[total, Broken.TIMESTAMP] = timestamp
-        total += 1
-    rules[Rules.REFUSED_TIMESTAMPS] = refused_timestamps
-    return total
+    return np.int64(columns.shape[0])
 
 
 @kernel_for(_I64(_BYTES, _I64, _I64, _I64, _OUT))

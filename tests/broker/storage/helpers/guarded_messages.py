@@ -12,14 +12,14 @@ import numpy as np
 
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.fetching import down_conversion
-from kafkalog_broker.fetching import down_conversion as conversion_window
 from kafkalog_broker.fetching.down_conversion import ConversionRequest
+from kafkalog_broker.storage.append import fetched_batches, record_walk
 from kafkalog_broker.storage.append.kernel_fields import SetFact, SetRule
 from kafkalog_spark.format import layout
 from tests.log.helpers.guarded import guarded, guarded_bytes
 from tests.log.helpers.legacy_builder import GZIP, LZ4, NONE, SNAPPY, LegacyRecord, message_set, wrapper
 
-ALLOCATING = (conversion_window, down_conversion)
+ALLOCATING = (down_conversion, fetched_batches, record_walk)
 _BODY_AT = layout.MAGIC_AT  # what the CRC is of begins here
 _INTERESTING = (0, 1, 0x7F, 0x80, 0xFF)
 
