@@ -17,32 +17,15 @@ class Unit(IntEnum):
     TIMESTAMP = 6
 
 
-class ConversionRule(IntEnum):
-    """Rules for the messages to make: int64[len(ConversionRule)]."""
+class Message(IntEnum):
+    """Columns of the messages to write, int64[n, len(Message)]; positions in the payload, sizes negative for null."""
 
-    MAGIC = 0  # 0 or 1
-    FROM_OFFSET = 1  # messages below are left out
-    RELATIVE = 2  # 1: offsets count from the first message, as in a wrapper v1
-    ROOM = 3  # bytes that may be filled
-
-
-class Cursor(IntEnum):
-    """Cursor of a conversion, int64[len(Cursor)]: where to go on, and what was written since it was last cleared."""
-
-    UNIT = 0
-    AT = 1  # in the payload; -1: the unit is not begun
-    RECORD = 2  # of the unit
-    FILLED = 3  # bytes
-    COUNT = 4  # messages
-    FIRST_OFFSET = 5
-    LAST_OFFSET = 6
-    LARGEST_TIMESTAMP = 7  # ms, -1
-    NEEDED = 8  # bytes of the message for which there was no room
-
-
-class ConversionStatus(IntEnum):
-    """Why a kernel came back."""
-
-    DONE = 0
-    FULL = 1
-    MALFORMED = 2
+    OFFSET = 0
+    TIMESTAMP = 1  # ms
+    APPEND_TIME = 2  # 1: of LogAppendTime
+    KEY_AT = 3
+    KEY_SIZE = 4
+    VALUE_AT = 5
+    VALUE_SIZE = 6
+    NUMBER = 7  # of the record in its unit
+    END = 8  # position after what it is made of

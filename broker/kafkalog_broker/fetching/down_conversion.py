@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.fetching.conversion_fields import ConversionStatus, Cursor, Unit
+from kafkalog_broker.fetching.conversion_fields import Message, Unit
 from kafkalog_broker.fetching.fetch_read import Fetched, FetchedPartition
 from kafkalog_broker.fetching.fetch_session import FetchPartition
 from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse
@@ -90,12 +90,7 @@ def kinds_of(table: I64, log: Log, asked: ConversionRequest, up_to: int) -> I64:
 
 
 def as_array(data: memoryview) -> U8:
-    found: U8 = np.frombuffer(data.toreadonly(), np.uint8) if len(data) else _NOTHING
-    return found
-
-
-_NOTHING = np.empty(0, np.uint8)
-_NOTHING.flags.writeable = False
+    return np.frombuffer(data.toreadonly() if len(data) else b"", np.uint8)
 
 
 # A compressed message set v0 or v1 in its wrapper, as brokers wrote it.
@@ -105,7 +100,6 @@ OVERHEAD = layout.LEGACY_MIN_SIZE[1]
 
 _HEAD = struct.Struct(">qiI")
 _NULL_KEY = -1
-
 _LZ4_CHECKSUM_AT = 6  # in a frame that tells neither its size nor a dictionary: `compress` makes no other
 
 
@@ -117,7 +111,9 @@ def wrapped(
     of that time ask for."""
     value = compress(Codec(codec), messages)
     if codec == Codec.LZ4 and magic == 0:
-        value = _with_old_checksum(value)
+        # The checksum of the frame's header, over the magic number too.
+        old = checksum(value[:_LZ4_CHECKSUM_AT])
+        value = value[:_LZ4_CHECKSUM_AT] + bytes((old,)) + value[_LZ4_CHECKSUM_AT + 1 :]
     if magic == 1:
         attributes = codec | (layout.ATTRIBUTE_LOG_APPEND_TIME if append_time else 0)
         body = struct.pack(">bbqii", magic, attributes, timestamp, _NULL_KEY, len(value))
@@ -127,20 +123,13 @@ def wrapped(
     return _HEAD.pack(last_offset, 4 + len(body) + len(value), crc) + body + value
 
 
-def _with_old_checksum(frame: bytes) -> bytes:
-    """The checksum of an lz4 frame's header, over the magic number too."""
-    made = checksum(frame[:_LZ4_CHECKSUM_AT])
-    return frame[:_LZ4_CHECKSUM_AT] + bytes((made,)) + frame[_LZ4_CHECKSUM_AT + 1 :]
-
-
 READ_BYTES = 256 << 10
 WRAPPED_BYTES = 1 << 20
 """Bytes of messages in a wrapper: what clients of that time asked for at most by default."""
+MOST_WRAPPED = WRAPPED_BYTES // layout.LEGACY_MIN_SIZE[0]
 AT_ONCE_S = 0.005
 MOST_BATCH = MAX_DECOMPRESSED
 """Bytes of a batch that is taken into memory."""
-
-_LARGEST_HEADER = layout.LEGACY_MIN_SIZE[1]
 
 
 class Converted(NamedTuple):
@@ -245,29 +234,20 @@ def _readable(out: _Out, data: memoryview, rows: I64) -> None:
 
 def _plain(out: _Out, data: memoryview, rows: I64, kind: Conversion) -> None:
     """Batches and messages that are not compressed, all in one call."""
-    units = _units(rows)
+    units, most = _units(rows), len(rows)
     if kind == Conversion.MESSAGES:
         units[:, Unit.START], units[:, Unit.BASE_OFFSET] = rows[:, H.POSITION], 0
+    else:
+        most = min(int(np.maximum(rows[:, H.COUNT], 0).sum()), int(rows[:, H.SIZE].sum()) // layout.MIN_RECORD_SIZE)
     magic, payload = out.asked.magic, as_array(data)
-    bytes_there, messages = int(rows[:, H.SIZE].sum()), int(np.maximum(units[:, Unit.COUNT], 0).sum())
-    most = bytes_there + min(messages, bytes_there) * _LARGEST_HEADER
-    cursor, room = _cursor(), max(min(out.left, most), 0)
-    while True:
-        target = np.empty(room, np.uint8)
-        outcome = _run(kind, payload, units, [magic, out.asked.offset, 0, room], cursor, target)
-        filled = int(cursor[Cursor.FILLED])
-        if filled > out.left:
-            out.add_too_large(target[:filled].data)
-        elif filled:
-            out.add(target[:filled].data)
-        if outcome == ConversionStatus.MALFORMED:
-            raise CorruptBatch("a record is malformed")
-        if outcome == ConversionStatus.DONE or out.is_full:
-            return
-        if out.pieces or filled or not (out.asked.whole or out.asked.cut):
-            out.is_full = True
-            return
-        room = int(cursor[Cursor.NEEDED])
+    messages, malformed = _found(kind, payload, units, out.asked.offset, most)
+    fitting = int(np.searchsorted(_ends(messages, magic), out.left, side="right"))
+    if fitting:
+        out.add(_written(payload, messages[:fitting], magic))
+    if fitting < len(messages):
+        out.add_too_large(_written(payload, messages[fitting : fitting + 1], magic))
+    elif malformed:
+        raise CorruptBatch("a record is malformed")
 
 
 def _packed(out: _Out, data: memoryview, rows: I64, kind: Conversion) -> None:
@@ -296,42 +276,38 @@ def _packed(out: _Out, data: memoryview, rows: I64, kind: Conversion) -> None:
 
 
 def _pack_again(out: _Out, kind: Conversion, codec: int, payload: U8, units: I64) -> None:
-    magic, cursor = out.asked.magic, _cursor()
-    append_time, timestamp = bool(units[0, Unit.APPEND_TIME]), int(units[0, Unit.TIMESTAMP])
-    chunk = _chunk(out.left)
-    target = np.empty(chunk, np.uint8)
+    magic, unit = out.asked.magic, units[0]
+    append_time = bool(unit[Unit.APPEND_TIME])
     while True:
-        before = cursor.copy()
-        cursor[Cursor.FILLED] = cursor[Cursor.COUNT] = 0
-        outcome = _run(kind, payload, units, [magic, out.asked.offset, int(magic == 1), chunk], cursor, target)
-        filled, count = int(cursor[Cursor.FILLED]), int(cursor[Cursor.COUNT])
-        if outcome == ConversionStatus.MALFORMED:
+        messages, malformed = _found(kind, payload, units, out.asked.offset, MOST_WRAPPED)
+        ends = _ends(messages, magic)
+        count = int(np.searchsorted(ends, _chunk(out.left), side="right"))
+        if malformed and count == len(messages):
             raise CorruptBatch("a record is malformed")
-        if not count and outcome == ConversionStatus.FULL:  # one message that is larger
-            chunk = int(cursor[Cursor.NEEDED])
-            target = np.empty(chunk, np.uint8)
-            continue
-        if not count:
+        if not len(messages):
             return
-        time = timestamp if append_time else int(cursor[Cursor.LARGEST_TIMESTAMP])
-        made = wrapped(
-            magic, codec, target[:filled].data, int(cursor[Cursor.LAST_OFFSET]), time, append_time=append_time
-        )
-        if len(made) <= out.left:
-            out.add(made)
-        elif count == 1:
+        count = max(count, 1)  # a message that is larger
+        while True:
+            some = messages[:count]
+            time = unit[Unit.TIMESTAMP] if append_time else some[:, Message.TIMESTAMP].max(initial=layout.NO_TIMESTAMP)
+            plain = _written(payload, some, magic, relative=magic == 1)
+            made = wrapped(
+                magic, codec, plain, int(some[-1, Message.OFFSET]), int(time), append_time=append_time
+            )  # fmt: skip
+            if len(made) <= out.left or count == 1:
+                break
+            count = max(int(np.searchsorted(ends, ends[count - 1] // 2, side="right")), 1)
+        if len(made) > out.left:
             out.add_too_large(made)
-        else:
-            chunk, cursor = filled // 2, before
-            continue
-        if outcome == ConversionStatus.DONE or out.is_full:
+            return
+        out.add(made)
+        unit[Unit.START] = some[-1, Message.END]
+        unit[Unit.COUNT] -= some[-1, Message.NUMBER] + 1
+        if unit[Unit.START] >= unit[Unit.END]:
             return
         if out.left <= OVERHEAD:
             out.is_full = True
             return
-        chunk = _chunk(out.left)
-        if chunk > len(target):
-            target = np.empty(chunk, np.uint8)
 
 
 def _chunk(left: int) -> int:
@@ -350,19 +326,32 @@ def _units(rows: I64) -> I64:
     return units
 
 
-def _cursor() -> I64:
-    cursor = np.zeros(len(Cursor), np.int64)
-    cursor[Cursor.AT] = -1
-    return cursor
+def _found(kind: Conversion, payload: U8, units: I64, offset: int, most: int) -> tuple[I64, bool]:
+    """int64[n, len(Message)], at most so many; whether something malformed comes after them."""
+    from kafkalog_broker.fetching.conversion_kernel import find_messages, find_records
+
+    find = find_records if kind in (Conversion.RECORDS, Conversion.PACKED_RECORDS) else find_messages
+    messages = np.empty((most, len(Message)), np.int64)
+    rows, malformed = find(payload, units, offset, messages)
+    return messages[:rows], bool(malformed)
 
 
-def _run(kind: Conversion, payload: U8, units: I64, rules: list[int], cursor: I64, target: U8) -> int:
-    """rules: see ConversionRule."""
-    from kafkalog_broker.fetching.conversion_kernel import from_messages, from_records
+def _ends(messages: I64, magic: int) -> I64:
+    """int64[n]: how many bytes the messages up to each take."""
+    sizes = np.maximum(messages[:, (Message.KEY_SIZE, Message.VALUE_SIZE)], 0).sum(axis=1)
+    ends: I64 = np.cumsum(sizes + layout.LEGACY_MIN_SIZE[magic])
+    return ends
+
+
+def _written(payload: U8, messages: I64, magic: int, *, relative: bool = False) -> memoryview:
+    """relative: offsets count from the first message, as in a wrapper v1."""
+    from kafkalog_broker.fetching.conversion_kernel import write_messages
     from kafkalog_spark.kernels.primitives import CRC32_TABLE
 
-    kernel = from_records if kind in (Conversion.RECORDS, Conversion.PACKED_RECORDS) else from_messages
-    return int(kernel(payload, units, np.array(rules, np.int64), cursor, CRC32_TABLE, target))
+    out = np.empty(int(_ends(messages, magic)[-1]), np.uint8)
+    base_offset = int(messages[0, Message.OFFSET]) if relative else 0
+    write_messages(payload, messages, magic, base_offset, CRC32_TABLE, out)
+    return out.data
 
 
 # One pass over the partitions of a Fetch of versions 0 to 3, whose answer holds messages v0 or v1.

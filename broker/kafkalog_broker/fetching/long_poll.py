@@ -79,17 +79,8 @@ class LongPolls:
 
 class _PollsOfLog:
     __slots__ = (
-        "_any",
-        "_asleep",
-        "_counted",
-        "_counting",
-        "_loop",
-        "_next_look",
-        "_polls",
-        "_stable",
-        "_state",
-        "log",
-    )
+        "_any", "_asleep", "_counted", "_counting", "_loop", "_next_look", "_polls", "_stable", "_state", "log",
+    )  # fmt: skip
 
     def __init__(self, log: Log, polls: LongPolls) -> None:
         self.log = log

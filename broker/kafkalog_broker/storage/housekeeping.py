@@ -23,6 +23,8 @@ from kafkalog_broker.storage.partition.log import EVERY_APPEND, Log
 from kafkalog_broker.storage.partition.retention import may_be_due
 from kafkalog_broker.storage.partition_removal import DelayedDeletions
 
+_log = logging.getLogger(__name__)
+
 
 class DueFlushes:
     """Flushes right after an append, as flush.messages and flush.ms say; for the event loop. run_blocking: runs a
@@ -41,17 +43,15 @@ class DueFlushes:
         if log.config.flush_messages == EVERY_APPEND:
             await self._run_blocking(log.flush, log.log_end_offset)
         elif log.name not in self._flushing:
-            task = asyncio.create_task(self._flush(log))
-            self._flushing[log.name] = task
-            task.add_done_callback(lambda done: self._flushed(log.name, done))
+            self._flushing[log.name] = asyncio.create_task(self._flush(log))
 
     async def _flush(self, log: Log) -> None:
-        await self._run_blocking(log.flush)
-
-    def _flushed(self, name: str, task: asyncio.Task[None]) -> None:
-        del self._flushing[name]
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("flushing %s failed: %s", name, task.exception())
+        try:
+            await self._run_blocking(log.flush)
+        except Exception as error:  # noqa: BLE001 - nobody waits for it: this is where it shows
+            _log.error("flushing %s failed: %s", log.name, error)
+        finally:
+            del self._flushing[log.name]
 
     async def ended(self) -> None:
         """Return when nothing is flushed any more."""
@@ -60,8 +60,6 @@ class DueFlushes:
 
 RunBlocking = Callable[[Callable[[], object]], object]
 """Runs something that blocks: at once, or in a thread of its own choice."""
-
-_log = logging.getLogger(__name__)
 
 RETENTION_CHECKS_PER_TICK = 100
 """Logs looked at in one tick: 50 us each, so that a tick with thousands of partitions does not hold up the event loop.
@@ -85,9 +83,6 @@ class Timers:
     """Time at which each task was done last, by Clock.monotonic_ms: Kafka schedules by System.nanoTime."""
 
     def __init__(self, now_ms: int) -> None:
-        self.restart(now_ms)
-
-    def restart(self, now_ms: int) -> None:
         """Everything is due one interval from now."""
         self._last = dict.fromkeys(Task, now_ms)
 
@@ -120,7 +115,7 @@ class Housekeeping:
 
     def start(self) -> None:
         """Everything is due one interval from now."""
-        self._timers.restart(self._table.clock.monotonic_ms())
+        self._timers = Timers(self._table.clock.monotonic_ms())
 
     def tick(self, now_ms: int) -> None:
         """Do what is due: flushes, retention, checkpoints, removals, expiry. Call it about once a second."""
@@ -139,9 +134,16 @@ class Housekeeping:
             for log in logs:
                 log.producer_state.expire(now_ms, self._table.config.producer_id_expiration_ms)
         if Task.RECOVERY_POINTS in due:
-            self._release_idle_files()
+            # Writers of logs without appends for a whole checkpoint interval are closed: three descriptors each.
+            for entry in self._table.entries.values():
+                if entry.log is not None and entry.log.failure is None:
+                    if entry.seen_end == entry.log.log_end_offset:
+                        entry.log.release_files()
+                    entry.seen_end = entry.log.log_end_offset
         if due & CHECKPOINTS:
-            self._checkpoint(due)
+            for log_dir in self._table.dirs.online:
+                contents = self._checkpoint_contents(log_dir, due)
+                self._run_blocking(partial(self._write_checkpoints, log_dir, contents, log_dir.truncations))
 
     def _flush(self, log: Log) -> None:
         try:
@@ -179,20 +181,6 @@ class Housekeeping:
             with entry.log_dir.guarded():
                 return may_be_due(entry.path, self._table.config_of(topic), entry.log_start_offset, now_ms)
         return False
-
-    def _release_idle_files(self) -> None:
-        """Close the writers of logs without appends for a whole checkpoint interval: three descriptors each."""
-        for entry in self._table.entries.values():
-            if entry.log is not None and entry.log.failure is None:
-                if entry.seen_end == entry.log.log_end_offset:
-                    entry.log.release_files()
-                entry.seen_end = entry.log.log_end_offset
-
-    def _checkpoint(self, tasks: set[Task]) -> None:
-        for log_dir in self._table.dirs.all:
-            if log_dir.is_online:
-                contents = self._checkpoint_contents(log_dir, tasks)
-                self._run_blocking(partial(self._write_checkpoints, log_dir, contents, log_dir.truncations))
 
     def _checkpoint_contents(self, log_dir: LogDirectory, tasks: Collection[Task]) -> list[CheckpointContent]:
         """The files that `tasks` ask for. Offsets of logs that were not opened are kept."""

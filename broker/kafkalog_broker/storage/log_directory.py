@@ -17,16 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
+from kafkalog_spark.format import checkpoint
 from kafkalog_spark.format.atomic_file import DIRECTORY_MODE, fsync_directory, replace_file
-from kafkalog_spark.format.checkpoint import (
-    CLEANER_OFFSET_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    TopicPartition,
-    read_offset_checkpoint,
-    write_offset_checkpoint,
-)
+from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.meta_properties import (
     META_PROPERTIES_FILE,
     VERSION_KRAFT,
@@ -38,12 +31,12 @@ from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE
 from kafkalog_spark.format.partition_metadata import new_uuid, uuid_to_text
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 
+_log = logging.getLogger(__name__)
+
 # `.kafka_cleanshutdown`: says that every log in the directory was flushed and closed (CleanShutdownFileHandler).
 #
 # Read and removed before the logs are loaded, so that a crash during loading is a crash; written last at shutdown.
 # Its presence decides. The broker epoch in it is for the controller of a cluster.
-
-VERSION = 0
 
 
 def take_clean_shutdown(directory: Path) -> bool:
@@ -59,7 +52,7 @@ def take_clean_shutdown(directory: Path) -> bool:
 
 def write_clean_shutdown(directory: Path, broker_epoch: int) -> None:
     """The bytes that Kafka 4.3 writes; on disk on return. Raises OSError."""
-    text = json.dumps({"version": VERSION, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+    text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     replace_file(directory / CLEAN_SHUTDOWN_FILE, text.encode("ascii"))
 
 
@@ -82,7 +75,7 @@ class OffsetCheckpoint:
     def read(self) -> dict[TopicPartition, int]:
         """Content of the file; empty when it is missing or, with a warning, when it is damaged. Raises OSError."""
         try:
-            offsets = read_offset_checkpoint(self.path)
+            offsets = checkpoint.read_offset_checkpoint(self.path)
         except (CorruptFile, UnsupportedFormat) as error:
             _log.warning("%s; taken as empty", error)
             return {}
@@ -94,12 +87,9 @@ class OffsetCheckpoint:
         if self._on_disk == offsets:
             return False
         written = dict(offsets)
-        write_offset_checkpoint(self.path, written)
+        checkpoint.write_offset_checkpoint(self.path, written)
         self._on_disk = written
         return True
-
-
-_log = logging.getLogger(__name__)
 
 
 class LogDirError(KafkalogError):
@@ -121,10 +111,10 @@ class LogDirectory:
         self.lock: LogDirLock | None = None
         self.failure: str | None = None
         self.on_failure: Callable[[BaseException], None] | None = None
-        self.recovery_points = OffsetCheckpoint(path / RECOVERY_POINT_CHECKPOINT)
-        self.log_start_offsets = OffsetCheckpoint(path / LOG_START_OFFSET_CHECKPOINT)
-        self.high_watermarks = OffsetCheckpoint(path / HIGH_WATERMARK_CHECKPOINT)
-        self.cleaner_offsets = OffsetCheckpoint(path / CLEANER_OFFSET_CHECKPOINT)
+        self.recovery_points = OffsetCheckpoint(path / checkpoint.RECOVERY_POINT_CHECKPOINT)
+        self.log_start_offsets = OffsetCheckpoint(path / checkpoint.LOG_START_OFFSET_CHECKPOINT)
+        self.high_watermarks = OffsetCheckpoint(path / checkpoint.HIGH_WATERMARK_CHECKPOINT)
+        self.cleaner_offsets = OffsetCheckpoint(path / checkpoint.CLEANER_OFFSET_CHECKPOINT)
         self.was_clean = self.is_listed = self.is_loaded = False
         self.partitions = self.truncations = 0
         self.writing = threading.Lock()
@@ -158,20 +148,20 @@ class LogDirectory:
     def forget_checkpointed(self, keys: Collection[TopicPartition]) -> None:
         """A deleted partition's offsets must not be taken for those of a new one of its name: with a log start offset
         above its end, all its records would be dropped. Blocks; any thread. Raises OSError."""
-        for checkpoint in self.checkpoints:
+        for file in self.checkpoints:
             with self.writing:
-                kept = {key: offset for key, offset in checkpoint.known.items() if key not in keys}
-                if len(kept) < len(checkpoint.known):
-                    checkpoint.write(kept)
+                kept = {key: offset for key, offset in file.known.items() if key not in keys}
+                if len(kept) < len(file.known):
+                    file.write(kept)
 
     def lower_checkpointed(self, key: TopicPartition, offset: int) -> None:
         """Before a log is truncated to `offset`: what is written to it next is neither on disk nor clean, and lies
         above its log start offset, whatever the files say, or would say next. Blocks; any thread. Raises OSError."""
         with self.writing:
             self.truncations += 1
-            for checkpoint in self.checkpoints:
-                if checkpoint.known.get(key, -1) > offset:
-                    checkpoint.write({**checkpoint.known, key: offset})
+            for file in self.checkpoints:
+                if file.known.get(key, -1) > offset:
+                    file.write({**file.known, key: offset})
 
     def close(self) -> None:
         """Give the lock up."""
@@ -220,11 +210,15 @@ def open_log_dirs(
             try:
                 log_dir.path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
                 log_dir.lock = LogDirLock.acquire(log_dir.path)
-                meta = _read(log_dir.path)
+                meta = read_meta_properties(log_dir.path / META_PROPERTIES_FILE)
                 if meta is not None:
                     metas[log_dir.path] = meta
             except OSError as error:
                 log_dir.fail(error)
+            except (CorruptFile, UnsupportedFormat) as error:
+                raise LogDirError(
+                    error.what, path=error.path, position=error.position, hint=error.hint or "restore it from a backup"
+                ) from None
         agreed = agree(metas, node_id, cluster_id)
         now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
         for log_dir in opened:
@@ -274,27 +268,15 @@ def agree(metas: Mapping[Path, MetaProperties], node_id: int, cluster_id: str | 
     return uuid_to_text(new_uuid()) if cluster_id is None else cluster_id
 
 
-def _read(path: Path) -> MetaProperties | None:
-    try:
-        return read_meta_properties(path / META_PROPERTIES_FILE)
-    except (CorruptFile, UnsupportedFormat) as error:
-        raise LogDirError(
-            error.what, path=error.path, position=error.position, hint=error.hint or "restore it from a backup"
-        ) from None
-
-
 def _identify(
     log_dir: LogDirectory, meta: MetaProperties | None, cluster_id: str, node_id: int, now: datetime.datetime
 ) -> None:
     """Write meta.properties where it is missing or lacks something; what else stands in it is kept."""
     log_dir.id = (meta.directory_id if meta else None) or uuid_to_text(new_uuid())
     whole = MetaProperties(VERSION_KRAFT, cluster_id, node_id, log_dir.id, meta.other if meta else {})
-    if meta == whole:
-        return
-    try:
-        write_meta_properties(log_dir.path / META_PROPERTIES_FILE, whole, now)
-    except OSError as error:
-        log_dir.fail(error)
+    if meta != whole:
+        with log_dir.guarded():
+            write_meta_properties(log_dir.path / META_PROPERTIES_FILE, whole, now)
 
 
 class PartitionUsage(NamedTuple):

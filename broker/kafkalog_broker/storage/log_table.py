@@ -168,19 +168,13 @@ class LogTable:
         now_ms = self.clock.now_ms()
         try:
             config = self.config_of(self.topics.get(entry.topic))
-            loaded = load_log(
-                LoadRequest(
-                    directory=entry.path,
-                    clean=log_dir.was_clean,
-                    recovery_point=entry.recovery_point,
-                    log_start_offset=entry.log_start_offset,
-                    index_interval_bytes=config.index_entry_bytes,
-                    max_index_size=config.segment_index_bytes,
-                    now_ms=now_ms,
-                    producer_id_expiration_ms=self.config.producer_id_expiration_ms,
-                ),
-                on_bytes,
-            )
+            request = LoadRequest(
+                directory=entry.path, clean=log_dir.was_clean, recovery_point=entry.recovery_point,
+                log_start_offset=entry.log_start_offset, index_interval_bytes=config.index_entry_bytes,
+                max_index_size=config.segment_index_bytes, now_ms=now_ms,
+                producer_id_expiration_ms=self.config.producer_id_expiration_ms,
+            )  # fmt: skip
+            loaded = load_log(request, on_bytes)
             entry.log = self.log_of(entry, config, loaded, now_ms)
         except OSError as error:
             if is_the_directorys(error):

@@ -31,7 +31,6 @@ _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-
 Outcome = Topic | BrokerError
 """Outcome for one of several topics that are changed together."""
 

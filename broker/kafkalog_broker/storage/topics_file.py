@@ -75,14 +75,8 @@ def format_registry(state: RegistryState, lines: Mapping[str, str] | None = None
 
 def format_topic(topic: Topic) -> str:
     """A topic as JSON, in one line."""
-    return json.dumps(
-        {
-            "name": topic.name,
-            "id": uuid_to_text(topic.id),
-            "partitions": topic.partitions,
-            "configs": dict(topic.configs),
-        }
-    )
+    facts = {"name": topic.name, "id": uuid_to_text(topic.id), "partitions": topic.partitions}
+    return json.dumps({**facts, "configs": dict(topic.configs)})
 
 
 def parse_registry(data: bytes) -> RegistryState:
@@ -139,17 +133,13 @@ def read_registry(log_dir: LogDirectory) -> RegistryState | None:
         raise error.at(path=str(path), hint="this directory was used by a later release; use that one") from None
     except CorruptFile as error:
         _log.warning("%s", error.at(path=str(path)))
-        _set_aside(path)
+        damaged = path.with_name(path.name + ".damaged")
+        try:
+            path.replace(damaged)
+            _log.warning("the damaged file is kept as %s", damaged)
+        except OSError as failure:
+            _log.warning("the damaged file cannot be renamed: %s", failure)
     return None
-
-
-def _set_aside(path: Path) -> None:
-    damaged = path.with_name(path.name + ".damaged")
-    try:
-        path.replace(damaged)
-        _log.warning("the damaged file is kept as %s", damaged)
-    except OSError as error:
-        _log.warning("the damaged file cannot be renamed: %s", error)
 
 
 # The partition directories of the log directories, and which topics they belong to: decisions at start.
@@ -171,8 +161,7 @@ class PartitionPlace(NamedTuple):
     topic_id: uuid.UUID | None
 
 
-@dataclass(frozen=True, slots=True)
-class FoundDirs:
+class FoundDirs(NamedTuple):
     """`live`, and the directories of deleted partitions that wait for their removal."""
 
     live: list[PartitionPlace]
@@ -239,7 +228,8 @@ def reconcile(
             result.deleted.append(place)
             continue
         if known is None:
-            known = Topic(place.topic, place.topic_id or new_id(), 0, _configs_of(place.topic, compacted, internal))
+            configs = {**KEPT_CONFIGS, "cleanup.policy": "compact"} if place.topic in compacted else KEPT_CONFIGS
+            known = Topic(place.topic, place.topic_id or new_id(), 0, internal.get(place.topic, configs))
         elif place.topic_id not in (None, known.id):
             result.strays.append(place)
             continue
@@ -262,9 +252,3 @@ def reconcile(
         if (topic.name, partition) not in accepted
     )
     return result
-
-
-def _configs_of(topic: str, compacted: frozenset[str], internal: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
-    if topic in internal:
-        return internal[topic]
-    return {**KEPT_CONFIGS, "cleanup.policy": "compact"} if topic in compacted else KEPT_CONFIGS

@@ -86,7 +86,7 @@ def records_of_messages(payload, start, end, rules, crc32_table, facts, out):  #
     """Write the messages in payload[start:end] to `out` as records with offset deltas 0, 1, 2 ...; returns a SetFault.
 
     `out` has room for as many bytes: a record is never longer than its message. A message that is cut short at the end
-    is left off. rules: see R; facts, out: see S. What a message has after its value is left off, as Java does.
+    is left off. rules: see SetRule; facts: SetFact. What a message has after its value is left off, as Java does.
     """
     key_field = np.int64(_KEY_AT_V1) if rules[SetRule.MAGIC] == 1 else np.int64(_KEY_AT_V0)
     at: Any = np.int64(start)

@@ -21,10 +21,11 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.append_validation import LOG_APPEND_TIME, MAX_RECORDS, MOST_PIECES, validate_batch
 from kafkalog_broker.storage.append.kernel_fields import SetFact, SetFault, SetRule
@@ -36,10 +37,6 @@ from kafkalog_spark.format.batch_header import wrapper_value_at
 from kafkalog_spark.format.layout import NO_TIMESTAMP, Codec
 from kafkalog_spark.log.decode.record_schema import MAX_DECOMPRESSED
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, header_fields, seal
-
-if TYPE_CHECKING:
-    from kafkalog_broker.config.log_config import LogConfig
-
 
 _OFFSET_SIZE_CRC = struct.Struct(">qiI")
 _V2 = 2
@@ -69,13 +66,24 @@ def validate_message_set(
     if len(data) > layout.MAGIC_AT and data[layout.MAGIC_AT] == _V2:
         return validate_batch(data, config, now_ms, is_compacted=is_compacted)
     magic = data[layout.MAGIC_AT] if len(data) > layout.MAGIC_AT else 0
-    size = _size_of_wrapper(data)
+    size = None  # of a compressed message, whole; it stands alone
+    if len(data) > layout.LEGACY_ATTRIBUTES_AT and data[layout.LEGACY_ATTRIBUTES_AT] & layout.ATTRIBUTE_CODEC:
+        announced = int(struct.unpack_from(">i", data, layout.LENGTH_AT)[0]) + layout.LOG_OVERHEAD
+        if magic < _V2 and layout.LEGACY_MIN_SIZE[0] <= announced <= len(data):
+            size = announced
     if size is None:
         codec, source = int(Codec.NONE), data
     else:
         _check_wrapper(data, size, magic, config)
         codec, source = _opened(data[:size], magic)
-    rules = _rules(magic, config, now_ms, is_inner=size is not None, is_compacted=is_compacted)
+    lowest, highest = 0, layout.MAX_INT64
+    if config.message_timestamp_type != LOG_APPEND_TIME:
+        lowest = max(now_ms - config.message_timestamp_before_max_ms, lowest)
+        highest = min(now_ms + config.message_timestamp_after_max_ms, highest)
+    rules = np.zeros(len(SetRule), np.int64)
+    rules[SetRule.MAGIC], rules[SetRule.IS_INNER], rules[SetRule.NEEDS_KEYS] = magic, size is not None, is_compacted
+    rules[SetRule.MOST_BYTES] = config.max_message_bytes if size is None else MAX_DECOMPRESSED
+    rules[SetRule.MOST_RECORDS], rules[SetRule.LOWEST], rules[SetRule.HIGHEST] = MAX_RECORDS, lowest, highest
     made = bytearray(layout.BATCH_OVERHEAD + len(source))
     facts = _converted(source, rules, made)
     if size is not None:
@@ -91,15 +99,6 @@ def validate_message_set(
     elif not facts[SetFact.COUNT]:
         return None
     return _batch(made, facts, codec, config, now_ms)
-
-
-def _size_of_wrapper(data: memoryview) -> int | None:
-    """Bytes of the compressed message that begins here, whole; None for anything else."""
-    if len(data) <= layout.LEGACY_ATTRIBUTES_AT or not data[layout.LEGACY_ATTRIBUTES_AT] & layout.ATTRIBUTE_CODEC:
-        return None
-    size = int(struct.unpack_from(">i", data, layout.LENGTH_AT)[0]) + layout.LOG_OVERHEAD
-    magic = data[layout.MAGIC_AT]
-    return size if magic < _V2 and layout.LEGACY_MIN_SIZE[0] <= size <= len(data) else None
 
 
 def _check_wrapper(data: memoryview, size: int, magic: int, config: LogConfig) -> None:
@@ -137,22 +136,8 @@ def _opened(wrapper: memoryview, magic: int) -> tuple[int, memoryview]:
         raise BrokerError(ErrorCode.unsupported_compression_type, error.what) from error
 
 
-def _rules(
-    magic: int, config: LogConfig, now_ms: int, *, is_inner: bool, is_compacted: bool
-) -> np.ndarray[Any, np.dtype[np.int64]]:
-    lowest, highest = 0, layout.MAX_INT64
-    if config.message_timestamp_type != LOG_APPEND_TIME:
-        lowest = max(now_ms - config.message_timestamp_before_max_ms, lowest)
-        highest = min(now_ms + config.message_timestamp_after_max_ms, highest)
-    rules = np.zeros(len(SetRule), np.int64)
-    rules[SetRule.MAGIC], rules[SetRule.IS_INNER], rules[SetRule.NEEDS_KEYS] = magic, is_inner, is_compacted
-    rules[SetRule.MOST_BYTES] = MAX_DECOMPRESSED if is_inner else config.max_message_bytes
-    rules[SetRule.MOST_RECORDS], rules[SetRule.LOWEST], rules[SetRule.HIGHEST] = MAX_RECORDS, lowest, highest
-    return rules
-
-
 def _converted(source: memoryview, rules: np.ndarray[Any, Any], made: bytearray) -> list[int]:
-    """S of the messages in `source`; their records are in `made`, after the room for the header."""
+    """The SetFacts of the messages in `source`; their records are in `made`, after the room for the header."""
     load_kernel()  # in its way: nobody waits for LLVM
     from kafkalog_broker.storage.append.message_set_kernel import records_of_messages
     from kafkalog_spark.kernels.primitives import CRC32_TABLE

@@ -18,13 +18,6 @@ from kafkalog_spark.log.write.encoded_batch import seal
 PRODUCER = "producer"
 """The value of compression.type that keeps a producer's codec."""
 
-_CODECS = {
-    "uncompressed": Codec.NONE,
-    "gzip": Codec.GZIP,
-    "snappy": Codec.SNAPPY,
-    "lz4": Codec.LZ4,
-    "zstd": Codec.ZSTD,
-}
 _LEVELS = {
     Codec.GZIP: "compression_gzip_level",
     Codec.LZ4: "compression_lz4_level",
@@ -40,7 +33,9 @@ _threads = threading.local()
 
 def target_codec(compression_type: str, source: int) -> int:
     """The codec that a batch gets in the log."""
-    return source if compression_type == PRODUCER else _CODECS[compression_type]
+    if compression_type == PRODUCER:
+        return source
+    return Codec.NONE if compression_type == "uncompressed" else Codec[compression_type.upper()]
 
 
 def unpacked(codec: int, records: memoryview, limit: int = MAX_DECOMPRESSED, pieces: int = MAX_PIECES) -> memoryview:
@@ -105,9 +100,8 @@ _HAS_CONTENT_SIZE = 0x08
 _CONTENT_SIZE_BYTES = 8
 _SHORTEST = 2
 
-# xxHash32 with seed 0, of less than 16 bytes
+# of xxHash32
 _P1, _P2, _P3, _P4, _P5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
-_U32 = 0xFFFFFFFF
 
 
 def check_lz4_header(frame: bytes | memoryview) -> None:
@@ -127,23 +121,19 @@ def check_lz4_header(frame: bytes | memoryview) -> None:
 
 
 def checksum(data: bytes) -> int:
-    """The byte that comes after this descriptor, of less than 16 bytes."""
-    return _xxh32(data) >> 8 & 0xFF
+    """The byte that comes after this descriptor, of less than 16 bytes: of its xxHash32 with seed 0."""
 
+    def rotated(value: int, bits: int) -> int:
+        value &= 0xFFFFFFFF
+        return value << bits | value >> (32 - bits)
 
-def _xxh32(data: bytes) -> int:
     found = _P5 + len(data)
     words = len(data) - len(data) % 4
     for at in range(0, words, 4):
-        found = _P4 * _turned(found + _P3 * int.from_bytes(data[at : at + 4], "little"), 17)
+        found = _P4 * rotated(found + _P3 * int.from_bytes(data[at : at + 4], "little"), 17)
     for byte in data[words:]:
-        found = _P1 * _turned(found + _P5 * byte, 11)
-    found &= _U32
+        found = _P1 * rotated(found + _P5 * byte, 11)
+    found &= 0xFFFFFFFF
     for shift, factor in ((15, _P2), (13, _P3)):
-        found = (found ^ found >> shift) * factor & _U32
-    return found ^ found >> 16
-
-
-def _turned(value: int, bits: int) -> int:
-    value &= _U32
-    return (value << bits | value >> (32 - bits)) & _U32
+        found = (found ^ found >> shift) * factor & 0xFFFFFFFF
+    return (found ^ found >> 16) >> 8 & 0xFF

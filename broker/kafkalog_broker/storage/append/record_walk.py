@@ -27,24 +27,6 @@ from kafkalog_spark.format.layout import NO_TIMESTAMP
 from kafkalog_spark.format.records import ManyHeaders, RecordFault, fault, read_records
 from kafkalog_spark.format.records import renumbered as plain_renumbered
 
-# LLVM, which Numba needs, loaded without holding the interpreter.
-
-
-def load_llvm() -> None:
-    """Map llvmlite's library (100 MB): its import finds it there then. Python's own way to load a library holds the
-    interpreter for the 20 to 40 ms that it takes, a foreign function does not. Where this fails nothing is lost.
-    """
-    try:
-        found = find_spec("llvmlite")
-        dlopen = ctypes.CDLL(None).dlopen
-    except (AttributeError, ImportError, OSError, TypeError):
-        return
-    dlopen.restype, dlopen.argtypes = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_int)
-    for place in (found and found.submodule_search_locations) or ():
-        for library in Path(place, "binding").glob("libllvmlite.*"):
-            dlopen(os.fsencode(library), os.RTLD_NOW)
-
-
 PLAIN_RECORDS = 4
 """Records up to which the plain walk is as quick as the call of the compiled one (about 2 us a record, 4 us a call).
 """
@@ -56,8 +38,6 @@ some seconds."""
 PLAIN_HEADERS = 1000
 """Headers that all records together may have for a plain walk, which takes 0.5 us for each; one record of a megabyte
 has room for 500,000."""
-
-_UNSEEN = np.empty(0, np.uint8)
 
 _new = tuple.__new__  # RecordFacts(...) makes the same in three times the time
 
@@ -108,6 +88,21 @@ def load_kernel() -> Any:
                 # Numba stays, and is tens of thousands of objects: a full collection would have all wait for them.
                 gc.freeze()
     return _kernel
+
+
+def load_llvm() -> None:
+    """Map llvmlite's library (100 MB): its import finds it there then. Python's own way to load a library holds the
+    interpreter for the 20 to 40 ms that it takes, a foreign function does not. Where this fails nothing is lost.
+    """
+    try:
+        found = find_spec("llvmlite")
+        dlopen = ctypes.CDLL(None).dlopen
+    except (AttributeError, ImportError, OSError, TypeError):
+        return
+    dlopen.restype, dlopen.argtypes = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_int)
+    for place in (found and found.submodule_search_locations) or ():
+        for library in Path(place, "binding").glob("libllvmlite.*"):
+            dlopen(os.fsencode(library), os.RTLD_NOW)
 
 
 def _kernel_for(count: int, at_once: bool = False) -> Any:
@@ -242,7 +237,7 @@ def renumbered(payload: memoryview, count: int, base_timestamp: int) -> memoryvi
 
 
 def _array(payload: memoryview) -> npt.NDArray[np.uint8]:
-    data = np.frombuffer(payload, np.uint8) if len(payload) else _UNSEEN.view()
+    data = np.frombuffer(payload, np.uint8) if len(payload) else np.empty(0, np.uint8)
     data.flags.writeable = False
     return data
 

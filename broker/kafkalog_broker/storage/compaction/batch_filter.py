@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.storage.compaction.cleaner_kernel import (
-    CRC_TABLE,
     CleanLimit,
     CleanOutcome,
     CleanResult,
@@ -31,6 +30,7 @@ from kafkalog_broker.storage.partition.cleaned_segment import RetainedBatches
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import Codec, H
+from kafkalog_spark.kernels.primitives import CRC32C_TABLE
 from kafkalog_spark.kernels.rows import FAULTS, Status
 from kafkalog_spark.log.decode.batch_contents import Decompressor, OpenedWrapper, kinds_of, open_wrapper, runs
 from kafkalog_spark.log.decode.scratch import Scratch
@@ -263,11 +263,16 @@ class BatchFilter:
             limits[CleanLimit.OUT_AT] = 0
             status = clean_batches(
                 window.payload, payload, starts, ends, units, self._table, self._secret, self._keep, limits, self._out,
-                results, CRC_TABLE,
+                results, CRC32C_TABLE,
             )  # fmt: skip
             done = int(limits[CleanLimit.UNIT])
             if done > begun:
-                self._count_unreadable(units[begun:done], results[begun:done])
+                rows = np.flatnonzero(results[begun:done, CleanResult.OUTCOME] == CleanOutcome.UNREADABLE)
+                if len(rows):
+                    count, first = self.unreadable
+                    if first is None:
+                        first = int(units[begun + rows[0], CleanUnit.BASE_OFFSET])
+                    self.unreadable = count + len(rows), first
                 yield begun, results[begun:done]
             if status == CleanStatus.DONE:
                 break
@@ -275,15 +280,6 @@ class BatchFilter:
                 self._out = np.empty(int(limits[CleanLimit.NEEDED]), np.uint8)
         if self._out.size > _OUT_SIZE:
             self._out = np.empty(_OUT_SIZE, np.uint8)
-
-    def _count_unreadable(self, units: npt.NDArray[np.int64], results: npt.NDArray[np.int64]) -> None:
-        rows = np.flatnonzero(results[:, CleanResult.OUTCOME] == CleanOutcome.UNREADABLE)
-        if len(rows):
-            count, first = self.unreadable
-            self.unreadable = (
-                count + len(rows),
-                int(units[rows[0], CleanUnit.BASE_OFFSET]) if first is None else first,
-            )
 
 
 def _units(window: Window, verdict: Verdict, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

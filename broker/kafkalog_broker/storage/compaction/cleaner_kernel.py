@@ -15,7 +15,6 @@ from kafkalog_broker.storage.compaction.offset_map_kernel import latest_offset
 from kafkalog_spark.format import layout
 from kafkalog_spark.kernels.encode import varint_size, write_varint
 from kafkalog_spark.kernels.primitives import (
-    CRC32C_TABLE,
     copy_bytes,
     crc_of,
     kernel_for,
@@ -218,11 +217,8 @@ def clean_batches(  # type: ignore[no-untyped-def]
             row[CleanResult.OUT_SIZE] = unit[CleanUnit.SIZE]
             if copy_whole:
                 if unit[CleanUnit.SIZE] > out.size - at_out:
-                    limits[CleanLimit.OUT_AT], limits[CleanLimit.NEEDED], limits[CleanLimit.UNIT] = (
-                        at_out,
-                        unit[CleanUnit.SIZE],
-                        i,
-                    )
+                    limits[CleanLimit.OUT_AT], limits[CleanLimit.UNIT] = at_out, i
+                    limits[CleanLimit.NEEDED] = unit[CleanUnit.SIZE]
                     return np.int64(CleanStatus.NEED_ROOM)
                 copy_bytes(out, at_out, source, unit[CleanUnit.HEADER_AT], unit[CleanUnit.SIZE])
                 at_out += unit[CleanUnit.SIZE]
@@ -257,9 +253,6 @@ def clean_batches(  # type: ignore[no-untyped-def]
         row[CleanResult.OUT_SIZE] = at_out - first
     limits[CleanLimit.OUT_AT], limits[CleanLimit.UNIT] = at_out, starts.size
     return np.int64(CleanStatus.DONE)
-
-
-CRC_TABLE = CRC32C_TABLE
 
 
 # Messages of formats v0 and v1: survival under compaction, and a message set without the others.

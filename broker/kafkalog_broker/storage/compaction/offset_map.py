@@ -27,13 +27,6 @@ from kafkalog_spark.kernels.rows import FAULTS, Status
 
 ENTRY_SIZE = CLEANER_MAP_ENTRY_BYTES
 
-_NOTHING = -1
-
-
-def slots_within(memory: int) -> int:
-    """How many entries a table of `memory` bytes has."""
-    return memory // ENTRY_SIZE
-
 
 class OffsetMap:
     """memory: bytes of the table, at most. load_factor: share of it that may be filled. offsets: how many offsets the
@@ -43,19 +36,18 @@ class OffsetMap:
     """
 
     def __init__(self, memory: int, load_factor: float, offsets: int, secret: tuple[int, int] | None = None) -> None:
-        most = int(slots_within(memory) * load_factor)
+        room = memory // ENTRY_SIZE
+        most = int(room * load_factor)
         if most < 1:
             raise ValueError(
                 f"{memory} bytes filled to {load_factor:g} hold no key: raise log.cleaner.dedupe.buffer.size or "
                 f"log.cleaner.io.buffer.load.factor, or lower log.cleaner.threads"
             )
         # One slot is always empty: a search ends there.
-        slots = max(min(slots_within(memory), int(offsets / load_factor) + 1), 2)
-        self._most = min(most, slots - 1)
+        slots = max(min(room, int(offsets / load_factor) + 1), 2)
         self._table = np.zeros((slots, 3), np.uint64)
-        drawn = secret or (secrets.randbits(64), secrets.randbits(64))
-        self._secret = np.array(drawn, np.uint64)
-        self._state = np.array([0, self._most, _NOTHING], np.int64)
+        self._secret = np.array(secret or (secrets.randbits(64), secrets.randbits(64)), np.uint64)
+        self._state = np.array([0, min(most, slots - 1), -1], np.int64)
 
     def __len__(self) -> int:
         return int(self._state[MapState.ENTRIES])

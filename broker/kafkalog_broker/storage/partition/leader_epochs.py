@@ -9,15 +9,10 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from pathlib import Path
 
-from kafkalog_spark.format.checkpoint import (
-    LEADER_EPOCH_CHECKPOINT,
-    EpochEntry,
-    read_leader_epochs,
-    write_leader_epochs,
-)
+from kafkalog_spark.format import checkpoint
+from kafkalog_spark.format.checkpoint import EpochEntry
 
 UNDEFINED_EPOCH = -1
-UNDEFINED_OFFSET = -1
 
 
 class LeaderEpochs:
@@ -25,7 +20,7 @@ class LeaderEpochs:
 
     def __init__(self, directory: Path, entries: Iterable[EpochEntry] = ()) -> None:
         """`entries` as read from the file. Entries that go back are dropped, as Kafka does when it reads them."""
-        self._path = directory / LEADER_EPOCH_CHECKPOINT
+        self._path = directory / checkpoint.LEADER_EPOCH_CHECKPOINT
         self._entries: list[EpochEntry] = []
         for entry in entries:
             self._entries = _with(self._entries, entry)
@@ -34,7 +29,7 @@ class LeaderEpochs:
     @classmethod
     def read(cls, directory: Path) -> LeaderEpochs:
         """Raises CorruptFile, UnsupportedFormat, OSError; a missing file has no entries."""
-        return cls(directory, read_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT))
+        return cls(directory, checkpoint.read_leader_epochs(directory / checkpoint.LEADER_EPOCH_CHECKPOINT))
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -56,7 +51,7 @@ class LeaderEpochs:
         (-1, -1) for an epoch above the latest or when nothing is known; for one below the first, the first's start.
         """
         if epoch == UNDEFINED_EPOCH or not self._entries or epoch > self.latest:
-            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+            return UNDEFINED_EPOCH, -1
         if epoch == self.latest:
             return epoch, log_end_offset
         slot = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)
@@ -88,7 +83,7 @@ class LeaderEpochs:
             self._write([], sync=True)
 
     def _write(self, entries: list[EpochEntry], *, sync: bool) -> None:
-        write_leader_epochs(self._path, entries, sync=sync)
+        checkpoint.write_leader_epochs(self._path, entries, sync=sync)
         self._entries = entries
         self.latest = entries[-1].epoch if entries else UNDEFINED_EPOCH
 

@@ -177,22 +177,9 @@ class LogSegment:
     """
 
     __slots__ = (
-        "_max_timestamp",
-        "_transactions",
-        "base_offset",
-        "created_ms",
-        "directory",
-        "end",
-        "found_by_time",
-        "handles",
-        "index_path",
-        "jitter_ms",
-        "log_path",
-        "serial",
-        "transaction_writer",
-        "transient",
-        "writer",
-    )
+        "_max_timestamp", "_transactions", "base_offset", "created_ms", "directory", "end", "found_by_time", "handles",
+        "index_path", "jitter_ms", "log_path", "serial", "transaction_writer", "transient", "writer",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -276,11 +263,9 @@ class LogSegment:
         """The writer; files that were closed cleanly are opened again. Raises OSError, CorruptBatch."""
         if self.writer is None:
             self.writer = ActiveSegment.open_existing(
-                self.directory,
-                self.base_offset,
-                index_interval_bytes=index_interval_bytes,
+                self.directory, self.base_offset, index_interval_bytes=index_interval_bytes,
                 max_index_size=max_index_size,
-            )
+            )  # fmt: skip
             if self.writer.size != self.size or self.writer.next_offset > self.next_offset:
                 found = f"{self.writer.size} bytes up to offset {self.writer.next_offset - 1}"
                 self.writer.abandon()
@@ -334,10 +319,7 @@ class LogSegment:
 
     def close_writer(self) -> None:
         """Close cleanly: indexes complete and cut to their entries. Twice is harmless."""
-        if self.transaction_writer is not None:
-            self._transactions = list(self.transaction_writer.transactions)
-            self.transaction_writer.close()
-            self.transaction_writer = None
+        self._close_transactions()
         if self.writer is not None:
             self._max_timestamp = (self.writer.max_timestamp, self.writer.offset_of_max_timestamp)
             self.writer.close()
@@ -345,13 +327,17 @@ class LogSegment:
 
     def abandon(self) -> None:
         """Close the files as they are."""
-        if self.transaction_writer is not None:
-            self.transaction_writer.close()
-            self.transaction_writer = None
+        self._close_transactions()
         if self.writer is not None:
             self.writer.abandon()
             self.writer = None
         self.forget_handles()
+
+    def _close_transactions(self) -> None:
+        if self.transaction_writer is not None:
+            self._transactions = list(self.transaction_writer.transactions)
+            self.transaction_writer.close()
+            self.transaction_writer = None
 
     def forget_handles(self) -> None:
         for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX):
@@ -380,8 +366,7 @@ class LogSegment:
             return self.writer.max_timestamp, self.writer.offset_of_max_timestamp
         if self._max_timestamp is None:
             last = self.time_index().last
-            found = (layout.NO_TIMESTAMP, self.base_offset) if last is None else (last.timestamp, last.offset)
-            self._max_timestamp = found
+            self._max_timestamp = (NO_TIMESTAMP, self.base_offset) if last is None else (last.timestamp, last.offset)
         return self._max_timestamp
 
     @property
@@ -407,8 +392,7 @@ class LogSegment:
 
     def locate(self, offset: int) -> BatchBounds | None:
         """The first batch that ends at or past `offset`: the one that holds it, or the next one; None behind all."""
-        position = self._index_floor(offset - self.base_offset, 0)
-        for bounds in self.bounds_from(position):
+        for bounds in self.bounds_from(self.position_of(offset)):
             if bounds.last_offset >= offset:
                 return bounds
         return None

@@ -35,8 +35,6 @@ BATCHES_KEPT = 5
 """A producer has at most five requests in flight (max.in.flight.requests.per.connection): a duplicate is among them.
 """
 
-NO_COORDINATOR_EPOCH = -1
-
 
 class KnownBatch(NamedTuple):
     """Batch that a producer wrote lately. timestamp: ms, its largest."""
@@ -84,7 +82,7 @@ class Producer(NamedTuple):
 
     id: int
     epoch: int = NO_PRODUCER_EPOCH
-    coordinator_epoch: int = NO_COORDINATOR_EPOCH
+    coordinator_epoch: int = -1
     last_timestamp: int = NO_TIMESTAMP
     transaction_first_offset: int = NO_TRANSACTION
     batches: tuple[KnownBatch, ...] = ()
@@ -104,16 +102,11 @@ class Producer(NamedTuple):
     def entry(self) -> ProducerEntry:
         """The row of a snapshot: of the batches only the last one survives."""
         last = self.batches[-1] if self.batches else None
+        sequence, offset, delta = (NO_SEQUENCE, -1, 0) if last is None else last[:3]
         return ProducerEntry(
-            self.id,
-            self.epoch,
-            NO_SEQUENCE if last is None else last.last_sequence,
-            -1 if last is None else last.last_offset,
-            0 if last is None else last.offset_delta,
-            self.last_timestamp,
-            self.coordinator_epoch,
+            self.id, self.epoch, sequence, offset, delta, self.last_timestamp, self.coordinator_epoch,
             self.transaction_first_offset,
-        )
+        )  # fmt: skip
 
 
 class ProducerPicture(NamedTuple):
@@ -128,14 +121,12 @@ class ProducerPicture(NamedTuple):
         return [producer.entry() for producer in self.ordered()]
 
     def ordered(self) -> list[Producer]:
-        mask = self.java_table - 1
-        return sorted(self.producers, key=lambda producer: _java_hash(producer.id) & mask)
 
+        def bucket(producer: Producer) -> int:
+            code = (producer.id ^ (producer.id >> 32)) & 0xFFFFFFFF  # HashMap.hash(Long.hashCode())
+            return (code ^ (code >> 16)) & (self.java_table - 1)
 
-def _java_hash(producer_id: int) -> int:
-    """HashMap.hash(Long.hashCode()): its low bits choose the bucket."""
-    code = (producer_id ^ (producer_id >> 32)) & 0xFFFFFFFF
-    return code ^ (code >> 16)
+        return sorted(self.producers, key=bucket)
 
 
 # Producers that are about to begin a transaction in a partition (Kafka's VerificationStateEntry, KIP-890).
@@ -373,16 +364,10 @@ class ProducerState:
         self.clear(end_offset)
         for entry in entries:
             batch = KnownBatch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
-            self._put(
-                Producer(
-                    entry.producer_id,
-                    entry.producer_epoch,
-                    entry.coordinator_epoch,
-                    entry.timestamp,
-                    entry.transaction_first_offset,
-                    (batch,) if entry.last_offset >= 0 else (),
-                )
-            )
+            self._put(Producer(
+                entry.producer_id, entry.producer_epoch, entry.coordinator_epoch, entry.timestamp,
+                entry.transaction_first_offset, (batch,) if entry.last_offset >= 0 else (),
+            ))  # fmt: skip
             if entry.has_open_transaction:
                 self._open[entry.transaction_first_offset] = entry.producer_id
 
@@ -527,15 +512,14 @@ def producers_at(
     since = state.end_offset
     ends = [*(base for base, _ in segments[1:]), offset]
     for (base, size), end in zip(segments, ends, strict=True):
-        if end > since:
-            _take_in(state, directory / (names.segment_name(base) + names.LOG_SUFFIX), size, since)
+        if end <= since:
+            continue
+        path = directory / (names.segment_name(base) + names.LOG_SUFFIX)
+        with descriptor(path) as fd:
+            for window, wrong in header_windows(DescriptorFile(fd), size):
+                is_new = window.table[:, H.LAST_OFFSET] >= since
+                replay(state, Window(window.table[is_new], window.data, window.start))
+                if wrong is not None:
+                    raise wrong.at(path=str(path))
     state.end_offset = offset
     return state
-
-
-def _take_in(state: ProducerState, path: Path, size: int, since: int) -> None:
-    with descriptor(path) as fd:
-        for window, wrong in header_windows(DescriptorFile(fd), size):
-            replay(state, Window(window.table[window.table[:, H.LAST_OFFSET] >= since], window.data, window.start))
-            if wrong is not None:
-                raise wrong.at(path=str(path))

@@ -43,6 +43,10 @@ from kafkalog_spark.log.write.segment_recovery import (
 )
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
+_log = logging.getLogger(__name__)
+
+_DAY_MS = 24 * 3600 * 1000
+
 # First, before anything is read, the files of the directory are put in order.
 #
 # An interrupted deletion, cleaning or split leaves files with a suffix. Which of them are the log is decided in
@@ -51,19 +55,19 @@ from kafkalog_spark.log.write.segment_writer import SegmentWriter
 # name, and `.cleaned` files, whose presence marks `.swap` files as unfinished, go last.
 
 
-@dataclass(frozen=True, slots=True)
-class StartupFiles:
-    """Plan for a directory: first remove files, then rename (old name, new name). Then the log is `base_offsets`."""
+class StartupFiles(NamedTuple):
+    """Plan for a directory: first remove files, then rename (old name, new name). Then the log is `base_offsets`.
+
+    snapshots: offsets of the producer snapshots. complete: base offsets of the segments that have both indexes; those
+    of the others are to be made again. transactional: of those that have a transaction index.
+    """
 
     removals: tuple[str, ...]
     renames: tuple[tuple[str, str], ...]
     base_offsets: tuple[int, ...]
     snapshots: tuple[int, ...]
-    """Offsets of the producer snapshots."""
     complete: frozenset[int]
-    """Base offsets of the segments that have both indexes; those of the others are to be made again."""
     transactional: frozenset[int]
-    """Base offsets of the segments that have a transaction index."""
 
 
 def plan_startup(listing: Iterable[str], next_offset: Callable[[str], int]) -> StartupFiles:
@@ -77,6 +81,12 @@ def plan_startup(listing: Iterable[str], next_offset: Callable[[str], int]) -> S
         if name is not None
     }
     swapped = [name for name in kept if name.endswith(names.SWAP_SUFFIX)]
+
+    def log_first(name: str) -> tuple[str, bool]:
+        """A .log takes its .swap indexes until they lose the suffix, too; the other way round they would be orphans."""
+        base_offset, _, suffixes = name.partition(".")
+        return base_offset, not suffixes.startswith(names.LOG_SUFFIX[1:])
+
     removed: list[tuple[int, str]] = []
     for name in listing:
         if name in kept:
@@ -91,7 +101,7 @@ def plan_startup(listing: Iterable[str], next_offset: Callable[[str], int]) -> S
         removed.append((_REMOVAL_ORDER.get(file.transient_suffix or "", 1), name))
     return StartupFiles(
         tuple(name for _, name in sorted(removed)),
-        tuple((name, name.removesuffix(names.SWAP_SUFFIX)) for name in sorted(swapped, key=_log_first)),
+        tuple((name, name.removesuffix(names.SWAP_SUFFIX)) for name in sorted(swapped, key=log_first)),
         tuple(segment.base_offset for segment in live),
         tuple(offset for offset, _ in names.producer_snapshots(listing)),
         frozenset(segment.base_offset for segment in live if segment.offset_index and segment.time_index),
@@ -101,12 +111,6 @@ def plan_startup(listing: Iterable[str], next_offset: Callable[[str], int]) -> S
 
 _REMOVAL_ORDER = {names.SWAP_SUFFIX: 0, names.CLEANED_SUFFIX: 2}
 """Everything else is removed in between."""
-
-
-def _log_first(name: str) -> tuple[str, bool]:
-    """A .log takes its .swap indexes until they lose the suffix, too; the other way round they would be orphans."""
-    base_offset, _, suffixes = name.partition(".")
-    return base_offset, not suffixes.startswith(names.LOG_SUFFIX[1:])
 
 
 def tidy(directory: Path) -> StartupFiles:
@@ -131,11 +135,6 @@ def next_offset_of(path: Path) -> int:
         except (CorruptBatch, UnsupportedFormat):
             pass  # recovery will say what it is; the log goes on up to here
     return next_offset
-
-
-_log = logging.getLogger(__name__)
-
-_DAY_MS = 24 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +192,10 @@ class _Loader:
         self._bases, self._snapshots = list(files.base_offsets), list(files.snapshots)
         self._transactional = files.transactional
         recover_from = self._recover_from()
-        self._index_what_has_no_index(files, recover_from)
+        for base in self._bases:  # an index can always be made again; recovery does so for its segments
+            if base not in files.complete and (recover_from is None or base < recover_from):
+                _log.warning("%s has not both indexes; they are made again", self._path(base, names.LOG_SUFFIX))
+                recover_segment(self._directory, base, request.index_interval_bytes, may_cut=False)
         if recover_from is not None:
             end = self._recover(recover_from)
         else:
@@ -240,13 +242,6 @@ class _Loader:
                 break
         return min(found) if found and self._bases else None
 
-    def _index_what_has_no_index(self, files: StartupFiles, recover_from: int | None) -> None:
-        """An index can always be made again. What is going to be recovered gets its indexes there."""
-        for base in self._bases:
-            if base not in files.complete and (recover_from is None or base < recover_from):
-                _log.warning("%s has not both indexes; they are made again", self._path(base, names.LOG_SUFFIX))
-                recover_segment(self._directory, base, self._request.index_interval_bytes, may_cut=False)
-
     # ---- the end of the log
 
     def _recover(self, first: int) -> int:
@@ -274,17 +269,14 @@ class _Loader:
             end = segment.next_offset
             if segment.damage is not None:
                 _log.warning("%s; %d bytes are cut off", segment.damage, segment.truncated_bytes)
-                self._drop_segments_behind(slot)
+                for behind in self._bases[slot + 1 :]:
+                    _log.warning("%s follows the cut and is removed", self._path(behind, names.LOG_SUFFIX))
+                    self._remove_segment(behind)
+                del self._bases[slot + 1 :]
                 break
             if slot + 1 < len(self._bases):
                 self._snapshot(self._bases[slot + 1])
         return end
-
-    def _drop_segments_behind(self, slot: int) -> None:
-        for base in self._bases[slot + 1 :]:
-            _log.warning("%s follows the cut and is removed", self._path(base, names.LOG_SUFFIX))
-            self._remove_segment(base)
-        del self._bases[slot + 1 :]
 
     def _assign_epochs(self, window: Window) -> None:
         epochs = window.table[:, H.LEADER_EPOCH]
@@ -353,7 +345,12 @@ class _Loader:
     def _load_producers_at(self, offset: int) -> None:
         """State at `offset`, a segment's base or the log end: the newest good snapshot, and the batches after it."""
         had_snapshots = bool(self._snapshots)
-        self._remove_snapshots_before_gaps()
+        # Of producers in a snapshot below the first segment nobody knows what they wrote between: the sequence that
+        # they go on with would be refused. A producer that is not known may begin with any.
+        for known in [known for known in self._snapshots if known < min(self._bases, default=0)]:
+            path = self._path(known, names.PRODUCER_SNAPSHOT_SUFFIX)
+            _log.warning("%s is removed: the log begins at %d, and what came between is gone", path, self._bases[0])
+            self._remove_snapshot(known)
         for candidate in sorted((known for known in self._snapshots if known <= offset), reverse=True):
             path = self._path(candidate, names.PRODUCER_SNAPSHOT_SUFFIX)
             try:
@@ -378,10 +375,14 @@ class _Loader:
         if from_offset >= to_offset:
             return
         first = _floor(self._bases, from_offset)
+
+        def take_in(window: Window) -> None:
+            replay(self._producers, window)
+
         for base in self._bases:
             if first <= base < to_offset:
                 try:
-                    walk_segment(self._directory, base, from_offset, lambda window: _take_in(self._producers, window))
+                    walk_segment(self._directory, base, from_offset, take_in)
                 except (CorruptBatch, UnsupportedFormat) as error:
                     _log.warning("%s; producers are known only up to there", error)
                     return
@@ -396,24 +397,12 @@ class _Loader:
         if offset not in self._snapshots:
             self._snapshots = sorted([*self._snapshots, offset])
 
-    def _remove_snapshots_before_gaps(self) -> None:
-        """Remove snapshots before gaps: of producers in one below the first segment nobody knows what they wrote
-        between: the sequence that they go on with would be refused. A producer that is not known may begin with any."""
-        for known in [known for known in self._snapshots if known < min(self._bases, default=0)]:
-            path = self._path(known, names.PRODUCER_SNAPSHOT_SUFFIX)
-            _log.warning("%s is removed: the log begins at %d, and what came between is gone", path, self._bases[0])
-            self._remove_snapshot(known)
-
     def _remove_snapshot(self, offset: int) -> None:
         self._path(offset, names.PRODUCER_SNAPSHOT_SUFFIX).unlink(missing_ok=True)
         self._snapshots.remove(offset)
 
     def _path(self, offset: int, suffix: str) -> Path:
         return self._directory / (names.segment_name(offset) + suffix)
-
-
-def _take_in(state: ProducerState, window: Window) -> None:
-    replay(state, window)
 
 
 def _floor(bases: list[int], offset: int) -> int:

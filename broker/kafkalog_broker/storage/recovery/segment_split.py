@@ -8,6 +8,7 @@ or the others.
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +63,13 @@ def write_pieces(directory: Path, base_offset: int, index_interval_bytes: int) -
         copied = sum(piece.size for piece in pieces)
         while copied < found.st_size:
             copied += pieces[-1].append_unread(os.pread(fd, _COPIED, copied))
-        _give_aborted(directory, base_offset, pieces)
+        try:
+            path = directory / (names.segment_name(base_offset) + names.TRANSACTION_INDEX_SUFFIX)
+            for aborted in load_transaction_index(path, base_offset):  # they stay with their markers
+                slot = bisect_right(pieces, aborted.last_offset, key=lambda piece: piece.base_offset) - 1
+                pieces[slot].aborted.append(aborted)
+        except (CorruptLog, UnsupportedFormat):
+            pass  # recovery makes it again
         for piece in pieces:
             piece.finish(found.st_mtime_ns)
     except BaseException:
@@ -104,16 +111,3 @@ def _copy(fd: int, table: npt.NDArray[np.int64], piece: CleanedSegment) -> None:
         size = int(table[begun:ended, H.SIZE].sum())
         piece.append(os.pread(fd, size, int(table[begun, H.POSITION])), batches[begun:ended])
         begun = ended
-
-
-def _give_aborted(directory: Path, base_offset: int, pieces: list[CleanedSegment]) -> None:
-    """Aborted transactions stay with their markers."""
-    try:
-        path = directory / (names.segment_name(base_offset) + names.TRANSACTION_INDEX_SUFFIX)
-        aborted = load_transaction_index(path, base_offset)
-    except (CorruptLog, UnsupportedFormat):
-        return  # recovery makes it again
-    ends = [piece.base_offset for piece in pieces[1:]] + [2**63]
-    for transaction in aborted:
-        place = next(place for place, end in enumerate(ends) if transaction.last_offset < end)
-        pieces[place].aborted.append(transaction)
