@@ -75,16 +75,16 @@ class Conversion(IntEnum):
         return self in (Conversion.PACKED_RECORDS, Conversion.PACKED_MESSAGES)
 
 
-def kinds_of(table: I64, log: Log, asked: ConversionRequest, up_to: int) -> I64:
+def kinds_of(table: I64, log: Log, request: ConversionRequest, up_to: int) -> I64:
     """int64[n]: the Conversion of each batch."""
     magic, attributes = table[:, H.MAGIC], table[:, H.ATTRIBUTES]
     packed = (attributes & layout.ATTRIBUTE_CODEC) != Codec.NONE
     kinds = np.where(magic == 2, Conversion.RECORDS, Conversion.MESSAGES) + packed
-    kinds[magic <= asked.magic] = Conversion.READABLE
+    kinds[magic <= request.magic] = Conversion.READABLE
     is_v2 = magic == 2
     kinds[is_v2 & ((attributes & layout.ATTRIBUTE_CONTROL) != 0)] = Conversion.HIDDEN
     if (is_v2 & ((attributes & layout.ATTRIBUTE_TRANSACTIONAL) != 0)).any():
-        kinds[AbortedRanges(log.aborted_between(asked.offset, up_to)).hides(table)] = Conversion.HIDDEN
+        kinds[AbortedRanges(log.aborted_between(request.offset, up_to)).hides(table)] = Conversion.HIDDEN
     found: I64 = kinds.astype(np.int64)
     return found
 
@@ -141,24 +141,24 @@ class Converted(NamedTuple):
     is_full: bool
 
 
-def convert(log: Log, asked: ConversionRequest) -> Converted:
-    """The window at `asked.offset`. Raises BrokerError where there is nothing in front of what is wrong: that of
+def convert(log: Log, request: ConversionRequest) -> Converted:
+    """The window at `request.offset`. Raises BrokerError where there is nothing in front of what is wrong: that of
     Log.find_range, corrupt_message, message_too_large, unsupported_compression_type. Loads Numba."""
     end_s = perf_counter() + AT_ONCE_S
-    found = log.find_range(asked.offset, READ_BYTES, up_to=asked.until, at_least_one=True)
+    found = log.find_range(request.offset, READ_BYTES, up_to=request.until, at_least_one=True)
     if not found.slices:
-        return Converted([], 0, asked.until, False)
+        return Converted([], 0, request.until, False)
     if len(found.slices[0]) > MOST_BATCH:
         raise BrokerError(
             ErrorCode.message_too_large, f"a batch of {len(found.slices[0])} bytes, {MOST_BATCH} are converted at most"
         )
     data = memoryview(log.read_slice(found.slices[0]))
-    out = _Out(asked)
-    next_offset = asked.offset
+    out = _Out(request)
+    next_offset = request.offset
     try:
         load_kernel()  # in its way: nobody waits for LLVM
         table, wrong = sweep_batches(data)
-        kinds = kinds_of(table, log, asked, found.next_offset)
+        kinds = kinds_of(table, log, request, found.next_offset)
         # neighbours of one kind together, unless each makes a wrapper of its own
         for first, last in pairwise(np.flatnonzero(np.diff(kinds, prepend=-1, append=-1)).tolist()):
             kind = Conversion(int(kinds[first]))
@@ -186,15 +186,15 @@ def convert(log: Log, asked: ConversionRequest) -> Converted:
 class _Out:
     """Output of a window so far."""
 
-    def __init__(self, asked: ConversionRequest) -> None:
-        self.asked = asked
+    def __init__(self, request: ConversionRequest) -> None:
+        self.request = request
         self.pieces: list[Any] = []
         self.size = 0
         self.is_full = False
 
     @property
     def left(self) -> int:
-        return self.asked.room - self.size
+        return self.request.room - self.size
 
     def add(self, piece: Any) -> None:
         self.pieces.append(piece)
@@ -203,10 +203,10 @@ class _Out:
     def add_too_large(self, piece: Any) -> None:
         """A message, or wrapper of one, for which there is no room."""
         self.is_full = True
-        if not self.pieces and self.asked.whole:
+        if not self.pieces and self.request.whole:
             self.add(piece)
-        elif not self.pieces and self.asked.cut:
-            self.add(piece[: self.asked.room])
+        elif not self.pieces and self.request.cut:
+            self.add(piece[: self.request.room])
 
     def take(self, kind: Conversion, data: memoryview, rows: I64) -> None:
         match kind:
@@ -239,8 +239,8 @@ def _plain(out: _Out, data: memoryview, rows: I64, kind: Conversion) -> None:
         units[:, Unit.START], units[:, Unit.BASE_OFFSET] = rows[:, H.POSITION], 0
     else:
         most = min(int(np.maximum(rows[:, H.COUNT], 0).sum()), int(rows[:, H.SIZE].sum()) // layout.MIN_RECORD_SIZE)
-    magic, payload = out.asked.magic, as_array(data)
-    messages, malformed = _found(kind, payload, units, out.asked.offset, most)
+    magic, payload = out.request.magic, as_array(data)
+    messages, malformed = _found(kind, payload, units, out.request.offset, most)
     fitting = int(np.searchsorted(_ends(messages, magic), out.left, side="right"))
     if fitting:
         out.add(_written(payload, messages[:fitting], magic))
@@ -276,10 +276,10 @@ def _packed(out: _Out, data: memoryview, rows: I64, kind: Conversion) -> None:
 
 
 def _pack_again(out: _Out, kind: Conversion, codec: int, payload: U8, units: I64) -> None:
-    magic, unit = out.asked.magic, units[0]
+    magic, unit = out.request.magic, units[0]
     append_time = bool(unit[Unit.APPEND_TIME])
     while True:
-        messages, malformed = _found(kind, payload, units, out.asked.offset, MOST_WRAPPED)
+        messages, malformed = _found(kind, payload, units, out.request.offset, MOST_WRAPPED)
         ends = _ends(messages, magic)
         count = int(np.searchsorted(ends, _chunk(out.left), side="right"))
         if malformed and count == len(messages):
@@ -426,12 +426,12 @@ class _Reading:
         log.check_fetch_offset(asked.fetch_offset)
         until = log.high_watermark
         answer = PartitionFetchResponse(asked.partition, 0, until, log.last_stable_offset, log.log_start_offset)
-        one = FetchedPartition(asked, answer, 0, log, log.appended_bytes)
+        result = FetchedPartition(asked, answer, 0, log, log.appended_bytes)
         pieces: list[Any] = []
         offset = asked.fetch_offset
         is_full = False
         while offset < until and not is_full and not self._is_over():
-            room = min(asked.max_bytes - one.size, self.left)
+            room = min(asked.max_bytes - result.size, self.left)
             whole = not self._is_hard and not self.size
             if room <= 0 and not whole:
                 is_full = True
@@ -447,10 +447,10 @@ class _Reading:
                 is_full = True
                 break
             pieces += found.pieces
-            one.size += found.size
+            result.size += found.size
             self.size += found.size
             self.left -= found.size
             offset, is_full = found.next_offset, found.is_full
         answer.records = pieces
-        one.is_full = offset < until
-        return one
+        result.is_full = offset < until
+        return result

@@ -83,11 +83,11 @@ async def read_all(
         try:
             log = find_log(asked)
             log.check_leader_epoch(asked.current_leader_epoch)
-            one = _read(asked, log, left, at_once, left == max_bytes, committed)
+            result = _read(asked, log, left, at_once, left == max_bytes, committed)
         except BrokerError as error:
             errors = True
-            one = FetchedPartition(asked, PartitionFetchResponse(asked.partition, error.code))
-        if size := one.size:
+            result = FetchedPartition(asked, PartitionFetchResponse(asked.partition, error.code))
+        if size := result.size:
             left -= size
             total += size
             if size <= at_once:
@@ -95,8 +95,8 @@ async def read_all(
             else:
                 slices -= 1
                 left = left if slices else 0
-        errors = errors or one.answer.diverging_epoch is not None
-        fetched.append(one)
+        errors = errors or result.answer.diverging_epoch is not None
+        fetched.append(result)
     return Fetched(fetched, total, errors)
 
 
@@ -117,17 +117,17 @@ def _read(
     # asked for also where nothing is to be read: an offset out of range is an error, not the end of the log
     log.check_fetch_offset(offset)
     answer = PartitionFetchResponse(asked.partition, 0, high_watermark, stable, log.log_start_offset)
-    one = FetchedPartition(asked, answer, 0, log, log.appended_bytes, committed)
+    result = FetchedPartition(asked, answer, 0, log, log.appended_bytes, committed)
     if committed:
         answer.aborted_transactions = ()
     if offset < until:
-        one.is_full = True
+        result.is_full = True
         if left > 0 or at_least_one:
             found = log.find_range(offset, min(left, asked.max_bytes), up_to=until, at_least_one=at_least_one)
-            one.is_full = found.next_offset < until
+            result.is_full = found.next_offset < until
             if found.slices:
-                answer.records = [log.read_slice(one) if len(one) <= at_once else one for one in found.slices]
-                one.size = sum(map(len, answer.records))
+                answer.records = [log.read_slice(part) if len(part) <= at_once else part for part in found.slices]
+                result.size = sum(map(len, answer.records))
                 if committed:
                     answer.aborted_transactions = log.aborted_transactions(offset, found.next_offset)
-    return one
+    return result

@@ -12,7 +12,6 @@ A request names (session id, epoch):
 from __future__ import annotations
 
 import random
-from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -129,8 +128,6 @@ class FetchSessions:
         self._new_id = new_id or (lambda: random.randint(1, _MAX_EPOCH))
         self._max_partitions = max_partitions
         self._sessions: OrderedDict[int, Session] = OrderedDict()  # the one not used for longest first
-        self._young: OrderedDict[int, Session] = OrderedDict()  # opened less than two minutes ago, the oldest first
-        self._by_size: list[tuple[int, int]] = []  # (partitions, id) of the others
         self.partitions = 0
 
     def __len__(self) -> int:
@@ -191,9 +188,6 @@ class FetchSessions:
         if (after := len(session)) == before:
             return
         self.partitions += after - before
-        if session.id not in self._young:
-            del self._by_size[bisect_left(self._by_size, (before, session.id))]
-            insort(self._by_size, (after, session.id))
         if self.partitions > self._max_partitions:
             self._remove(session.id)
             raise BrokerError(
@@ -203,10 +197,7 @@ class FetchSessions:
             )
 
     def _remove(self, session_id: int) -> None:
-        session = self._sessions.pop(session_id)
-        self.partitions -= len(session)
-        if self._young.pop(session_id, None) is None:
-            del self._by_size[bisect_left(self._by_size, (len(session), session_id))]
+        self.partitions -= len(self._sessions.pop(session_id))
 
     def _open(self, wanted: Wanted, by_id: bool, now_ms: int) -> Session | None:
         if not wanted or self._slots <= 0:
@@ -224,7 +215,7 @@ class FetchSessions:
             session_id = self._new_id()
         session = Session(session_id, by_id, now_ms)
         session.update(wanted, ())
-        self._sessions[session_id] = self._young[session_id] = session
+        self._sessions[session_id] = session
         self.partitions += size
         return session
 
@@ -233,12 +224,8 @@ class FetchSessions:
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.last_used_ms > _KEEP_MS:
             return oldest.id
-        while self._young:
-            session = next(iter(self._young.values()))
-            if now_ms - session.created_ms <= _KEEP_MS:
-                break
-            del self._young[session.id]
-            insort(self._by_size, (len(session), session.id))
-        if self._by_size and self._by_size[0][0] < size:
-            return self._by_size[0][1]
-        return None
+        old = (
+            (len(session), session.id) for session in self._sessions.values() if now_ms - session.created_ms > _KEEP_MS
+        )
+        smallest, session_id = min(old, default=(size, 0))
+        return session_id if smallest < size else None

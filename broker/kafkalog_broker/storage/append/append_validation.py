@@ -21,7 +21,7 @@ from crc32c import crc32c
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.kernel_fields import Refusal
-from kafkalog_broker.storage.append.recompression import rebuilt, target_codec, unpacked
+from kafkalog_broker.storage.append.recompression import PRODUCER, rebuilt, target_codec, unpacked
 from kafkalog_broker.storage.append.record_walk import RecordFacts, TakesTooLong, refused_records, walk_records
 from kafkalog_spark.errors import CorruptBatch, DecompressesTooFar
 from kafkalog_spark.format import layout
@@ -61,8 +61,7 @@ PACKED_AT_ONCE = 64 << 10
 USUAL_RATIO = 4
 """To how many times its size a batch decompresses, as long as it is not known."""
 
-_COUNT = struct.Struct(">i")
-_UNKNOWN_CODEC = 0  # such a batch is refused before its records are looked at
+_I32 = struct.Struct(">i")
 
 
 def bytes_at_once(batch: memoryview) -> int:
@@ -75,8 +74,8 @@ def bytes_at_once(batch: memoryview) -> int:
     codec = batch[layout.ATTRIBUTES_AT + 1] & layout.ATTRIBUTE_CODEC
     if not codec and len(batch) <= RECORDS_AT_ONCE:  # no room for more records than that, whatever it says
         return AT_ONCE[Codec.NONE]
-    limit = AT_ONCE.get(codec, AT_ONCE[_UNKNOWN_CODEC])
-    (count,) = _COUNT.unpack_from(batch, layout.RECORD_COUNT_AT)
+    limit = AT_ONCE.get(codec, AT_ONCE[Codec.NONE])  # one that is not known is refused before its records are looked at
+    (count,) = _I32.unpack_from(batch, layout.RECORD_COUNT_AT)
     usual = len(batch) * USUAL_RATIO if codec else len(batch)
     return limit if usual <= limit and count <= RECORDS_AT_ONCE else 0
 
@@ -97,7 +96,6 @@ MOST_PIECES = 10_000
 Each costs a microsecond or two of Python, however small it is, for which all other threads wait."""
 
 _I16 = struct.Struct(">h")
-_I32 = struct.Struct(">i")
 _U32 = struct.Struct(">I")
 _I64 = struct.Struct(">q")
 _KNOWN_ATTRIBUTES = 0x7F
@@ -176,7 +174,7 @@ def validate_batch(
     timestamp = now_ms if append_time else facts.max_timestamp
     kept = attributes & _KNOWN_ATTRIBUTES & ~layout.ATTRIBUTE_LOG_APPEND_TIME
     wanted = kept | (layout.ATTRIBUTE_LOG_APPEND_TIME if append_time else 0)
-    target = target_codec(config.compression_type, codec)
+    target = codec if config.compression_type == PRODUCER else target_codec(config.compression_type, codec)
     if target != codec or not facts.in_sequence:
         if at_once is not None and target and len(records) > PACKED_AT_ONCE:
             raise TakesTooLong

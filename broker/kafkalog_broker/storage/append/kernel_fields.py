@@ -9,13 +9,11 @@ class WalkFact(IntEnum):
     """Result of a walk over records: int64[len(WalkFact)]."""
 
     COUNT = 0  # records that are whole and well-formed
-    AT = 1  # position after them
-    MAX_TIMESTAMP = 2  # ms, -1 when no record has one
-    MAX_INDEX = 3  # of the first record with it, -1
-    LOW = 4  # smallest timestamp of the records that have one
-    HIGH = 5  # largest
-    IN_SEQUENCE = 6  # 1: offset deltas are 0, 1, 2 ...
-    NULL_KEYS = 7
+    MAX_TIMESTAMP = 1  # ms, -1 when no record has one
+    LOW = 2  # smallest timestamp of the records that have one
+    HIGH = 3  # largest
+    IN_SEQUENCE = 4  # 1: offset deltas are 0, 1, 2 ...
+    NULL_KEYS = 5
 
 
 class Refusal(IntEnum):

@@ -52,9 +52,7 @@ class RecordFacts(NamedTuple):
     """Facts of a batch's records. Timestamps in ms; `low` is above `high` when no record has a timestamp."""
 
     records: int
-    end: int
     max_timestamp: int
-    max_index: int
     low: int
     high: int
     in_sequence: int
@@ -243,12 +241,12 @@ def _array(payload: memoryview) -> npt.NDArray[np.uint8]:
 
 
 def _plain_facts(payload: memoryview, count: int, base_timestamp: int) -> RecordFacts:
-    max_timestamp, max_index, low, high, in_sequence, null_keys = -1, -1, 2**63 - 1, -(2**63), 1, 0
+    max_timestamp, low, high, in_sequence, null_keys = -1, 2**63 - 1, -(2**63), 1, 0
     for place, _, _, _, _, timestamp, delta, _, key_size, _, _ in read_records(
         payload, count, base_timestamp, PLAIN_HEADERS
     ):
         if timestamp > max_timestamp:
-            max_timestamp, max_index = timestamp, place
+            max_timestamp = timestamp
         if timestamp != NO_TIMESTAMP:
             if timestamp < low:
                 low = timestamp
@@ -258,4 +256,4 @@ def _plain_facts(payload: memoryview, count: int, base_timestamp: int) -> Record
             in_sequence = 0
         if key_size < 0:
             null_keys += 1
-    return _new(RecordFacts, (count, len(payload), max_timestamp, max_index, low, high, in_sequence, null_keys))
+    return _new(RecordFacts, (count, max_timestamp, low, high, in_sequence, null_keys))

@@ -31,7 +31,6 @@ def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-
     """
     at = start
     max_timestamp = np.int64(-1)
-    max_index = np.int64(-1)
     low = np.int64(2**63 - 1)
     high = np.int64(-(2**63))
     in_sequence = np.int64(1)
@@ -45,9 +44,7 @@ def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-
             break
         null_keys += key_size < 0
         timestamp = base_timestamp + timestamp_delta
-        if timestamp > max_timestamp:
-            max_timestamp = timestamp
-            max_index = index
+        max_timestamp = max(max_timestamp, timestamp)
         if timestamp != -1:  # records without a timestamp are not held against any bound
             low = min(low, timestamp)
             high = max(high, timestamp)
@@ -58,9 +55,7 @@ def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-
     if status == RecordFault.NONE and at != end:
         status = np.int64(RecordFault.TOO_MANY)
     facts[WalkFact.COUNT] = index
-    facts[WalkFact.AT] = at
     facts[WalkFact.MAX_TIMESTAMP] = max_timestamp
-    facts[WalkFact.MAX_INDEX] = max_index
     facts[WalkFact.LOW] = low
     facts[WalkFact.HIGH] = high
     facts[WalkFact.IN_SEQUENCE] = in_sequence

@@ -285,16 +285,10 @@ class BatchFilter:
 def _units(window: Window, verdict: Verdict, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     table = window.table[rows]
     units = np.empty((len(table), len(CleanUnit)), np.int64)
-    for column, source in (
-        (CleanUnit.BASE_OFFSET, H.BASE_OFFSET),
-        (CleanUnit.LAST_OFFSET, H.LAST_OFFSET),
-        (CleanUnit.COUNT, H.COUNT),
-        (CleanUnit.BASE_TIMESTAMP, H.BASE_TIMESTAMP),
-        (CleanUnit.MAX_TIMESTAMP, H.MAX_TIMESTAMP),
-        (CleanUnit.ATTRIBUTES, H.ATTRIBUTES),
-        (CleanUnit.SIZE, H.SIZE),
-    ):
-        units[:, column] = table[:, source]
+    units[:, : CleanUnit.HEADER_AT] = table[
+        :, (H.BASE_OFFSET, H.LAST_OFFSET, H.COUNT, H.BASE_TIMESTAMP, H.MAX_TIMESTAMP, H.ATTRIBUTES)
+    ]
+    units[:, CleanUnit.SIZE] = table[:, H.SIZE]
     units[:, CleanUnit.HEADER_AT] = window.starts[rows]
     units[:, CleanUnit.RULE] = verdict.rule[rows]
     units[:, CleanUnit.KEEP_EMPTY] = verdict.keep_empty[rows]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from kafkalog_broker.storage.compaction.offset_map_kernel import latest_offset
+from kafkalog_broker.storage.compaction.offset_map_kernel import latest_offset, message_at
 from kafkalog_spark.format import layout
 from kafkalog_spark.kernels.encode import varint_size, write_varint
 from kafkalog_spark.kernels.primitives import (
@@ -275,14 +275,11 @@ def choose_messages(payload, start, end, magic, add, table, secret, keep, latest
     seen: Any = np.int64(0)
     kept: Any = np.int64(0)
     while at < end:
-        if end - at < key_field + 8:
+        size, key_size = message_at(payload, at, end, key_field)
+        if size < 0:
+            return at, size
+        if seen >= keep.size:
             return at, -np.int64(Status.RECORD_OVERRUNS)
-        size = read_i32(payload, at + layout.LENGTH_AT) + layout.LOG_OVERHEAD
-        if size < key_field + 8 or size > end - at or seen >= keep.size:
-            return at, -np.int64(Status.RECORD_OVERRUNS)
-        key_size = read_i32(payload, at + key_field)
-        if key_size > size - key_field - 8:
-            return at, -np.int64(Status.FIELD_OVERRUNS)
         key_at = at + key_field + 4
         value_size = read_i32(payload, key_at + max(key_size, np.int64(0)))
         stays: Any = True

@@ -13,7 +13,7 @@ from numba import njit, types
 
 from kafkalog_spark.format import layout
 from kafkalog_spark.kernels.primitives import kernel_for, read_i32, read_i64
-from kafkalog_spark.kernels.rows import record_fields, well_formed
+from kafkalog_spark.kernels.rows import Status, record_fields, well_formed
 
 
 class MapState(IntEnum):
@@ -48,12 +48,10 @@ class MapUnit(IntEnum):
 
 
 class MapStatus(IntEnum):
-    """Why a kernel came back; the last two are rows.Status."""
+    """Why a kernel came back, besides the faults of rows.Status."""
 
     DONE = 0
     FULL = 1  # the key of the record after LATEST finds no room
-    RECORD_OVERRUNS = 10
-    FIELD_OVERRUNS = 12
 
 
 _KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
@@ -140,6 +138,21 @@ def latest_offset(table, secret, data, at, size):  # type: ignore[no-untyped-def
 
 
 @njit
+def message_at(payload, at, end, key_field):  # type: ignore[no-untyped-def]
+    """(size, key size) of the message v0 or v1 at payload[at:end], whose key's size lies at `key_field`; (-Status, 0)
+    for a fault."""
+    if end - at < key_field + 8:
+        return -np.int64(Status.RECORD_OVERRUNS), np.int64(0)
+    size = read_i32(payload, at + layout.LENGTH_AT) + layout.LOG_OVERHEAD
+    if size < key_field + 8 or size > end - at:
+        return -np.int64(Status.RECORD_OVERRUNS), np.int64(0)
+    key_size = read_i32(payload, at + key_field)
+    if key_size > size - key_field - 8:
+        return -np.int64(Status.FIELD_OVERRUNS), np.int64(0)
+    return size, key_size
+
+
+@njit
 def _put(table, secret, state, data, at, size, offset):  # type: ignore[no-untyped-def]
     """False when there is no room: no key goes into a full map, whether it is there already or not (as in Kafka)."""
     if state[MapState.ENTRIES] >= state[MapState.MOST]:
@@ -201,14 +214,9 @@ def map_messages(payload, start, end, magic, add, from_offset, table, secret, st
     key_field = np.int64(_KEY_AT_V1) if magic == 1 else np.int64(_KEY_AT_V0)
     at: Any = np.int64(start)
     while at < end:
-        size = np.int64(-1)
-        if end - at >= key_field + 8:
-            size = read_i32(payload, at + layout.LENGTH_AT) + layout.LOG_OVERHEAD
-        if size < key_field + 8 or size > end - at:
-            return np.int64(MapStatus.RECORD_OVERRUNS)
-        key_size = read_i32(payload, at + key_field)
-        if key_size > size - key_field - 8:
-            return np.int64(MapStatus.FIELD_OVERRUNS)
+        size, key_size = message_at(payload, at, end, key_field)
+        if size < 0:
+            return -size
         offset = read_i64(payload, at) + add
         if offset >= from_offset:
             if key_size >= 0 and not _put(table, secret, state, payload, at + key_field + 4, key_size, offset):

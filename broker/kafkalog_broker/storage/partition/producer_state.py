@@ -199,13 +199,6 @@ _EPOCH_BUMP = 2
 _JAVA_TABLE = 16  # the size of a fresh java.util.HashMap, which is doubled when it is three quarters full
 
 
-class _EndedTransaction(NamedTuple):
-    """A transaction whose marker has been written, but may lie above the high watermark."""
-
-    first_offset: int
-    marker_offset: int
-
-
 class ProducerState:
     """All producers of one partition. Not thread-safe: it belongs to the log's one writer.
 
@@ -216,7 +209,8 @@ class ProducerState:
         self.end_offset = end_offset
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}  # first offset -> producer id, in the order of first offsets
-        self._ended: list[_EndedTransaction] = []
+        self._ended: list[tuple[int, int]] = []
+        """(first offset, marker's offset) of transactions whose marker may still lie above the high watermark."""
         self._java_table = _JAVA_TABLE
         self.verifications = Verifications()
 
@@ -310,7 +304,7 @@ class ProducerState:
         others = (offset for offset, owner in self._open.items() if owner != producer.id)
         stable = min(others, default=last_offset + 1)
         self._open.pop(first, None)
-        self._ended.append(_EndedTransaction(first, last_offset))
+        self._ended.append((first, last_offset))
         if marker.control_type != ControlType.ABORT:
             return None
         return AbortedTransaction(producer.id, first, last_offset, stable)
@@ -327,18 +321,18 @@ class ProducerState:
         self.forget_ended(high_watermark)
         if not self._open and not self._ended:
             return None
-        return min([*self._open, *(ended.first_offset for ended in self._ended)])
+        return min([*self._open, *(first for first, _ in self._ended)])
 
     def forget_ended(self, high_watermark: int) -> None:
         """Forget transactions that ended below the high watermark: they are stable."""
         if self._ended:
-            self._ended = [ended for ended in self._ended if ended.marker_offset >= high_watermark]
+            self._ended = [ended for ended in self._ended if ended[1] >= high_watermark]
 
     # ---- the log's beginning and end
 
     def on_log_start_offset(self, log_start_offset: int) -> None:
         """Records below are gone. Producers stay known; what ended below is stable."""
-        self._ended = [ended for ended in self._ended if ended.marker_offset >= log_start_offset]
+        self._ended = [ended for ended in self._ended if ended[1] >= log_start_offset]
         self.end_offset = max(self.end_offset, log_start_offset)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
