@@ -23,7 +23,7 @@ from kafkalog_spark.log.read.last_stable_offset import StableOffsetWalk
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import LISTINGS, OpenHints, PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.replicas import (
-    Copy,
+    ReplicaCopy,
     Replicas,
     best,
     check_one_topic,
@@ -52,7 +52,7 @@ class LiveCopies:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
         self._seen: dict[str, LiveLog] = {}
-        self._news: dict[TopicPartition, tuple[Copy, Sequence[Copy]]] = {}
+        self._news: dict[TopicPartition, tuple[ReplicaCopy, Sequence[ReplicaCopy]]] = {}
 
     def check(self, dirs: LogDirs, assigned: Collection[TopicPartition]) -> None:
         """Take a new listing, for the partitions that are read. Raises NotALogDirectory: see `chosen_locations`."""
@@ -78,13 +78,13 @@ class LiveCopies:
                 live = look_at(place, self._seen.get(place.directory))
                 if live is not None:
                     self._seen[place.directory] = live
-                    found.append((Copy(place, highest, live.log_end.offset), live))
+                    found.append((ReplicaCopy(place, highest, live.log_end.offset), live))
             if found:
                 chosen = best([copy for copy, _ in found])
                 if chosen.place != current:
                     looked_at = {copy.place: copy for copy, _ in found}
                     others = [
-                        looked_at.get(place, Copy(place, epochs[place.directory], None))
+                        looked_at.get(place, ReplicaCopy(place, epochs[place.directory], None))
                         for place in places
                         if place != chosen.place
                     ]
@@ -95,7 +95,7 @@ class LiveCopies:
 
     def report(self) -> None:
         """Log, in one line, what is read from another copy than before."""
-        news: Mapping[TopicPartition, tuple[Copy, Sequence[Copy]]] = self._news
+        news: Mapping[TopicPartition, tuple[ReplicaCopy, Sequence[ReplicaCopy]]] = self._news
         self._news = {}
         report(news)
 

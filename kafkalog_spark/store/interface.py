@@ -125,7 +125,7 @@ _SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "azure": "az", 
 """Names that Hadoop's connectors gave to one place over the years."""
 
 
-class Place(NamedTuple):
+class PathParts(NamedTuple):
     """Parts of a path. scheme: `` for a local one, whose bucket is empty too; key: without a leading slash, or the
     local path. bucket: of Azure `container@account.dfs.core.windows.net`, of HDFS `host:port`."""
 
@@ -134,12 +134,12 @@ class Place(NamedTuple):
     key: str
 
 
-def parse_path(path: str) -> Place:
+def parse_path(path: str) -> PathParts:
     """Take a path apart, normalised. Raises OptionError for one that names no bucket, or holds credentials."""
     plain = _FILE.sub("", path, count=1)
     url = _URL.fullmatch(plain)
     if url is None:
-        return Place("", "", os.path.abspath(plain))
+        return PathParts("", "", os.path.abspath(plain))
     scheme = _SAME.get(url[1].lower(), url[1].lower())
     bucket, _, key = url[2].partition("/")
     user, at, _ = bucket.rpartition("@")
@@ -153,20 +153,15 @@ def parse_path(path: str) -> Place:
     names = [name for name in key.split("/") if name]
     if "." in names or ".." in names:
         raise OptionError(f"{path} has a . or .. in it", hint="keys of an object store have no such names")
-    return Place(scheme, bucket, "/".join(names))
-
-
-def path_of(place: Place) -> str:
-    """The path again, normalised."""
-    if not place.scheme:
-        return place.key
-    top = f"{place.scheme}://{place.bucket}"
-    return f"{top}/{place.key}" if place.key else top
+    return PathParts(scheme, bucket, "/".join(names))
 
 
 def normalised(path: str) -> str:
     """Normalised text of a path: the same text for the same place. Raises OptionError."""
-    return path_of(parse_path(path))
+    scheme, bucket, key = parse_path(path)
+    if not scheme:
+        return key
+    return f"{scheme}://{bucket}/{key}" if key else f"{scheme}://{bucket}"
 
 
 def is_local(path: str) -> bool:

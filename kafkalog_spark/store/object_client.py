@@ -31,8 +31,6 @@ from kafkalog_spark.store.storage_options import (
     StorageOptions,
 )
 
-# Trying again: which failures are worth it, how long to wait, when to give up. Decisions; the clock is passed in.
-
 FIRST_WAIT = 0.1
 """Seconds; then twice as long each time, as AWS advises, each time a random part of it so that many clients spread."""
 LONGEST_WAIT = 10.0
@@ -66,8 +64,6 @@ class RetryState:
         wait = min(FIRST_WAIT * 2 ** (self.tries - 1), LONGEST_WAIT) * (0.5 + self.part() / 2)
         return wait if self.now() + wait < self._end else None
 
-
-# From a bucket and options to a client of the library: which class, which settings, whose credentials.
 
 OBJECT_SCHEMES = S3_SCHEMES | GCS_SCHEMES | AZURE_SCHEMES
 """Schemes that this library serves."""
@@ -213,11 +209,9 @@ def _profile_files() -> tuple[Path, Path]:
     return Path(credentials).expanduser(), Path(config).expanduser()
 
 
-# How many requests a store was asked for, and how many bytes came and went: what object stores charge for.
-
-
 class RequestCounts(NamedTuple):
-    """Requests by kind, and bytes of bodies. Taking one from another gives what happened between the two.
+    """Requests by kind, and bytes of bodies: what object stores charge for. The difference of two is what happened in
+    between.
 
     Each try counts, but those that the library makes by itself: it repeats pages of a listing and parts of an upload.
     """
@@ -254,11 +248,10 @@ class RequestTally:
         self._lock = threading.Lock()
         self._counts = RequestCounts()
 
-    def add(self, *, list: int = 0, get: int = 0, head: int = 0, put: int = 0, delete: int = 0, bytes_read: int = 0,
-            bytes_written: int = 0) -> None:  # fmt: skip
-        more = RequestCounts(list, get, head, put, delete, bytes_read, bytes_written)
+    def add(self, **counts: int) -> None:
+        """Add numbers of RequestCounts, by name."""
         with self._lock:
-            self._counts = self._counts.plus(more)
+            self._counts = self._counts.plus(RequestCounts(**counts))
 
     def counts(self) -> RequestCounts:
         """The counts until now."""
@@ -280,7 +273,13 @@ class TryFailed(Exception):
 
 
 class ObjectClient:
-    """Client of one bucket, shared by threads. Not to be pickled: `client_for` finds it again in another process."""
+    """Client of one bucket, shared by threads. Not to be pickled: `client_for` finds it again in another process.
+
+    Requests are repeated here and not by the library's RetryConfig, because each try is counted, a conditional put must
+    know whether a try before it may have written, a closing file ends the waiting, and an endpoint that never answered
+    is given up after INITIAL_CONNECT_TRIES. The library repeats what only it can: one page of a listing, one part of an
+    upload.
+    """
 
     def __init__(self, scheme: str, bucket: str, options: StorageOptions) -> None:
         self.tally = RequestTally()
@@ -294,12 +293,10 @@ class ObjectClient:
 
     @cached_property
     def _once(self) -> Any:
-        """Makes each request once."""
         return client_of(*self._place, self._settings, RetryPolicy(1, 0))
 
     @cached_property
-    def _patient(self) -> Any:
-        """Repeats what failed by itself: pages of a listing, parts of an upload."""
+    def _repeating(self) -> Any:
         return client_of(*self._place, self._settings, self._settings.retry)
 
     def ask(
@@ -326,7 +323,7 @@ class ObjectClient:
 
     def _try(self, call: Callable[[Any], T], *, in_parts: bool) -> tuple[Failure | None, T | None]:
         try:
-            return None, call(self._patient if in_parts and self._known else self._once)
+            return None, call(self._repeating if in_parts and self._known else self._once)
         except TryFailed as error:
             return error.failure, None
         except (OptionError, MemoryError):

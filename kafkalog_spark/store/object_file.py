@@ -30,38 +30,25 @@ THREADS = 16
 """Four files of a task with four requests each: a request waits for the network, not for a core."""
 
 
-class Budget:
-    """Bytes that may be held; thread safe."""
+class ReadAhead:
+    """The threads of a process, and how many bytes they may hold. left: how many more; below 0 where somebody waits."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int = WORKER_BYTES) -> None:
+        self.left = size
         self._lock = threading.Lock()
-        self._left = size
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kafkalog-fetch")
 
     def take(self, size: int, *, must: bool = False) -> bool:
         """Take `size` bytes; False when there are not as many. must: what somebody waits for is taken in any case."""
         with self._lock:
-            if self._left < size and not must:
+            if self.left < size and not must:
                 return False
-            self._left -= size
+            self.left -= size
             return True
 
     def give_back(self, size: int) -> None:
         with self._lock:
-            self._left += size
-
-    @property
-    def left(self) -> int:
-        with self._lock:
-            return self._left
-
-
-class ReadAhead:
-    """The threads and the budget of this process."""
-
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.budget = Budget(WORKER_BYTES)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kafkalog-fetch")
+            self.left += size
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         return self._threads.submit(work)
@@ -75,7 +62,7 @@ def read_ahead() -> ReadAhead:
     """The one of this process."""
     global _made
     with _lock:
-        if _made is None or _made.pid != os.getpid():
+        if _made is None:
             _made = ReadAhead()
         return _made
 
@@ -110,7 +97,7 @@ KEPT = 8 << 20
 """Bytes of pieces kept."""
 
 
-class _Piece:
+class _Fetched:
     """Bytes [begin, end) that were fetched, or are being fetched."""
 
     __slots__ = ("_bytes", "_future", "begin", "end")
@@ -135,7 +122,7 @@ class _Piece:
         if self._future is not None:
             size = self.end - self.begin
             self._future.cancel()
-            self._future.add_done_callback(lambda _: shared.budget.give_back(size))
+            self._future.add_done_callback(lambda _: shared.give_back(size))
 
 
 class ObjectFile:
@@ -160,10 +147,10 @@ class ObjectFile:
         self._closed = closed
         self._align = align
         self._block = block
-        self._pieces: list[_Piece] = []  # the one used last comes last
+        self._pieces: list[_Fetched] = []  # the one used last comes last
         self._run = PIECE  # bytes of the next piece, if it goes on from the last one
         self._last_end = -1
-        self._blocks: deque[_Piece] = deque()  # without a hole between them
+        self._blocks: deque[_Fetched] = deque()  # without a hole between them
         self._next = self._until = 0  # what is announced and not asked for yet
         self._next_size = FIRST_BLOCK
         self._ahead = 1
@@ -223,7 +210,7 @@ class ObjectFile:
         # whoever forgot to close it: the budget is everybody's
         self._forget_blocks()
 
-    def _piece_at(self, position: int, end: int) -> _Piece:
+    def _piece_at(self, position: int, end: int) -> _Fetched:
         """A piece that holds the byte at `position`; `end` is how far the reader wants to go."""
         if self._is_closed:
             raise ValueError("read of a closed file")
@@ -246,7 +233,7 @@ class ObjectFile:
 
     # What was announced.
 
-    def _block_at(self, position: int) -> _Piece:
+    def _block_at(self, position: int) -> _Fetched:
         """The block that holds the byte at `position`; the one before it is kept for a reader that looks back, blocks
         before that are not."""
         number = next(number for number, block in enumerate(self._blocks) if block.holds(position))
@@ -270,9 +257,9 @@ class ObjectFile:
         held = sum(block.end - block.begin for block in self._blocks)
         if not must and held + end - begin > FILE_BYTES:
             return False
-        if not self._shared.budget.take(end - begin, must=must or not self._blocks):
+        if not self._shared.take(end - begin, must=must or not self._blocks):
             return False
-        self._blocks.append(_Piece(begin, end, self._shared.submit(lambda: self._fetch(begin, end))))
+        self._blocks.append(_Fetched(begin, end, self._shared.submit(lambda: self._fetch(begin, end))))
         self._next = end
         self._next_size = min(self._next_size * 2, self._block)
         return True
@@ -285,7 +272,7 @@ class ObjectFile:
 
     # Everything else.
 
-    def _small_piece(self, position: int, wanted: int) -> _Piece:
+    def _small_piece(self, position: int, wanted: int) -> _Fetched:
         """Fetch a piece with the byte at `position`, by this thread."""
         near = self._last_end <= position <= self._last_end + NEAR and self._last_end >= 0
         self._run = min(self._run * 2, BLOCK) if near else PIECE
@@ -296,14 +283,14 @@ class ObjectFile:
         end = min((piece.begin for piece in self._known() if position < piece.begin < end), default=end)
         begin = max((piece.end for piece in self._known() if begin < piece.end <= position), default=begin)
         begin, end = self._down(begin), self._up(end)
-        piece = _Piece(begin, end, self._fetch(begin, end))
+        piece = _Fetched(begin, end, self._fetch(begin, end))
         self._pieces.append(piece)
         while sum(piece.end - piece.begin for piece in self._pieces[:-1]) > KEPT:
             del self._pieces[0]
         self._last_end = end
         return piece
 
-    def _known(self) -> list[_Piece]:
+    def _known(self) -> list[_Fetched]:
         return [*self._pieces, *self._blocks]
 
     def _first_unknown(self, position: int) -> int:

@@ -60,9 +60,12 @@ class ObjectStore:
         key = parse_path(directory).key
         files, directories, exists = self._listed(directory, key, after)
         if not exists and not after and key:
-            if self._is_file(key, directory):
-                raise NotADirectoryError(errno.ENOTDIR, "is an object, not a directory", directory)
-            raise FileNotFoundError(errno.ENOENT, "nothing in the bucket begins with this path", directory)
+            try:
+                self._head(key, directory)
+            except FileNotFoundError:
+                reason = "nothing in the bucket begins with this path"
+                raise FileNotFoundError(errno.ENOENT, reason, directory) from None
+            raise NotADirectoryError(errno.ENOTDIR, "is an object, not a directory", directory)
         return ObjectListing(files, directories)
 
     def _listed(self, directory: str, key: str, after: str) -> tuple[dict[str, FileFacts], set[str], bool]:
@@ -88,13 +91,6 @@ class ObjectStore:
             else:
                 files[name] = _facts_of(found)
         return files, directories, bool(objects or prefixes)
-
-    def _is_file(self, key: str, path: str) -> bool:
-        try:
-            self._head(key, path)
-        except FileNotFoundError:
-            return False
-        return True
 
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
         """Open an object. Without facts a HEAD finds them. Raises FileNotFoundError, IsADirectoryError, OSError."""

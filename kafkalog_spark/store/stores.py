@@ -1,14 +1,12 @@
-"""Stores of paths."""
+"""Which store reads a path."""
 
 from __future__ import annotations
 
-from kafkalog_spark.store.interface import Store, is_local, normalised, parse_path
+from kafkalog_spark.store.interface import Store, parse_path
 from kafkalog_spark.store.local_store import LOCAL
-from kafkalog_spark.store.object_client import OBJECT_SCHEMES, RequestCounts, all_counts
+from kafkalog_spark.store.object_client import OBJECT_SCHEMES
 from kafkalog_spark.store.object_store import ObjectStore
 from kafkalog_spark.store.storage_options import StorageOptions
-
-__all__ = ["RequestCounts", "all_counts", "is_local", "normalised", "store_of"]
 
 
 def store_of(path: str, options: StorageOptions | None = None) -> Store:

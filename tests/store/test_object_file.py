@@ -18,7 +18,6 @@ from kafkalog_spark.store.object_file import (
     IN_FLIGHT,
     PIECE,
     WORKER_BYTES,
-    Budget,
     Buffer,
     ObjectFile,
     ReadAhead,
@@ -220,11 +219,11 @@ def test_any_order_of_reads_gives_the_bytes(seed: int, shared: ReadAhead) -> Non
                 assert read_all(file, begin, min(begin + 5 * MB, size)) == origin.data[begin : begin + 5 * MB]
     file.close()
     settle(shared)
-    assert shared.budget.left == WORKER_BYTES
+    assert shared.left == WORKER_BYTES
 
 
 def test_memory_is_bounded_for_a_file_and_for_all(shared: ReadAhead) -> None:
-    shared.budget = Budget(100 * MB)
+    shared.left = 100 * MB
     files = [Origin().file() for _ in range(8)]
     lowest = 100 * MB
     for file in files:
@@ -232,14 +231,14 @@ def test_memory_is_bounded_for_a_file_and_for_all(shared: ReadAhead) -> None:
     for at in range(0, 40 * MB, 2 * MB):
         for file in files:
             assert file.read(at, 2 * MB) == DATA[at : at + 2 * MB]
-            lowest = min(lowest, shared.budget.left)
+            lowest = min(lowest, shared.left)
             held = sum(block.end - block.begin for block in file._blocks)
             assert held <= FILE_BYTES
     assert lowest >= -8 * (BLOCK + BLOCK // 2), "only what a reader waits for is fetched without room for it"
     for file in files:
         file.close()
     settle(shared)
-    assert shared.budget.left == 100 * MB
+    assert shared.left == 100 * MB
 
 
 def test_closing_forgets_what_is_being_fetched(shared: ReadAhead) -> None:
@@ -247,11 +246,11 @@ def test_closing_forgets_what_is_being_fetched(shared: ReadAhead) -> None:
     origin.gate.clear()
     file = origin.file()
     file.expect(0, 40 * MB)
-    assert shared.budget.left < WORKER_BYTES
+    assert shared.left < WORKER_BYTES
     file.close()
     origin.gate.set()
     settle(shared)
-    assert shared.budget.left == WORKER_BYTES
+    assert shared.left == WORKER_BYTES
     with pytest.raises(ValueError, match="closed"):
         file.read(0, 1)
 
@@ -262,7 +261,7 @@ def test_a_file_that_nobody_closed_gives_its_memory_back(shared: ReadAhead) -> N
     file.read(0, 10)
     del file
     settle(shared)
-    assert shared.budget.left == WORKER_BYTES
+    assert shared.left == WORKER_BYTES
 
 
 def test_a_failure_is_raised_where_its_bytes_are_read() -> None:
@@ -281,8 +280,8 @@ def test_threads_and_budget_belong_to_one_process() -> None:
 
 
 @pytest.mark.parametrize("take", [lambda budget: budget.take(11), lambda budget: budget.take(5) and budget.take(6)])
-def test_a_budget_is_not_overdrawn_unless_it_must(take: Callable[[Budget], bool]) -> None:
-    budget = Budget(10)
+def test_a_budget_is_not_overdrawn_unless_it_must(take: Callable[[ReadAhead], bool]) -> None:
+    budget = ReadAhead(10)
     assert not take(budget)
     assert budget.take(11, must=True)
     assert budget.left < 0

@@ -12,7 +12,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.store.fsspec_store import FsspecStore
-from kafkalog_spark.store.interface import Place, is_local, normalised, parse_path
+from kafkalog_spark.store.interface import PathParts, is_local, normalised, parse_path
 from kafkalog_spark.store.object_store import ObjectStore
 from kafkalog_spark.store.storage_options import StorageOptions
 from kafkalog_spark.store.stores import store_of
@@ -50,7 +50,7 @@ def test_one_text_for_one_place(path: str, expected: str) -> None:
 def test_a_path_is_put_together_and_taken_apart_as_local_ones_are() -> None:
     joined = os.path.join(normalised("s3a://bucket/logs/"), "orders-0", "0.log")
     assert joined == "s3://bucket/logs/orders-0/0.log"
-    assert parse_path(joined) == Place("s3", "bucket", "logs/orders-0/0.log")
+    assert parse_path(joined) == PathParts("s3", "bucket", "logs/orders-0/0.log")
     assert (os.path.basename(joined), os.path.dirname(joined)) == ("0.log", "s3://bucket/logs/orders-0")
 
 

@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from kafkalog_spark.store.storage_options import StorageOptions
 
 
-# What lies in a local log directory: partitions' directories, and the .log files in one of them.
-
-
 def partition_dirs(log_dir: str | os.PathLike[str]) -> Iterator[tuple[PartitionDir, str]]:
     """(name taken apart, path) of the partitions' directories in a log directory, of every kind. Raises OSError."""
     with os.scandir(log_dir) as entries:
@@ -68,9 +65,6 @@ def log_bytes(directory: str | os.PathLike[str]) -> int:
         return 0
 
 
-# Paths as a user writes them: `~` for the home directory, the wildcards of a shell, URLs of object stores.
-
-
 class Root(NamedTuple):
     """A path, absolute or a URL without a slash at its end, and what reads there."""
 
@@ -97,8 +91,12 @@ def expanded_paths(paths: Iterable[str | os.PathLike[str]], storage: StorageOpti
         if not is_pattern(path):
             found[path] = store
             continue
-        directories = _matches(path) if store is LOCAL else _remote_matches(path, store)
-        in_use = [name for name in directories if _in_use(name)]
+        if store is LOCAL:
+            directories = [name for name in sorted(glob.glob(path)) if os.path.isdir(name)]
+        else:
+            directories = _remote_matches(path, store)
+        parsed = ((name, parse_partition_dir(os.path.basename(name))) for name in directories)
+        in_use = [name for name, partition in parsed if partition is None or partition.kind is DirKind.LIVE]
         if not in_use:
             raise NotALogDirectory("no directory matches the pattern", path=path)
         found.update((name, store) for name in in_use)
@@ -111,10 +109,6 @@ def _located(path: str, storage: StorageOptions | None) -> Root:
     from kafkalog_spark.store.stores import store_of  # the libraries of object stores only where they are wanted
 
     return Root(normalised(path), store_of(path, storage))
-
-
-def _matches(path: str) -> list[str]:
-    return [name for name in sorted(glob.glob(path)) if os.path.isdir(name)]
 
 
 def _remote_matches(url: str, store: Store) -> list[str]:
@@ -140,11 +134,6 @@ def _below(directory: str, level: str, store: Store) -> Iterator[str]:
     for name in listing.names:
         if fnmatch.fnmatchcase(name, level) and listing.is_directory(name):
             yield os.path.join(directory, name)
-
-
-def _in_use(path: str) -> bool:
-    parsed = parse_partition_dir(os.path.basename(path))
-    return parsed is None or parsed.kind is DirKind.LIVE
 
 
 LOG_DIR_MARKS = frozenset({META_PROPERTIES_FILE, RECOVERY_POINT_CHECKPOINT, names.CLEAN_SHUTDOWN_FILE})

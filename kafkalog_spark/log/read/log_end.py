@@ -3,6 +3,14 @@
 What follows a torn write is the end; what follows damage is not. The two are told apart by what else is known: a batch
 that lies below the recovery point was flushed, so it cannot be torn, and a batch that has a good one after it was
 whole once.
+
+`find_log_end` decides it for every reader. Others answer other questions:
+
+- `log.write.segment_recovery.end_of_closed_segment`: where a cleanly closed segment ends, by its last index entry.
+- `recover_segment` in the same file: where a log is cut before it is written to, by a broker's LogLoader and the sink;
+  damage is cut off there, not reported.
+- `TieredLog.log_end`: the local log's, or after the last remote segment where there is none.
+- `MergedLog.log_end`: after the last of the pieces that copies were put together of.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ def lose(log: PartitionLog, start: int, end: int, on_loss: Callable[[KafkalogErr
 
 
 def _not_the_answer(gone: KafkalogError) -> None:
-    """Records that go while they are searched: the answer is one of those that are there."""
+    """Records that go while they are searched or counted: the answer is one of those that are there."""
 
 
 def _all_before(file: SegmentFile, timestamp_ms: int) -> bool:
@@ -324,7 +324,7 @@ def _last_offsets(
     found: list[np.ndarray] = []
     held = 0
     for batch in scan_partition(
-        log, start, end, request, statistics=ScanStatistics(), on_loss=_lost_while_counting, buffers=buffers
+        log, start, end, request, statistics=ScanStatistics(), on_loss=_not_the_answer, buffers=buffers
     ):
         # a copy: the buffers of the batch are filled again
         found.append(np.array(batch.column(0).to_numpy(zero_copy_only=True)))
@@ -332,10 +332,6 @@ def _last_offsets(
         while held - len(found[0]) >= count:
             held -= len(found.pop(0))
     return np.concatenate(found)[-count:] if found else np.empty(0, np.int64)
-
-
-def _lost_while_counting(gone: KafkalogError) -> None:
-    """Records that go while they are counted: the answer is one of those that are there."""
 
 
 def _offset_before(log: PartitionLog, until: int, size: int) -> int:

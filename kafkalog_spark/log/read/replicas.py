@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from kafkalog_spark.errors import NotALogDirectory
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class ReplicaCopy:
     """A copy of a partition. `log_end`: None where the epoch alone has decided against it."""
 
     place: PartitionLocation
@@ -47,19 +47,12 @@ class Copy:
         return f"{self.place.directory} ({epoch}{'' if self.log_end is None else f', log end {self.log_end}'})"
 
 
-def best(copies: Sequence[Copy]) -> Copy:
+def best(copies: Sequence[ReplicaCopy]) -> ReplicaCopy:
     """The highest leader epoch, then the furthest log end, then the first one given."""
     return max(copies, key=lambda copy: (copy.epoch, -1 if copy.log_end is None else copy.log_end))
 
 
-def leading(epochs: Sequence[int]) -> list[int]:
-    """The indexes of the copies whose log ends have to be known: those of the highest epoch, where they are several."""
-    highest = max(epochs)
-    found = [index for index, epoch in enumerate(epochs) if epoch == highest]
-    return found if len(found) > 1 else []
-
-
-def report(chosen: Mapping[TopicPartition, tuple[Copy, Sequence[Copy]]]) -> None:
+def report(chosen: Mapping[TopicPartition, tuple[ReplicaCopy, Sequence[ReplicaCopy]]]) -> None:
     """Log, in one line, which copies are read instead of which; nothing for none."""
     if not chosen:
         return
@@ -97,27 +90,22 @@ def leader_epoch(place: PartitionLocation) -> int:
 
 def chosen_copy(
     places: Sequence[PartitionLocation], *, pass_over_damage: bool = False
-) -> tuple[Copy, list[Copy]] | None:
+) -> tuple[ReplicaCopy, list[ReplicaCopy]] | None:
     """The copy to read, and all there are; None when every one has been deleted since it was listed.
 
     Opens the logs only where epochs do not decide. Raises what finding the end of such a log raises.
     """
-    there = [place for place in places if place.local.exists()]
-    epochs = [leader_epoch(place) for place in there]
-    if not there:
-        return None
-    asked = set(leading(epochs))
-    copies = []
-    for index, place in enumerate(there):
-        log_end = None
-        if index in asked:
-            try:
-                log_end = place.local.open(pass_over_damage=pass_over_damage).log_end_offset
-            except NotALogDirectory:
-                if place.local.exists():
-                    raise
-                continue
-        copies.append(Copy(place, epochs[index], log_end))
+    copies = [ReplicaCopy(place, leader_epoch(place), None) for place in places if place.local.exists()]
+    highest = max((copy.epoch for copy in copies), default=NO_EPOCH)
+    leaders = [copy for copy in copies if copy.epoch == highest]
+    for copy in leaders if len(leaders) > 1 else ():
+        index, local = copies.index(copy), copy.place.local
+        try:
+            copies[index] = replace(copy, log_end=local.open(pass_over_damage=pass_over_damage).log_end_offset)
+        except NotALogDirectory:
+            if local.exists():
+                raise
+            del copies[index]
     return (best(copies), copies) if copies else None
 
 

@@ -4,23 +4,24 @@ last; directories of two clusters are told apart."""
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kafkalog_spark.errors import NotALogDirectory
-from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT
+from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, write_leader_epochs
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.partition_log import PartitionLocation
-from kafkalog_spark.log.read.replicas import NO_EPOCH, Copy, best, chosen_locations, leader_epoch, leading
+from kafkalog_spark.log.read.replicas import NO_EPOCH, ReplicaCopy, best, chosen_copy, chosen_locations, leader_epoch
 from tests.log.helpers.copies import IDS, copy_of, two_brokers
 from tests.source.helpers.made_logs import numbers
 
 TP = ("orders", 0)
 
 
-def _copy(directory: str, epoch: int, log_end: int | None) -> Copy:
-    return Copy(PartitionLocation(*TP, directory), epoch, log_end)
+def _copy(directory: str, epoch: int, log_end: int | None) -> ReplicaCopy:
+    return ReplicaCopy(PartitionLocation(*TP, directory), epoch, log_end)
 
 
 @pytest.mark.parametrize(
@@ -37,11 +38,6 @@ def test_the_highest_leader_epoch_then_the_furthest_log_end(
     copies: list[tuple[str, int, int | None]], wanted: str
 ) -> None:
     assert best([_copy(*copy) for copy in copies]).place.directory == wanted
-
-
-def test_log_ends_are_looked_for_only_where_epochs_do_not_decide() -> None:
-    assert leading([3, 4, 1]) == []
-    assert leading([4, 3, 4]) == [0, 2]
 
 
 def _places(*log_dirs: Path) -> LogDirs:
@@ -146,3 +142,26 @@ def test_the_check_of_several_brokers_at_once_is_refused_rather_than_left_half_d
     brokers = two_brokers(tmp_path)
     with pytest.raises(NotALogDirectory, match="one of them must be left out"):
         check_log_dirs(brokers)
+
+
+@pytest.mark.parametrize(("epochs", "opened"), [([3, 4, 1], []), ([4, 3, 4], ["0", "2"])])
+def test_log_ends_are_looked_for_only_where_epochs_do_not_decide(
+    epochs: list[int], opened: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[str] = []
+
+    def open_counted(place: PartitionLocation, **_: object) -> SimpleNamespace:
+        looked_at.append(Path(place.directory).parent.name)
+        return SimpleNamespace(log_end_offset=7)
+
+    monkeypatch.setattr(PartitionLocation, "open", open_counted)
+    places = []
+    for number, epoch in enumerate(epochs):
+        directory = tmp_path / str(number) / "orders-0"
+        directory.mkdir(parents=True)
+        write_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT, [EpochEntry(epoch, 0)])
+        places.append(PartitionLocation(*TP, str(directory)))
+    chosen = chosen_copy(places)
+    assert chosen is not None
+    assert chosen[0].epoch == 4
+    assert looked_at == opened
