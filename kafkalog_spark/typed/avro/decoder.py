@@ -15,8 +15,8 @@ from kafkalog_spark.typed.avro.program import FAULTS, FULL, Fault, Program, Prog
 from kafkalog_spark.typed.avro.resolve import add_reading
 from kafkalog_spark.typed.avro.schema import AvroType
 from kafkalog_spark.typed.avro.types import VALUE, AvroMeaning, columns_of
-from kafkalog_spark.typed.columns.buffer_pool import SpareMemory, Values
-from kafkalog_spark.typed.columns.projection import check_wanted, tree_of
+from kafkalog_spark.typed.columns.buffer_pool import BufferPool, Values
+from kafkalog_spark.typed.columns.projection import check_projection, tree_of
 from kafkalog_spark.typed.ddl import recursion_bounded
 from kafkalog_spark.typed.decoder import Decoded
 
@@ -30,10 +30,10 @@ class AvroReading:
     def __init__(self, reader: AvroType, wanted: pa.Schema, meaning: AvroMeaning) -> None:
         """Raises OptionError for a wanted column that the reader schema does not have, or has with another type."""
         self.schema = wanted
-        check_wanted(pa.struct(list(wanted)), pa.struct(list(columns_of(reader, meaning))), "")
+        check_projection(pa.struct(list(wanted)), pa.struct(list(columns_of(reader, meaning))), "")
         self._reader, self._meaning = reader, meaning
         self._tree = tree_of(pa.struct(list(wanted)))
-        self._spare = SpareMemory()
+        self._pool = BufferPool()
         self.forget()
 
     def forget(self) -> None:
@@ -72,7 +72,7 @@ class AvroReading:
         if self._arrays is None:
             self._arrays = self._program.arrays()
         sizes = int(np.maximum(values.ends - values.starts, 0).sum())
-        buffers = ColumnBuffers(self._tree, n, sizes, self._spare)
+        buffers = ColumnBuffers(self._tree, n, sizes, self._pool)
         faults = AvroFaults(np.zeros(n, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64))
         if (without := entries < 0).any():
             faults.codes[without & (values.ends >= 0)] = Fault.NO_PROGRAM

@@ -18,7 +18,7 @@ from kafkalog_spark.typed.avro import schema
 from kafkalog_spark.typed.avro.program import As, Op, Program
 from kafkalog_spark.typed.avro.schema import NO_DEFAULT, AvroType, equal_types, is_error, matching_branch
 from kafkalog_spark.typed.avro.types import MILLIS, VALUE, AvroMeaning, number_of_union, root_record
-from kafkalog_spark.typed.columns.projection import NOT_WANTED, ColumnTree
+from kafkalog_spark.typed.columns.projection import NOT_PROJECTED, ColumnTree
 
 # Defaults of fields that a writer schema does not have: constants of the program, from the JSON of the reader
 # schema.
@@ -213,7 +213,7 @@ def _field(tree: ColumnTree | None, name: str) -> ColumnTree | None:
 
 
 def _number(tree: ColumnTree | None) -> int:
-    return NOT_WANTED if tree is None else tree.number
+    return NOT_PROJECTED if tree is None else tree.number
 
 
 class _Compiler:

@@ -25,7 +25,7 @@ _ALONE = _references([np.empty(1)])[0]
 _COUNTS_ARE_EXACT = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 
-class SpareMemory:
+class BufferPool:
     """Arrays by the column and the part of it that they are of.
 
     Fresh memory faults in page by page, which is a fifth of the time that a batch of short values takes to decode. An
@@ -51,6 +51,8 @@ class SpareMemory:
 
 # Binary Arrow arrays as kernels take them.
 
+_NO_BYTES = np.frombuffer(b"\0", np.uint8)  # read-only as Arrow's buffers are, so that no kernel is compiled twice
+
 
 def bytes_and_offsets(array: Any) -> tuple[np.ndarray, np.ndarray]:
     """Bytes and offsets of n strings or binaries (large ones too): their bytes, uint8[:] without a copy, and where each
@@ -61,7 +63,7 @@ def bytes_and_offsets(array: Any) -> tuple[np.ndarray, np.ndarray]:
     at = np.zeros(n + 1, np.int64)
     if offsets is not None and n:
         at = np.frombuffer(offsets, kind, n + 1, array.offset * kind().itemsize).astype(np.int64)
-    return np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8), at
+    return np.frombuffer(data, np.uint8) if data is not None and data.size else _NO_BYTES, at
 
 
 class Values(NamedTuple):

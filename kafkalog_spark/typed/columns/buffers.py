@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalog_spark.typed.columns.buffer_pool import SpareMemory
+from kafkalog_spark.typed.columns.buffer_pool import BufferPool
 from kafkalog_spark.typed.columns.column_builder_kernel import MAX_INT32, Col, Mark, Room
 from kafkalog_spark.typed.columns.projection import ColumnTree
 from kafkalog_spark.typed.java_text import java_decoded
@@ -18,20 +18,53 @@ from kafkalog_spark.typed.java_text import java_decoded
 _SMALLEST = 1024
 
 
+class FilledColumn(NamedTuple):
+    """The n entries of a column as a kernel has filled them."""
+
+    entries: int
+    valid: np.ndarray | None  # uint8[n], 0 for null; None: no entry is null
+    data: np.ndarray | None = None  # entries of fixed width (booleans a byte each), or the bytes of strings
+    offsets: np.ndarray | None = None  # int32[n + 1]: strings, binaries, lists and maps
+    repeats: bool = False  # a map may have a key twice
+    java_texts: bool = False  # what is not UTF-8 becomes U+FFFD
+
+
+def arrow_array(tree: ColumnTree, filled: Callable[[ColumnTree], FilledColumn]) -> pa.Array:
+    """The array of a column, and of everything below it."""
+    column, type_ = filled(tree), tree.type
+    n, nulls, bits = column.entries, 0, None
+    if pa.types.is_null(type_):
+        return pa.nulls(n)
+    if column.valid is not None:
+        nulls = n - int(np.count_nonzero(column.valid))
+        bits = pa.py_buffer(np.packbits(column.valid, bitorder="little")) if nulls else None
+    buffers = [bits]
+    if column.offsets is not None:
+        buffers.append(pa.py_buffer(column.offsets))
+    if column.data is not None:
+        data = np.packbits(column.data, bitorder="little") if pa.types.is_boolean(type_) else column.data
+        buffers.append(pa.py_buffer(data))
+    children = [arrow_array(child, filled) for child in tree.children]
+    array = pa.Array.from_buffers(type_, n, buffers, nulls, children=children or None)
+    if column.repeats:
+        return last_of_each_key(array)
+    return as_java_texts(array) if column.java_texts else array
+
+
 class ColumnBuffers:
     """The columns of a tree for `rows` values. `table` is what kernels take (`Col`), `marks` their notes."""
 
-    def __init__(self, tree: ColumnTree, rows: int, bytes_: int, spare: SpareMemory | None = None) -> None:
-        """bytes_: how many bytes the values have; a column of strings begins with as much, up to a megabyte. spare:
+    def __init__(self, tree: ColumnTree, rows: int, bytes_: int, pool: BufferPool | None = None) -> None:
+        """bytes_: how many bytes the values have; a column of strings begins with as much, up to a megabyte. pool:
         memory of batches before, of the same tree."""
-        self._parts = tree.all()
-        self._spare = spare or SpareMemory()
+        self._columns = tree.all()
+        self._pool = pool or BufferPool()
         self._java_texts: Collection[int] = ()
-        self.table = np.zeros((len(self._parts), len(Col)), np.int64)
-        self.marks = np.zeros((len(self._parts), len(Mark)), np.int64)
+        self.table = np.zeros((len(self._columns), len(Col)), np.int64)
+        self.marks = np.zeros((len(self._columns), len(Mark)), np.int64)
         self.missing = np.zeros(len(Room), np.int64)
-        self._memory: list[dict[Col, np.ndarray]] = [{} for _ in self._parts]
-        for part in self._parts:
+        self._memory: list[dict[Col, np.ndarray]] = [{} for _ in self._columns]
+        for part in self._columns:
             row = self.table[part.number]
             row[Col.WIDTH] = _width(part.type)
             row[Col.CHILD] = part.children[0].number if _is_list(part.type) else 0
@@ -48,7 +81,7 @@ class ColumnBuffers:
         if room >= MAX_INT32 - 1:
             return False
         if entries:
-            self._room_for(self._parts[number], min(2 * room, MAX_INT32 - 1))
+            self._room_for(self._columns[number], min(2 * room, MAX_INT32 - 1))
         else:
             self._bytes_for(number, min(2 * room, MAX_INT32 - 1))
         return True
@@ -57,11 +90,11 @@ class ColumnBuffers:
         """The array of the tree's root. java_texts: columns of strings in which what is not UTF-8 is replaced, as Java
         does where it makes a String of bytes."""
         self._java_texts = java_texts
-        return self._array(self._parts[0])
+        return arrow_array(self._columns[0], self._filled)
 
     def _room_for(self, part: ColumnTree, room: int) -> None:
         row, n = self.table[part.number], int(self.table[part.number, Col.ENTRIES])
-        take = partial(self._spare.take, part.number)
+        take = partial(self._pool.take, part.number)
         self._replace(part.number, Col.VALID, take(Col.VALID, room, np.uint8), n)
         if row[Col.WIDTH]:
             width = int(row[Col.WIDTH])
@@ -73,7 +106,7 @@ class ColumnBuffers:
         row[Col.ROOM] = room
 
     def _bytes_for(self, number: int, room: int) -> None:
-        memory = self._spare.take(number, Col.DATA, room, np.uint8)
+        memory = self._pool.take(number, Col.DATA, room, np.uint8)
         self._replace(number, Col.DATA, memory, int(self.table[number, Col.BYTES]))
         self.table[number, Col.BYTES_ROOM] = len(memory)
 
@@ -84,31 +117,21 @@ class ColumnBuffers:
         self._memory[number][which] = new
         self.table[number, which] = new.ctypes.data
 
-    def _array(self, part: ColumnTree) -> pa.Array:
-        row, memory = self.table[part.number], self._memory[part.number]
-        n = int(row[Col.ENTRIES])
-        valid = memory[Col.VALID][:n]
-        nulls = n - int(np.count_nonzero(valid))
-        bits = pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None
-        if pa.types.is_null(part.type):
-            return pa.nulls(n)
-        if pa.types.is_struct(part.type):
-            children = [self._array(child) for child in part.children]
-            return pa.Array.from_buffers(part.type, n, [bits], nulls, children=children)
-        if _is_list(part.type):
-            offsets = pa.py_buffer(memory[Col.OFFSETS][: n + 1])
-            array = pa.Array.from_buffers(
-                part.type, n, [bits, offsets], nulls, children=[self._array(part.children[0])]
-            )
-            return last_of_each_key(array) if row[Col.REPEATS] else array
-        if _has_bytes(part.type):
-            data = pa.py_buffer(memory[Col.DATA][: int(row[Col.BYTES])])
-            array = pa.Array.from_buffers(part.type, n, [bits, pa.py_buffer(memory[Col.OFFSETS][: n + 1]), data], nulls)
-            return as_java_texts(array) if part.number in self._java_texts else array
-        data = memory[Col.DATA][: n * int(row[Col.WIDTH])]
-        if pa.types.is_boolean(part.type):
-            data = np.packbits(data, bitorder="little")
-        return pa.Array.from_buffers(part.type, n, [bits, pa.py_buffer(data)], nulls)
+    def _filled(self, column: ColumnTree) -> FilledColumn:
+        row, memory = self.table[column.number], self._memory[column.number]
+        n, type_ = int(row[Col.ENTRIES]), column.type
+        data = memory.get(Col.DATA)
+        if data is not None:
+            data = data[: int(row[Col.BYTES]) if _has_bytes(type_) else n * int(row[Col.WIDTH])]
+        offsets = memory.get(Col.OFFSETS)
+        return FilledColumn(
+            n,
+            memory[Col.VALID][:n],
+            data,
+            None if offsets is None else offsets[: n + 1],
+            repeats=bool(row[Col.REPEATS]),
+            java_texts=column.number in self._java_texts,
+        )
 
 
 def as_java_texts(texts: pa.Array) -> pa.Array:

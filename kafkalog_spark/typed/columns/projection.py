@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 
-NOT_WANTED = -1
+NOT_PROJECTED = -1
 """The number of a part that is decoded, and so checked, but kept nowhere."""
 
 
@@ -60,7 +60,7 @@ def tree_of(type_: pa.DataType, first: int = 0) -> ColumnTree:
 # Whether wanted columns are among those that a schema gives.
 
 
-def check_wanted(wanted: pa.DataType, has: pa.DataType, path: str) -> None:
+def check_projection(wanted: pa.DataType, has: pa.DataType, path: str) -> None:
     """Raises OptionError unless every field of `wanted` is one of `has`, with the same type; of structs some may do."""
     for field in wanted:
         name = f"{path}{field.name}"
@@ -73,7 +73,7 @@ def check_wanted(wanted: pa.DataType, has: pa.DataType, path: str) -> None:
 
 def _check_type(wanted: Any, has: Any, name: str) -> None:
     if pa.types.is_struct(wanted) and pa.types.is_struct(has):
-        check_wanted(wanted, has, f"{name}.")
+        check_projection(wanted, has, f"{name}.")
     elif pa.types.is_list(wanted) and pa.types.is_list(has):
         _check_type(wanted.value_type, has.value_type, f"{name}.element")
     elif pa.types.is_map(wanted) and pa.types.is_map(has) and wanted.key_type == has.key_type:

@@ -1,352 +1,428 @@
-"""JSON values to columns, compiled: values that are as JSON has them and as the schema has them, and no others.
+"""The kernel that decodes JSON: values that are as JSON has them and as the schema has them, and no others.
 
 Whatever else there is (another type than the schema's, a long number, an escape that is not in JSON, invalid UTF-8,
-something missing) makes the value LEFT: it is undone, and plain Python decides (json_values.py). So nothing here has to
-know what from_json does about errors, and what is written here is what it gives for sure.
+a duplicate field) makes the value DEFERRED: it is undone, and the fallback decides (fallback.py). So the kernel knows
+nothing of from_json's errors, and what it decodes is what from_json gives for sure.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
-from kafkalog_spark.kernels.primitives import copy_bytes, kernel, load_u8
-from kafkalog_spark.typed.json.program import WORD_ARENA, WORD_LENGTH_BITS
-from kafkalog_spark.typed.json.scalar_kernel import (
-    expect,
-    field_of,
-    is_expected,
-    row_of,
-    take_number,
-    take_string,
-    take_word,
-)
+from kafkalog_spark.kernels.primitives import copy_bytes, inlined, kernel, load_u8, load_u64
+from kafkalog_spark.typed.json.program import HASH, LENGTH_BITS, UNESCAPED, NameEntry, Node, NodeKind
+from kafkalog_spark.typed.json.scalar_kernel import MAX_STRING, NO_ROOM, SKIPPED, Used, take_scalar
 from kafkalog_spark.typed.json.text_kernel import (
-    ARENA_USED,
-    BAD,
-    BEFORE,
-    DEPTH,
-    DONE,
-    EXPECTED_NAMES,
-    FULL,
-    FULL_DOMAIN,
-    IN_ARRAY,
-    IN_LIST,
-    IN_MAP,
-    IN_OBJECT,
-    IN_STRUCT,
-    K_ARRAY,
-    K_MAP,
-    K_STRUCT,
-    LEFT,
-    MAX_STRING,
-    N_BASE,
-    N_BITS,
-    N_CHILD,
-    N_DOMAIN,
-    N_KEY,
-    N_KIND,
-    N_NAMES,
-    NAME_BASE,
-    NAME_KIND,
-    NAME_LENGTH,
-    NAME_NODE,
-    NAMES_SEEN,
-    NO_ROOM,
-    NODE,
-    NUMBERS_USED,
-    ROOT,
-    SLOT,
-    WHAT,
+    DEFERRED,
+    HIGH_BITS,
+    Char,
     is_ascii,
     is_utf8,
-    space,
+    skip_space,
     string_end,
 )
 
-MAX_NAME = 40_000
-# what comes next
-NAME_OR_END, NAME, VALUE_OR_END, VALUE, AFTER, CLOSED = 0, 1, 2, 3, 4, 5
+ROOT = 0
+DEPTH = 64
+_MAX_NAME = 40_000
+EXPECTED_NAMES = 32
+"""Names of an object that are expected where they were in the last one."""
+_LONGEST_EXPECTED = 15
 
 
-@kernel
-def decode_json(  # type: ignore[no-untyped-def]
-    data,
-    offsets,
-    present,
-    first,
-    nodes,
-    fields,
-    names,
-    counts,
-    capacity,
-    words,
-    valid,
-    arena,
-    numbers,
-    state,
-    flags,
-    frames,
-    expected,
-):
-    """Decode the values data[offsets[i]:offsets[i + 1]] for which present[i] is not 0, from row `first` on.
+class FrameKind(IntEnum):
+    """What is open: an object of the schema, one that is skipped, or an array. The objects come first."""
 
-    nodes, fields, names: of a JsonProgram. counts, capacity: int64 by domain. words, valid: int64 and uint8 by slot,
-    zeros. arena: uint8, as long as data. numbers: int64[m, 3], (node, slot, place << 12 | length) of each number that
-    is left to a parser of decimals. state: int64[3]: bytes of the arena and rows of `numbers` that are used, which
-    domain is full (BAD: `numbers`). flags: uint8 by row, DONE or LEFT. frames: int64[DEPTH, FRAME_WIDTH] and a row for
-    each domain, for the counts before a row. expected: int64[nodes * EXPECTED_NAMES * EXPECTED_WIDTH], zeros at first.
-
-    Returns the row that it ended before: all of them, or the one that was FULL.
-    """
-    rows = len(offsets) - 1
-    domains = len(counts)
-    for row in range(first, rows):
-        if present[row] == 0:
-            continue
-        arena_used, numbers_used = state[ARENA_USED], state[NUMBERS_USED]
-        for d in range(domains):
-            frames[DEPTH + d, BEFORE] = counts[d]
-        status = _decode_one(
-            data, offsets[row], offsets[row + 1], row, nodes, fields, names, counts, capacity, words, valid, arena,
-            numbers, state, frames, expected,
-        )  # fmt: skip
-        if status == DONE:
-            continue
-        state[ARENA_USED], state[NUMBERS_USED] = arena_used, numbers_used
-        for n in range(len(nodes)):
-            d = nodes[n, N_DOMAIN]
-            base = nodes[n, N_BASE]
-            if d == 0:
-                valid[base + row] = 0
-            else:
-                for i in range(frames[DEPTH + d, BEFORE], min(counts[d], capacity[d])):
-                    valid[base + i] = 0
-        for d in range(domains):
-            counts[d] = frames[DEPTH + d, BEFORE]
-        if status == FULL:
-            return row
-        flags[row] = LEFT
-    return rows
+    STRUCT = 0
+    MAP = 1
+    SKIPPED_OBJECT = 2
+    ARRAY = 3
+    SKIPPED_ARRAY = 4
 
 
-@njit(inline="always")
-def _after_space(data, at, end):  # type: ignore[no-untyped-def]
-    """The place after one space, or `at` where there is none."""
-    return at + 1 if at < end and load_u8(data, at) == 32 else at
+class Frame(IntEnum):
+    """Columns of `frames`, int64[DEPTH, len(Frame)]: what is open around a value."""
+
+    KIND = 0
+    NODE = 1
+    ROW = 2
+    ELEMENTS_BEFORE = 3  # of its list level, when it began
+    NAMES_SEEN = 4
 
 
-@njit(inline="always")
-def _decode_one(  # type: ignore[no-untyped-def]
-    data, at, end, row, nodes, fields, names, counts, capacity, words, valid, arena, numbers, state, frames, expected
-):
-    """Decode a value: DONE, LEFT or FULL.
+class Expected(IntEnum):
+    """Columns of `expected`, int64[nodes * EXPECTED_NAMES * EXPECTED_WIDTH]: the name that was there in the last object
+    and the quote after it, as two words with masks; and what is known of its node."""
 
-    Mostly an object is as the last one was, and `_as_the_last_one` takes all of it. What is not so, `_otherwise` takes.
-    The first one is short, so that a processor's registers hold what it needs; the other one is a call.
-    """
-    begin = at
-    at = space(data, at, end)
-    if at >= end or load_u8(data, at) != 123:
-        return LEFT
-    at += 1
-    valid[np.uint64(nodes[ROOT, N_BASE] + row)] = 1
-    at, seen, todo = _as_the_last_one(data, at, end, row, nodes, words, valid, arena, numbers, state, expected)
-    if at >= 0 and todo != CLOSED:
-        at = _otherwise(
-            data, at, end, row, seen, todo, nodes, fields, names, counts, capacity, words, valid, arena, numbers, state,
-            frames, expected,
-        )  # fmt: skip
-    if at < 0:
-        return FULL if at == NO_ROOM else LEFT
-    if not is_ascii(data, begin, at) and not is_utf8(data, begin, at):
-        return LEFT
-    return DONE
+    WORD_1 = 0
+    MASK_1 = 1
+    WORD_2 = 2
+    MASK_2 = 3
+    LENGTH = 4  # 0: no name
+    NODE = 5
+    KIND = 6
+    FIRST_CELL = 7
 
 
-@njit(inline="always")
-def _as_the_last_one(data, at, end, row, nodes, words, valid, arena, numbers, state, expected):  # type: ignore[no-untyped-def]
-    """Fields of the root as long as their names are those that are expected, with one space or none around them, and
-    their values no objects and arrays -> (the place before which it ended, BAD or NO_ROOM; how many names there were;
-    what comes next)."""
-    seen, todo = np.int64(0), NAME_OR_END
-    while seen < EXPECTED_NAMES and at < end and load_u8(data, at) == 34:
-        name = row_of(seen)
-        if not is_expected(data, at + 1, end, expected, name):
-            break
-        colon = at + 2 + expected[name + NAME_LENGTH]
-        value = _after_space(data, colon + 1, end)
-        if value >= end or load_u8(data, colon) != 58:
-            break
-        byte = load_u8(data, value)
-        target, kind = expected[name + NAME_NODE], expected[name + NAME_KIND]
-        place = np.uint64(expected[name + NAME_BASE] + row)
-        if target != 0 and valid[place] != 0:
-            return BAD, seen, todo  # the name is there twice
-        if byte == 34:
-            value = take_string(data, value, end, kind, target, place, nodes, words, valid, arena, state)
-        elif byte == 45 or 48 <= byte <= 57:
-            value = take_number(data, value, end, kind, target, row, place, nodes, words, valid, numbers, state)
-        elif byte == 116 or byte == 102 or byte == 110:
-            value = take_word(data, value, end, kind, target, place, words, valid)
-        else:
-            break
-        if value < 0 or value >= end:
-            return min(value, BAD), seen, todo
-        seen += 1
-        byte = load_u8(data, value)
-        if byte == 125:
-            return value + 1, seen, CLOSED
-        if byte != 44:
-            return value, seen, AFTER
-        at, todo = _after_space(data, value + 1, end), NAME
-    return at, seen, todo
+EXPECTED_WIDTH = len(Expected)
+
+
+class Next(IntEnum):
+    """What comes next in an object or array."""
+
+    MEMBER_OR_END = 0
+    MEMBER = 1
+    COMMA_OR_END = 2
+    NOTHING = 3  # the value is complete
+
+
+class Workspace(NamedTuple):
+    """Memory that the kernel works in, through all calls for a batch."""
+
+    frames: np.ndarray
+    rows_before: np.ndarray  # int64 by list level: rows before the value
+    expected: np.ndarray
+
+
+@inlined
+def _expected_row(node, names_seen):  # type: ignore[no-untyped-def]
+    """Where the row of an expected name begins: a uint64, which Numba takes as an index without a check of its sign."""
+    return np.uint64((node * EXPECTED_NAMES + names_seen) * EXPECTED_WIDTH)
+
+
+@inlined
+def _is_expected(data, at, end, expected, name):  # type: ignore[no-untyped-def]
+    """True if data[at:end] is the expected name, the quote after it, and more. name: where its row begins."""
+    length = expected[name + Expected.LENGTH]
+    if length == 0 or at + length + 1 >= end or at + _LONGEST_EXPECTED + 1 > len(data):
+        return False
+    differs = load_u64(data, at) ^ np.uint64(expected[name + Expected.WORD_1])
+    if differs & np.uint64(expected[name + Expected.MASK_1]) != 0:
+        return False
+    if length < 8:
+        return True
+    differs = load_u64(data, at + 8) ^ np.uint64(expected[name + Expected.WORD_2])
+    return differs & np.uint64(expected[name + Expected.MASK_2]) == 0
+
+
+@njit
+def _byte_mask(count):  # type: ignore[no-untyped-def]
+    if count <= 0:
+        return np.int64(0)
+    return np.int64(-1) if count >= 8 else (np.int64(1) << (8 * count)) - 1
 
 
 @njit(_nrt=False)
-def _otherwise(  # type: ignore[no-untyped-def]
-    data, at, end, row, seen, todo, nodes, fields, names, counts, capacity, words, valid, arena, numbers, state, frames,
-    expected,
-):  # fmt: skip
-    """The rest of the root, whatever it holds -> the place after it, BAD or NO_ROOM."""
-    depth = 0
-    frames[ROOT, WHAT], frames[ROOT, NODE], frames[ROOT, SLOT] = IN_STRUCT, ROOT, row
-    frames[ROOT, NAMES_SEEN] = seen
-    target, slot = np.int64(0), np.int64(0)
+def _expect(data, at, length, node, nodes, expected, name):  # type: ignore[no-untyped-def]
+    """Expect this name next time, if it is short enough, and ASCII, so that nothing of it is checked again."""
+    expected[name + Expected.LENGTH] = 0
+    if length == 0 or length > _LONGEST_EXPECTED or at + _LONGEST_EXPECTED + 1 > len(data):
+        return
+    first, second = load_u64(data, at), load_u64(data, at + 8)
+    mask_1, mask_2 = _byte_mask(length + 1), _byte_mask(length - 7)
+    if (first & np.uint64(mask_1) & HIGH_BITS) != 0 or (second & np.uint64(mask_2) & HIGH_BITS) != 0:
+        return
+    expected[name + Expected.WORD_1], expected[name + Expected.MASK_1] = np.int64(first), mask_1
+    expected[name + Expected.WORD_2], expected[name + Expected.MASK_2] = np.int64(second), mask_2
+    expected[name + Expected.LENGTH], expected[name + Expected.NODE] = length, node
+    expected[name + Expected.KIND] = nodes[node, Node.KIND]
+    expected[name + Expected.FIRST_CELL] = nodes[node, Node.FIRST_CELL]
+
+
+@njit(_nrt=False)
+def _field_of(data, at, length, end, struct, tables):  # type: ignore[no-untyped-def]
+    """The node of the field data[at:at + length] of a struct's node; SKIPPED for a name that the struct has not."""
+    first, bits = tables.nodes[struct, Node.NAMES], tables.nodes[struct, Node.BITS]
+    word = np.uint64(0)
+    if at + 8 <= end:
+        word = load_u64(data, at)
+        if length < 8:
+            word &= (np.uint64(1) << np.uint64(8 * length)) - np.uint64(1)
+    else:
+        for i in range(min(length, 8)):
+            word |= np.uint64(data[at + i]) << np.uint64(8 * i)
+    entry = np.int64(((word ^ (np.uint64(length) << np.uint64(56))) * HASH) >> np.uint64(64 - bits))
     while True:
-        at = space(data, at, end)
+        field = tables.fields[first + entry]
+        node = field[NameEntry.NODE]
+        if node == SKIPPED:
+            return node
+        if field[NameEntry.LENGTH] == length and np.uint64(field[NameEntry.WORD]) == word:
+            same = np.int64(8)
+            while same < length and tables.names[field[NameEntry.AT] + same] == data[at + same]:
+                same += 1
+            if same >= length:
+                return node
+        entry = (entry + 1) & ((np.int64(1) << bits) - 1)
+
+
+@inlined
+def _after_space(data, at, end):  # type: ignore[no-untyped-def]
+    """The position after one space, or `at` where there is none."""
+    return at + 1 if at < end and load_u8(data, at) == Char.SPACE else at
+
+
+@inlined
+def _decode_expected_layout(data, at, end, row, nodes, columns, expected):  # type: ignore[no-untyped-def]
+    """Members of the root as long as their names are those of the last object, with one space or none around them, and
+    their values scalars -> (the position at which it ended, DEFERRED or NO_ROOM; how many names there were; Next)."""
+    seen, todo = np.int64(0), np.int64(Next.MEMBER_OR_END)
+    while seen < EXPECTED_NAMES and at < end and load_u8(data, at) == Char.QUOTE:
+        name = _expected_row(np.int64(ROOT), seen)
+        if not _is_expected(data, at + 1, end, expected, name):
+            break
+        colon = at + 2 + expected[name + Expected.LENGTH]
+        value = _after_space(data, colon + 1, end)
+        if value >= end or load_u8(data, colon) != Char.COLON:
+            break
+        node, kind = expected[name + Expected.NODE], expected[name + Expected.KIND]
+        cell = np.uint64(expected[name + Expected.FIRST_CELL] + row)
+        if node != SKIPPED and columns.valid[cell] != 0:
+            return DEFERRED, seen, todo  # a duplicate field
+        byte = load_u8(data, value)
+        if byte == Char.OPEN_BRACE or byte == Char.OPEN_BRACKET:
+            break
+        value = take_scalar(data, value, end, node, kind, row, cell, nodes, columns)
+        if value < 0 or value >= end:
+            return min(value, DEFERRED), seen, todo
+        seen += 1
+        byte = load_u8(data, value)
+        if byte == Char.CLOSE_BRACE:
+            return value + 1, seen, np.int64(Next.NOTHING)
+        if byte != Char.COMMA:
+            return value, seen, np.int64(Next.COMMA_OR_END)
+        at, todo = _after_space(data, value + 1, end), np.int64(Next.MEMBER)
+    return at, seen, todo
+
+
+@inlined
+def _next_row(node, nodes, columns):  # type: ignore[no-untyped-def]
+    """A new row of the list level that a node is of, or NO_ROOM."""
+    level = nodes[node, Node.LIST_LEVEL]
+    row = columns.counts[level]
+    if row >= columns.capacity[level]:
+        columns.used[Used.FULL_LEVEL] = level
+        return NO_ROOM
+    columns.counts[level] = row + 1
+    return row
+
+
+@inlined
+def _struct_field(data, at, end, frame, tables, expected):  # type: ignore[no-untyped-def]
+    """A name in a struct, from after its quote -> (position of the closing quote or DEFERRED, its node or SKIPPED)."""
+    struct, seen = frame[Frame.NODE], frame[Frame.NAMES_SEEN]
+    frame[Frame.NAMES_SEEN] = seen + 1
+    name = _expected_row(struct, seen)
+    if seen < EXPECTED_NAMES and _is_expected(data, at, end, expected, name):
+        return at + expected[name + Expected.LENGTH], expected[name + Expected.NODE]
+    close, escapes = string_end(data, at, end)
+    if close < 0 or escapes or close - at > _MAX_NAME:
+        return DEFERRED, np.int64(SKIPPED)
+    node = _field_of(data, at, close - at, end, struct, tables)
+    if seen < EXPECTED_NAMES:
+        _expect(data, at, close - at, node, tables.nodes, expected, name)
+    return close, node
+
+
+@inlined
+def _map_key(data, at, end, frame, nodes, columns):  # type: ignore[no-untyped-def]
+    """A key of a map, from after its quote -> (position of the closing quote, DEFERRED or NO_ROOM; the node of the
+    value; its row)."""
+    node = nodes[frame[Frame.NODE], Node.CHILD]
+    close, escapes = string_end(data, at, end)
+    if close < 0 or escapes or close - at > _MAX_NAME:
+        return DEFERRED, node, np.int64(0)
+    row = _next_row(node, nodes, columns)
+    if row < 0:
+        return NO_ROOM, node, row
+    key = nodes[nodes[frame[Frame.NODE], Node.KEY], Node.FIRST_CELL] + row
+    columns.cells[key] = (at << LENGTH_BITS) | (close - at)
+    columns.valid[key] = 1
+    return close, node, row
+
+
+@inlined
+def _name(data, at, end, frame, tables, columns, expected):  # type: ignore[no-untyped-def]
+    """A name and its colon -> (position of the value, DEFERRED or NO_ROOM; the node of the value; its row)."""
+    node, row = np.int64(SKIPPED), frame[Frame.ROW]
+    if load_u8(data, at) != Char.QUOTE:
+        return DEFERRED, node, row
+    at += 1
+    if frame[Frame.KIND] == FrameKind.STRUCT:
+        close, node = _struct_field(data, at, end, frame, tables, expected)
+    elif frame[Frame.KIND] == FrameKind.MAP:
+        close, node, row = _map_key(data, at, end, frame, tables.nodes, columns)
+    else:
+        close, _ = string_end(data, at, end)
+        if close - at > _MAX_NAME:
+            close = DEFERRED
+    if close < 0:
+        return close, node, row
+    at = skip_space(data, close + 1, end)
+    if at >= end or load_u8(data, at) != Char.COLON:
+        return DEFERRED, node, row
+    at = skip_space(data, at + 1, end)
+    return (at if at < end else DEFERRED), node, row
+
+
+@inlined
+def _open(frame, byte, node, row, cell, nodes, columns):  # type: ignore[no-untyped-def]
+    """Begin an object or array, whose first character is `byte`; returns whether the node is of that type."""
+    kind = nodes[node, Node.KIND]
+    if node == SKIPPED:
+        frame[Frame.KIND] = FrameKind.SKIPPED_OBJECT if byte == Char.OPEN_BRACE else FrameKind.SKIPPED_ARRAY
+        return True
+    if byte == Char.OPEN_BRACKET:
+        if kind != NodeKind.ARRAY:
+            return False
+        frame[Frame.KIND] = FrameKind.ARRAY
+    elif kind == NodeKind.STRUCT:
+        frame[Frame.KIND] = FrameKind.STRUCT
+    elif kind == NodeKind.MAP:
+        frame[Frame.KIND] = FrameKind.MAP
+    else:
+        return False
+    frame[Frame.NODE], frame[Frame.ROW], frame[Frame.NAMES_SEEN] = node, row, 0
+    if kind != NodeKind.STRUCT:
+        frame[Frame.ELEMENTS_BEFORE] = columns.counts[nodes[nodes[node, Node.CHILD], Node.LIST_LEVEL]]
+    columns.valid[cell] = 1
+    return True
+
+
+@inlined
+def _close(frame, nodes, columns):  # type: ignore[no-untyped-def]
+    """End an object or array: of a list, note how many elements it has."""
+    if frame[Frame.KIND] == FrameKind.ARRAY or frame[Frame.KIND] == FrameKind.MAP:
+        node = frame[Frame.NODE]
+        elements = columns.counts[nodes[nodes[node, Node.CHILD], Node.LIST_LEVEL]]
+        cell = nodes[node, Node.FIRST_CELL] + frame[Frame.ROW]
+        columns.cells[cell] = elements - frame[Frame.ELEMENTS_BEFORE]
+
+
+@njit(_nrt=False)
+def _decode_general(data, at, end, row, seen, todo, tables, columns, work):  # type: ignore[no-untyped-def]
+    """The rest of the root, whatever it holds -> the position after it, DEFERRED or NO_ROOM. seen, todo: how many names
+    of it there were, and what is Next."""
+    nodes, frames = tables.nodes, work.frames
+    depth = 0
+    frame = frames[depth]
+    frame[Frame.KIND], frame[Frame.NODE], frame[Frame.ROW] = FrameKind.STRUCT, ROOT, row
+    frame[Frame.NAMES_SEEN] = seen
+    while True:
+        at = skip_space(data, at, end)
         if at >= end:
-            return BAD
+            return DEFERRED
         byte = load_u8(data, at)
-        where = frames[depth, WHAT]
-        if todo == AFTER:
-            if byte == 44:
-                at += 1
-                todo = NAME if where <= IN_OBJECT else VALUE
-                continue
-            if byte != (125 if where <= IN_OBJECT else 93):
-                return BAD
-            closes = True
-        else:
-            closes = (todo == NAME_OR_END and byte == 125) or (todo == VALUE_OR_END and byte == 93)
-        if closes:
+        frame = frames[depth]
+        in_object = frame[Frame.KIND] <= FrameKind.SKIPPED_OBJECT
+        if todo != Next.MEMBER and byte == (Char.CLOSE_BRACE if in_object else Char.CLOSE_BRACKET):
+            _close(frame, nodes, columns)
             at += 1
-            if where == IN_ARRAY or where == IN_MAP:  # noqa: SIM109 - compiled
-                node = frames[depth, NODE]
-                inner = nodes[nodes[node, N_CHILD], N_DOMAIN]
-                words[nodes[node, N_BASE] + frames[depth, SLOT]] = counts[inner] - frames[depth, BEFORE]
             depth -= 1
             if depth < 0:
                 return at
-            todo = AFTER
+            todo = np.int64(Next.COMMA_OR_END)
             continue
-        if todo <= NAME:
-            if byte != 34:
-                return BAD
+        if todo == Next.COMMA_OR_END:
+            if byte != Char.COMMA:
+                return DEFERRED
             at += 1
-            known = BAD
-            if where == IN_STRUCT:
-                slot = frames[depth, SLOT]
-                seen = frames[depth, NAMES_SEEN]
-                known = frames[depth, NODE] * EXPECTED_NAMES + seen if seen < EXPECTED_NAMES else BAD
-                frames[depth, NAMES_SEEN] = seen + 1
-            name = row_of(known)
-            if known >= 0 and is_expected(data, at, end, expected, name):
-                target = expected[name + NAME_NODE]
-                close = at + expected[name + NAME_LENGTH]
-                length = np.int64(0)
-            else:
-                close, escapes = string_end(data, at, end)
-                length = close - at
-                if close < 0 or length > MAX_NAME or (escapes and where != IN_OBJECT):
-                    return BAD
-            if where == IN_STRUCT:
-                if length > 0 or close == at:
-                    node = frames[depth, NODE]
-                    table, bits = nodes[node, N_NAMES], nodes[node, N_BITS]
-                    target = field_of(data, at, length, end, table, bits, fields, names)
-                    if known >= 0:
-                        kind, base = nodes[target, N_KIND], nodes[target, N_BASE]
-                        expect(data, at, length, target, kind, base, expected, name)
-            elif where == IN_MAP:
-                target = nodes[frames[depth, NODE], N_CHILD]
-                domain = nodes[target, N_DOMAIN]
-                slot = counts[domain]
-                if slot >= capacity[domain]:
-                    state[FULL_DOMAIN] = domain
-                    return NO_ROOM
-                counts[domain] = slot + 1
-                key = nodes[nodes[frames[depth, NODE], N_KEY], N_BASE] + slot
-                words[key] = (at << WORD_LENGTH_BITS) | length
-                valid[key] = 1
-            else:
-                target = np.int64(0)
-            at = space(data, close + 1, end)
-            if at >= end or load_u8(data, at) != 58:
-                return BAD
-            at = space(data, at + 1, end)
-            if at >= end:
-                return BAD
+            todo = np.int64(Next.MEMBER)
+            continue
+        node, row = np.int64(SKIPPED), np.int64(0)
+        if in_object:
+            at, node, row = _name(data, at, end, frame, tables, columns, work.expected)
+            if at < 0:
+                return at
             byte = load_u8(data, at)
-        elif where == IN_ARRAY:
-            target = nodes[frames[depth, NODE], N_CHILD]
-            domain = nodes[target, N_DOMAIN]
-            slot = counts[domain]
-            if slot >= capacity[domain]:
-                state[FULL_DOMAIN] = domain
+        elif frame[Frame.KIND] == FrameKind.ARRAY:
+            node = nodes[frame[Frame.NODE], Node.CHILD]
+            row = _next_row(node, nodes, columns)
+            if row < 0:
                 return NO_ROOM
-            counts[domain] = slot + 1
-        else:
-            target = np.int64(0)
-        kind, base = nodes[target, N_KIND], nodes[target, N_BASE]  # of target 0, the root, they are not asked
-        todo = AFTER
-        place = np.uint64(base + slot)
-        if target != 0 and valid[place] != 0:
-            return BAD  # the name is there twice
-        if byte == 34:
-            at = take_string(data, at, end, kind, target, place, nodes, words, valid, arena, state)
-        elif byte == 123 or byte == 91:
+        cell = np.uint64(nodes[node, Node.FIRST_CELL] + row)
+        if node != SKIPPED and columns.valid[cell] != 0:
+            return DEFERRED  # a duplicate field
+        if byte == Char.OPEN_BRACE or byte == Char.OPEN_BRACKET:
             depth += 1
-            if depth >= DEPTH:
-                return BAD
+            if depth >= DEPTH or not _open(frames[depth], byte, node, row, cell, nodes, columns):
+                return DEFERRED
             at += 1
-            todo = NAME_OR_END if byte == 123 else VALUE_OR_END
-            if target == 0:
-                frames[depth, WHAT] = IN_OBJECT if byte == 123 else IN_LIST
-                continue
-            if byte == 91:
-                if kind != K_ARRAY:
-                    return BAD
-                frames[depth, WHAT] = IN_ARRAY
-            elif kind == K_STRUCT:
-                frames[depth, WHAT] = IN_STRUCT
-            elif kind == K_MAP:
-                frames[depth, WHAT] = IN_MAP
-            else:
-                return BAD
-            frames[depth, NODE], frames[depth, SLOT], frames[depth, NAMES_SEEN] = target, slot, 0
-            if kind != K_STRUCT:
-                frames[depth, BEFORE] = counts[nodes[nodes[target, N_CHILD], N_DOMAIN]]
-            valid[place] = 1
-        elif byte == 45 or 48 <= byte <= 57:
-            at = take_number(data, at, end, kind, target, slot, place, nodes, words, valid, numbers, state)
-        elif byte == 116 or byte == 102 or byte == 110:
-            at = take_word(data, at, end, kind, target, place, words, valid)
-        else:
-            return BAD
+            todo = np.int64(Next.MEMBER_OR_END)
+            continue
+        at = take_scalar(data, at, end, node, nodes[node, Node.KIND], row, cell, nodes, columns)
         if at < 0:
             return at
+        todo = np.int64(Next.COMMA_OR_END)
+
+
+@inlined
+def _undo(nodes, columns, rows_before):  # type: ignore[no-untyped-def]
+    """Drop what was decoded of a value."""
+    counts = columns.counts
+    for n in range(len(nodes)):
+        if nodes[n, Node.KIND] == NodeKind.ENTRIES:
+            continue
+        level, first = nodes[n, Node.LIST_LEVEL], nodes[n, Node.FIRST_CELL]
+        for i in range(rows_before[level], counts[level]):
+            columns.valid[first + i], columns.cells[first + i] = 0, 0
+    for level in range(len(counts)):
+        counts[level] = rows_before[level]
 
 
 @kernel
-def gather_strings(data, arena, words, valid, offsets, out):  # type: ignore[no-untyped-def]
-    """Copy the strings of a node's slots to `out`; offsets: int32, of one more than there are slots, where they go."""
-    for i in range(len(words)):
+def decode_json(values, first, tables, columns, work, deferred):  # type: ignore[no-untyped-def]
+    """Decode the values (buffer_pool.Values) from number `first` on; returns the one at which it stopped for want of
+    room (see Used.FULL_LEVEL), or their count.
+
+    tables: JsonTables. columns: JsonCells. work: Workspace. deferred: uint8[n], 1 for each value that the fallback has
+    to decode; such a value is null in the columns.
+
+    Fast path: the same field order as in the object before, and scalars. Anything else goes to the general decoder,
+    which is a call, so that the fast path keeps a processor's registers to itself.
+    """
+    data, starts, ends, counts, used = values.data, values.starts, values.ends, columns.counts, columns.used
+    nodes = tables.nodes
+    for row in range(first, len(starts)):
+        if ends[row] < 0:
+            continue
+        unescaped, numbers = used[Used.UNESCAPED], used[Used.NUMBERS]
+        counts[ROOT] = row
+        for level in range(len(counts)):
+            work.rows_before[level] = counts[level]
+        counts[ROOT] = row + 1
+        end, at = ends[row], skip_space(data, starts[row], ends[row])
+        if at < end and load_u8(data, at) == Char.OPEN_BRACE:
+            columns.valid[np.uint64(nodes[ROOT, Node.FIRST_CELL] + row)] = 1
+            at, seen, todo = _decode_expected_layout(data, at + 1, end, row, nodes, columns, work.expected)
+            if at >= 0 and todo != Next.NOTHING:
+                at = _decode_general(data, at, end, row, seen, todo, tables, columns, work)
+            if at >= 0 and not is_ascii(data, starts[row], at) and not is_utf8(data, starts[row], at):
+                at = DEFERRED
+        else:
+            at = DEFERRED
+        if at < 0:
+            _undo(nodes, columns, work.rows_before)
+            used[Used.UNESCAPED], used[Used.NUMBERS] = unescaped, numbers
+            if at == NO_ROOM:
+                return row
+            deferred[row] = 1
+    return len(starts)
+
+
+@kernel
+def gather_strings(data, unescaped, cells, valid, offsets, out):  # type: ignore[no-untyped-def]
+    """Copy the strings of a node's cells to `out`; offsets: int32, of one more than there are cells, where they go."""
+    for i in range(len(cells)):
         if valid[i] == 0:
             continue
-        word = words[i]
-        length = word & MAX_STRING
-        if word & WORD_ARENA != 0:
-            copy_bytes(out, offsets[i], arena, (word ^ WORD_ARENA) >> WORD_LENGTH_BITS, length)
+        cell = cells[i]
+        length = cell & MAX_STRING
+        if cell & UNESCAPED != 0:
+            copy_bytes(out, offsets[i], unescaped, (cell ^ UNESCAPED) >> LENGTH_BITS, length)
         else:
-            copy_bytes(out, offsets[i], data, word >> WORD_LENGTH_BITS, length)
+            copy_bytes(out, offsets[i], data, cell >> LENGTH_BITS, length)

@@ -1,61 +1,70 @@
-"""Strings, numbers and words of JSON, each to the word of its slot, as the type of its node has it."""
+"""Strings, numbers and words of JSON into the cells of their nodes, and the columns that a kernel fills."""
 
 from __future__ import annotations
 
+from enum import IntEnum
+from typing import NamedTuple
+
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
-from kafkalog_spark.kernels.primitives import load_u8, load_u64
-from kafkalog_spark.typed.json.program import HASH, WORD_ARENA, WORD_LENGTH_BITS
+from kafkalog_spark.kernels.primitives import inlined, load_u8
+from kafkalog_spark.typed.columns.column_builder_kernel import load_i32
+from kafkalog_spark.typed.json.program import LENGTH_BITS, UNESCAPED, Node, NodeKind
 from kafkalog_spark.typed.json.text_kernel import (
-    ARENA_USED,
-    BAD,
-    DIGITS,
-    EXPECTED_WIDTH,
-    F_AT,
-    F_LENGTH,
-    F_NODE,
-    F_WORD,
-    FULL_DOMAIN,
-    HIGHS,
-    IN_ZONE,
-    K_BOOLEAN,
-    K_DATE,
-    K_DECIMAL,
-    K_DOUBLE,
-    K_FLOAT,
-    K_INTEGER,
-    K_LOCAL,
-    K_STRING,
-    K_TIMESTAMP,
-    LONGEST_EXPECTED,
-    MASK_1,
-    MASK_2,
-    MAX_STRING,
-    N_HIGH,
-    N_LOW,
-    NAME_BASE,
-    NAME_KIND,
-    NAME_LENGTH,
-    NAME_NODE,
-    NO_ROOM,
-    NUMBERS_USED,
-    OF_NODE,
-    OF_SLOT,
-    WORD_1,
-    WORD_2,
+    DEFERRED,
+    Char,
     days_of,
+    is_digit,
     microseconds_of,
     names_a_zone,
     string_end,
     unescape,
 )
 
-MAX_NUMBER = 900
-TENS = np.array([10.0**i for i in range(23)])
-WHOLE_TENS = np.array([10**i for i in range(19)], np.int64)
+NO_ROOM, NOT_SCALAR = np.int64(-2), np.int64(-3)
+"""Instead of a position, as DEFERRED: a list level or `numbers` is full; no string, number or word begins there."""
+SKIPPED = 0
+"""The node of a value that no column is for; as a value's node it is the root, which is never inside of another."""
+IN_OPTIONS_ZONE = 2
+"""In `valid`: a timestamp that is local to the zone of the options. 1: a value as it is; 0: null."""
+MAX_STRING = (1 << LENGTH_BITS) - 1
+NUMBER_LENGTH_BITS = 12
+_MAX_NUMBER = 900
+_MAX_DIGITS = 18
+_TENS = np.array([10.0**i for i in range(23)])
+_WHOLE_TENS = np.array([10**i for i in range(19)], np.int64)
+_TRUE, _NULL, _ALSE = (int.from_bytes(word, "little") for word in (b"true", b"null", b"alse"))
+
+
+class JsonCells(NamedTuple):
+    """The columns of a batch as the kernel fills them."""
+
+    cells: np.ndarray  # int64, zeros
+    valid: np.ndarray  # uint8 by cell, zeros
+    unescaped: np.ndarray  # uint8, as long as the values: the strings that had escapes
+    numbers: np.ndarray  # int64[m, len(LongNumber)], of doubles and floats whose digits Arrow parses
+    counts: np.ndarray  # int64 by list level: rows so far
+    capacity: np.ndarray  # int64 by list level: rows that fit
+    used: np.ndarray  # int64[len(Used)]
+
+
+class LongNumber(IntEnum):
+    """Columns of JsonCells.numbers."""
+
+    NODE = 0
+    ROW = 1
+    DIGITS = 2  # position << NUMBER_LENGTH_BITS | length
+
+
+class Used(IntEnum):
+    """Entries of JsonCells.used."""
+
+    UNESCAPED = 0  # bytes
+    NUMBERS = 1  # rows
+    FULL_LEVEL = 2  # the list level for which there was NO_ROOM; -1: `numbers`
 
 
 @intrinsic
@@ -69,12 +78,12 @@ def _bits_of(typingctx, number):  # type: ignore[no-untyped-def]
     return types.int64(types.float64), generate
 
 
-@njit(inline="always")
+@inlined
 def _digits(data, at, end, number):  # type: ignore[no-untyped-def]
-    """(The place after the digits from data[at] on, `number` with them at its end). Of more than 18 digits nobody asks
-    for the number."""
+    """(The position after the digits from data[at] on, `number` with them at its end). Above 18 digits the number does
+    not count."""
     while at < end:
-        digit = np.uint8(load_u8(data, at) - np.uint8(48))
+        digit = np.uint8(load_u8(data, at) - np.uint8(Char.ZERO))
         if digit > 9:
             break
         number = number * 10 + np.int64(digit)
@@ -82,259 +91,191 @@ def _digits(data, at, end, number):  # type: ignore[no-untyped-def]
     return at, number
 
 
-@njit(inline="always")
-def number_at(data, at, end):  # type: ignore[no-untyped-def]
-    """A number at data[at:end] -> (where it ends or BAD, its digits as one whole number, how many these are without
-    zeros in front, its power of ten, whether it is negative, whether it is a whole number)."""
+@inlined
+def _exponent(data, at, end):  # type: ignore[no-untyped-def]
+    """The exponent after an e -> (position after it or DEFERRED, its value; of huge ones any above 100,000)."""
+    minus = at < end and load_u8(data, at) == Char.MINUS
+    if minus or (at < end and load_u8(data, at) == Char.PLUS):
+        at += 1
+    first, exponent = at, np.int64(0)
+    while at < end and is_digit(load_u8(data, at)):
+        if exponent < 100_000:
+            exponent = exponent * 10 + (np.int64(load_u8(data, at)) - Char.ZERO)
+        at += 1
+    return (at if at > first else DEFERRED), (-exponent if minus else exponent)
+
+
+@inlined
+def _number(data, at, end):  # type: ignore[no-untyped-def]
+    """A number at data[at:end] -> (position after it or DEFERRED, its digits as one whole number, how many these are
+    without zeros in front, its power of ten, whether it is negative, whether it is a whole number)."""
     begin = at
-    negative = load_u8(data, at) == 45
+    negative = load_u8(data, at) == Char.MINUS
     if negative:
         at += 1
     digits, count, power, whole = np.int64(0), np.int64(0), np.int64(0), True
     first = at
     at, digits = _digits(data, at, end, digits)
-    if at == first or (load_u8(data, first) == 48 and at - first > 1):
-        return BAD, digits, count, power, negative, whole
-    count = np.int64(0) if load_u8(data, first) == 48 else np.int64(at - first)
-    if at < end and load_u8(data, at) == 46:
+    if at == first or (load_u8(data, first) == Char.ZERO and at - first > 1):
+        return DEFERRED, digits, count, power, negative, whole
+    count = np.int64(0) if load_u8(data, first) == Char.ZERO else np.int64(at - first)
+    if at < end and load_u8(data, at) == Char.POINT:
         whole = False
         at += 1
         first = at
         if count == 0:
-            while at < end and load_u8(data, at) == 48:
+            while at < end and load_u8(data, at) == Char.ZERO:
                 at += 1
         counted = at
         at, digits = _digits(data, at, end, digits)
         if at == first:
-            return BAD, digits, count, power, negative, whole
+            return DEFERRED, digits, count, power, negative, whole
         count += at - counted
         power = first - at
-    if at < end and (load_u8(data, at) == 101 or load_u8(data, at) == 69):
+    if at < end and (load_u8(data, at) == Char.LOWER_E or load_u8(data, at) == Char.UPPER_E):
         whole = False
-        at += 1
-        minus = at < end and load_u8(data, at) == 45
-        if minus or (at < end and load_u8(data, at) == 43):
-            at += 1
-        first = at
-        exponent = np.int64(0)
-        while at < end and 48 <= load_u8(data, at) <= 57:
-            if exponent < 100_000:
-                exponent = exponent * 10 + (np.int64(load_u8(data, at)) - 48)
-            at += 1
-        if at == first:
-            return BAD, digits, count, power, negative, whole
-        power += -exponent if minus else exponent
-    if at - begin > MAX_NUMBER:
-        return BAD, digits, count, power, negative, whole
+        at, exponent = _exponent(data, at + 1, end)
+        power += exponent
+    if at - begin > _MAX_NUMBER:
+        at = DEFERRED
     return at, digits, count, power, negative, whole
 
 
-@njit(inline="always")
-def take_string(data, at, end, kind, target, place, nodes, words, valid, arena, state):  # type: ignore[no-untyped-def]
-    """The string whose quote is at data[at] -> the place after it, or BAD for one that is left."""
+@inlined
+def _take_string(data, at, end, node, kind, cell, nodes, columns):  # type: ignore[no-untyped-def]
+    """The string whose quote is at data[at] -> the position after it, or DEFERRED."""
     at += 1
     close, escapes = string_end(data, at, end)
     if close < 0:
-        return BAD
-    if target != 0:
-        mark = np.uint8(1)
-        if kind == K_STRING:
-            if close - at > MAX_STRING:
-                return BAD
-            if escapes:
-                to = state[ARENA_USED]
-                state[ARENA_USED] = unescape(data, at, close, arena, to)
-                words[place] = WORD_ARENA | (to << WORD_LENGTH_BITS) | (state[ARENA_USED] - to)
-            else:
-                words[place] = (at << WORD_LENGTH_BITS) | (close - at)
-        elif kind == K_TIMESTAMP or kind == K_LOCAL:  # noqa: SIM109
-            us, good = microseconds_of(data, at, close, kind == K_TIMESTAMP)
-            if not good:
-                return BAD
-            words[place] = us
-            if nodes[target, N_LOW] != 0 and not names_a_zone(data, at, close):
-                mark = np.uint8(IN_ZONE)
-        elif kind == K_DATE:
-            days, good = days_of(data, at, close)
-            if not good or close - at != 10:
-                return BAD
-            words[place] = days
+        return DEFERRED
+    if node == SKIPPED:
+        return close + 1
+    cells, mark = columns.cells, np.uint8(1)
+    if kind == NodeKind.STRING:
+        if close - at > MAX_STRING:
+            return DEFERRED
+        if escapes:
+            to = columns.used[Used.UNESCAPED]
+            after = unescape(data, at, close, columns.unescaped, to)
+            columns.used[Used.UNESCAPED] = after
+            cells[cell] = UNESCAPED | (to << LENGTH_BITS) | (after - to)
         else:
-            return BAD
-        valid[place] = mark
+            cells[cell] = (at << LENGTH_BITS) | (close - at)
+    elif kind == NodeKind.TIMESTAMP or kind == NodeKind.LOCAL_TIMESTAMP:
+        us, good = microseconds_of(data, at, close, kind == NodeKind.TIMESTAMP)
+        if not good:
+            return DEFERRED
+        cells[cell] = us
+        if nodes[node, Node.LOW] != 0 and not names_a_zone(data, at, close):
+            mark = np.uint8(IN_OPTIONS_ZONE)
+    elif kind == NodeKind.DATE:
+        days, good = days_of(data, at, close)
+        if not good or close - at != 10:
+            return DEFERRED
+        cells[cell] = days
+    else:
+        return DEFERRED
+    columns.valid[cell] = mark
     return close + 1
 
 
-@njit(inline="always")
-def take_number(data, at, end, kind, target, slot, place, nodes, words, valid, numbers, state):  # type: ignore[no-untyped-def]
-    """The number at data[at] -> the place after it; BAD for one that is left, NO_ROOM where `numbers` is full."""
-    close, digits, count, power, negative, whole = number_at(data, at, end)
+@inlined
+def _floating(kind, digits, power):  # type: ignore[no-untyped-def]
+    """The number nearest to digits * 10**power, both of which are exact in its type."""
+    if kind == NodeKind.DOUBLE:
+        number = np.float64(digits)
+        return number * _TENS[power] if power >= 0 else number / _TENS[-power]
+    small = np.float32(digits)
+    tens = np.float32(_TENS[power if power >= 0 else -power])
+    return np.float64(np.float32(small * tens) if power >= 0 else np.float32(small / tens))
+
+
+@inlined
+def _note_long_number(node, row, at, close, columns):  # type: ignore[no-untyped-def]
+    """Leave digits that no double holds exactly to Arrow's parser; returns whether there is room."""
+    used = columns.used[Used.NUMBERS]
+    if used >= len(columns.numbers):
+        columns.used[Used.FULL_LEVEL] = -1
+        return False
+    number = columns.numbers[used]
+    number[LongNumber.NODE], number[LongNumber.ROW] = node, row
+    number[LongNumber.DIGITS] = (at << NUMBER_LENGTH_BITS) | (close - at)
+    columns.used[Used.NUMBERS] = used + 1
+    return True
+
+
+@inlined
+def _take_number(data, at, end, node, kind, row, cell, nodes, columns):  # type: ignore[no-untyped-def]
+    """The number at data[at] -> the position after it, DEFERRED or NO_ROOM."""
+    close, digits, count, power, negative, whole = _number(data, at, end)
     if close < 0:
-        return BAD
-    if target != 0:
-        if kind == K_INTEGER:
-            if negative:
-                digits = -digits
-            if not whole or count > 18 or digits < nodes[target, N_LOW] or digits > nodes[target, N_HIGH]:
-                return BAD
-            words[place] = digits
-        elif kind == K_DOUBLE or kind == K_FLOAT:  # noqa: SIM109
-            exact = count <= 15 if kind == K_DOUBLE else count <= 7
-            most = 22 if kind == K_DOUBLE else 10
-            if exact and -most <= power <= most:
-                if kind == K_DOUBLE:
-                    number = np.float64(digits)
-                    number = number * TENS[power] if power >= 0 else number / TENS[-power]
-                else:
-                    small = np.float32(digits)
-                    tens = np.float32(TENS[power if power >= 0 else -power])
-                    small = np.float32(small * tens) if power >= 0 else np.float32(small / tens)
-                    number = np.float64(small)
-                if negative and not (whole and digits == 0):
-                    number = -number
-                words[place] = _bits_of(number)
-            else:
-                used = state[NUMBERS_USED]
-                if used >= len(numbers):
-                    state[FULL_DOMAIN] = BAD
-                    return NO_ROOM
-                numbers[used, OF_NODE], numbers[used, OF_SLOT], numbers[used, DIGITS] = (
-                    target,
-                    slot,
-                    (at << 12) | (close - at),
-                )
-                state[NUMBERS_USED] = used + 1
-        elif kind == K_DECIMAL:
-            shift = power + nodes[target, N_LOW]
-            if count > 18 or shift < 0 or shift > 18 or digits >= WHOLE_TENS[18 - shift]:
-                return BAD
-            digits *= WHOLE_TENS[shift]
-            if nodes[target, N_HIGH] < 18 and digits >= WHOLE_TENS[nodes[target, N_HIGH]]:
-                return BAD
-            words[place] = -digits if negative else digits
-        elif kind == K_TIMESTAMP:
-            if not whole or count > 12:
-                return BAD
-            words[place] = (-digits if negative else digits) * 1_000_000
-        elif kind == K_STRING:
-            if not whole or count > 18 or (negative and digits == 0):
-                return BAD
-            words[place] = (at << WORD_LENGTH_BITS) | (close - at)
-        else:
-            return BAD
-        valid[place] = 1
+        return DEFERRED
+    if node == SKIPPED:
+        return close
+    value = -digits if negative else digits
+    if kind == NodeKind.INTEGER:
+        if not whole or count > _MAX_DIGITS or value < nodes[node, Node.LOW] or value > nodes[node, Node.HIGH]:
+            return DEFERRED
+    elif kind == NodeKind.DOUBLE or kind == NodeKind.FLOAT:
+        exact = count <= 15 if kind == NodeKind.DOUBLE else count <= 7
+        most = 22 if kind == NodeKind.DOUBLE else 10
+        if exact and -most <= power <= most:
+            number = _floating(kind, digits, power)
+            value = _bits_of(-number if negative and not (whole and digits == 0) else number)
+        elif not _note_long_number(node, row, at, close, columns):
+            return NO_ROOM
+    elif kind == NodeKind.DECIMAL:
+        shift = power + nodes[node, Node.LOW]
+        if count > _MAX_DIGITS or shift < 0 or shift > 18 or digits >= _WHOLE_TENS[18 - shift]:
+            return DEFERRED
+        value *= _WHOLE_TENS[shift]
+        if nodes[node, Node.HIGH] < 18 and abs(value) >= _WHOLE_TENS[nodes[node, Node.HIGH]]:
+            return DEFERRED
+    elif kind == NodeKind.TIMESTAMP:
+        if not whole or count > 12:
+            return DEFERRED
+        value *= 1_000_000
+    elif kind == NodeKind.STRING:
+        if not whole or count > _MAX_DIGITS or (negative and digits == 0):
+            return DEFERRED
+        value = (at << LENGTH_BITS) | (close - at)
+    else:
+        return DEFERRED
+    columns.cells[cell] = value
+    columns.valid[cell] = 1
     return close
 
 
-@njit(inline="always")
-def _are(data, at, first, second, third):  # type: ignore[no-untyped-def]
-    """True if these are the bytes from data[at] on."""
-    return load_u8(data, at) == first and load_u8(data, at + 1) == second and load_u8(data, at + 2) == third
-
-
-@njit(inline="always")
-def take_word(data, at, end, kind, target, place, words, valid):  # type: ignore[no-untyped-def]
-    """`true`, `false` or `null` at data[at] -> the place after it; BAD for one that is left."""
+@inlined
+def _take_word(data, at, end, node, kind, cell, columns):  # type: ignore[no-untyped-def]
+    """`true`, `false` or `null` at data[at] -> the position after it, or DEFERRED."""
     byte = load_u8(data, at)
-    size = 5 if byte == 102 else 4
+    size = 5 if byte == Char.LOWER_F else 4
     if at + size > end:
-        return BAD
-    if byte == 116:
-        good = _are(data, at + 1, 114, 117, 101)
-    elif byte == 110:
-        good = _are(data, at + 1, 117, 108, 108)
-    else:
-        good = _are(data, at + 1, 97, 108, 115) and load_u8(data, at + 4) == 101
-    if not good:
-        return BAD
-    if target != 0:
-        if kind == K_BOOLEAN and byte != 110:
-            words[place] = 1 if byte == 116 else 0
-            valid[place] = 1
-        elif kind == K_STRING and byte != 110:
-            words[place] = (at << WORD_LENGTH_BITS) | size
-            valid[place] = 1
-        elif byte != 110:
-            return BAD
+        return DEFERRED
+    word = load_i32(data, at + (size - 4))
+    if word != (_ALSE if byte == Char.LOWER_F else _TRUE if byte == Char.LOWER_T else _NULL):
+        return DEFERRED
+    if node != SKIPPED and byte != Char.LOWER_N:
+        if kind == NodeKind.BOOLEAN:
+            columns.cells[cell] = byte == Char.LOWER_T
+        elif kind == NodeKind.STRING:
+            columns.cells[cell] = (at << LENGTH_BITS) | size
+        else:
+            return DEFERRED
+        columns.valid[cell] = 1
     return at + size
 
 
-# Names of objects: the field of a name, and names that are expected where they were in the last object.
-
-
-@njit
-def _word_of(data, at, length, end):  # type: ignore[no-untyped-def]
-    """The first eight bytes of a name, the first one lowest."""
-    if at + 8 <= end:
-        word = load_u64(data, at)
-        return word if length >= 8 else word & ((np.uint64(1) << np.uint64(8 * length)) - np.uint64(1))
-    word = np.uint64(0)
-    for i in range(min(length, 8)):
-        word |= np.uint64(data[at + i]) << np.uint64(8 * i)
-    return word
-
-
-@njit
-def field_of(data, at, length, end, first, bits, fields, names):  # type: ignore[no-untyped-def]
-    """The node of a name in a struct's hash table, 0 for a name that is not wanted."""
-    word = _word_of(data, at, length, end)
-    place = np.int64(((word ^ (np.uint64(length) << np.uint64(56))) * HASH) >> np.uint64(64 - bits))
-    mask = (np.int64(1) << bits) - 1
-    while True:
-        row = first + place
-        node = fields[row, F_NODE]
-        if node == 0:
-            return np.int64(0)
-        if fields[row, F_LENGTH] == length and np.uint64(fields[row, F_WORD]) == word:
-            begin = fields[row, F_AT]
-            same = True
-            for i in range(8, length):
-                if names[begin + i] != data[at + i]:
-                    same = False
-                    break
-            if same:
-                return node
-        place = (place + 1) & mask
-
-
-@njit(inline="always")
-def is_expected(data, at, end, expected, row):  # type: ignore[no-untyped-def]
-    """True if data[at:end] is the name that is expected, the quote after it, and more. row: where its row begins."""
-    length = expected[row + NAME_LENGTH]
-    if length == 0 or at + length + 1 >= end or at + LONGEST_EXPECTED + 1 > len(data):
-        return False
-    if (load_u64(data, at) ^ np.uint64(expected[row + WORD_1])) & np.uint64(expected[row + MASK_1]) != 0:
-        return False
-    return length < 8 or (
-        (load_u64(data, at + 8) ^ np.uint64(expected[row + WORD_2])) & np.uint64(expected[row + MASK_2]) == 0
-    )
-
-
-@njit(inline="always")
-def row_of(known):  # type: ignore[no-untyped-def]
-    """Where the row of an expected name begins: a uint64, which Numba takes as an index without a question."""
-    return np.uint64(known * EXPECTED_WIDTH)
-
-
-@njit
-def _mask(count):  # type: ignore[no-untyped-def]
-    """That many bytes of a word, as a mask."""
-    if count <= 0:
-        return np.int64(0)
-    return np.int64(-1) if count >= 8 else (np.int64(1) << (8 * count)) - 1
-
-
-@njit
-def expect(data, at, length, target, kind, base, expected, row):  # type: ignore[no-untyped-def]
-    """Expect this name next time, if it is short enough, and ASCII, so that nothing has to be looked at again."""
-    expected[row + NAME_LENGTH] = 0
-    if length == 0 or length > LONGEST_EXPECTED or at + LONGEST_EXPECTED + 1 > len(data):
-        return
-    first, second = load_u64(data, at), load_u64(data, at + 8)
-    one, two = _mask(length + 1), _mask(length - 7)
-    if (first & np.uint64(one) & HIGHS) != 0 or (second & np.uint64(two) & HIGHS) != 0:
-        return
-    expected[row + WORD_1], expected[row + MASK_1] = np.int64(first), one
-    expected[row + WORD_2], expected[row + MASK_2] = np.int64(second), two
-    expected[row + NAME_LENGTH], expected[row + NAME_NODE] = length, target
-    expected[row + NAME_KIND], expected[row + NAME_BASE] = kind, base
+@inlined
+def take_scalar(data, at, end, node, kind, row, cell, nodes, columns):  # type: ignore[no-untyped-def]
+    """The scalar at data[at] into `cell`, the node's of that row -> the position after it, DEFERRED, NO_ROOM or
+    NOT_SCALAR. kind: the node's."""
+    byte = load_u8(data, at)
+    if byte == Char.QUOTE:
+        return _take_string(data, at, end, node, kind, cell, nodes, columns)
+    if byte == Char.MINUS or is_digit(byte):
+        return _take_number(data, at, end, node, kind, row, cell, nodes, columns)
+    if byte == Char.LOWER_T or byte == Char.LOWER_F or byte == Char.LOWER_N:
+        return _take_word(data, at, end, node, kind, cell, columns)
+    return NOT_SCALAR

@@ -1,10 +1,11 @@
-"""Texts of JSON for its kernel, and the constants that its parts share: results, columns and places of their tables.
+"""Texts of JSON for its kernel: white space, where a string ends, its escapes, UTF-8, dates and timestamps.
 
-All of them plain numbers: members of an IntEnum are slow to compile.
+What is not of the most frequent form is DEFERRED to the fallback.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -13,52 +14,50 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from kafkalog_spark.kernels.primitives import load_u8, load_u64
-from kafkalog_spark.typed.json.program import WORD_LENGTH_BITS, F, Kind, N
+from kafkalog_spark.kernels.primitives import inlined, load_u8, load_u64
 
-DONE, LEFT, FULL = 0, 1, 2
-"""Results. Of a row: decoded; left to the fallback. Of a call: a domain, or the table of numbers, has no room left."""
-BAD, NO_ROOM = np.int64(-1), np.int64(-2)
-"""Instead of a place: a text that is left; `numbers` is full."""
-IN_ZONE = 2
-"""Mark of a valid slot: a timestamp in the time of the zone that the options say. 1: as it is."""
-DEPTH = 64
-MAX_STRING = (1 << WORD_LENGTH_BITS) - 1
-
-K_INTEGER, K_BOOLEAN, K_DOUBLE, K_FLOAT = int(Kind.INTEGER), int(Kind.BOOLEAN), int(Kind.DOUBLE), int(Kind.FLOAT)
-K_STRING, K_TIMESTAMP, K_LOCAL, K_DATE = int(Kind.STRING), int(Kind.TIMESTAMP), int(Kind.LOCAL), int(Kind.DATE)
-K_DECIMAL, K_STRUCT, K_ARRAY, K_MAP = int(Kind.DECIMAL), int(Kind.STRUCT), int(Kind.ARRAY), int(Kind.MAP)
-N_KIND, N_DOMAIN, N_BASE, N_LOW, N_HIGH = int(N.KIND), int(N.DOMAIN), int(N.BASE), int(N.LOW), int(N.HIGH)
-N_NAMES, N_BITS, N_CHILD, N_KEY = int(N.NAMES), int(N.BITS), int(N.CHILD), int(N.KEY)
-F_NODE, F_AT, F_LENGTH, F_WORD = int(F.NODE), int(F.AT), int(F.LENGTH), int(F.WORD)
-
-ROOT = 0
-"""The node of a value as a whole."""
-
-# what a frame of the stack is
-IN_STRUCT, IN_MAP, IN_OBJECT, IN_ARRAY, IN_LIST = 0, 1, 2, 3, 4  # the last three: skipped object, array, skipped array
-# columns of `frames`: what it is, its node, its slot, how many elements there were when it began, how many names so far
-WHAT, NODE, SLOT, BEFORE, NAMES_SEEN = 0, 1, 2, 3, 4
-FRAME_WIDTH = 5
-# places in `state`: bytes of the arena and rows of `numbers` that are used, which domain is full
-ARENA_USED, NUMBERS_USED, FULL_DOMAIN = 0, 1, 2
-# columns of `numbers`: the node, its slot, where the digits lie as place << 12 | length
-OF_NODE, OF_SLOT, DIGITS = 0, 1, 2
-# columns of `expected`: the name that was at this place of the last object, and the quote after it, as two words with
-# masks; its length, 0 for none; its node, and that node's kind and base
-WORD_1, MASK_1, WORD_2, MASK_2, NAME_LENGTH, NAME_NODE, NAME_KIND, NAME_BASE = 0, 1, 2, 3, 4, 5, 6, 7
-EXPECTED_WIDTH = 8
-EXPECTED_NAMES = 32
-"""Names of an object that are expected where they were in the last one."""
-LONGEST_EXPECTED = 15
+DEFERRED = np.int64(-1)
+"""Instead of a position or number: the fallback decides."""
 
 
-# Texts of JSON: white space, where a string ends, its escapes, whether bytes are UTF-8.
+class Char(IntEnum):
+    """Characters that mean something in JSON, or in a number, date or timestamp."""
 
-HIGHS = np.uint64(0x8080808080808080)
+    TAB = 0x09
+    LINE_FEED = 0x0A
+    CARRIAGE_RETURN = 0x0D
+    SPACE = 0x20
+    QUOTE = 0x22
+    PLUS = 0x2B
+    COMMA = 0x2C
+    MINUS = 0x2D
+    POINT = 0x2E
+    ZERO = 0x30
+    NINE = 0x39
+    COLON = 0x3A
+    UPPER_E = 0x45
+    UPPER_T = 0x54
+    UPPER_Z = 0x5A
+    OPEN_BRACKET = 0x5B
+    BACKSLASH = 0x5C
+    CLOSE_BRACKET = 0x5D
+    LOWER_E = 0x65
+    LOWER_F = 0x66
+    LOWER_N = 0x6E
+    LOWER_T = 0x74
+    LOWER_U = 0x75
+    OPEN_BRACE = 0x7B
+    CLOSE_BRACE = 0x7D
+
+
+HIGH_BITS = np.uint64(0x8080808080808080)
 LANES = 32
 """Bytes that are looked at together."""
-_QUOTE, _BACKSLASH, _SPACE = 34, 92, 32
+_ESCAPED = np.zeros(256, np.uint8)
+"""What a character after a backslash stands for; 0: there is no such escape."""
+_ESCAPED[list(b'"\\/bfnrt')] = list(b'"\\/\b\f\n\r\t')
+_HEX = np.full(256, -1, np.int64)
+_HEX[list(b"0123456789abcdefABCDEF")] = [*range(16), *range(10, 16)]
 
 
 @intrinsic
@@ -77,15 +76,14 @@ def _lanes(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     vector = ir.VectorType(ir.IntType(8), LANES)
     (buffer, at), (kind, _) = args, sig.args
     data = cgutils.create_struct_proxy(kind)(context, builder, buffer).data
-    place = builder.gep(builder.bitcast(data, ir.IntType(8).as_pointer()), [at])
-    loaded = builder.load(builder.bitcast(place, vector.as_pointer()), align=1)
-    return loaded, lambda number: ir.Constant(vector, [number] * LANES)
+    address = builder.gep(builder.bitcast(data, ir.IntType(8).as_pointer()), [at])
+    loaded = builder.load(builder.bitcast(address, vector.as_pointer()), align=1)
+    return loaded, lambda number: ir.Constant(vector, [int(number)] * LANES)
 
 
-def _as_bits(builder: Any, found: Any) -> Any:
+def _as_bits(builder: Any, truths: Any) -> Any:
     """A vector of truths as a uint64, the first one lowest."""
-    bits = builder.bitcast(found, ir.IntType(LANES))
-    return builder.zext(bits, ir.IntType(64))
+    return builder.zext(builder.bitcast(truths, ir.IntType(LANES)), ir.IntType(64))
 
 
 @intrinsic
@@ -95,16 +93,16 @@ def _ends_of_plain(typingctx, buffer, at):  # type: ignore[no-untyped-def]
 
     def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
         loaded, all_of = _lanes(context, builder, sig, args)
-        found = builder.icmp_unsigned("==", loaded, all_of(_QUOTE))
-        found = builder.or_(found, builder.icmp_unsigned("==", loaded, all_of(_BACKSLASH)))
-        found = builder.or_(found, builder.icmp_unsigned("<", loaded, all_of(_SPACE)))
-        return _as_bits(builder, found)
+        special = builder.icmp_unsigned("==", loaded, all_of(Char.QUOTE))
+        special = builder.or_(special, builder.icmp_unsigned("==", loaded, all_of(Char.BACKSLASH)))
+        special = builder.or_(special, builder.icmp_unsigned("<", loaded, all_of(Char.SPACE)))
+        return _as_bits(builder, special)
 
     return types.uint64(buffer, types.int64), generate
 
 
 @intrinsic
-def _others(typingctx, buffer, at):  # type: ignore[no-untyped-def]
+def _not_ascii(typingctx, buffer, at):  # type: ignore[no-untyped-def]
     """Which of the LANES bytes from buffer[at] on are not ASCII, as `_ends_of_plain`."""
 
     def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
@@ -114,15 +112,14 @@ def _others(typingctx, buffer, at):  # type: ignore[no-untyped-def]
     return types.uint64(buffer, types.int64), generate
 
 
-@njit(inline="always")
+@inlined
 def is_ascii(data, at, end):  # type: ignore[no-untyped-def]
-    """True if data[at:end] is ASCII."""
     while at + LANES <= end:
-        if _others(data, at) != 0:
+        if _not_ascii(data, at) != 0:
             return False
         at += LANES
-    if at < end and at + LANES <= len(data):  # more than is asked for, which does not count
-        return _others(data, at) & ((np.uint64(1) << np.uint64(end - at)) - np.uint64(1)) == 0
+    if at < end and at + LANES <= len(data):  # bytes after the end are looked at, and do not count
+        return _not_ascii(data, at) & ((np.uint64(1) << np.uint64(end - at)) - np.uint64(1)) == 0
     while at < end:
         if load_u8(data, at) >= 0x80:
             return False
@@ -130,124 +127,96 @@ def is_ascii(data, at, end):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(inline="always")
-def space(data, at, end):  # type: ignore[no-untyped-def]
-    """The place of the next byte that is not white space."""
+@inlined
+def skip_space(data, at, end):  # type: ignore[no-untyped-def]
+    """The position of the next byte that is not white space."""
     while at < end:
         byte = load_u8(data, at)
-        if byte != 32 and byte != 10 and byte != 13 and byte != 9:
+        if byte != Char.SPACE and byte != Char.LINE_FEED and byte != Char.CARRIAGE_RETURN and byte != Char.TAB:
             break
         at += 1
     return at
 
 
-@njit
-def _hex(byte):  # type: ignore[no-untyped-def]
-    if 48 <= byte <= 57:
-        return np.int64(byte) - 48
-    if 97 <= byte <= 102:
-        return np.int64(byte) - 87
-    if 65 <= byte <= 70:
-        return np.int64(byte) - 55
-    return BAD
+@inlined
+def is_digit(byte):  # type: ignore[no-untyped-def]
+    return np.uint8(byte - np.uint8(Char.ZERO)) <= 9
 
 
 @njit
-def _code(data, at, end):  # type: ignore[no-untyped-def]
-    """The code of four hexadecimal digits, BAD for others and for halves of pairs."""
+def _code_unit(data, at, end):  # type: ignore[no-untyped-def]
+    """The number of four hexadecimal digits; DEFERRED for others and for halves of surrogate pairs."""
     if at + 4 > end:
-        return BAD
+        return DEFERRED
     code = np.int64(0)
     for i in range(4):
-        digit = _hex(load_u8(data, at + i))
+        digit = _HEX[load_u8(data, at + i)]
         if digit < 0:
-            return BAD
+            return DEFERRED
         code = code * 16 + digit
-    return BAD if 0xD800 <= code < 0xE000 else code
+    return DEFERRED if 0xD800 <= code < 0xE000 else code
 
 
-@njit(inline="always")
+@inlined
 def string_end(data, at, end):  # type: ignore[no-untyped-def]
-    """From after a quote -> (the place of the closing one or BAD, whether there are escapes)."""
+    """From after a quote -> (the position of the closing one or DEFERRED, whether there are escapes)."""
     escapes = False
     while True:
-        found = np.uint64(0)
+        special = np.uint64(0)
         while at + LANES <= len(data) and at < end:  # bytes after the end are looked at, and do not count
-            found = _ends_of_plain(data, at)
-            if found != 0:
-                at += _low_zeros(found)
+            special = _ends_of_plain(data, at)
+            if special != 0:
+                at += _low_zeros(special)
                 break
             at += LANES
-        if found == 0:
-            while at < end and load_u8(data, at) != 34 and load_u8(data, at) != 92 and load_u8(data, at) >= 32:
+        if special == 0:
+            while at < end:
+                byte = load_u8(data, at)
+                if byte == Char.QUOTE or byte == Char.BACKSLASH or byte < Char.SPACE:
+                    break
                 at += 1
         if at >= end:
-            return BAD, escapes
+            return DEFERRED, escapes
         byte = load_u8(data, at)
-        if byte == 34:
+        if byte == Char.QUOTE:
             return at, escapes
-        if byte != 92 or at + 1 >= end:
-            return BAD, escapes
+        if byte != Char.BACKSLASH or at + 1 >= end:
+            return DEFERRED, escapes
         escapes = True
         byte = load_u8(data, at + 1)
-        if byte == 117:
-            if _code(data, at + 2, end) < 0:
-                return BAD, escapes
+        if byte == Char.LOWER_U:
+            if _code_unit(data, at + 2, end) < 0:
+                return DEFERRED, escapes
             at += 6
-        elif (
-            byte == 34
-            or byte == 92
-            or byte == 47
-            or byte == 98
-            or byte == 102
-            or byte == 110
-            or byte == 114
-            or byte == 116
-        ):
+        elif _ESCAPED[byte] != 0:
             at += 2
         else:
-            return BAD, escapes
+            return DEFERRED, escapes
 
 
 @njit
-def unescape(data, at, end, arena, to):  # type: ignore[no-untyped-def]
-    """Write a string with escapes, which string_end has found good, to arena[to:]; where it ends there."""
+def unescape(data, at, end, out, to):  # type: ignore[no-untyped-def]
+    """Write a string whose escapes string_end has found good to out[to:]; the position after it there."""
     while at < end:
         byte = load_u8(data, at)
-        if byte != 92:
-            arena[to] = byte
+        at += 1
+        if byte == Char.BACKSLASH:
+            byte = load_u8(data, at)
             at += 1
-            to += 1
-            continue
-        byte = load_u8(data, at + 1)
-        at += 2
-        if byte == 117:
-            code = _code(data, at, end)
-            at += 4
-            if code < 0x80:
-                arena[to] = np.uint8(code)
-                to += 1
-            elif code < 0x800:
-                arena[to] = np.uint8(0xC0 | (code >> 6))
-                arena[to + 1] = np.uint8(0x80 | (code & 63))
-                to += 2
+            if byte == Char.LOWER_U:
+                code = _code_unit(data, at, end)
+                at += 4
+                if code >= 0x800:
+                    out[to] = np.uint8(0xE0 | (code >> 12))
+                    out[to + 1] = np.uint8(0x80 | ((code >> 6) & 63))
+                    to += 2
+                elif code >= 0x80:
+                    out[to] = np.uint8(0xC0 | (code >> 6))
+                    to += 1
+                byte = np.uint8(code if code < 0x80 else 0x80 | (code & 63))
             else:
-                arena[to] = np.uint8(0xE0 | (code >> 12))
-                arena[to + 1] = np.uint8(0x80 | ((code >> 6) & 63))
-                arena[to + 2] = np.uint8(0x80 | (code & 63))
-                to += 3
-            continue
-        if byte == 98:
-            byte = np.uint8(8)
-        elif byte == 102:
-            byte = np.uint8(12)
-        elif byte == 110:
-            byte = np.uint8(10)
-        elif byte == 114:
-            byte = np.uint8(13)
-        elif byte == 116:
-            byte = np.uint8(9)
-        arena[to] = byte
+                byte = _ESCAPED[byte]
+        out[to] = byte
         to += 1
     return to
 
@@ -256,7 +225,7 @@ def unescape(data, at, end, arena, to):  # type: ignore[no-untyped-def]
 def is_utf8(data, at, end):  # type: ignore[no-untyped-def]
     """True if data[at:end] is UTF-8, without surrogates and overlong forms."""
     while at < end:
-        if at + 8 <= end and load_u64(data, at) & HIGHS == 0:
+        if at + 8 <= end and load_u64(data, at) & HIGH_BITS == 0:
             at += 8
             continue
         byte = load_u8(data, at)
@@ -264,16 +233,11 @@ def is_utf8(data, at, end):  # type: ignore[no-untyped-def]
             at += 1
             continue
         if 0xC2 <= byte <= 0xDF:
-            more = 1
-            low, high = 0x80, 0xBF
+            more, low, high = 1, 0x80, 0xBF
         elif 0xE0 <= byte <= 0xEF:
-            more = 2
-            low = 0xA0 if byte == 0xE0 else 0x80
-            high = 0x9F if byte == 0xED else 0xBF
+            more, low, high = 2, 0xA0 if byte == 0xE0 else 0x80, 0x9F if byte == 0xED else 0xBF
         elif 0xF0 <= byte <= 0xF4:
-            more = 3
-            low = 0x90 if byte == 0xF0 else 0x80
-            high = 0x8F if byte == 0xF4 else 0xBF
+            more, low, high = 3, 0x90 if byte == 0xF0 else 0x80, 0x8F if byte == 0xF4 else 0xBF
         else:
             return False
         if at + more >= end or load_u8(data, at + 1) < low or load_u8(data, at + 1) > high:
@@ -285,24 +249,23 @@ def is_utf8(data, at, end):  # type: ignore[no-untyped-def]
     return True
 
 
-# Dates and timestamps in strings of JSON, of the forms that are most frequent; all others are left.
-
-
 @njit
-def _two(data, at):  # type: ignore[no-untyped-def]
-    """The number of two digits, BAD for others."""
-    high, low = np.int64(load_u8(data, at)) - 48, np.int64(load_u8(data, at + 1)) - 48
-    return high * 10 + low if 0 <= high <= 9 and 0 <= low <= 9 else BAD
+def _two_digits(data, at):  # type: ignore[no-untyped-def]
+    """The number of two digits, DEFERRED for others."""
+    high, low = np.int64(load_u8(data, at)) - Char.ZERO, np.int64(load_u8(data, at + 1)) - Char.ZERO
+    return high * 10 + low if 0 <= high <= 9 and 0 <= low <= 9 else DEFERRED
 
 
 @njit
 def days_of(data, at, end):  # type: ignore[no-untyped-def]
     """(Days of a date YYYY-MM-DD at the beginning of data[at:end], whether there is one)."""
-    if end - at < 10 or load_u8(data, at + 4) != 45 or load_u8(data, at + 7) != 45:
-        return np.int64(0), False
-    century, rest, month, day = _two(data, at), _two(data, at + 2), _two(data, at + 5), _two(data, at + 8)
+    nothing = np.int64(0)
+    if end - at < 10 or load_u8(data, at + 4) != Char.MINUS or load_u8(data, at + 7) != Char.MINUS:
+        return nothing, False
+    century, rest = _two_digits(data, at), _two_digits(data, at + 2)
+    month, day = _two_digits(data, at + 5), _two_digits(data, at + 8)
     if century < 0 or rest < 0 or month < 1 or month > 12 or day < 1:
-        return np.int64(0), False
+        return nothing, False
     year = century * 100 + rest
     longest = 31
     if month == 2:
@@ -310,7 +273,7 @@ def days_of(data, at, end):  # type: ignore[no-untyped-def]
     elif month == 4 or month == 6 or month == 9 or month == 11:
         longest = 30
     if day > longest:
-        return np.int64(0), False
+        return nothing, False
     if month <= 2:
         year -= 1
         month += 12
@@ -321,9 +284,18 @@ def days_of(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @njit
+def _minutes_of(data, at, last_hour):  # type: ignore[no-untyped-def]
+    """Minutes of HH:MM, DEFERRED where that is none."""
+    hour, minute = _two_digits(data, at), _two_digits(data, at + 3)
+    if hour < 0 or hour > last_hour or minute < 0 or minute > 59 or load_u8(data, at + 2) != Char.COLON:
+        return DEFERRED
+    return hour * 60 + minute
+
+
+@njit
 def microseconds_of(data, at, end, zoned):  # type: ignore[no-untyped-def]
-    """(Microseconds of a timestamp that data[at:end] is, whether it is one): a date, then T or a space, a time to the
-    second, a fraction, and if `zoned` Z or an offset of hours and minutes. Without one it is in UTC."""
+    """(Microseconds of the timestamp data[at:end], whether it is one): a date, then T or a space, a time to the second,
+    a fraction, and if `zoned` Z or an offset of hours and minutes. Without one it is in UTC."""
     days, good = days_of(data, at, end)
     nothing = np.int64(0)
     if not good:
@@ -332,35 +304,36 @@ def microseconds_of(data, at, end, zoned):  # type: ignore[no-untyped-def]
     at += 10
     if at == end:
         return us, True
-    if end - at < 9 or load_u8(data, at + 3) != 58 or load_u8(data, at + 6) != 58:
+    if end - at < 9 or load_u8(data, at + 6) != Char.COLON:
         return nothing, False
-    if load_u8(data, at) != 84 and load_u8(data, at) != 32:
+    if load_u8(data, at) != Char.UPPER_T and load_u8(data, at) != Char.SPACE:
         return nothing, False
-    hour, minute, second = _two(data, at + 1), _two(data, at + 4), _two(data, at + 7)
-    if hour < 0 or hour > 23 or minute < 0 or minute > 59 or second < 0 or second > 59:
+    minutes, second = _minutes_of(data, at + 1, 23), _two_digits(data, at + 7)
+    if minutes < 0 or second < 0 or second > 59:
         return nothing, False
-    us += ((hour * 60 + minute) * 60 + second) * 1_000_000
+    us += (minutes * 60 + second) * 1_000_000
     at += 9
-    if at < end and load_u8(data, at) == 46:
+    if at < end and load_u8(data, at) == Char.POINT:
         at += 1
         unit = np.int64(100_000)
-        while at < end and 48 <= load_u8(data, at) <= 57:
-            us += (np.int64(load_u8(data, at)) - 48) * unit
+        while at < end and is_digit(load_u8(data, at)):
+            us += (np.int64(load_u8(data, at)) - Char.ZERO) * unit
             unit //= 10
             at += 1
     if at == end:
         return us, True
     if not zoned:
         return nothing, False
-    if load_u8(data, at) == 90 and at + 1 == end:
+    sign = load_u8(data, at)
+    if sign == Char.UPPER_Z and at + 1 == end:
         return us, True
-    if (load_u8(data, at) != 43 and load_u8(data, at) != 45) or end - at != 6 or load_u8(data, at + 3) != 58:
+    if (sign != Char.PLUS and sign != Char.MINUS) or end - at != 6:
         return nothing, False
-    hour, minute = _two(data, at + 1), _two(data, at + 4)
-    if hour < 0 or hour > 17 or minute < 0 or minute > 59:
+    minutes = _minutes_of(data, at + 1, 17)
+    if minutes < 0:
         return nothing, False
-    offset = (hour * 60 + minute) * 60_000_000
-    return (us - offset if load_u8(data, at) == 43 else us + offset), True
+    offset = minutes * 60_000_000
+    return (us - offset if sign == Char.PLUS else us + offset), True
 
 
 @njit
@@ -368,4 +341,5 @@ def names_a_zone(data, at, end):  # type: ignore[no-untyped-def]
     """True if a timestamp that microseconds_of has read ends in Z or an offset."""
     if end - at <= 19:
         return False
-    return load_u8(data, end - 1) == 90 or load_u8(data, end - 6) == 43 or load_u8(data, end - 6) == 45
+    sign = load_u8(data, end - 6)
+    return load_u8(data, end - 1) == Char.UPPER_Z or sign == Char.PLUS or sign == Char.MINUS

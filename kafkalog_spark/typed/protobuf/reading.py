@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.varints import UVARLONG_BYTES, read_unsigned, uvarint
-from kafkalog_spark.typed.columns.buffer_pool import SpareMemory, Values
+from kafkalog_spark.typed.columns.buffer_pool import BufferPool, Values
 from kafkalog_spark.typed.columns.buffers import ColumnBuffers
-from kafkalog_spark.typed.columns.projection import NOT_WANTED, ColumnTree, check_wanted, tree_of
+from kafkalog_spark.typed.columns.projection import NOT_PROJECTED, ColumnTree, check_projection, tree_of
 from kafkalog_spark.typed.ddl import recursion_bounded
 from kafkalog_spark.typed.decoder import Decoded
 from kafkalog_spark.typed.protobuf.kernel import LEVELS, Level, ProtobufFaults, Workspace, decode_protobuf
@@ -196,10 +196,10 @@ class ProtobufReading:
         """Raises OptionError for a wanted column that the reader's descriptor does not have, or has with another
         type."""
         self.schema = wanted
-        check_wanted(pa.struct(list(wanted)), message_type(reader, meaning), "")
+        check_projection(pa.struct(list(wanted)), message_type(reader, meaning), "")
         self._meaning = meaning
         self._tree = tree_of(pa.struct(list(wanted)))
-        self._spare = SpareMemory()
+        self._pool = BufferPool()
         self.forget()
 
     def forget(self) -> None:
@@ -222,7 +222,7 @@ class ProtobufReading:
             with recursion_bounded("a schema of Protobuf"):
                 has = message_type(descriptor, self._meaning)
                 names = {field.name for field in has}
-                check_wanted(pa.struct([one for one in self.schema if one.name in names]), has, "")
+                check_projection(pa.struct([one for one in self.schema if one.name in names]), has, "")
                 entry = _Maker(self._plan, self._meaning).message(descriptor, self._tree, has)
         except OptionError:
             self._plan.back_to(mark)
@@ -258,7 +258,7 @@ class ProtobufReading:
         plan = self._plan.arrays()
         widest = max(1, int(plan.messages[:, Message.SLOTS].max(initial=0)))
         sizes = int(np.maximum(values.ends - values.starts, 0).sum())
-        buffers = ColumnBuffers(self._tree, n, sizes, self._spare)
+        buffers = ColumnBuffers(self._tree, n, sizes, self._pool)
         codes = np.where((entries < 0) & (values.ends >= 0), np.uint8(Fault.NO_PLAN), np.uint8(Fault.NONE))
         faults = ProtobufFaults(codes, np.zeros(n, np.int64))
         space = Workspace(
@@ -306,7 +306,7 @@ class _Maker:
         """The number of a message. has: the struct that Spark makes of it, None where Spark leaves it out."""
         if tree is None and (descriptor.full_name, has) in self._unwanted:
             return self._unwanted[descriptor.full_name, has]
-        row = [0, 0, NOT_WANTED if tree is None else tree.number]
+        row = [0, 0, NOT_PROJECTED if tree is None else tree.number]
         number = len(self._plan.messages)
         self._plan.messages.append(row)
         if tree is None:
@@ -345,7 +345,7 @@ class _Maker:
         part = tree.children[at] if tree is not None and at >= 0 else None
         slot = [0] * len(Slot)
         slot[Slot.NUMBER] = field.number
-        slot[Slot.COLUMN] = slot[Slot.ELEMENT] = NOT_WANTED if part is None else part.number
+        slot[Slot.COLUMN] = slot[Slot.ELEMENT] = NOT_PROJECTED if part is None else part.number
         slot[Slot.REPEATED], slot[Slot.REQUIRED] = int(is_repeated(field)), int(is_required(field))
         slot[Slot.ONEOF] = self._oneof(field, fields)
         held = _type_in(has, field.name)

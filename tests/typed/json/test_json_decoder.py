@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.columns.buffer_pool import SpareMemory
+from kafkalog_spark.typed.columns.buffer_pool import BufferPool, Values
 from kafkalog_spark.typed.ddl import ddl_of_schema, schema_of_ddl
 from kafkalog_spark.typed.decoder import format_of
-from kafkalog_spark.typed.json.format import JsonDecoder, buffers_of
+from kafkalog_spark.typed.json.format import JsonDecoder
 from kafkalog_spark.typed.json.options import json_options
 from tests.spark.helpers.random_json import DDL, random_values
 from tests.spark.helpers.spark_functions import assert_same, comparable
@@ -30,7 +30,7 @@ def test_the_kernel_gives_what_plain_python_gives(zone: str) -> None:
     values = random_values(1500, seed=len(zone))
     array = pa.array(values, pa.binary())
     ours = decoder(f"{DDL}, _corrupt_record string", timezone=zone)
-    fast, slow = ours.decode(array), ours._slowly(array)
+    fast, slow = ours.decode(array), ours._decode_slowly(array)
     assert_same(comparable(fast.columns), comparable(slow.columns), values)
     assert fast.bad is not None
     assert slow.bad is not None
@@ -59,7 +59,7 @@ def test_objects_that_are_nearly_as_the_last_one() -> None:
         values += [ORDER, ORDER[:at] + other + ORDER[at:], ORDER[:at]]
     array = pa.array(values, pa.binary())
     ours = decoder(f"{ORDER_DDL}, _corrupt_record string")
-    fast, slow = ours.decode(array), ours._slowly(array)
+    fast, slow = ours.decode(array), ours._decode_slowly(array)
     assert_same(comparable(fast.columns), comparable(slow.columns), values)
     assert fast.bad is not None
     assert slow.bad is not None
@@ -69,7 +69,7 @@ def test_objects_that_are_nearly_as_the_last_one() -> None:
 
 @pytest.mark.parametrize("style", ["as it is", "spaced", "indented", "shuffled", "not ASCII"])
 def test_the_kernel_decides_what_is_json_whatever_its_style(style: str) -> None:
-    from kafkalog_spark.typed.json.columns import Decoding
+    from kafkalog_spark.typed.json.columns import JsonBatch
 
     order = json.loads(ORDER)
     rows = [{**order, "id": n, "note": "ü" * n if style == "not ASCII" else "x" * n} for n in range(200)]
@@ -81,8 +81,8 @@ def test_the_kernel_decides_what_is_json_whatever_its_style(style: str) -> None:
     texts = [json.dumps(row, separators=separators, indent=indent, ensure_ascii=False).encode() for row in rows]
     ours = decoder(ORDER_DDL)
     array = pa.array(texts, pa.binary())
-    assert not len(Decoding(ours._program, SpareMemory(), *buffers_of(array)).left)
-    assert_same(comparable(ours.decode(array).columns), comparable(ours._slowly(array).columns), texts)
+    assert not len(JsonBatch(ours._program, BufferPool(), Values.of(array)).deferred)
+    assert_same(comparable(ours.decode(array).columns), comparable(ours._decode_slowly(array).columns), texts)
 
 
 @pytest.mark.parametrize(
