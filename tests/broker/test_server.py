@@ -27,6 +27,7 @@ from kafkalog_broker.testing import RunningBroker, running_broker
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE, OFFSETS_TOPIC
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
+from tests.broker.groups.helpers.commits import commit_at_once
 
 SECONDS = 30
 BACKLOG = "socket.listen.backlog.size"
@@ -93,7 +94,9 @@ def test_a_committed_offset_is_on_disk_where_flush_messages_is_1(
         try:
             await broker.flush_offsets("g")  # there is no topic yet
             await broker.ensure_topic(OFFSETS_TOPIC, 1, internal_topic_configs(broker.config)[OFFSETS_TOPIC])
-            broker.groups.commit(CommitRequest("g", (CommittedPartition("orders", 0, 5, -1, None, UUID(int=1)),)))
+            commit_at_once(
+                broker.groups, CommitRequest("g", (CommittedPartition("orders", 0, 5, -1, None, UUID(int=1)),))
+            )
             await broker.flush_offsets("g")
             log = broker.log(OFFSETS_TOPIC, 0)
             assert log.log_end_offset == 1

@@ -119,15 +119,15 @@ def _records(header: BatchHeader, data: bytes) -> list[Record]:
         end = decompress(header.codec, payload, Output(scratch, 0, _MAX_DECOMPRESSED_BYTES))
         payload = memoryview(bytes(scratch.room(0, end)))
     try:
-        found = list(read_records(payload, header.record_count, header.base_timestamp))
+        views = list(read_records(payload, header.record_count, header.base_timestamp))
     except CorruptBatch as error:
         raise error.at(offset=header.base_offset) from None
-    with_key = [record for record in found if record.key_size >= 0]
-    if len(with_key) < len(found):
+    with_key = [view for view in views if view.key_size >= 0]
+    if len(with_key) < len(views):
         # No coordinator wrote it, but the rest of the partition is to be served all the same.
         _logger.error(
             "%d of the %d records at offset %d have no key, and are left out: they are no coordinator's",
-            len(found) - len(with_key), len(found), header.base_offset,
+            len(views) - len(with_key), len(views), header.base_offset,
         )  # fmt: skip
     return [_key_and_value(record, payload) for record in with_key]
 
@@ -182,11 +182,11 @@ class CoordinatorLog:
         log = self.log(partition)
         offset, end = log.log_start_offset, log.high_watermark
         while offset < end:
-            found = log.read_range(offset, self._read_bytes, up_to=end, at_least_one=True)
-            if not found.chunks:
+            read = log.read_range(offset, self._read_bytes, up_to=end, at_least_one=True)
+            if not read.chunks:
                 return
-            yield from decode_batches(found.chunks)
-            offset = found.next_offset
+            yield from decode_batches(read.chunks)
+            offset = read.next_offset
 
     def append(
         self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None

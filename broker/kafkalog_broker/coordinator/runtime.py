@@ -9,9 +9,16 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, OffsetsBatch, Record, partition_for
+from kafkalog_broker.coordinator.coordinator_log import (
+    CoordinatorLog,
+    OffsetsBatch,
+    ProducerEpoch,
+    Record,
+    partition_for,
+)
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 
 _log = logging.getLogger(__name__)
 
@@ -25,6 +32,14 @@ class RunBlocking(Protocol):
     """Runs a function of a partition in another thread."""
 
     def __call__(self, function: Callable[[int], L], partition: int, /) -> Awaitable[L]: ...
+
+
+class Write(Protocol):
+    """Appends records as one batch to a partition, as part of a transaction or of none. Raises BrokerError."""
+
+    def __call__(
+        self, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None, /
+    ) -> object: ...
 
 
 class CoordinatorRuntime(Generic[L, S]):
@@ -92,17 +107,14 @@ class CoordinatorRuntime(Generic[L, S]):
 
     # ---- using them
 
-    def write(self, partition: int, records: Sequence[Record]) -> int:
+    def write(
+        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None
+    ) -> int:
         """Append one batch; the offset of its first record. Raises BrokerError with the code for clients."""
         try:
-            return self.log.append(partition, records)
+            return self.log.append(partition, records, transaction)
         except BrokerError as error:
             raise BrokerError(write_error(error.code), error.what) from error
-
-    def of(self, key: str) -> tuple[int, S]:
-        """Partition and shard of a group or a transactional id. Raises as `get`."""
-        partition = self.partition_for(key)
-        return partition, self.get(partition)
 
     def get(self, partition: int) -> S:
         """Raises BrokerError: coordinator_not_available, coordinator_load_in_progress, and those of `read`."""

@@ -1,16 +1,17 @@
 """The group coordinator: which partition of __consumer_offsets a group lives in, and whether that one is served here.
 
 One process need not own every partition: a group whose partition is another's is answered NOT_COORDINATOR. A partition
-is served from `shards.open` (or its first use, when nobody has opened it) to `close_partition`.
+is served from `runtime.open` (or its first use, when nobody has opened it) to `close_partition`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 from uuid import UUID
 
-from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, ProducerEpoch, Record
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.runtime import CoordinatorRuntime, write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import GroupState
@@ -35,7 +36,6 @@ from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest, HeartbeatResponse
 from kafkalog_broker.groups.offset_store import PreparedCommit, PreparingCommit, prepare_commit
 from kafkalog_broker.groups.share.share_group_manager import ShareGroupManager
-from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 
 log = logging.getLogger(__name__)
 
@@ -63,10 +63,7 @@ class GroupCoordinator:
         return self.runtime.partition_for(group_id)
 
     def _serve(self, partition: int, loaded: LoadedPartition) -> GroupShard:
-        def write(records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None) -> None:
-            self.runtime.log.append(partition, records, transaction)
-
-        return GroupShard(loaded, self.context, write)
+        return GroupShard(loaded, self.context, partial(self.runtime.write, partition))
 
     def close_partition(self, partition: int) -> None:
         """The partition is gone, or another's: its members are sent to look for their coordinator."""
@@ -85,10 +82,6 @@ class GroupCoordinator:
         if group_id in shard.share.groups:
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} is not a classic group.")
         return shard
-
-    def check_open(self, partition: int) -> None:
-        """Read a partition that nobody has read. Raises BrokerError where it is not served."""
-        self.runtime.get(partition)
 
     def check_free_for_share(self, group_id: str) -> None:
         """Raise BrokerError group_id_not_found where a group of another type has the id."""
@@ -190,7 +183,7 @@ class GroupCoordinator:
         them. The group's state is checked by the commit itself."""
         return prepare_commit(request, self.context.config.offset_metadata_max_bytes, self.context.clock.now_ms())
 
-    def commit(self, request: CommitRequest, prepared: PreparedCommit | None = None) -> list[ErrorCode]:
+    def commit(self, request: CommitRequest, prepared: PreparedCommit) -> list[ErrorCode]:
         """Error codes, one for each partition. Raises BrokerError when the whole request is refused."""
         return self._shard(request.group_id).commit(request, prepared)
 
@@ -208,22 +201,15 @@ class GroupCoordinator:
         """All topics that the group has committed offsets of, with the partitions. Raises BrokerError."""
         return self._shard(group_id).committed_topics(group_id)
 
-    def commit_in_transaction(
-        self, commit: TransactionalCommit, prepared: PreparedCommit | None = None
-    ) -> list[ErrorCode]:
+    def commit_in_transaction(self, commit: TransactionalCommit, prepared: PreparedCommit) -> list[ErrorCode]:
         """Error codes, one for each partition. Raises BrokerError when the whole request is refused."""
         return self._named_shard(commit.group_id).commit_in_transaction(commit, prepared)
-
-    def check_loaded(self, partition: int) -> None:
-        """Raise BrokerError COORDINATOR_LOAD_IN_PROGRESS while a partition is read: a marker written now may be missed
-        by who reads it, or be seen twice."""
-        self.runtime.check_loaded(partition)
 
     def end_transaction(self, partition: int, producer_id: int, *, commit: bool) -> None:
         """A marker has been written into a partition. One that is not open will find it when it is read."""
         shard = self.runtime.if_open(partition)
         if shard is not None:
-            shard.end_transaction(producer_id, commit=commit)
+            shard.offsets.end_transaction(producer_id, commit=commit)
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
         """Error codes, one for each (topic, partition). Raises BrokerError when the whole request is refused."""

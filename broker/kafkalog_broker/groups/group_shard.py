@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kafkalog_broker.coordinator.coordinator_log import TOMBSTONES_A_WRITE, OffsetsBatch, ProducerEpoch, Record
-from kafkalog_broker.coordinator.runtime import Timers, write_error
+from kafkalog_broker.coordinator.runtime import Timers, Write, write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group, GroupState
 from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE
@@ -35,7 +35,6 @@ from kafkalog_broker.groups.classic.messages import (
 from kafkalog_broker.groups.classic.offset_records import (
     GroupKey,
     GroupMetadata,
-    OffsetAndMetadata,
     OffsetKey,
     decode_group_value,
     decode_key,
@@ -43,25 +42,25 @@ from kafkalog_broker.groups.classic.offset_records import (
     group_key,
     offset_key,
 )
-from kafkalog_broker.groups.classic.rebalance import Rebalances, Write
+from kafkalog_broker.groups.classic.rebalance import Rebalances
 from kafkalog_broker.groups.consumer.classic_members import ClassicMembers
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerGroupManager
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_records import GroupRecord, decode
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
-from kafkalog_broker.groups.offset_store import OffsetStore, PreparedCommit, prepare_commit, prepared_at_once
+from kafkalog_broker.groups.offset_store import OffsetStore, PreparedCommit
 from kafkalog_broker.groups.share.share_group_manager import ShareGroupManager
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import ControlType
 
-# When a committed offset is too old (Kafka's OffsetExpirationCondition).
+log = logging.getLogger(__name__)
 
 
 def expired_offsets(
     group: Group | ConsumerGroup, offsets: OffsetStore, now_ms: int, retention_ms: int
 ) -> list[OffsetKey]:
-    """The offsets of a group that go now.
+    """The offsets of a group that are too old (Kafka's OffsetExpirationCondition).
 
     - A group without members: all of them, when it has been empty for `retention_ms` (KIP-211).
     - A stable group of consumers: those of topics that no member subscribes to, that long after their commit.
@@ -77,7 +76,7 @@ def expired_offsets(
         counts_from_empty = False
     else:
         return []
-    found = []
+    expired = []
     for topic, partitions in offsets.of_group(group.group_id).items():
         if group.is_subscribed_to(topic):
             continue
@@ -86,18 +85,10 @@ def expired_offsets(
             if counts_from_empty and isinstance(group, Group):
                 since = group.state_timestamp_ms
             key = OffsetKey(group.group_id, topic, partition)
-            if _is_expired(committed, since, now_ms, retention_ms) and not offsets.is_pending(key):
-                found.append(key)
-    return found
-
-
-def _is_expired(committed: OffsetAndMetadata, since_ms: int, now_ms: int, retention_ms: int) -> bool:
-    if committed.expire_timestamp_ms != -1:
-        return now_ms >= committed.expire_timestamp_ms
-    return now_ms - since_ms >= retention_ms
-
-
-# A partition of __consumer_offsets, read from its beginning: groups and offsets as they were. Runs in any thread.
+            expires_ms = committed.expire_timestamp_ms if committed.expire_timestamp_ms != -1 else since + retention_ms
+            if now_ms >= expires_ms and not offsets.is_pending(key):
+                expired.append(key)
+    return expired
 
 
 @dataclass(slots=True)
@@ -112,7 +103,8 @@ class LoadedPartition:
 
 
 def load(batches: Iterable[OffsetsBatch]) -> LoadedPartition:
-    """Replay a partition. A record that cannot be read is logged and left out: the other groups must not suffer.
+    """Replay a partition, in any thread. A record that cannot be read is logged and left out: other groups must not
+    suffer.
 
     The last record of a key wins, so only that one is decoded: a log never compacted loads as fast as it is read.
     """
@@ -122,9 +114,9 @@ def load(batches: Iterable[OffsetsBatch]) -> LoadedPartition:
         if batch.control is not None:
             ended = open_transactions.pop(batch.producer_id, {})
             if batch.control is ControlType.COMMIT:
-                for key, found in ended.items():
-                    if found[0] > latest.get(key, (-1, None))[0]:
-                        latest[key] = found
+                for key, record in ended.items():
+                    if record[0] > latest.get(key, (-1, None))[0]:
+                        latest[key] = record
             continue
         into = open_transactions.setdefault(batch.producer_id, {}) if batch.is_transactional else latest
         for delta, (key, value) in enumerate(batch.records):
@@ -140,40 +132,32 @@ def load(batches: Iterable[OffsetsBatch]) -> LoadedPartition:
         for key, (position, value) in pending_records.items():
             if value is not None:
                 superseded = position < latest.get(key, (-1, None))[0]
-                _replay_pending(loaded, producer_id, key, None if superseded else value, position)
+                _replay(loaded, key, None if superseded else value, (producer_id, position))
     if loaded.skipped:
         log.warning("%d records of __consumer_offsets belong to group protocols not served here", loaded.skipped)
     return loaded
 
 
-def _replay(loaded: LoadedPartition, key: bytes, value: bytes) -> None:
+def _replay(loaded: LoadedPartition, key: bytes, value: bytes | None, pending: tuple[int, int] | None = None) -> None:
+    """pending: producer id and position, in an open transaction."""
     try:
-        about = decode_key(key)
-        if isinstance(about, GroupKey):
-            loaded.groups[about.group_id] = decode_group_value(value)
-        elif isinstance(about, OffsetKey):
-            loaded.offsets.put(about, decode_offset_value(value))
+        decoded = decode_key(key)
+        if isinstance(decoded, OffsetKey):
+            committed = None if value is None else decode_offset_value(value)
+            if pending is not None:
+                loaded.offsets.put_pending(pending[0], decoded, committed, pending[1])
+            elif committed is not None:
+                loaded.offsets.put(decoded, committed)
+        elif pending is not None or value is None:
+            return
+        elif isinstance(decoded, GroupKey):
+            loaded.groups[decoded.group_id] = decode_group_value(value)
         elif (record := decode(key, value)) is not None:
             loaded.records.append(record)
         else:
             loaded.skipped += 1
     except KafkalogError as error:
         log.error("a record of __consumer_offsets is left out: %s (key %s)", error, key.hex())
-
-
-def _replay_pending(loaded: LoadedPartition, producer_id: int, key: bytes, value: bytes | None, position: int) -> None:
-    try:
-        about = decode_key(key)
-        if isinstance(about, OffsetKey):
-            committed = None if value is None else decode_offset_value(value)
-            loaded.offsets.put_pending(producer_id, about, committed, position)
-    except KafkalogError as error:
-        log.error("a record of __consumer_offsets is left out: %s (key %s)", error, key.hex())
-
-
-log = logging.getLogger(__name__)
-
-_MINUTE_MS = 60_000
 
 
 class GroupShard:
@@ -263,29 +247,28 @@ class GroupShard:
 
     # OffsetCommit and OffsetFetch
 
-    def commit(self, request: CommitRequest, prepared: PreparedCommit | None = None) -> list[ErrorCode]:
+    def commit(self, request: CommitRequest, prepared: PreparedCommit) -> list[ErrorCode]:
         """Error codes, one for each partition, in their order. Raises BrokerError when the whole request is refused."""
         group = self.groups.get(request.group_id)
         consumer_group = self.consumer.groups.get(request.group_id)
         if consumer_group is not None:
             consumer_group.check_commit(request)
         elif group is None:
-            self._check_simple_commit(request)
+            if request.generation >= 0:
+                knows_code = request.knows_group_id_not_found
+                code = ErrorCode.group_id_not_found if knows_code else ErrorCode.illegal_generation
+                raise BrokerError(code, f"there is no group {request.group_id!r}")
         else:
             _check_commit(group, request)
             member = group.members.get(request.member_id)
             if member is not None:  # a commit is a sign of life
                 self._rebalances.expect_heartbeat(group, member)
-        prepared = prepared or self._prepared(request)
         if prepared.records:
             self._write(prepared.records)
             self._begin_simple_group(request.group_id)
             for key, value in prepared.committed:
                 self.offsets.put(key, value)
         return prepared.codes
-
-    def _prepared(self, request: CommitRequest | TransactionalCommit) -> PreparedCommit:
-        return prepared_at_once(prepare_commit(request, self._config.offset_metadata_max_bytes, self._now_ms()))
 
     def _begin_simple_group(self, group_id: str) -> None:
         if group_id not in self.groups and self.consumer.groups.get(group_id) is None:
@@ -294,9 +277,7 @@ class GroupShard:
 
     # offsets in transactions
 
-    def commit_in_transaction(
-        self, commit: TransactionalCommit, prepared: PreparedCommit | None = None
-    ) -> list[ErrorCode]:
+    def commit_in_transaction(self, commit: TransactionalCommit, prepared: PreparedCommit) -> list[ErrorCode]:
         """Offsets that count when the producer's transaction commits. One code a partition.
 
         Raises BrokerError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_PRODUCER_EPOCH.
@@ -309,23 +290,12 @@ class GroupShard:
             _check_transactional_commit(group, commit)
         elif commit.generation >= 0:
             raise BrokerError(ErrorCode.illegal_generation, f"there is no group {commit.group_id!r}")
-        prepared = prepared or self._prepared(commit)
         if prepared.records:
             self._write(prepared.records, ProducerEpoch(commit.producer_id, commit.producer_epoch))
             self._begin_simple_group(commit.group_id)
             for key, value in prepared.committed:
                 self.offsets.put_pending(commit.producer_id, key, value)
         return prepared.codes
-
-    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        """Its marker is in the log."""
-        self.offsets.end_transaction(producer_id, commit=commit)
-
-    def _check_simple_commit(self, request: CommitRequest) -> None:
-        if request.generation < 0:
-            return
-        code = ErrorCode.group_id_not_found if request.knows_group_id_not_found else ErrorCode.illegal_generation
-        raise BrokerError(code, f"there is no group {request.group_id!r}")
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         """Raise BrokerError unless the member may fetch the offsets of its group: UNKNOWN_MEMBER_ID,
@@ -418,7 +388,7 @@ class GroupShard:
         now = self._now_ms()
         groups: list[Group | ConsumerGroup] = [*self.groups.values(), *self.consumer.groups.values()]
         for group in groups:
-            expired = expired_offsets(group, self.offsets, now, self._config.offsets_retention_minutes * _MINUTE_MS)
+            expired = expired_offsets(group, self.offsets, now, self._config.offsets_retention_minutes * 60_000)
             self._remove_offsets(expired)
             left = self.offsets.of_group(group.group_id) or self.offsets.has_open_transaction(group.group_id)
             if group.state in (GroupState.EMPTY, ModernGroupState.EMPTY) and not left:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Mapping
 from typing import NamedTuple
-from uuid import UUID
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.classic.messages import CommitRequest, FetchedOffset, FetchedTopic, TransactionalCommit
@@ -93,14 +92,14 @@ class OffsetStore:
     def keys_of_topics(self, group_id: str, topics: Collection[str]) -> list[OffsetKey]:
         """As `keys`, of some topics."""
         committed = self.of_group(group_id)
-        found = [
+        keys = [
             OffsetKey(group_id, topic, partition)
             for topic in committed
             if topic in topics
             for partition in committed[topic]
         ]
         pending = (key for key in self._producers.get(group_id, ()) if key.topic in topics)
-        return found + sorted(key for key in pending if self.get(key) is None)
+        return keys + sorted(key for key in pending if self.get(key) is None)
 
     def __len__(self) -> int:
         return sum(len(partitions) for topics in self._groups.values() for partitions in topics.values())
@@ -137,31 +136,23 @@ class OffsetStore:
     # OffsetFetch
 
     def fetch(self, group_id: str, topic: FetchedTopic, *, require_stable: bool) -> tuple[FetchedOffset, ...]:
-        """Committed offsets of some partitions of a topic; -1 without one."""
-        partitions = self.of_group(group_id).get(topic.topic, {})
-        return tuple(
-            self._fetched(
-                OffsetKey(group_id, topic.topic, partition), partitions.get(partition), topic.topic_id, require_stable
-            )
-            for partition in topic.partitions
-        )
-
-    def _fetched(
-        self, key: OffsetKey, committed: OffsetAndMetadata | None, topic_id: UUID | None, require_stable: bool
-    ) -> FetchedOffset:
-        if require_stable and self._pending and self.is_pending(key):
-            return FetchedOffset(key.partition, error=ErrorCode.unstable_offset_commit)
-        if committed is None or _is_of_another_topic(committed.topic_id, topic_id):
-            return FetchedOffset(key.partition)
-        return FetchedOffset(key.partition, committed.offset, committed.leader_epoch, committed.metadata)
+        """Committed offsets of some partitions of a topic; -1 without one, or where it was committed to a topic of this
+        name that has been deleted since."""
+        committed_of = self.of_group(group_id).get(topic.topic, {})
+        fetched = []
+        for partition in topic.partitions:
+            if require_stable and self._pending and self.is_pending(OffsetKey(group_id, topic.topic, partition)):
+                fetched.append(FetchedOffset(partition, error=ErrorCode.unstable_offset_commit))
+                continue
+            committed = committed_of.get(partition)
+            if committed is None or (committed.topic_id and topic.topic_id and committed.topic_id != topic.topic_id):
+                fetched.append(FetchedOffset(partition))
+            else:
+                fetched.append(FetchedOffset(partition, committed.offset, committed.leader_epoch, committed.metadata))
+        return tuple(fetched)
 
 
-def _is_of_another_topic(committed_id: UUID | None, current_id: UUID | None) -> bool:
-    """The offset was committed to a topic of this name that has been deleted since."""
-    return committed_id is not None and current_id is not None and committed_id != current_id
-
-
-# What a commit of offsets writes, made before the group is asked: a request may name a hundred thousand partitions.
+# ---- what a commit of offsets writes, made before the group is asked: a request may name a hundred thousand partitions
 #
 # Making and encoding a record takes some 10 microseconds, and nothing of it depends on the group. What does, whether
 # the group takes the commit, appending and remembering it, is one step afterwards.
@@ -206,13 +197,3 @@ def prepare_commit(
         records.add(offset_key(*key), offset_value(value))
         committed.append((key, value))
     return PreparedCommit(codes, records, committed)
-
-
-def prepared_at_once(steps: PreparingCommit) -> PreparedCommit:
-    """All of it."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            found: PreparedCommit = done.value
-            return found

@@ -109,7 +109,7 @@ class MarkerWriter:
         see transaction_markers.WriteMarker."""
         is_offsets = partition.topic == OFFSETS_TOPIC
         if is_offsets:
-            self._offsets.check_loaded(partition.partition)
+            self._offsets.runtime.check_loaded(partition.partition)
         self._log_of(*partition).append_control(
             marker.control_type, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch,
             self._clock.now_ms(), transaction_version=marker.transaction_version,

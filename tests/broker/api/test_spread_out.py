@@ -29,6 +29,7 @@ from tests.broker.api.helpers.admin_scenario import create, new_topic
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.group_calls import COMMIT, OFFSET_DELETE, FakeBroker, call, commit_values, error_answer
 from tests.broker.api.helpers.plain_entities import request_entity
+from tests.broker.groups.helpers.commits import commit_at_once
 
 MANY = 1_600
 
@@ -97,7 +98,7 @@ def test_a_commit_is_taken_by_the_group_as_it_is_when_it_is_written(turns):
 
     def another() -> None:
         turns.do = None
-        broker.groups.commit(CommitRequest("g", (CommittedPartition("orders", 0, 77),)))
+        commit_at_once(broker.groups, CommitRequest("g", (CommittedPartition("orders", 0, 77),)))
 
     turns.do = another
     call(broker, COMMIT, 8, **commits(*[0] * MANY, offset=10))
@@ -203,7 +204,7 @@ def test_rights_to_all_there_is_are_looked_at_in_many_turns(process, turns, key,
     process.run(process.broker.ensure_topic(OFFSETS_TOPIC, 50, {}))
     process.run(process.broker.producer_id_is_there())
     process.broker.transactions.init_producer_id("x", 60_000, None)
-    process.broker.groups.commit(CommitRequest("g", (CommittedPartition("t", 0, 77),)))
+    commit_at_once(process.broker.groups, CommitRequest("g", (CommittedPartition("t", 0, 77),)))
     request = decode_request(frame_of(request_entity(key, version, values, {})), ConnectionInfo())
     access = Nothing()
     request.access = cast(Access, access)

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.runtime import write_error
+from kafkalog_broker.coordinator.runtime import Write, write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group, GroupEvent, GroupState, Member
 from kafkalog_broker.groups.classic.messages import (
@@ -21,7 +21,7 @@ from kafkalog_broker.groups.classic.messages import (
     SyncRequest,
 )
 from kafkalog_broker.groups.classic.offset_records import GroupMetadata, group_key, group_value
-from kafkalog_broker.groups.classic.rebalance import Rebalances, Write
+from kafkalog_broker.groups.classic.rebalance import Rebalances
 
 log = logging.getLogger(__name__)
 

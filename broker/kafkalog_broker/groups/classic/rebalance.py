@@ -7,32 +7,19 @@ sync phase, and `heartbeat` is the session of one member.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Protocol
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.coordinator_log import ProducerEpoch, Record
-from kafkalog_broker.coordinator.runtime import Timers, write_error
+from kafkalog_broker.coordinator.runtime import Timers, Write, write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group, GroupEvent, GroupState, Member
 from kafkalog_broker.groups.classic.messages import JoinAnswer, SyncAnswer
 from kafkalog_broker.groups.classic.offset_records import group_key, group_value
-from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 
 log = logging.getLogger(__name__)
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
 """A new member that waits for its first generation sends no heartbeats, and nobody would notice that it has gone. Not a
 public property of Kafka either."""
-
-
-class Write(Protocol):
-    """Appends records to the group's partition of __consumer_offsets, as part of a transaction or of none. Raises
-    BrokerError."""
-
-    def __call__(
-        self, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None, /
-    ) -> None: ...
 
 
 class Rebalances:

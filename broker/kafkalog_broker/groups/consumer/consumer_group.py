@@ -256,17 +256,17 @@ def reconciled(
     gained: dict[UUID, list[int]] = {}
     waits = False
     for topic in dict.fromkeys((*target, *member.assigned)):
-        wanted = frozenset(target.get(topic, ()) if topic in subscribed else ())
+        due = frozenset(target.get(topic, ()) if topic in subscribed else ())
         held = member.assigned.get(topic, {})
-        kept = {partition: since for partition, since in held.items() if partition in wanted}
+        kept = {partition: since for partition, since in held.items() if partition in due}
         if kept:
             assigned[topic] = kept
         if len(kept) < len(held):
-            revoked[topic] = {partition: since for partition, since in held.items() if partition not in wanted}
-        if len(kept) == len(wanted):
+            revoked[topic] = {partition: since for partition, since in held.items() if partition not in due}
+        if len(kept) == len(due):
             continue
         own = member.pending_revocation.get(topic, {})
-        for partition in sorted(wanted.difference(kept)):
+        for partition in sorted(due.difference(kept)):
             if group.has_owner(topic, partition) and partition not in own:
                 waits = True
             else:

@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from uuid import UUID
 
-from kafkalog_broker.coordinator.runtime import Timers
+from kafkalog_broker.coordinator.runtime import Timers, Write
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import GroupState
 from kafkalog_broker.groups.classic.membership import Membership
 from kafkalog_broker.groups.classic.offset_records import group_key
-from kafkalog_broker.groups.classic.rebalance import Write
 from kafkalog_broker.groups.consumer import regexes
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember, reconciled
 from kafkalog_broker.groups.consumer.migration import downgrade, may_downgrade, upgraded

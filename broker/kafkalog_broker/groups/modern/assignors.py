@@ -323,23 +323,23 @@ class _HeterogeneousBuilder:
 
 
 def assign_simple(group: GroupSpec) -> Assignments:
-    topics = list(dict.fromkeys(topic for member in group.members.values() for topic in member.topics))
     if group.homogeneous:
+        topics = next(iter(group.members.values())).topics
         targets = [(topic, index) for topic in topics for index in group.partitions(topic)]
         held = {
             member_id: [(topic, index) for topic, indexes in member.partitions.items() for index in indexes]
             for member_id, member in group.members.items()
         }
-        return {member_id: _with({}, sorted(shared)) for member_id, shared in _share_out(targets, held).items()}
+        return {member_id: _with({}, shared) for member_id, shared in _share_out(targets, held).items()}
+    held_of_topics: dict[UUID, dict[str, Collection[int]]] = {}
+    for member_id, member in group.members.items():
+        for topic in member.topics:
+            held_of_topics.setdefault(topic, {})[member_id] = member.partitions.get(topic, ())
     assigned: dict[str, dict[UUID, tuple[int, ...]]] = {member_id: {} for member_id in group.members}
-    for topic in topics:
-        held_of_topic = {
-            member_id: member.partitions.get(topic, ()) for member_id, member in group.members.items()
-            if topic in member.topics
-        }  # fmt: skip
-        for member_id, shared_indexes in _share_out(group.partitions(topic), held_of_topic).items():
-            if shared_indexes:
-                assigned[member_id][topic] = tuple(sorted(shared_indexes))
+    for topic, held_of_topic in held_of_topics.items():
+        for member_id, indexes in _share_out(group.partitions(topic), held_of_topic).items():
+            if indexes:
+                assigned[member_id][topic] = tuple(sorted(indexes))
     return assigned
 
 

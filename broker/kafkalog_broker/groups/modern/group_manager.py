@@ -16,9 +16,8 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from kafkalog_broker.coordinator.coordinator_log import Record
-from kafkalog_broker.coordinator.runtime import MOST_NAMES, Timers
+from kafkalog_broker.coordinator.runtime import MOST_NAMES, Timers, Write
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.rebalance import Write
 from kafkalog_broker.groups.modern.assignors import ASSIGNORS, AssignedMember, GroupSpec
 from kafkalog_broker.groups.modern.group_context import GroupContext, GroupSettings
 from kafkalog_broker.groups.modern.group_records import (
@@ -310,10 +309,11 @@ class ModernGroupManager(Generic[G, M]):
 
     def target(self, result: CoordinatorResult, group: G, epoch: int, member: M, updated: M) -> tuple[int, Partitions]:
         """The epoch of the target assignment and what it gives to the member, made anew where it is due (KIP-1263)."""
-        now_ms, made_at = self.context.clock.now_ms(), group.assignment_timestamp_ms
-        interval_ms = self.settings(group.group_id).assignment_interval_ms if group.assignment_epoch < epoch else 0
         present = group.assignment_epoch, group.target_of(updated)
-        if group.assignment_epoch >= epoch or (made_at and interval_ms and now_ms < made_at + interval_ms):
+        if group.assignment_epoch >= epoch:
+            return present
+        interval_ms, made_at = self.settings(group.group_id).assignment_interval_ms, group.assignment_timestamp_ms
+        if made_at and interval_ms and self.context.clock.now_ms() < made_at + interval_ms:
             return present
         if self._takes_long(group, updated):
             result.then(lambda: self._assign_in_background(group.group_id))

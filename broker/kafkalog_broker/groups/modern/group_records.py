@@ -173,8 +173,7 @@ def encode(record: GroupRecord) -> Record:
     key = encoded(_KEYS[layout], (group_id, name) if kind in _OF_NAMES else (group_id,))
     if value is None:
         return key, None
-    to_fields = _TO_FIELDS.get(layout) or _TO_FIELDS.get(kind)
-    return key, _VALUES[layout].encode(value if to_fields is None else to_fields(value))
+    return key, _VALUES[layout].encode(_TO_FIELDS[kind](value) if kind in _TO_FIELDS else value)
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
@@ -190,40 +189,40 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     if kind is RecordKind.TOPICS:  # nobody asks for more than that it is there
         return GroupRecord(group_type, kind, group_id, name, True)
     fields = _VALUES[layout].decode(value, f"{kind.name} record of a {group_type.value} group")
-    return GroupRecord(group_type, kind, group_id, name, (_FROM_FIELDS.get(layout) or _FROM_FIELDS[kind])(fields))
+    return GroupRecord(group_type, kind, group_id, name, _FROM_FIELDS[kind](group_type, fields))
 
 
-def _consumer_member(fields: Any) -> dict[str, Any]:
-    member = dict(zip(MEMBER_FIELDS[GroupType.CONSUMER], fields, strict=True))
+def _member_fields(member: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple({**member, "topics": sorted(member["topics"])}.values())
+
+
+def _member(group_type: GroupType, fields: Any) -> dict[str, Any]:
+    member = dict(zip(MEMBER_FIELDS[group_type], fields, strict=True))
     member["topics"] = frozenset(member["topics"])
-    if (classic := member["classic"]) is not None:
+    if (classic := member.get("classic")) is not None:
         member["classic"] = ClassicMetadata(classic[0], tuple(map(tuple, classic[1])))
     return member
 
 
-def _share_member(fields: Any) -> dict[str, Any]:
-    member = dict(zip(MEMBER_FIELDS[GroupType.SHARE], fields, strict=True))
-    member["topics"] = frozenset(member["topics"])
-    return member
-
-
-def _member_fields(member: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple((member | {"topics": sorted(member["topics"])}).values())  # type: ignore[operator]
-
-
-def _consumer_current_fields(current: Mapping[str, Any]) -> tuple[Any, ...]:
-    *epochs_and_state, assigned, pending = current.values()
+def _current_fields(current: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Partitions of share groups have no epochs."""
+    epoch, previous, state, *assignments = current.values()
+    if len(assignments) == 1:
+        return epoch, previous, state, assignments[0].items()
     topics = (
-        [(topic, tuple(epochs), tuple(epochs.values())) for topic, epochs in owned.items()]
-        for owned in (assigned, pending)
+        [(topic, tuple(epochs), tuple(epochs.values())) for topic, epochs in owned.items()] for owned in assignments
     )
-    return (*epochs_and_state, *topics)
+    return epoch, previous, state, *topics
 
 
-def _consumer_current(fields: Any) -> dict[str, Any]:
-    epoch, previous, state, *owned = fields
-    values = epoch, previous, MemberState.of(state), *(_owned(topics, epoch) for topics in owned)
-    return dict(zip(CURRENT_FIELDS[GroupType.CONSUMER], values, strict=True))
+def _current(group_type: GroupType, fields: Any) -> dict[str, Any]:
+    epoch, previous, state, *assignments = fields
+    if group_type is GroupType.SHARE:
+        assignments = [dict(assignments[0])]
+    else:
+        assignments = [_owned(topics, epoch) for topics in assignments]
+    values = epoch, previous, MemberState.of(state), *assignments
+    return dict(zip(CURRENT_FIELDS[group_type], values, strict=True))
 
 
 def _owned(topics: Any, member_epoch: int) -> Owned:
@@ -236,12 +235,6 @@ def _owned(topics: Any, member_epoch: int) -> Owned:
     return owned
 
 
-def _share_current(fields: Any) -> dict[str, Any]:
-    epoch, previous, _, assigned = fields
-    values = epoch, previous, MemberState.STABLE, dict(assigned)
-    return dict(zip(CURRENT_FIELDS[GroupType.SHARE], values, strict=True))
-
-
 def _state_fields(state: StatePartitions) -> tuple[Any, ...]:
     with_name = (
         [(topic, *shared) for topic, shared in topics.items()] for topics in (state.initializing, state.initialized)
@@ -249,30 +242,27 @@ def _state_fields(state: StatePartitions) -> tuple[Any, ...]:
     return (*with_name, state.deleting.items())
 
 
-def _state(fields: Any) -> StatePartitions:
+def _state(_: GroupType, fields: Any) -> StatePartitions:
     def shared(topics: Iterable[Any]) -> dict[UUID, SharedTopic]:
         return {topic: SharedTopic(name, partitions) for topic, name, partitions in topics}
 
     return StatePartitions(shared(fields[0]), shared(fields[1]), dict(fields[2]))
 
 
-_TO_FIELDS: dict[Any, Callable[[Any], tuple[Any, ...]]] = {
+_TO_FIELDS: dict[RecordKind, Callable[[Any], tuple[Any, ...]]] = {
     RecordKind.MEMBER: _member_fields,
     RecordKind.TARGET: lambda partitions: (partitions.items(),),
-    (GroupType.CONSUMER, RecordKind.CURRENT): _consumer_current_fields,
-    (GroupType.SHARE, RecordKind.CURRENT): lambda current: (*list(current.values())[:3], current["assigned"].items()),
+    RecordKind.CURRENT: _current_fields,
     RecordKind.REGEX: lambda regex: (sorted(regex.topics), regex.version, regex.timestamp_ms),
     RecordKind.STATE_PARTITIONS: _state_fields,
 }
-"""By kind, or by type of group and kind; what is not in here is its message's fields as it is."""
-_FROM_FIELDS: dict[Any, Callable[[Any], Any]] = {
-    RecordKind.EPOCH: lambda fields: EpochValue(*fields),
-    (GroupType.CONSUMER, RecordKind.MEMBER): _consumer_member,
-    (GroupType.SHARE, RecordKind.MEMBER): _share_member,
-    RecordKind.TARGET_EPOCH: lambda fields: TargetEpochValue(*fields),
-    RecordKind.TARGET: lambda fields: dict(fields.topic_partitions),
-    (GroupType.CONSUMER, RecordKind.CURRENT): _consumer_current,
-    (GroupType.SHARE, RecordKind.CURRENT): _share_current,
-    RecordKind.REGEX: lambda fields: ResolvedRegex(frozenset(fields.topics), fields.version, fields.timestamp),
+"""What is not in here is its message's fields as it is."""
+_FROM_FIELDS: dict[RecordKind, Callable[[GroupType, Any], Any]] = {
+    RecordKind.EPOCH: lambda _, fields: EpochValue(*fields),
+    RecordKind.MEMBER: _member,
+    RecordKind.TARGET_EPOCH: lambda _, fields: TargetEpochValue(*fields),
+    RecordKind.TARGET: lambda _, fields: dict(fields.topic_partitions),
+    RecordKind.CURRENT: _current,
+    RecordKind.REGEX: lambda _, fields: ResolvedRegex(frozenset(fields.topics), fields.version, fields.timestamp),
     RecordKind.STATE_PARTITIONS: _state,
 }

@@ -13,6 +13,7 @@ from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPart
 from kafkalog_broker.groups.classic.offset_records import GroupKey, OffsetKey, decode_group_value, decode_key
 from kafkalog_broker.groups.group_shard import load
 from tests.broker.groups.classic.test_offset_records import encoded
+from tests.broker.groups.helpers.commits import commit_at_once
 from tests.broker.groups.helpers.virtual_time import World
 from tests.interop.real_kafka import RealKafka, available, run_tool
 
@@ -80,8 +81,8 @@ def test_kafkas_tools_read_what_is_written_here(tmp_path: Path) -> None:
     world = World()
     leader, follower = world.stable(2, instance="i")
     parts = (CommittedPartition("orders", 3, 42, 5, "a note", UUID(int=0x1234)), CommittedPartition("orders", 4, 43))
-    world.coordinator.commit(CommitRequest("g", parts, leader.member_id, 1))
-    world.coordinator.commit(CommitRequest("old", parts[:1], retention_ms=1000))
+    commit_at_once(world.coordinator, CommitRequest("g", parts, leader.member_id, 1))
+    commit_at_once(world.coordinator, CommitRequest("old", parts[:1], retention_ms=1000))
     world.coordinator.delete("old")
     path = tmp_path / "00000000000000000000.log"
     offset, log = 0, b""

@@ -22,6 +22,7 @@ from kafkalog_broker.groups.consumer.consumer_group_manager import (
 from kafkalog_broker.groups.modern.group_context import TopicsView
 from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse
 from kafkalog_broker.storage.topics_file import Topic
+from tests.broker.groups.helpers.commits import commit_at_once
 from tests.broker.groups.helpers.virtual_time import World
 
 NAMES = ("a", "b", "c", "d")
@@ -185,7 +186,7 @@ def test_offsets_of_topics_that_nobody_subscribes_to_expire() -> None:
     world = Groups(offsets_retention_minutes=1)
     world.join("a", "orders")
     parts = tuple(CommittedPartition(topic, 0, 5, topic_id=None) for topic in ("orders", "clicks"))
-    assert world.coordinator.commit(CommitRequest("g", parts, "a", 2)) == [ErrorCode.none] * 2
+    assert commit_at_once(world.coordinator, CommitRequest("g", parts, "a", 2)) == [ErrorCode.none] * 2
     for _ in range(3):
         world.time.advance(SESSION_MS - 1)
         world.heartbeat("a", 2)

@@ -26,7 +26,7 @@ PROPERTIES = {
 HEARTBEAT, DESCRIBE, LIST = 68, 69, 16
 JOIN, SYNC, CLASSIC_HEARTBEAT, LEAVE = 11, 14, 12, 13
 WAIT_S = 120
-_UNORDERED = {"topic_partitions", "members", "groups", "topics", "results", "configs"}
+_UNORDERED = {"topic_partitions", "members", "groups", "topics", "results", "configs", "subscribed_topic_names"}
 
 
 class Script:
@@ -135,27 +135,19 @@ ANY_MEMBER = {"many: described", "expressions: two", "expressions: mixed"}
 
 
 def comparable(label: str, answer: Answer) -> Answer:
-    """An answer without what nothing promises: the order of subscribed names, and in ANY_MEMBER which partitions are a
-    member's target; how many they are stays, and that each has one owner."""
-    groups = []
-    for group in answer.get("groups", ()):
-        members = group.get("members", ()) if isinstance(group.get("members"), list) else ()
-        owners: list[tuple[str, int]] = []
-        compared = []
-        for member in members:
-            names = member.get("subscribed_topic_names")
-            compared.append(member | ({} if names is None else {"subscribed_topic_names": sorted(names)}))
-            if label in ANY_MEMBER:
-                target = [
-                    (topic["topic_name"], index)
-                    for topic in member["target_assignment"]["topic_partitions"]
-                    for index in topic["partitions"]
-                ]
-                owners += target
-                compared[-1]["target_assignment"] = len(target)
-        by_id = sorted(compared, key=lambda member: str(member.get("member_id")))
-        groups.append(group | {"members": by_id, "owned": sorted(owners)} if members else group)
-    return answer | {"groups": groups} if groups else answer
+    """An answer without what nothing promises: the order of names, and in ANY_MEMBER which partitions are a member's
+    target; how many they are stays, and that each has one owner."""
+    answer = Script(lambda *_: {}, {}).shown(answer)
+    if label not in ANY_MEMBER:
+        return answer
+    (group,) = answer["groups"]
+    owned, counts = [], {}
+    for member in group["members"]:
+        target = member.pop("target_assignment")["topic_partitions"]
+        counts[member["member_id"]] = sum(len(topic["partitions"]) for topic in target)
+        owned += [(topic["topic_name"], index) for topic in target for index in topic["partitions"]]
+    group["members"].sort(key=lambda member: str(member["member_id"]))
+    return answer | {"owned": sorted(owned), "counts": counts}
 
 
 def subscription(*topics: str, owned: dict[str, list[int]] | None = None, generation: int = -1) -> bytes:

@@ -181,6 +181,9 @@ def test_a_member_whose_end_cannot_be_written_leaves_later():
     world = ShareWorld(orders())
     world.beat("m", 0, "orders")
     world.log.failure = ErrorCode.not_leader_or_follower
+    with pytest.raises(BrokerError) as refused:
+        world.beat("n", 0, "orders")
+    assert refused.value.code is ErrorCode.not_coordinator
     world.time.advance(45_000)
     assert list(world.share_group.members) == ["m"]
     world.log.failure = None

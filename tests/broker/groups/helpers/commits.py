@@ -1,0 +1,22 @@
+"""Commits of offsets without an event loop."""
+
+from __future__ import annotations
+
+from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.groups.classic.messages import CommitRequest, TransactionalCommit
+from kafkalog_broker.groups.group_coordinator import GroupCoordinator
+from kafkalog_broker.groups.offset_store import PreparedCommit
+
+
+def commit_at_once(coordinator: GroupCoordinator, request: CommitRequest | TransactionalCommit) -> list[ErrorCode]:
+    """Prepare all of it, then commit."""
+    steps = coordinator.prepare_commit(request)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            prepared: PreparedCommit = done.value
+            break
+    if isinstance(request, TransactionalCommit):
+        return coordinator.commit_in_transaction(request, prepared)
+    return coordinator.commit(request, prepared)
