@@ -16,7 +16,7 @@ import json
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -54,10 +54,6 @@ if TYPE_CHECKING:
 # The records that kafkalog-cat prints: partition by partition, and after that what is written, if that is wanted.
 
 TopicPartition = tuple[str, int]
-OnError = Callable[[KafkalogError], None]
-OnProgress = Callable[[str, int, int], None]
-OnNote = Callable[[str], None]
-"""Called with a partition's name, offsets done, and offsets in all that are known of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,97 +69,77 @@ class Followed:
     floor: int = 0
     was_gone: bool = False
 
-    def is_another(self, topic_id: uuid.UUID | None) -> bool:
-        """True if what lies there now, with this id, is another topic of the same name. Without ids, one that was
-        deleted meanwhile does not come back; with them it may, moved between two disks."""
-        if self.topic_id is None or topic_id is None:
-            return self.was_gone
-        return self.topic_id != topic_id
 
-
-@dataclass(slots=True)
 class CatReader:
-    """on_error: called with damage that is passed over, and with records that went away meanwhile. followed: how far
-    each partition is, after `records`."""
+    """Reads partition by partition. followed: how far each partition is, after `records`.
 
-    dirs: LogDirs
-    options: CatOptions
-    columns: tuple[str, ...]
-    on_error: OnError
-    on_progress: OnProgress
-    on_note: OnNote
-    followed: dict[TopicPartition, Followed]
-    left: int | None = None
+    on_error: called with damage that is passed over, and with records that went away meanwhile. on_progress: with a
+    partition's name, offsets done, and offsets in all that are known of. Raises UnknownPartition for a topic or a
+    partition that is not there.
+    """
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         dirs: LogDirs,
         options: CatOptions,
         columns: tuple[str, ...],
-        on_error: OnError,
-        on_progress: OnProgress,
-        on_note: OnNote = lambda _: None,
-    ) -> CatReader:
-        """Raises UnknownPartition for a topic or a partition that is not there."""
-        for topic in options.topics:
-            known = dirs.topics.get(topic)
-            if known is None:
-                raise UnknownPartition(
-                    f"topic {topic} is not in {', '.join(dirs.paths)}",
-                    hint=f"there are: {', '.join(list(dirs.topics)[:10])}",
-                )
-            for partition in options.partitions:
-                if partition not in known:
-                    raise UnknownPartition(
-                        f"not in {', '.join(dirs.paths)} ({topic} has {', '.join(map(str, known))})",
-                        topic_partition=f"{topic}-{partition}",
-                    )
-        return cls(dirs, options, columns, on_error, on_progress, on_note, {}, options.count)
-
-    @property
-    def request(self) -> ScanRequest:
-        options = self.options
-        return ScanRequest(
-            columns=self.columns,
+        on_error: Callable[[KafkalogError], None],
+        on_progress: Callable[[str, int, int], None],
+        on_note: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.dirs, self.options = dirs, options
+        self.on_error, self.on_progress, self.on_note = on_error, on_progress, on_note
+        self.followed: dict[TopicPartition, Followed] = {}
+        self.left = options.count
+        self.request = ScanRequest(
+            columns=columns,
             timestamp_from_ms=options.from_ms,
             timestamp_until_ms=options.until_ms,
             read_committed=options.read_committed,
             drop_malformed=options.past_damage,
             wanted=options.wanted,
         )
-
-    @property
-    def wanted_partitions(self) -> list[TopicPartition]:
-        chosen = self.options.partitions
-        return [
-            (topic, partition)
-            for topic in self.options.topics
-            for partition in self.dirs.topics.get(topic, ())
-            if not chosen or partition in chosen
-        ]
+        self.partitions: list[TopicPartition] = []
+        for topic in options.topics:
+            partitions = dirs.topics.get(topic)
+            if partitions is None:
+                raise UnknownPartition(
+                    f"topic {topic} is not in {', '.join(dirs.paths)}",
+                    hint=f"there are: {', '.join(list(dirs.topics)[:10])}",
+                )
+            for partition in options.partitions:
+                if partition not in partitions:
+                    raise UnknownPartition(
+                        f"not in {', '.join(dirs.paths)} ({topic} has {', '.join(map(str, partitions))})",
+                        topic_partition=f"{topic}-{partition}",
+                    )
+            chosen = options.partitions
+            self.partitions += [(topic, number) for number in partitions if not chosen or number in chosen]
 
     def records(self) -> Iterator[pa.RecordBatch]:
         """Records in the log. Raises CorruptBatch and whatever else reading raises; see scan_partition."""
-        wanted = self.wanted_partitions
-        places = chosen_locations(self.dirs.places, self.dirs.copies, wanted, pass_over_damage=self.options.past_damage)
+        options = self.options
+        bounds, past_damage = options.bounds, options.past_damage
+        locations = chosen_locations(self.dirs.places, self.dirs.copies, self.partitions, pass_over_damage=past_damage)
         done = total = 0
-        for tp in wanted:
-            topic_id = places[tp].topic_id() if self.options.follow else None
-            log = places[tp].open(pass_over_damage=self.options.past_damage)
-            end = last_stable_offset(log) if self.options.read_committed else log.log_end_offset
-            start = self._start(log, end, self.options.bounds.start)
-            asked = self.options.bounds.start
-            if asked.where is Where.OFFSET and asked.value >= end and not self.options.follow:
-                what = "last stable offset" if self.options.read_committed else "log end offset"
-                self.on_note(f"{log.name} has no record at offset {asked.value} or after it: its {what} is {end}")
-            stop = self._stop(log, end)
+        for tp in self.partitions:
+            topic_id = locations[tp].topic_id() if options.follow else None
+            log = locations[tp].open(pass_over_damage=past_damage)
+            end = last_stable_offset(log) if options.read_committed else log.log_end_offset
+            start = self._start(log, end, bounds.start)
+            if bounds.start.floor >= end and bounds.start.where is Where.OFFSET and not options.follow:
+                what = "last stable offset" if options.read_committed else "log end offset"
+                self.on_note(
+                    f"{log.name} has no record at offset {bounds.start.value} or after it: its {what} is {end}"
+                )
+            stop = None if bounds.stop_ms is None else offset_for_timestamp(log, bounds.stop_ms)
+            stop = end if stop is None else min(stop, end)
             total += max(stop - start, 0)
             for rows in self._scan(log, start, stop):
                 yield rows
                 self.on_progress(log.name, done, total)
             done = total
-            self.followed[tp] = Followed(max(end, start), end, topic_id, self.options.bounds.start.floor)
+            self.followed[tp] = Followed(max(end, start), end, topic_id, bounds.start.floor)
             if self.left == 0:
                 return
 
@@ -188,16 +164,11 @@ class CatReader:
         if start.where is Where.TAIL:
             return tail_start(log, first, end, start.value, self.request) if start.value else end
         if start.where is Where.TIMESTAMP:
-            found = offset_for_timestamp(log, start.value)
-            return end if found is None else found
+            offset = offset_for_timestamp(log, start.value)
+            return end if offset is None else offset
         if start.where is Where.END:
             return end
         return max(first, start.value) if start.where is Where.OFFSET else first
-
-    def _stop(self, log: PartitionLog, end: int) -> int:
-        stop_ms = self.options.bounds.stop_ms
-        found = None if stop_ms is None else offset_for_timestamp(log, stop_ms)
-        return end if found is None else min(found, end)
 
     def follow(
         self, paths: tuple[str, ...], storage: Mapping[str, str], wait: Callable[[], bool]
@@ -216,8 +187,8 @@ class CatReader:
         logs = LiveLogs(parse_read_options(options, streaming=True, quiet=True))
         while self.left != 0:
             seen = False
-            found = logs.look(may_be_gone=self.options.topics)
-            for tp, live in found.items():
+            live_logs = logs.look(may_be_gone=self.options.topics)
+            for tp, live in live_logs.items():
                 if self.options.partitions and tp[1] not in self.options.partitions:
                     continue
                 start, floor = self._goes_on(tp, live)
@@ -227,7 +198,7 @@ class CatReader:
                     if self.left == 0:
                         return
                 self.followed[tp] = Followed(max(start, live.readers_end), live.readers_end, live.topic_id, floor)
-            for tp in self.followed.keys() - found.keys():
+            for tp in self.followed.keys() - live_logs.keys():
                 self.followed[tp] = replace(self.followed[tp], was_gone=True)
             if not seen and not wait():
                 return
@@ -237,7 +208,9 @@ class CatReader:
         before = self.followed.get(tp)
         if before is None:
             return live.log_start, 0
-        if before.is_another(live.topic_id):
+        # Without ids, a topic that was deleted meanwhile does not come back; with them it may, moved between two disks.
+        has_ids = before.topic_id is not None and live.topic_id is not None
+        if before.topic_id != live.topic_id if has_ids else before.was_gone:
             what = f"the topic was deleted and created again; it goes on at the new one's offset {live.log_start}"
             self.on_error(DataLoss(what, topic_partition=live.log.name, offset=before.next_offset))
             return live.log_start, 0
@@ -273,48 +246,50 @@ Text = Callable[[pa.RecordBatch], "pa.Buffer | bytes"]
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = Parser(
+    parser = Parser(
         prog="kafkalog-cat",
         description="Print records of Kafka log directories as kcat prints those of a broker. Changes nothing.",
         epilog=f"{_FORMATS}\n\n" + epilog(_EXAMPLES, "0 all was read, 1 something could not be, 2 wrong usage"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("paths", nargs="+", metavar="DIR", help="a log directory, a partition's directory, or a URL")
-    made.add_argument("-t", "--topic", action="append", required=True, metavar="TOPIC", help="may be given again")
-    made.add_argument("-p", "--partition", action="append", type=int, default=[], metavar="N", help="all by default")
-    made.add_argument(
+    parser.add_argument("paths", nargs="+", metavar="DIR", help="a log directory, a partition's directory, or a URL")
+    parser.add_argument("-t", "--topic", action="append", required=True, metavar="TOPIC", help="may be given again")
+    parser.add_argument("-p", "--partition", action="append", type=int, default=[], metavar="N", help="all by default")
+    parser.add_argument(
         "-o", "--offset", action="append", default=[], metavar="OFFSET",
         help="beginning (default), end, N, -N (the last N records of each partition), s@TIME; and e@TIME to stop at",
     )  # fmt: skip
-    made.add_argument(
+    parser.add_argument(
         "--from", dest="since", metavar="TIME", help="records from then on: 2026-01-01T09:00 (UTC), or ms"
     )
-    made.add_argument("--to", dest="until", metavar="TIME", help="records before that")
-    made.add_argument("--key", metavar="TEXT", help="records with this key")
-    made.add_argument("--key-hex", metavar="DIGITS", help="the same, in hexadecimal digits")
-    made.add_argument("--key-prefix", metavar="TEXT", help="records whose keys begin with it")
-    made.add_argument("--value-contains", metavar="TEXT", help="records whose values contain it")
-    made.add_argument("--header", metavar="NAME[=VALUE]", help="records with this header")
-    made.add_argument(
+    parser.add_argument("--to", dest="until", metavar="TIME", help="records before that")
+    parser.add_argument("--key", metavar="TEXT", help="records with this key")
+    parser.add_argument("--key-hex", metavar="DIGITS", help="the same, in hexadecimal digits")
+    parser.add_argument("--key-prefix", metavar="TEXT", help="records whose keys begin with it")
+    parser.add_argument("--value-contains", metavar="TEXT", help="records whose values contain it")
+    parser.add_argument("--header", metavar="NAME[=VALUE]", help="records with this header")
+    parser.add_argument(
         "-f", "--format", default="raw", metavar="FORMAT", help="raw (default), json, or tokens: see below"
     )
-    made.add_argument(
+    parser.add_argument(
         "-s", "--serialized", action="append", default=[], metavar="PART=FORMAT",
         help="with -f json: values (value=json, value=avro ...) or keys of a format are printed as JSON; its options: "
         "--option value.schema=order.avsc (docs/typed.md)",
     )  # fmt: skip
-    made.add_argument("-D", "--delimiter", default="\\n", metavar="TEXT", help="after a record of raw and json; \\n")
-    made.add_argument("-K", "--key-delimiter", metavar="TEXT", help="of raw: print keys, and this after each")
-    made.add_argument("-Z", "--null", action="store_true", help="print NULL for keys and values that are null")
-    made.add_argument("-c", "--count", type=int, metavar="N", help="stop after so many records")
-    made.add_argument("--follow", action="store_true", help="wait for what is written, until -c or Ctrl-C")
-    made.add_argument(
+    parser.add_argument("-D", "--delimiter", default="\\n", metavar="TEXT", help="after a record of raw and json; \\n")
+    parser.add_argument("-K", "--key-delimiter", metavar="TEXT", help="of raw: print keys, and this after each")
+    parser.add_argument("-Z", "--null", action="store_true", help="print NULL for keys and values that are null")
+    parser.add_argument("-c", "--count", type=int, metavar="N", help="stop after so many records")
+    parser.add_argument("--follow", action="store_true", help="wait for what is written, until -c or Ctrl-C")
+    parser.add_argument(
         "--isolation-level", choices=("read_uncommitted", "read_committed"), default="read_uncommitted",
         help="read_committed: without aborted transactions, up to the last stable offset; %(default)s",
     )  # fmt: skip
-    made.add_argument("--past-damage", action="store_true", help="go on after damage, say on stderr what was left out")
-    add_storage_arguments(made)
-    return made
+    parser.add_argument(
+        "--past-damage", action="store_true", help="go on after damage, say on stderr what was left out"
+    )
+    add_storage_arguments(parser)
+    return parser
 
 
 @command("kafkalog-cat")
@@ -327,9 +302,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         paths = tuple(arguments.paths)
         of_formats, others = _divided(arguments.option)
         dirs = LogDirs.open(paths, *storage_and_tier(others))
-        shown = _shown(arguments, of_formats, dirs)
+        shown: Mapping[str, Shown] = {}
+        if arguments.serialized or of_formats:
+            if arguments.format != "json":
+                raise OptionError("-s is of -f json: raw and tokens print the bytes as they are")
+            shown = record_output.shown_parts(arguments.serialized, of_formats, options.topics, dirs)
         columns, text = _text(format, dirs, unescaped(arguments.delimiter), shown)
-        errors = _Errors()
+        failures: list[KafkalogError] = []
+
+        def leave_out(error: KafkalogError) -> None:
+            failures.append(error)
+            _say(f"left out: {error}")
+
         with Progress(
             show=not options.follow and not sys.stdout.isatty(), unit=" offsets", unit_scale=True, desc="reading"
         ) as progress:
@@ -338,28 +322,18 @@ def main(argv: Sequence[str] | None = None) -> int:
                 progress.describe(name)
                 progress.update(done, total)
 
-            reader = CatReader.of(dirs, options, columns, errors.take, tell, _say)
+            reader = CatReader(dirs, options, columns, leave_out, tell, _say)
             _print(reader.records(), text, flush=options.follow)
         if options.follow:
             _print(reader.follow(paths, named_options(others), _wait), text, flush=True)
     except (NotALogDirectory, OptionError, UnknownPartition) as error:
-        print(f"kafkalog-cat: {error}", file=sys.stderr)
+        _say(str(error))
         return WRONG_USAGE
     except KafkalogError as error:
         sys.stdout.flush()
-        print(f"kafkalog-cat: {with_hint(str(error), '--past-damage goes on after it')}", file=sys.stderr)
+        _say(with_hint(str(error), "--past-damage goes on after it"))
         return FAILED
-    return FAILED if errors.count else OK
-
-
-class _Errors:
-    """Prints and counts what is left out."""
-
-    count = 0
-
-    def take(self, error: KafkalogError) -> None:
-        self.count += 1
-        print(f"kafkalog-cat: left out: {error}", file=sys.stderr)
+    return FAILED if failures else OK
 
 
 def _say(text: str) -> None:
@@ -407,17 +381,6 @@ def _format(arguments: argparse.Namespace) -> RecordFormat | None:
     return RecordFormat((*keys, "s", unescaped(arguments.delimiter)), null)
 
 
-def _shown(arguments: argparse.Namespace, of_formats: Mapping[str, str], dirs: LogDirs) -> dict[str, Shown]:
-    """Columns that turn parts of a record into JSON. Raises OptionError."""
-    if not arguments.serialized and not of_formats:
-        return {}
-    if arguments.format != "json":
-        raise OptionError("-s is of -f json: raw and tokens print the bytes as they are")
-    from kafkalog_spark.cli.record_output import shown_parts  # no other command line needs the formats
-
-    return shown_parts(arguments.serialized, of_formats, tuple(dict.fromkeys(arguments.topic)), dirs)
-
-
 def _divided(given: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Values of --option: those of formats by name, and all others as given."""
     of_formats, others = {}, []
@@ -436,8 +399,8 @@ def _text(
     """Columns to read, and what makes text of them."""
     if format is not None:
         return format.columns, format.text_of
-    nodes: Iterable[int | None] = (node_id(root.store, root.path) for root in dirs.roots)
-    broker = next((found for found in nodes if found is not None), -1)
+    nodes = (node_id(root.store, root.path) for root in dirs.roots)
+    broker = next((node for node in nodes if node is not None), -1)
     return record_output.COLUMNS, lambda rows: record_output.json_lines(rows, broker, delimiter, shown)
 
 

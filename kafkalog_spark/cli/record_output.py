@@ -18,9 +18,10 @@ import json
 import math
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,22 +97,18 @@ class RecordFormat:
 def unescaped(text: str) -> bytes:
     """A literal of a format, or a delimiter, with its \\ sequences."""
 
-    def character(found: re.Match[bytes]) -> bytes:
-        hexadecimal, digits, other = found.groups()
+    def character(match: re.Match[bytes]) -> bytes:
+        hexadecimal, digits, other = match.groups()
         if other is not None:
             return _PLAIN_ESCAPES.get(other, other)
-        code = int(hexadecimal, 16) if hexadecimal else _c_number(digits)
+        if hexadecimal:
+            code = int(hexadecimal, 16)
+        else:  # as strtoul with base 0 reads it: octal after a 0, as far as there are octal digits
+            octal = re.match(rb"0[0-7]*", digits)
+            code = int(octal[0], 8) if octal else int(digits)
         return bytes([code & 0xFF])
 
     return _ESCAPE.sub(character, text.encode())
-
-
-def _c_number(digits: bytes) -> int:
-    """As strtoul with base 0 reads it: octal after a 0, as far as there are octal digits."""
-    if not digits.startswith(b"0"):
-        return int(digits)
-    octal = re.match(rb"[0-7]+", digits)
-    return int(octal[0], 8) if octal else 0
 
 
 def joined(parts: Sequence[bytes | pa.Array], rows: pa.RecordBatch) -> pa.Buffer | bytes:
@@ -229,11 +226,6 @@ def json_values(column: pa.Array) -> pa.Array:
     return pa.array([_json_value(value) for value in column.to_pylist()], _LARGE)
 
 
-def without_controls(texts: Iterable[str]) -> pa.Array:
-    """Texts that are JSON with the control characters escaped that JSON allows as they are."""
-    return pa.array([_escaped(text).encode() for text in texts], _LARGE)
-
-
 def _escaped(text: str) -> str:
     return _C1.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
@@ -295,9 +287,11 @@ def shown_parts(
             raise OptionError(
                 f"-s takes value=FORMAT or key=FORMAT, got '{text}'", hint=f"the formats are {', '.join(formats)}"
             )
-        given = _of_part(part, name, options)
+        written = {option.partition(".")[2].lower(): option for option in options if option.startswith(f"{part}.")}
+        check_options(name, {option: f"--option {given}" for option, given in written.items()})
+        given = {option: options[given] for option, given in written.items()}
         if name == "json" and not given:
-            found[part] = _as_it_is(part)
+            found[part] = partial(_as_it_is, part)
             continue
         format = ResolvedFormat.of(name, given, SchemaSources(part, topics, lambda topic: _records(dirs, topic)))
         found[part] = _Decoded(part, format.decoder(format.schema()))
@@ -307,20 +301,13 @@ def shown_parts(
     return found
 
 
-def _of_part(part: str, format: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Those of a part, in small letters and without its name. Raises OptionError for one that the format has not."""
-    names = {name.partition(".")[2].lower(): name for name in options if name.partition(".")[0] == part}
-    check_options(format, {option: f"--option {name}" for option, name in names.items()})
-    return {option: options[name] for option, name in names.items()}
-
-
 def _records(dirs: LogDirs, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
     for batch in dirs.scan(topic, columns=("key", "value")):
         yield from zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
 
 
-def _as_it_is(part: str) -> Callable[[pa.RecordBatch], pa.Array]:
-    return lambda rows: json_values(rows.column(part))
+def _as_it_is(part: str, rows: pa.RecordBatch) -> pa.Array:
+    return json_values(rows.column(part))
 
 
 class _Decoded:
@@ -340,7 +327,9 @@ class _Decoded:
             good = pc.and_(good, pa.array(~found.bad))
         kind = found.columns.type
         rows = found.columns.filter(good).cast(_countable(kind)).to_pylist()
-        return pc.replace_with_mask(json_text(column), good, without_controls(_json(row, kind) for row in rows))
+        return pc.replace_with_mask(
+            json_text(column), good, pa.array([_escaped(_json(row, kind)).encode() for row in rows], _LARGE)
+        )
 
 
 def _countable(kind: pa.DataType) -> pa.DataType:

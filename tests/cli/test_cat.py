@@ -211,7 +211,7 @@ def test_follow_gives_what_is_written_in_the_meantime(tmp_path: Path) -> None:
     root = write_segments(tmp_path, {0: first}).parent
     options = CatOptions(("orders",), (), bounds_of(["-2"]), *EVER, EVERY_RECORD, None, True, False, False)
     errors: list[KafkalogError] = []
-    reader = CatReader.of(LogDirs.open(root), options, ("partition", "offset"), errors.append, lambda *_: None)
+    reader = CatReader(LogDirs.open(root), options, ("partition", "offset"), errors.append, lambda *_: None)
     steps = iter(range(4))
 
     def wait() -> bool:
@@ -243,7 +243,7 @@ def test_follow_stops_at_its_count_and_tells_of_a_truncated_log(tmp_path: Path) 
     write(one, two)
     options = CatOptions(("orders",), (0,), bounds_of(["end"]), *EVER, EVERY_RECORD, 1, True, False, False)
     errors: list[KafkalogError] = []
-    reader = CatReader.of(LogDirs.open(tmp_path), options, ("offset",), errors.append, lambda *_: None)
+    reader = CatReader(LogDirs.open(tmp_path), options, ("offset",), errors.append, lambda *_: None)
     assert list(reader.records()) == []
     steps = iter([lambda: write(one), lambda: None, lambda: write(one, two, three)])
 
@@ -262,7 +262,7 @@ def followed(
     """(offsets, what was left out) of --follow; each step is made when there is nothing new."""
     options = CatOptions(("orders",), (), bounds_of([offset]), *EVER, EVERY_RECORD, count, True, False, False)
     errors: list[KafkalogError] = []
-    reader = CatReader.of(LogDirs.open(root), options, ("offset",), errors.append, lambda *_: None)
+    reader = CatReader(LogDirs.open(root), options, ("offset",), errors.append, lambda *_: None)
     left = iter(steps)
 
     def wait() -> bool:
