@@ -37,7 +37,7 @@ from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
 from kafkalog_spark.log.write.compress import check_decompressed
 from kafkalog_spark.options import GivenOptions
 from kafkalog_spark.spark.types import arrow_schema
-from kafkalog_spark.typed.decoder import ValueEncoder, check_options, encoder_of
+from kafkalog_spark.typed.decoder import ResolvedFormat, ValueEncoder, check_options, encoder_of
 
 _COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     "key": ((StringType, BinaryType), "string or binary"),
@@ -103,21 +103,12 @@ _OF_TEXTS = ("string", "confluent-json")
 """Formats that are made of a column of texts, all others of a struct."""
 
 
-@dataclass(frozen=True)
-class EncodedColumn:
-    """Format of the column `value` or `key`. options: of the format, names in small letters without prefix."""
-
-    name: str
-    format: str
-    options: tuple[tuple[str, str], ...]
-
-
 def is_of_format(key: str) -> bool:
     """True when a name in small letters is an option of a format of values or keys."""
     return key.startswith(("value.", "key."))
 
 
-def encoded_columns(given: GivenOptions) -> tuple[EncodedColumn, ...]:
+def encoded_columns(given: GivenOptions) -> tuple[ResolvedFormat, ...]:
     """Raises OptionError for a format that there is not, and for an option that it has not."""
     result = []
     for side in ("value", "key"):
@@ -130,7 +121,7 @@ def encoded_columns(given: GivenOptions) -> tuple[EncodedColumn, ...]:
                 )
             continue
         check_options(name, {option: given.names[f"{side}.{option}"] for option in prefixed})
-        result.append(EncodedColumn(side, name.lower(), tuple(sorted(prefixed.items()))))
+        result.append(ResolvedFormat(name.lower(), prefixed, side))
     return tuple(result)
 
 
@@ -138,23 +129,23 @@ class Encoders:
     """Makes values and keys of batches that have the columns of `schema`. packed: the columns that become the value
     together. Raises OptionError for a type that a format does not write."""
 
-    def __init__(self, encoded: Iterable[EncodedColumn], packed: tuple[str, ...], schema: pa.Schema) -> None:
+    def __init__(self, encoded: Iterable[ResolvedFormat], packed: tuple[str, ...], schema: pa.Schema) -> None:
         self._packed = packed
         self._encoders: Mapping[str, ValueEncoder] = {
-            column.name: encoder_of(column.format, dict(column.options), self._given(column, schema))
-            for column in encoded
-            if column.name in schema.names or (column.name == "value" and packed)
+            format.side: encoder_of(format.name, format.options, self._given(format, schema))
+            for format in encoded
+            if format.side in schema.names or (format.side == "value" and packed)
         }
 
-    def _given(self, column: EncodedColumn, schema: pa.Schema) -> pa.Schema:
-        if column.name == "value" and self._packed:
+    def _given(self, format: ResolvedFormat, schema: pa.Schema) -> pa.Schema:
+        if format.side == "value" and self._packed:
             return pa.schema([schema.field(name) for name in self._packed])
-        field = schema.field(column.name)
-        if column.format in _OF_TEXTS:
+        field = schema.field(format.side)
+        if format.name in _OF_TEXTS:
             return pa.schema([field])
         if pa.types.is_struct(field.type):
             return pa.schema(list(field.type))
-        raise OptionError(f"the column '{column.name}' is {field.type}, and {column.format} is made of a struct")
+        raise OptionError(f"the column '{format.side}' is {field.type}, and {format.name} is made of a struct")
 
     def applied(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Raises InvalidRecord for a row that cannot be a value."""
@@ -168,19 +159,21 @@ class Encoders:
 
     def _rows(self, batch: pa.RecordBatch, name: str) -> pa.StructArray:
         if name == "value" and self._packed:
-            return pa.StructArray.from_arrays([batch.column(one) for one in self._packed], names=list(self._packed))
+            return pa.StructArray.from_arrays(
+                [batch.column(column) for column in self._packed], names=list(self._packed)
+            )
         column = batch.column(name)
         return column if pa.types.is_struct(column.type) else pa.StructArray.from_arrays([column], names=[name])
 
 
-def check_formats(encoded: Collection[EncodedColumn], columns: SinkColumns, schema: StructType) -> None:
+def check_formats(encoded: Collection[ResolvedFormat], columns: SinkColumns, schema: StructType) -> None:
     """Raises OptionError for what a format does not write."""
     if encoded:
         Encoders(encoded, columns.packed, arrow_schema(schema))
 
 
 def encoded_batches(
-    encoded: Collection[EncodedColumn], columns: SinkColumns, batches: Iterator[pa.RecordBatch]
+    encoded: Collection[ResolvedFormat], columns: SinkColumns, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Batches with values and keys encoded. Raises InvalidRecord."""
     if not encoded:

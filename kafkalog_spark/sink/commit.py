@@ -31,7 +31,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from kafkalog_spark.errors import (
     CorruptFile,
@@ -61,14 +61,11 @@ from kafkalog_spark.sink.commit_plan import (
     plan_segments,
 )
 from kafkalog_spark.sink.partition_end import EMPTY_END
+from kafkalog_spark.sink.staging import Stage
 from kafkalog_spark.store.interface import Store
 from kafkalog_spark.store.storage_options import StorageOptions
 
 _log = logging.getLogger(__name__)
-
-MOST_TRIES = 20
-"""Commits of others that a commit gives way to, each complete when it plans anew. So many in a row are a bucket with
-more writers than it can take."""
 
 LOOK_SECONDS = 3600
 """A writer without a lock that has looked at the commits longer ago looks again before it puts one: records are kept
@@ -76,47 +73,16 @@ for longer than that (medium_bucket.KEPT_SECONDS)."""
 
 INDEX_SUFFIXES = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
 
-_OWN_FILES = ("kafkalog.commits", "kafkalog.sink", "kafkalog.staged")
 _RECORD_FILE = re.compile(r"([0-9]{20})\.json")
 _MOST_RECORD_BYTES = 256 << 20  # one of a million segments has as many
-_MOST_DONE_BYTES = 1000
 _SMALL_BYTES = 8 << 20
 """Partitions whose segments are no larger are published at once, others one after the other: so the driver holds
 _SMALL_BYTES for each of Medium.parallel, or Bucket.whole_bytes, twice."""
 
 
-def segment_file(segment: PlannedSegment, suffix: str) -> str:
-    """Name of a segment's file, from the log directory on."""
-    return f"{segment.directory}/{names.segment_name(segment.base_offset)}{suffix}"
-
-
 def record_file(number: int) -> str:
     """Name of the record of commit `number`, without Medium.commits. Of -1 an empty one, which sorts before all."""
     return f"{number:020d}.json" if number >= 0 else ""
-
-
-class Stage(Protocol):
-    """Staged files of one task attempt. All methods raise OSError."""
-
-    piece_bytes: int
-    """Most bytes of a file."""
-    held_bytes: int
-    """Most bytes of all files that are begun and not finished: a task finishes some when there are more."""
-
-    def begin(self, task: int, attempt: str, number: int) -> str:
-        """Begin a file; its name, for all other calls. Raises JobEnded."""
-
-    def append(self, name: str, data: memoryview) -> None:
-        """Write at its end. `data` is free for others on return."""
-
-    def finish(self, name: str) -> None:
-        """Nothing follows."""
-
-    def close(self) -> None:
-        """Wait for what is under way: finished files are there on return."""
-
-    def discard(self) -> None:
-        """Remove all of it, also after an error."""
 
 
 class Medium(ABC):
@@ -180,7 +146,7 @@ class Medium(ABC):
             read_meta_properties(self.store, self.root)
         if listing and not any(
             name in (META_PROPERTIES_FILE, names.LOCK_FILE)
-            or name.startswith(_OWN_FILES)
+            or name.startswith(("kafkalog.commits", "kafkalog.sink", "kafkalog.staged"))
             or names.parse_partition_dir(name)
             for name in listing
         ):
@@ -196,7 +162,7 @@ class Medium(ABC):
         return nullcontext()
 
     def begin_job(self, job: str, stream: str | None) -> None:  # noqa: B027  where there is nothing to do
-        """Make the job known, where that is how a living one is told from a dead one. stream: see local_staging.Job."""
+        """Make the job known, where that is how a living one is told from a dead one. stream: see staging.Job."""
 
     @abstractmethod
     def stage(self, job: str) -> Stage:
@@ -319,7 +285,7 @@ class Medium(ABC):
         return CorruptLog(
             f"there is a segment where offset {segment.base_offset} was to be written",
             topic_partition=segment.directory,
-            path=self.path(segment_file(segment, names.LOG_SUFFIX)),
+            path=self.path(segment.file(names.LOG_SUFFIX)),
             hint=hint,
         )
 
@@ -354,7 +320,7 @@ class CommitLog:
 
     def _done(self) -> int:
         try:
-            number = json.loads(self.medium.read(self.medium.commits + "done", _MOST_DONE_BYTES))["number"]
+            number = json.loads(self.medium.read(self.medium.commits + "done", 1000))["number"]
         except (FileNotFoundError, CorruptFile, ValueError, KeyError, TypeError, RecursionError):
             return -1
         return number if type(number) is int else -1
@@ -460,23 +426,19 @@ class CommitLog:
 
 
 @dataclass(frozen=True)
-class Committer:
-    """Commits and aborts of one log directory. now_s: the clock, for tests.
+class Committer(CommitLog):
+    """Commits and aborts of one log directory. now_s: the clock, for tests. tries: commits of others that one gives
+    way to, each complete when it plans anew; so many in a row are a bucket with more writers than it can take.
 
     All methods raise NotALogDirectory for what the operating system or store refuses, CorruptFile and UnsupportedFormat
     for a record that cannot be read, WriteUnfinished when a decided write cannot be completed now.
     """
 
-    medium: Medium
     now_s: Callable[[], float] = time.time
-    tries: int = MOST_TRIES
-
-    @property
-    def _commits(self) -> CommitLog:
-        return CommitLog(self.medium)
+    tries: int = 20
 
     def open_job(self, stream: str | None) -> str:
-        """Check the directory, finish what a dead writer left, and begin a job; its id. stream: see local_staging.Job.
+        """Check the directory, finish what a dead writer left, and begin a job; its id. stream: see staging.Job.
 
         Raises NotALogDirectory, BrokerOwnsDirectory, UnsupportedFormat, CorruptFile; then nothing has changed.
         """
@@ -504,7 +466,7 @@ class Committer:
             try:
                 self.medium.sweep(job)
                 if decided is not None:
-                    self._commits.prune(decided[0])
+                    self.prune(decided[0])
             except OSError as error:  # the next sink removes it
                 _log.warning("the write is complete, but its staged files could not all be removed: %s", error)
             return decided is not None or query is None
@@ -519,10 +481,10 @@ class Committer:
             jobs = [job for job in jobs if self.medium.staged(job)]
             if not jobs:
                 return
-            last, newest = self._commits.last()
+            last, newest = self.last()
             if self.medium.remote and tried:
                 last, newest = self._finish_last()
-                while not self._commits.take_place(last.number + 1, newest):
+                while not self.take_place(last.number + 1, newest):
                     last, newest = self._finish_last()
             elif not last.done and newest.job in jobs:
                 with self.medium.locked():
@@ -537,7 +499,7 @@ class Committer:
     def recover(self) -> LastCommit:
         """Finish what a dead writer had decided, and remove what it had only staged; the last commit."""
         with self._messages():
-            last, _ = self._commits.last()  # a record that cannot be read is said before a row is encoded
+            last, _ = self.last()  # a record that cannot be read is said before a row is encoded
             if (last.done or last.number < 0) and not self.medium.dead_jobs():
                 return last
             with self.medium.locked():
@@ -550,7 +512,7 @@ class Committer:
     ) -> tuple[int, CommitRecord] | None:
         """Number and record of the commit that was put; None for a micro-batch that was there, and when there was
         nothing to commit."""
-        medium, commits = self.medium, self._commits
+        medium = self.medium
         for _ in range(self.tries):
             looked = self.now_s()
             last, newest = self._finish_last()
@@ -565,11 +527,11 @@ class Committer:
             ends = medium.ends(dict.fromkeys(segment.key for segment in planned), existing, newest)
             queries = dict(newest.queries) if query is None else {**newest.queries, query: batch}
             record = CommitRecord(new_record_id(), job, queries, topics, assign_offsets(planned, ends))
-            commits.expect_put_if_absent(last.number, newest)
+            self.expect_put_if_absent(last.number, newest)
             medium.prepare(record)
             if medium.remote and self.now_s() - looked > LOOK_SECONDS:
                 continue
-            if commits.put(last.number + 1, record, newest):
+            if self.put(last.number + 1, record, newest):
                 return last.number + 1, record
         raise LogDirLocked(
             f"other sinks committed {self.tries} times while this one wanted to",
@@ -583,27 +545,27 @@ class Committer:
             try:
                 self._publish(record)
             except FileNotFoundError:
-                last = self._commits.look()
+                last = self.look()
                 if last.number == number and not last.done:
                     raise
                 return  # another writer was faster, and has removed the staged objects
-            self._commits.mark_done(number)
+            self.mark_done(number)
         except (OSError, KafkalogError) as error:
-            raise self._commits.unfinished(error) from error
+            raise self.unfinished(error) from error
 
     def _finish_last(self) -> tuple[LastCommit, CommitRecord]:
         """The last commit and its record, brought to its end where its writer left it."""
-        last, newest = self._commits.last()
+        last, newest = self.last()
         if last.done or last.number < 0:
             return last, newest
         number = last.number
         try:
             if newest.job is not None:
                 number, newest = self._roll_forward(number, newest)
-            self._commits.mark_done(number)
+            self.mark_done(number)
             self.medium.end_jobs([newest.job] if newest.job is not None else [])
         except (OSError, KafkalogError) as error:
-            raise self._commits.unfinished(error) from error
+            raise self.unfinished(error) from error
         return LastCommit(number, True), newest
 
     def _roll_forward(self, number: int, record: CommitRecord) -> tuple[int, CommitRecord]:
@@ -611,18 +573,18 @@ class Committer:
         try:
             left = self.medium.remaining(record)
             if not set(left.segments) <= set(record.segments):
-                if not self._commits.put(number + 1, left, record):
+                if not self.put(number + 1, left, record):
                     raise LogDirLocked("another sink committed meanwhile", path=self.medium.path())
                 number, record = number + 1, left
             self._publish(left)
         except FileNotFoundError as error:
-            last = self._commits.look()
+            last = self.look()
             if last.number > number or last.done:
                 return number, record  # its own writer was at work, and has finished
             raise CorruptLog(
                 f"commit {number} needs a staged file that is gone",
                 path=str(error.filename or self.medium.path()),
-                hint=f"restore it; or remove {self._commits.record_name(number)}, and with it its records",
+                hint=f"restore it; or remove {self.record_name(number)}, and with it its records",
             ) from error
         _log.warning("finished commit %d to %s (job %s)", number, self.medium.path(), record.job)
         return number, record

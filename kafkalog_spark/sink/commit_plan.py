@@ -21,7 +21,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from kafkalog_spark.errors import CorruptFile, InvalidRecord, UnknownPartition, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry, TopicPartition
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
-from kafkalog_spark.format.names import metrics_name, valid_topic_name
+from kafkalog_spark.format.names import metrics_name, segment_name, valid_topic_name
 from kafkalog_spark.format.partition_metadata import new_uuid, uuid_from_text, uuid_to_text
 
 VERSION = 0
@@ -80,6 +80,10 @@ class PlannedSegment:
     def directory(self) -> str:
         """Name of the partition's directory."""
         return f"{self.topic}-{self.partition}"
+
+    def file(self, suffix: str) -> str:
+        """Name of one of its files, from the log directory on."""
+        return f"{self.directory}/{segment_name(self.base_offset)}{suffix}"
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from kafkalog_spark.format import partition_metadata as metadata
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.small_files import Checkpoints
 from kafkalog_spark.log.write.segment_writer import PieceStamper
-from kafkalog_spark.sink.commit import INDEX_SUFFIXES, Medium, record_file, segment_file
+from kafkalog_spark.sink.commit import INDEX_SUFFIXES, Medium, record_file
 from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment, StagedPiece
 from kafkalog_spark.sink.partition_end import locate_end_in_bucket
 from kafkalog_spark.store import object_writer
@@ -242,7 +242,7 @@ class Bucket(Medium):
             self._put_indexes(segment, indexes)
 
     def _put_log(self, segment: PlannedSegment, data: bytes, put: Callable[[str, bytes], bool]) -> None:
-        name = segment_file(segment, names.LOG_SUFFIX)
+        name = segment.file(names.LOG_SUFFIX)
         for _ in range(_LOOKS):
             if put(name, data) or self._is_same(segment, data[: layout.BATCH_OVERHEAD]):
                 return
@@ -251,7 +251,7 @@ class Bucket(Medium):
     def _is_same(self, segment: PlannedSegment, header: bytes | bytearray) -> bool:
         """True when the .log is there that was to be put, because another writer of the same commit was faster; False
         where it is not there after all. Raises CorruptLog for another one."""
-        name = segment_file(segment, names.LOG_SUFFIX)
+        name = segment.file(names.LOG_SUFFIX)
         size = self.sizes(segment.directory).get(posixpath.basename(name))
         if size is None:
             return False
@@ -268,7 +268,7 @@ class Bucket(Medium):
 
     def _put_indexes(self, segment: PlannedSegment, indexes: tuple[bytes, bytes]) -> None:
         for suffix, data in zip(INDEX_SUFFIXES, indexes, strict=True):
-            self._put_index(segment_file(segment, suffix), data)
+            self._put_index(segment.file(suffix), data)
 
     def _put_index(self, name: str, data: bytes) -> None:
         for _ in range(_LOOKS):
@@ -282,7 +282,7 @@ class Bucket(Medium):
 
     def _upload_segment(self, segment: PlannedSegment) -> None:
         """A large .log, in parts. The object is there when the last part is, so the indexes are put before that."""
-        name = segment_file(segment, names.LOG_SUFFIX)
+        name = segment.file(names.LOG_SUFFIX)
         if posixpath.basename(name) in self.sizes(segment.directory):
             first = next(self._stamped(segment, PieceStamper(segment.base_offset, segment.leader_epoch)))
             if self._is_same(segment, first[: layout.BATCH_OVERHEAD]):

@@ -5,9 +5,9 @@ without a .log is ignored, or removed by a broker and made again here. Only wher
 the same base offset is the .log moved first, without indexes: an index that speaks of records that are not there would
 be taken for that segment's.
 
-    kafkalog.commits-<20 digits>.json, kafkalog.commits-done    the commit log, as plain files (see local_staging)
+    kafkalog.commits-<20 digits>.json, kafkalog.commits-done    the commit log, as plain files (see staging)
     kafkalog.sink.lock       held by a sink that commits
-    kafkalog.sink-*          staged files and jobs (local_staging)
+    kafkalog.sink-*          staged files and jobs (staging)
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.read.small_files import Checkpoints
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 from kafkalog_spark.log.write.segment_writer import restamp_segment
-from kafkalog_spark.sink import local_staging
-from kafkalog_spark.sink.commit import INDEX_SUFFIXES, Medium, segment_file
+from kafkalog_spark.sink import staging
+from kafkalog_spark.sink.commit import INDEX_SUFFIXES, Medium
 from kafkalog_spark.sink.commit_plan import (
     CommitRecord,
     NewTopic,
@@ -179,32 +179,32 @@ class LocalMedium(Medium):
     def begin_job(self, job: str, stream: str | None) -> None:
         made = not self.log_dir.exists()
         self.log_dir.mkdir(atomic_file.DIRECTORY_MODE, parents=True, exist_ok=True)
-        described = local_staging.Job(job, local_staging.driver_process(), stream, made)
-        with descriptor(self.log_dir / local_staging.job_file(job), os.O_WRONLY | os.O_CREAT) as file:
-            write_all(file, local_staging.format_job(described))
+        described = staging.Job(job, staging.driver_process(), stream, made)
+        with descriptor(self.log_dir / staging.job_file(job), os.O_WRONLY | os.O_CREAT) as file:
+            write_all(file, staging.format_job(described))
 
-    def stage(self, job: str) -> local_staging.LocalStage:
-        return local_staging.LocalStage(self.log_dir, job)
+    def stage(self, job: str) -> staging.LocalStage:
+        return staging.LocalStage(self.log_dir, job)
 
     def staged(self, job: str) -> list[str]:
-        return local_staging.files_of_jobs(self.listing()).get(job, [])
+        return staging.files_of_jobs(self.listing()).get(job, [])
 
     def jobs_of_stream(self, job: str, stream: str | None) -> list[str]:
         if stream is None:
             return [job]
-        others = local_staging.files_of_jobs(self.listing()).keys() - {job}
-        return [job, *(other for other in others if local_staging.read_job(self.log_dir, other).stream == stream)]
+        others = staging.files_of_jobs(self.listing()).keys() - {job}
+        return [job, *(other for other in others if staging.read_job(self.log_dir, other).stream == stream)]
 
     def dead_jobs(self) -> list[str]:
-        now, jobs = self.now_s(), local_staging.files_of_jobs(self.listing())
-        return [job for job, files in jobs.items() if local_staging.is_dead(self.log_dir, job, files, now)]
+        now, jobs = self.now_s(), staging.files_of_jobs(self.listing())
+        return [job for job, files in jobs.items() if staging.is_dead(self.log_dir, job, files, now)]
 
     def end_jobs(self, jobs: Iterable[str]) -> None:
         """Remove the .job file, then everything the job staged. A log directory that was made for it and has nothing
         else is removed."""
         for job in jobs:
-            made_directory = local_staging.read_job(self.log_dir, job).made_directory
-            self.delete([local_staging.job_file(job)])
+            made_directory = staging.read_job(self.log_dir, job).made_directory
+            self.delete([staging.job_file(job)])
             self.delete(self.staged(job))
             if made_directory:
                 with suppress(OSError):  # somebody else has begun to use it
@@ -327,7 +327,7 @@ class LocalMedium(Medium):
         return first if len(segment.pieces) == 1 else first.with_name(f"{first.stem}-joined{names.LOG_SUFFIX}")
 
     def _published_log(self, segment: PlannedSegment) -> Path:
-        return self.log_dir / segment_file(segment, names.LOG_SUFFIX)
+        return self.log_dir / segment.file(names.LOG_SUFFIX)
 
     def remaining(self, record: CommitRecord) -> CommitRecord:
         """Segments whose staged .log is still there; behind what a broker has written meanwhile."""
@@ -385,7 +385,7 @@ class LocalMedium(Medium):
         elif target.stat().st_size:
             raise self.in_the_way(segment, "somebody wrote to the log without the directory's lock")
         else:
-            self.delete([segment_file(segment, suffix) for suffix in INDEX_SUFFIXES])
+            self.delete([segment.file(suffix) for suffix in INDEX_SUFFIXES])
             moves.insert(0, (staged, target))
         for old, new in moves:
             self._rename(old, new)
@@ -415,7 +415,7 @@ class LocalMedium(Medium):
         if segment.base_offset == 0:
             return format_producer_snapshot([])
         try:
-            path = self.log_dir / segment_file(segment, names.PRODUCER_SNAPSHOT_SUFFIX)
+            path = self.log_dir / segment.file(names.PRODUCER_SNAPSHOT_SUFFIX)
             return format_producer_snapshot(read_producer_snapshot(path))
         except (OSError, KafkalogError):
             return None  # brokers drop it, too, and read the log instead

@@ -25,12 +25,12 @@ from kafkalog_spark.options import (
     positive_int,
     unknown_option,
 )
-from kafkalog_spark.sink.columns import EncodedColumn, encoded_columns, is_of_format
+from kafkalog_spark.sink.columns import encoded_columns, is_of_format
 from kafkalog_spark.spark import librdkafka
 from kafkalog_spark.store.interface import normalised
 from kafkalog_spark.store.object_client import OBJECT_SCHEMES
 from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
-from kafkalog_spark.typed.decoder import written_format_name
+from kafkalog_spark.typed.decoder import ResolvedFormat, written_format_name
 
 # From the settings of Kafka's Java producer to those of librdkafka's, so that a job of Spark's Kafka sink can move.
 #
@@ -242,7 +242,7 @@ class WriteOptions:
     num_partitions: int
     checkpoint_location: str | None
     producer: Mapping[str, str]
-    encoded: tuple[EncodedColumn, ...]
+    encoded: tuple[ResolvedFormat, ...]
     ignored: tuple[str, ...]
 
     @property

@@ -70,7 +70,12 @@ def locate_end_in_bucket(
     NotALogDirectory, FileNotFoundError.
     """
     log = location.open_unread()
-    if last is not None and _is_last(log, last):
+    if (
+        last is not None
+        and log.segments
+        and log.segments[-1].base_offset == last.base_offset
+        and log.size_of(len(log.segments) - 1) == last.size
+    ):
         return PartitionEnd(last.next_offset, last.leader_epoch, None)
     try:
         _check_cleaned(log, _REPAIR)
@@ -92,12 +97,6 @@ def locate_end_in_bucket(
     replaces = bool(log.segments) and size == 0 and log.segments[-1].base_offset == end.offset
     epochs = leader_epochs(location.store, location.directory)
     return PartitionEnd(end.offset, *leader_epochs_at(epochs, end.offset), replaces)
-
-
-def _is_last(log: PartitionLog, segment: PlannedSegment) -> bool:
-    if not log.segments or log.segments[-1].base_offset != segment.base_offset:
-        return False
-    return log.size_of(len(log.segments) - 1) == segment.size
 
 
 def _check_cleaned(log: PartitionLog, hint: str) -> None:

@@ -7,7 +7,7 @@ also those of a job that fails. The columns and their errors are those of the ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -153,28 +153,20 @@ class _ProducerWriter:
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = sink_columns(schema, options.topic, [column.name for column in options.encoded])
+        self._columns = sink_columns(schema, options.topic, [format.side for format in options.encoded])
         check_formats(options.encoded, self._columns, schema)
         new_producer(options.producer)  # connects to nobody yet; a wrong setting shows here
 
-    def send(self, batches: Iterator[pa.RecordBatch], make: Callable[[Mapping[str, str]], Any] = new_producer) -> Any:
-        ProduceTask(self._options, self._columns, make(self._options.producer)).run(
-            encoded_batches(self._options.encoded, self._columns, iter(batches))
-        )
+    @first_line
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        task = ProduceTask(self._options, self._columns, new_producer(self._options.producer))
+        task.run(encoded_batches(self._options.encoded, self._columns, iter(iterator)))
         return _Produced()
 
 
 class ProducerBatchWriter(_ProducerWriter, DataSourceArrowWriter):  # type: ignore[misc]
     """df.write.format("kafkalog").option("kafka.bootstrap.servers", ...): at least once."""
 
-    @first_line
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self.send(iterator)
-
 
 class ProducerStreamWriter(_ProducerWriter, StreamWriterBase):  # type: ignore[misc]
     """stream.writeStream.format("kafkalog").option("kafka.bootstrap.servers", ...): at least once."""
-
-    @first_line
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self.send(iterator)

@@ -74,13 +74,35 @@ class Partitioner:
         return [share for batch, topics, codes in looked for share in self._divide(batch, topics, codes)]
 
     def _divide(self, batch: pa.RecordBatch, topics: list[str], codes: np.ndarray) -> list[Share]:
+        """codes: which of the topics each row has, empty for one of all."""
         if len(topics) == 1 and self._is_keyless(batch):
             return self._runs(topics[0], [batch])
+        from kafkalog_spark.kernels.partition import choose_slots
+
         counts = np.array([self._count(topic) for topic in topics], np.int64)
         firsts = np.cumsum(counts) - counts
         partition = batch.column("partition") if "partition" in batch.schema.names else None
-        slots = self._slots(batch, partition, codes, counts, firsts, topics)
-        self._spread_keyless(slots, codes, counts, firsts, topics)
+        given: tuple[np.ndarray, np.ndarray, int] = (_EMPTY_I32, _EMPTY_U8, 0)
+        if partition is not None and partition.null_count < len(partition):
+            valid, data = partition.buffers()
+            values = np.frombuffer(data, np.int32)[partition.offset : partition.offset + len(partition)]
+            all_valid = valid is None or not partition.null_count
+            given = values, _EMPTY_U8 if all_valid else np.frombuffer(valid, np.uint8), partition.offset
+        key = key_column(batch.column("key") if "key" in self.record_columns else None)
+        slots = np.empty(batch.num_rows, np.int32)  # topic and partition as one number; -1 for keyless rows
+        bad_row = choose_slots(batch.num_rows, key, *given, codes, counts, firsts, slots)
+        if bad_row >= 0:
+            assert partition is not None
+            code = int(codes[bad_row]) if len(codes) else 0
+            raise _unknown_partition(topics[code], partition[bad_row].as_py(), int(counts[code]))
+        keyless = np.flatnonzero(slots < 0)
+        for code, topic in enumerate(topics if len(keyless) else ()):
+            own = keyless if not len(codes) else keyless[codes[keyless] == code]
+            if len(own):
+                count = int(counts[code])
+                runs = min(count, len(own))
+                start = self._take_turns(topic, runs)
+                slots[own] = firsts[code] + (start + np.arange(len(own)) * runs // len(own)) % count
         return _gather(batch.select(self.record_columns), slots, counts, topics)
 
     def _is_keyless(self, batch: pa.RecordBatch) -> bool:
@@ -122,74 +144,32 @@ class Partitioner:
             for part in records.slice(cuts[run], cuts[run + 1] - cuts[run]).to_batches()
         ]
 
-    def _slots(
-        self,
-        batch: pa.RecordBatch,
-        partition: pa.Array | None,
-        codes: np.ndarray,
-        counts: np.ndarray,
-        firsts: np.ndarray,
-        topics: list[str],
-    ) -> np.ndarray:
-        """int32[rows]: topic and partition as one number; -1 for keyless rows."""
-        from kafkalog_spark.kernels.partition import choose_slots
 
-        given: tuple[np.ndarray, np.ndarray, int] = (_EMPTY_I32, _EMPTY_U8, 0)
-        if partition is not None and partition.null_count < len(partition):
-            valid, data = partition.buffers()
-            values = np.frombuffer(data, np.int32)[partition.offset : partition.offset + len(partition)]
-            all_valid = valid is None or not partition.null_count
-            given = values, _EMPTY_U8 if all_valid else np.frombuffer(valid, np.uint8), partition.offset
-        key = key_column(batch.column("key") if "key" in self.record_columns else None)
-        slots = np.empty(batch.num_rows, np.int32)
-        row = choose_slots(batch.num_rows, key, *given, codes, counts, firsts, slots)
-        if row < 0:
-            return slots
-        assert partition is not None
-        topic, number = topics[int(codes[row]) if len(codes) else 0], partition[row].as_py()
-        if number < 0:
-            raise UnknownPartition(negative_partition(number))
-        count = self._count(topic)
-        raise UnknownPartition(
-            f"the topic has {count} partition{'s' if count > 1 else ''}, 0 to {count - 1}",
-            topic_partition=f"{topic}-{number}",
-            hint="option numPartitions sets how many a new topic gets; a broker can give an existing one more",
-        )
-
-    def _spread_keyless(
-        self, slots: np.ndarray, codes: np.ndarray, counts: np.ndarray, firsts: np.ndarray, topics: list[str]
-    ) -> None:
-        rows = np.flatnonzero(slots < 0)
-        if not len(rows):
-            return
-        for code, topic in enumerate(topics):
-            own = rows if not len(codes) else rows[codes[rows] == code]
-            if len(own):
-                count = int(counts[code])
-                runs = min(count, len(own))
-                start = self._take_turns(topic, runs)
-                slots[own] = firsts[code] + (start + np.arange(len(own)) * runs // len(own)) % count
+def _unknown_partition(topic: str, partition: int, count: int) -> UnknownPartition:
+    if partition < 0:
+        return UnknownPartition(negative_partition(partition))
+    return UnknownPartition(
+        f"the topic has {count} partition{'s' if count > 1 else ''}, 0 to {count - 1}",
+        topic_partition=f"{topic}-{partition}",
+        hint="option numPartitions sets how many a new topic gets; a broker can give an existing one more",
+    )
 
 
 def _gather(records: pa.RecordBatch, slots: np.ndarray, counts: np.ndarray, topics: list[str]) -> list[Share]:
     """The rows by slot, in their order within each."""
-    places = [(topic, partition) for topic, count in zip(topics, counts, strict=True) for partition in range(count)]
-    sizes = np.bincount(slots, minlength=len(places))
+    keys = [(topic, partition) for topic, count in zip(topics, counts, strict=True) for partition in range(count)]
+    sizes = np.bincount(slots, minlength=len(keys))
     used = np.flatnonzero(sizes)
     if len(used) == 1:
-        return [Share(*places[int(used[0])], records)]
-    narrow = slots.astype(np.int16) if len(places) < 2**15 else slots  # of int16 the sort is a radix sort
+        return [Share(*keys[int(used[0])], records)]
+    narrow = slots.astype(np.int16) if len(keys) < 2**15 else slots  # of int16 the sort is a radix sort
     ordered = records.take(pa.array(np.argsort(narrow, kind="stable")))
     shares, at = [], 0
     for slot in used.tolist():
         size = int(sizes[slot])
-        shares.append(Share(*places[slot], ordered.slice(at, size)))
+        shares.append(Share(*keys[slot], ordered.slice(at, size)))
         at += size
     return shares
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @dataclass
@@ -210,7 +190,7 @@ class TaskWriter:
         options: WriteOptions,
         record_columns: tuple[str, ...],
         attempt: TaskAttempt,
-        clock_ms: Callable[[], int] = now_ms,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._medium = medium
         self._stage = medium.stage(attempt.job)
@@ -249,7 +229,11 @@ class TaskWriter:
                 size += batch.nbytes
                 if size >= limit:
                     self._write_window(window)
-                    window, size, limit = [], 0, self._window_limit()
+                    partitions = sum(self._partitioner.partitions.values())
+                    limit = min(
+                        max(partitions * _BATCHES_IN_WINDOW * self._options.batch_size, limit), _WINDOW_BYTES[1]
+                    )
+                    window, size = [], 0
             self._write_window(window)
             for key in list(self._open):
                 self._finish(key)
@@ -268,12 +252,11 @@ class TaskWriter:
             waiting.setdefault((share.topic, share.partition), []).append(share.records)
         for key, records in waiting.items():
             self._encode(key, pa.Table.from_batches(records))
-            self._hold_less()
-
-    def _window_limit(self) -> int:
-        smallest, largest = _WINDOW_BYTES
-        partitions = sum(self._partitioner.partitions.values())
-        return min(max(partitions * _BATCHES_IN_WINDOW * self._options.batch_size, smallest), largest)
+            held = sum(file.size for file in self._open.values())
+            while held > self._stage.held_bytes:  # finish the largest files
+                largest = max(self._open, key=lambda key: self._open[key].size)
+                held -= self._open[largest].size
+                self._finish(largest)
 
     def _count_of(self, topic: str) -> int:
         fault = topic_fault(topic)
@@ -319,14 +302,6 @@ class TaskWriter:
         self._begun += 1
         self._open[key] = file
         return file
-
-    def _hold_less(self) -> None:
-        """Finish the largest files while there is more of them than the stage can hold."""
-        held = sum(file.size for file in self._open.values())
-        while held > self._stage.held_bytes:
-            key = max(self._open, key=lambda key: self._open[key].size)
-            held -= self._open[key].size
-            self._finish(key)
 
     def _finish(self, key: tuple[str, int]) -> None:
         file = self._open.pop(key)

@@ -56,7 +56,7 @@ class WriteJob:
         Raises OptionError, NotALogDirectory, BrokerOwnsDirectory, UnsupportedFormat, CorruptFile; then nothing has
         changed.
         """
-        columns = sink_columns(schema, options.topic, [column.name for column in options.encoded])
+        columns = sink_columns(schema, options.topic, [format.side for format in options.encoded])
         check_formats(options.encoded, columns, schema)
         committer = Committer(_medium(options))
         return cls(committer.open_job(stream), options, columns, committer, time.time_ns() // 1_000_000)

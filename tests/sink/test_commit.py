@@ -15,7 +15,7 @@ from kafkalog_spark.errors import BrokerOwnsDirectory, CorruptLog, InvalidRecord
 from kafkalog_spark.format.checkpoint import EpochEntry, read_leader_epochs, read_offset_checkpoint
 from kafkalog_spark.format.partition_metadata import read_partition_metadata
 from kafkalog_spark.log.write.record_encoder import BatchParams
-from kafkalog_spark.sink import local_staging
+from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.commit_plan import TaskManifest
 from tests.log.helpers.batch_builder import V2Record, batch
 from tests.log.helpers.encoded_batches import encode_batches
@@ -200,15 +200,15 @@ def test_the_files_of_a_dead_writer_are_removed_and_those_of_a_living_one_are_no
     stage(tmp_path, living, values("living", topic="t"))
     assert len(staged_files(tmp_path)) == 4
     write(tmp_path, values("a", topic="t"))
-    assert {local_staging.job_of(name) for name in staged_files(tmp_path)} == {living}
+    assert {staging.job_of(name) for name in staged_files(tmp_path)} == {living}
     assert texts(tmp_path) == ["a"]
 
 
 def test_what_cannot_be_looked_up_is_left_alone_for_a_week(tmp_path: Path) -> None:
     job = uuid4().hex
-    elsewhere = local_staging.Owner("another boot", "pid:[1]", 1, 1)
-    (tmp_path / local_staging.job_file(job)).write_bytes(local_staging.format_job(local_staging.Job(job, elsewhere)))
-    now = (tmp_path / local_staging.job_file(job)).stat().st_mtime
+    elsewhere = staging.Owner("another boot", "pid:[1]", 1, 1)
+    (tmp_path / staging.job_file(job)).write_bytes(staging.format_job(staging.Job(job, elsewhere)))
+    now = (tmp_path / staging.job_file(job)).stat().st_mtime
     committer(tmp_path, now_s=lambda: now + 6 * 86_400).recover()
     assert staged_files(tmp_path)
     committer(tmp_path, now_s=lambda: now + 8 * 86_400).recover()

@@ -17,7 +17,7 @@ from kafkalog_spark.format.offset_index import check_offset_index
 from kafkalog_spark.format.time_index import check_time_index
 from kafkalog_spark.log.decode.record_schema import HEADERS_TYPE
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.sink import local_staging
+from kafkalog_spark.sink import staging
 from kafkalog_spark.sink.commit import CommitLog, Committer
 from kafkalog_spark.sink.commit_plan import CommitRecord, TaskAttempt, TaskManifest
 from kafkalog_spark.sink.medium_local import LocalMedium
@@ -83,8 +83,8 @@ def open_job(log_dir: Path, stream: str | None = None) -> str:
     """A job in the log directory, owned by this process."""
     job = uuid4().hex
     log_dir.mkdir(parents=True, exist_ok=True)
-    described = local_staging.Job(job, local_staging.driver_process(), stream)
-    (log_dir / local_staging.job_file(job)).write_bytes(local_staging.format_job(described))
+    described = staging.Job(job, staging.driver_process(), stream)
+    (log_dir / staging.job_file(job)).write_bytes(staging.format_job(described))
     return job
 
 
@@ -168,7 +168,7 @@ def check_log(log_dir: Path) -> None:
 
 
 def staged_files(log_dir: Path) -> list[str]:
-    return sorted(name for name in os.listdir(log_dir) if local_staging.job_of(name))
+    return sorted(name for name in os.listdir(log_dir) if staging.job_of(name))
 
 
 def everything(log_dir: Path) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ import pytest
 from kafkalog_broker.security.authority import Authority
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.sink.columns import EncodedColumn, Encoders
+from kafkalog_spark.sink.columns import Encoders
 from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, encoder_of
 from kafkalog_spark.typed.registry.client import RegistryClient, RegistryOptions
 from kafkalog_spark.typed.registry.http_client import TIMEOUT_S, HttpClient
@@ -352,8 +352,8 @@ def test_what_is_written_is_registered_and_read_back() -> None:
 def test_json_texts_are_written_after_the_id_of_the_subjects_schema() -> None:
     with RegistryServer() as registry:
         id_ = registry.register("t-value", '{"type": "object"}', "JSON")
-        options = (("schema.registry.url", registry.url), ("subject", "t-value"))
-        column = EncodedColumn("value", "confluent-json", options)
+        options = {"schema.registry.url": registry.url, "subject": "t-value"}
+        column = ResolvedFormat("confluent-json", options)
         batch = pa.record_batch({"value": ['{"a":1}', None], "topic": ["t", "t"]})
         (written,) = Encoders([column], (), batch.schema).applied([batch])
         assert written["value"].to_pylist() == [b"\0" + id_.to_bytes(4, "big") + b'{"a":1}', None]

@@ -1,4 +1,4 @@
-"""Staged files on a disk: the jobs they belong to, when a job is dead, and how a task writes them.
+"""Staged files: the stage of a task; on a disk the jobs they belong to, and when a job is dead.
 
 They lie in the log directory itself, as plain files: on the file system where they will end, and where every broker
 looks at directories only (an unknown directory keeps Apache Kafka from starting).
@@ -22,11 +22,37 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 
 from kafkalog_spark.errors import CorruptFile, JobEnded
 from kafkalog_spark.format.atomic_file import FILE_MODE, descriptor, fsync_file, read_whole, write_all
 
 _STAGED = re.compile(r"kafkalog\.sink-(?P<job>[0-9a-f]{32})(\.job|-[0-9a-z-]+\.(log|index|timeindex))")
+
+
+class Stage(Protocol):
+    """Staged files of one task attempt. All methods raise OSError."""
+
+    piece_bytes: int
+    """Most bytes of a file."""
+    held_bytes: int
+    """Most bytes of all files that are begun and not finished: a task finishes some when there are more."""
+
+    def begin(self, task: int, attempt: str, number: int) -> str:
+        """Begin a file; its name, for all other calls. Raises JobEnded."""
+
+    def append(self, name: str, data: memoryview) -> None:
+        """Write at its end. `data` is free for others on return."""
+
+    def finish(self, name: str) -> None:
+        """Nothing follows."""
+
+    def close(self) -> None:
+        """Wait for what is under way: finished files are there on return."""
+
+    def discard(self) -> None:
+        """Remove all of it, also after an error."""
+
 
 UNKNOWN_OWNER_SECONDS = 7 * 24 * 3600
 """Files of a job whose driver cannot be looked up (another machine) are left alone for as long after their last change:
