@@ -25,12 +25,12 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.fetching.conversion_fields import Message, Unit
 from kafkalog_broker.fetching.fetch_read import Fetched, FetchedPartition
 from kafkalog_broker.fetching.fetch_session import FetchPartition
 from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.append.fetched_batches import sweep_batches
+from kafkalog_broker.storage.append.kernel_fields import Message, Unit
 from kafkalog_broker.storage.append.recompression import checksum, unpacked
 from kafkalog_broker.storage.append.record_walk import load_kernel
 from kafkalog_broker.storage.partition.log import Log
@@ -97,7 +97,6 @@ def as_array(data: memoryview) -> U8:
 
 OVERHEAD = layout.LEGACY_MIN_SIZE[1]
 """Bytes that a wrapper has more than its value."""
-
 _HEAD = struct.Struct(">qiI")
 _NULL_KEY = -1
 _LZ4_CHECKSUM_AT = 6  # in a frame that tells neither its size nor a dictionary: `compress` makes no other
@@ -321,7 +320,10 @@ def _units(rows: I64) -> I64:
     units[:, Unit.START] = rows[:, H.POSITION] + layout.RECORDS_AT
     units[:, Unit.END] = rows[:, H.POSITION] + rows[:, H.SIZE]
     units[:, Unit.BASE_OFFSET], units[:, Unit.COUNT] = rows[:, H.BASE_OFFSET], rows[:, H.COUNT]
-    units[:, Unit.BASE_TIMESTAMP], units[:, Unit.TIMESTAMP] = rows[:, H.BASE_TIMESTAMP], rows[:, H.MAX_TIMESTAMP]
+    units[:, Unit.BASE_TIMESTAMP], units[:, Unit.TIMESTAMP] = (
+        rows[:, H.BASE_TIMESTAMP],
+        rows[:, H.MAX_TIMESTAMP],
+    )
     units[:, Unit.APPEND_TIME] = (rows[:, H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0
     return units
 
@@ -363,7 +365,6 @@ def _written(payload: U8, messages: I64, magic: int, *, relative: bool = False) 
 
 CONVERTED_BYTES = 4 << 20
 """Bytes of a response. Kafka converts while it sends; here clients of that time get less at once, and ask again."""
-
 LAST_HARD_VERSION = 2
 LAST_VERSION_OF_V0 = 1
 

@@ -26,7 +26,6 @@ FINAL_EPOCH = -1
 _MAX_EPOCH = 2**31 - 1
 _KEEP_MS = 120_000
 """ms for which a session in use keeps its place when the cache is full (min.incremental.fetch.session.eviction.ms)."""
-
 MAX_PARTITIONS = 100_000
 """Partitions that all sessions together remember, of about 400 bytes each. Kafka bounds only the number of sessions; a
 client may name a million partitions in each. Without a session a consumer names its partitions in every request."""

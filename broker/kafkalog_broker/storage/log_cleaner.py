@@ -38,7 +38,6 @@ _log = logging.getLogger(__name__)
 
 _LOGS_AT_ONCE = 50
 """Logs that the owning thread is asked about at a time: a few us each."""
-
 _MEGABYTE = 1 << 20
 
 

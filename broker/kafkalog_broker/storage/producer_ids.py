@@ -35,7 +35,6 @@ from kafkalog_spark.store.local_store import DescriptorFile
 
 _SNAPSHOT_SUFFIX = ".checkpoint"
 """Suffix of KRaft's snapshots, whose batches are those of a log."""
-
 _PRODUCER_IDS = b"\x01\x0f\x00"
 """How the value of a ProducerIdsRecord begins: frame version 1, apiKey 15, version 0 (MetadataRecordSerde)."""
 _read_producer_ids = message("ProducerIdsRecord").read[0]
@@ -91,11 +90,9 @@ _VERSION = "0"
 GIVEN_OUT = 2**52
 """All ids that clusters have given out are below: at a million a second it takes 140 years. A client invented what lies
 above, where there may be no id left to give out."""
-
 LEAP = 4_000_000 * BLOCK
 """Ids between those of a Kafka whose directory this was and ours: when that Kafka gets its directory back, it counts on
 from where it was, and must not give out what was given out here. It counts a block at each of its starts."""
-
 _COUNTED = 2 * GIVEN_OUT
 """This broker, which begins not far above GIVEN_OUT at most, does not come to it either."""
 

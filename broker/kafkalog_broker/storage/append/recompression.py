@@ -17,7 +17,6 @@ from kafkalog_spark.log.write.encoded_batch import seal
 
 PRODUCER = "producer"
 """The value of compression.type that keeps a producer's codec."""
-
 _LEVELS = {
     Codec.GZIP: "compression_gzip_level",
     Codec.LZ4: "compression_lz4_level",

@@ -30,11 +30,9 @@ from kafkalog_spark.format.records import renumbered as plain_renumbered
 PLAIN_RECORDS = 4
 """Records up to which the plain walk is as quick as the call of the compiled one (about 2 us a record, 4 us a call).
 """
-
 PLAIN_WHILE_LOADING = 1000
 """Records up to which a batch does not wait until the compiled walk is there: 0.3 s when it was compiled before, else
 some seconds."""
-
 PLAIN_HEADERS = 1000
 """Headers that all records together may have for a plain walk, which takes 0.5 us for each; one record of a megabyte
 has room for 500,000."""

@@ -143,22 +143,20 @@ def group_segments(
     total = sizes[0] if sizes else None
     for place, size in enumerate(sizes):
         after = sizes[place + 1].base_offset if place + 1 < len(sizes) else end_offset
-        if groups and total is not None and _fits(total, size, after - 1, max_size, max_index_size):
+        if (
+            groups
+            and total is not None
+            and total.log + size.log <= max_size
+            and total.offset_index + size.offset_index <= max_index_size
+            and total.time_index + size.time_index <= max_index_size
+            and (size.log == 0 or after - 1 - total.base_offset <= MAX_RELATIVE_OFFSET)
+        ):
             groups[-1].append(segments[place])
             total = SourceSize(total.base_offset, *map(operator.add, total[1:], size[1:]))
         else:
             groups.append([segments[place]])
             total = size
     return groups
-
-
-def _fits(total: SourceSize, size: SourceSize, last_offset: int, max_size: int, max_index_size: int) -> bool:
-    return (
-        total.log + size.log <= max_size
-        and total.offset_index + size.offset_index <= max_index_size
-        and total.time_index + size.time_index <= max_index_size
-        and (size.log == 0 or last_offset - total.base_offset <= MAX_RELATIVE_OFFSET)
-    )
 
 
 # Last batches of producers that are still known: their headers stay (Cleaner.cleanInto).

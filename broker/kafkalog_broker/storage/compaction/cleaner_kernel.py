@@ -94,7 +94,6 @@ class CleanStatus(IntEnum):
 
 GROWTH = 13
 """Bytes by which a record may grow: a timestamp delta of up to 10 bytes instead of 1, a length of up to 5."""
-
 _KEPT = layout.ATTRIBUTE_LOG_APPEND_TIME | layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
 """Attributes that a batch keeps when it changes: it is not compressed then, and its delete horizon is decided again."""
 

@@ -41,7 +41,6 @@ from kafkalog_spark.log.write.segment_recovery import RecoveredSegment, should_r
 
 PRODUCERS_AT_ONCE = 1_000
 """Producers written into snapshots by the event loop: 3 ms."""
-
 _REMEMBERED = 16
 """Positions that a log remembers: a consumer's next fetch begins where the last one ended. As many consumers of one
 partition go on without a search."""

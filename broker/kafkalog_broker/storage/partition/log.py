@@ -31,7 +31,6 @@ from kafkalog_spark.log.write.encoded_batch import EncodedBatch, build_batch, co
 
 EVERY_APPEND = 1
 """The value of flush.messages with which only what is on disk is acknowledged and shown to consumers."""
-
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _new = tuple.__new__

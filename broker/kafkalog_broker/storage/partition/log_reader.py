@@ -441,16 +441,13 @@ def segment_places(
 ) -> list[Place]:
     """Where segments begin, and the log end offset when the last one holds something. with_times: the files are asked
     for theirs; for a thread. A segment that is removed meanwhile is left out. Raises OSError."""
-    places = list(_starts(segments, log_start_offset, with_times=with_times))
-    if not places or places[-1][0] < log_end_offset:
-        places.append((log_end_offset, now_ms))
-    return places
-
-
-def _starts(segments: Iterable[LogSegment], log_start_offset: int, *, with_times: bool) -> Iterator[Place]:
+    places: list[Place] = []
     for segment in segments:
         try:
             modified_ms = os.stat(segment.log_path).st_mtime_ns // 1_000_000 if with_times else 0
         except FileNotFoundError:
             continue
-        yield max(segment.base_offset, log_start_offset), modified_ms
+        places.append((max(segment.base_offset, log_start_offset), modified_ms))
+    if not places or places[-1][0] < log_end_offset:
+        places.append((log_end_offset, now_ms))
+    return places

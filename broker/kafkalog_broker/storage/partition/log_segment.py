@@ -40,7 +40,6 @@ from kafkalog_spark.log.write.segment_writer import SegmentWriter
 MAX_OPEN = 512
 """Descriptors. Leaves room for connections and for segments being written under the usual limit of 1,024. A file that
 was dropped is opened again in 5 us."""
-
 MANY_OPEN = 2 * MAX_OPEN
 """Descriptors, of which as many as MAX_OPEN are held by responses that consumers have not taken yet: then those that
 follow hold none."""

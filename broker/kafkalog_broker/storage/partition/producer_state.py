@@ -195,7 +195,6 @@ class Verifications:
 
 _EPOCH_BUMP = 2
 """The transaction version from which on the end of a transaction raises the epoch."""
-
 _JAVA_TABLE = 16  # the size of a fresh java.util.HashMap, which is doubled when it is three quarters full
 
 
