@@ -135,7 +135,7 @@ def segment_facts(
     end = min(offsets.end, row_filter.offset_until)
     if start >= end or not log.segments:
         return []
-    log.settle(start, end)
+    log.prefetch_segments(start, end)
     facts: list[SegmentFacts] = []
     by_time = row_filter.timestamp_from_ms > -1
     for index in range(log.segment_index(start), len(log.segments)):

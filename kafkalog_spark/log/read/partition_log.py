@@ -283,7 +283,7 @@ class PartitionLog:
         """Path of a segment's .log."""
         return os.path.join(self.directory, self.segments[index].log)
 
-    def settle(self, start: int, end: int) -> None:
+    def prefetch_segments(self, start: int, end: int) -> None:
         """Fetch what opening the segments of [start, end) needs; it stays the same until the next refresh."""
 
     def largest_timestamp(self, index: int) -> int | None:

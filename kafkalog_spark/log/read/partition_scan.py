@@ -241,7 +241,7 @@ def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> int | None:
         drop_malformed=log.pass_over_damage,
     )
     offset, end, tries = log.log_start_offset, log.log_end_offset, 0
-    log.settle(offset, end)
+    log.prefetch_segments(offset, end)
     while offset < end:
         index = log.segment_index(offset) if log.segments else -1
         largest = log.largest_timestamp(index) if index >= 0 else None

@@ -137,9 +137,6 @@ def chosen_locations(
     return result
 
 
-# ---- one topic or two of one name
-
-
 def check_one_topic(
     places: Mapping[TopicPartition, PartitionLocation],
     copies: Mapping[TopicPartition, Sequence[PartitionLocation]],

@@ -68,26 +68,25 @@ def read_producer_snapshot(store: Store, path: str) -> list[ProducerEntry]:
     return parsed_file(store, path, parse_producer_snapshot, producer_snapshot.MOST_BYTES)
 
 
+def _unless_damaged(what: str, read: Callable[[], T], default: T) -> T:
+    try:
+        return read()
+    except FileNotFoundError:
+        return default
+    except (CorruptFile, UnsupportedFormat, OSError) as error:
+        _log.warning("%s not used: %s", what, error)
+        return default
+
+
 def offset_checkpoint(store: Store, directory: str, name: str) -> Mapping[TopicPartition, int]:
     """A checkpoint of a log directory; empty when it is missing or damaged."""
-    try:
-        return parsed_file(store, os.path.join(directory, name), parse_offset_checkpoint)
-    except FileNotFoundError:
-        return {}
-    except (CorruptFile, UnsupportedFormat, OSError) as error:
-        _log.warning("checkpoint not used: %s", error)
-        return {}
+    path = os.path.join(directory, name)
+    return _unless_damaged("checkpoint", lambda: parsed_file(store, path, parse_offset_checkpoint), {})
 
 
 def leader_epochs(store: Store, directory: str) -> list[EpochEntry]:
     """leader-epoch-checkpoint of a partition; empty when it is missing or damaged."""
-    try:
-        return read_leader_epochs(store, directory)
-    except FileNotFoundError:
-        return []
-    except (CorruptFile, UnsupportedFormat, OSError) as error:
-        _log.warning("leader epochs not used: %s", error)
-        return []
+    return _unless_damaged("leader epochs", lambda: read_leader_epochs(store, directory), [])
 
 
 def topic_id(store: Store, directory: str) -> uuid.UUID | None:

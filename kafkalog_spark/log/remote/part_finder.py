@@ -3,7 +3,7 @@
 Names alone tell the parts of nearly every log: each remote segment goes on to where the next one begins. So a segment
 is asked about (a small request) when it is to be read, and whether names were right is seen then: it is of the log's
 lineage and ends where the next one begins. Where they were not, as after leader changes that copied offsets twice, all
-segments are asked about, and the rules of KIP-405 decide (remote_walk).
+segments are asked about, and the rules of KIP-405 decide (lineage.merge_lineage).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteObjects, Re
 from kafkalog_spark.log.tiered.tier_options import KeyRing, TierOptions
 from kafkalog_spark.store.interface import FileFacts
 
-# The parts that a log of local and remote segments is put together of.
+_log = logging.getLogger(__name__)
 
 
-class Pending(NamedTuple):
+class UnreadSegment(NamedTuple):
     """A remote segment of which nothing was asked yet but its names."""
 
     listing: RemoteDirListing
@@ -60,7 +60,7 @@ class Pending(NamedTuple):
         return os.path.join(self.listing.place.directory, self.log_name)
 
 
-class Part(NamedTuple):
+class LogPart(NamedTuple):
     """Offsets [start, until) and where they are read.
 
     files: of the segment, with the offset where the part begins as base offset of a remote one. next_base: where the
@@ -74,7 +74,7 @@ class Part(NamedTuple):
     next_base: int | None
     facts: Mapping[str, FileFacts]
     held: StoredSegment | None = None
-    pending: Pending | None = None
+    pending: UnreadSegment | None = None
 
     @property
     def is_local(self) -> bool:
@@ -101,7 +101,7 @@ class PlannedLog:
 
     log_start: int
     log_end: LogEnd
-    parts: tuple[Part, ...]
+    parts: tuple[LogPart, ...]
 
 
 def spans_of(local: PartitionLog) -> list[LocalSpan]:
@@ -110,21 +110,21 @@ def spans_of(local: PartitionLog) -> list[LocalSpan]:
     return [LocalSpan(*span) for span in zip(bases, [*bases[1:], MAX_INT64], strict=True)]
 
 
-def parts_of(walk: LineageMerge, by_id: Mapping[uuid.UUID, StoredSegment], local: PartitionLog | None) -> list[Part]:
+def parts_of(walk: LineageMerge, by_id: Mapping[uuid.UUID, StoredSegment], local: PartitionLog | None) -> list[LogPart]:
     """The parts that the walk of all segments has found."""
     parts = []
     for source, start, until in walk.pieces:
         if source is not None:
             held = by_id[source.segment_id]
-            parts.append(Part(start, until, replace(held.files, base_offset=start), None, {}, held))
+            parts.append(LogPart(start, until, replace(held.files, base_offset=start), None, {}, held))
         elif local is not None:
             parts += local_parts(local, start, until)
     return parts
 
 
 def parts_by_name(
-    remote: Sequence[Pending], local: PartitionLog | None, floor: int, last: StoredSegment | None
-) -> list[Part]:
+    remote: Sequence[UnreadSegment], local: PartitionLog | None, floor: int, last: StoredSegment | None
+) -> list[LogPart]:
     """The parts as names alone tell them: each segment goes on to where the next one begins, as it does unless leaders
     copied the same offsets twice. Whoever opens one finds out whether that is so.
 
@@ -137,14 +137,14 @@ def parts_by_name(
     else:
         end = last.segment.until if last is not None else 0
     parts = [
-        Part(max(start, floor), until, SegmentFiles(max(start, floor), pending.log_name), None, {}, pending=pending)
+        LogPart(max(start, floor), until, SegmentFiles(max(start, floor), pending.log_name), None, {}, pending=pending)
         for pending, start, until in zip(remote, starts, [*starts, end][1:], strict=True)
         if until > floor
     ]
     return parts if local is None else [*parts, *local_parts(local, floor, MAX_INT64)]
 
 
-def local_parts(local: PartitionLog, start: int, until: int) -> list[Part]:
+def local_parts(local: PartitionLog, start: int, until: int) -> list[LogPart]:
     """Parts for the local segments with offsets of [start, until)."""
     parts = []
     for index, files in enumerate(local.segments):
@@ -153,11 +153,8 @@ def local_parts(local: PartitionLog, start: int, until: int) -> list[Part]:
         if files.base_offset < until and end > start:
             names = (files.log, files.offset_index, files.time_index, files.transaction_index)
             facts = {name: local.facts[name] for name in names if name is not None and name in local.facts}
-            parts.append(Part(max(start, files.base_offset), min(end, until), files, following, facts))
+            parts.append(LogPart(max(start, files.base_offset), min(end, until), files, following, facts))
     return parts
-
-
-_log = logging.getLogger(__name__)
 
 
 class PartFinder:
@@ -200,7 +197,7 @@ class PartFinder:
         first = self._listings[0]
         return first.names, first.facts
 
-    def find(self, local: PartitionLog | None, log_start: int | None, *, again: bool = False) -> list[Part]:
+    def find(self, local: PartitionLog | None, log_start: int | None, *, again: bool = False) -> list[LogPart]:
         """The parts as they are now. local: the live log; log_start: what a checkpoint says; again: also what was
         written to `__remote_log_metadata` meanwhile."""
         living = topic_id(local.store, local.directory) if local is not None else None
@@ -216,7 +213,7 @@ class PartFinder:
         assert self.walk is not None
         return self.walk
 
-    def hold(self, part: Part, following: Part | None, local: PartitionLog | None) -> StoredSegment:
+    def hold(self, part: LogPart, following: LogPart | None, local: PartitionLog | None) -> StoredSegment:
         """Facts of a pending part's segment. Raises FileNotFoundError where it has gone, or where it is not
         what names let expect: then list again, and `find` goes by the rules."""
         assert part.pending is not None
@@ -235,15 +232,13 @@ class PartFinder:
             raise FileNotFoundError(errno.ENOENT, "segments are not one after the other", part.remote_path)
         return held
 
-    def prefetch(self, pending: Sequence[Pending]) -> None:
+    def prefetch(self, pending: Sequence[UnreadSegment]) -> None:
         """Ask about several at once; `hold` finds it done."""
         self._ask(pending)
 
-    # ---- by names, by the rules
-
     def _by_name(
-        self, pending: Sequence[Pending], local: PartitionLog | None, log_start: int | None
-    ) -> list[Part] | None:
+        self, pending: Sequence[UnreadSegment], local: PartitionLog | None, log_start: int | None
+    ) -> list[LogPart] | None:
         """None where names do not do: segments begin at the same offset or are of several topics, or the last one is
         none of the log."""
         starts = {one.found.start_offset for one in pending}
@@ -260,8 +255,12 @@ class PartFinder:
         return parts_by_name(pending, local, floor, last)
 
     def _by_walk(
-        self, pending: Sequence[Pending], local: PartitionLog | None, living: uuid.UUID | None, log_start: int | None
-    ) -> list[Part]:
+        self,
+        pending: Sequence[UnreadSegment],
+        local: PartitionLog | None,
+        living: uuid.UUID | None,
+        log_start: int | None,
+    ) -> list[LogPart]:
         held = [one for one in self._ask(pending) if one is not None]
         remote = [one.segment for one in held]
         self._lineage = self._lineage_of(local, held)
@@ -277,26 +276,24 @@ class PartFinder:
             _log.warning("%s: offsets [%d, %d) are held by no segment", self._name, hole.start, hole.until)
         return parts_of(self.walk, {one.segment.segment_id: one for one in held}, local)
 
-    # ---- what is asked
-
     def _look(
         self, local: PartitionLog | None, living: uuid.UUID | None, *, again: bool, all_of_them: bool = False
-    ) -> list[Pending]:
+    ) -> list[UnreadSegment]:
         """The segments in all remote directories, or in those of the `living` topic, by start offset; what the local
         log holds is not asked for, but for `all_of_them`."""
         below = local.segments[0].base_offset if local is not None and not all_of_them else None
-        pending: list[Pending] = []
+        pending: list[UnreadSegment] = []
         for listing in self._listings:
             if living is not None and listing.place.topic_id != living:
                 continue
             known = None if self._metadata is None else self._metadata.of(listing.place.topic_id_partition, again=again)
             try:
-                pending += [Pending(listing, found) for found in listing.look(known, below=below)]
+                pending += [UnreadSegment(listing, found) for found in listing.look(known, below=below)]
             except OSError as error:
                 raise self._cannot_ask(listing, error) from error
         return sorted(pending, key=lambda one: one.found.start_offset)
 
-    def _ask(self, pending: Sequence[Pending]) -> list[StoredSegment | None]:
+    def _ask(self, pending: Sequence[UnreadSegment]) -> list[StoredSegment | None]:
         held: list[StoredSegment | None] = []
         for listing in self._listings:
             wanted: list[RemoteObjects] = [one.found for one in pending if one.listing is listing]
@@ -355,7 +352,7 @@ Hold = Callable[[int], StoredSegment | None]
 """Gives what is known of the remote segment of a part, by its index. Raises as TieredLog.open_segment."""
 
 
-def runs_of(parts: Sequence[Part], hold: Hold, start: int, end: int, keys: KeyRing, name: str) -> list[IndexedRun]:
+def runs_of(parts: Sequence[LogPart], hold: Hold, start: int, end: int, keys: KeyRing, name: str) -> list[IndexedRun]:
     """[start, end) in runs of local and of remote parts; see PartitionLog.indexed_runs."""
     runs: list[IndexedRun] = []
     for is_local, group in groupby(range(len(parts)), key=lambda index: parts[index].is_local):

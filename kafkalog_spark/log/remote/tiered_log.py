@@ -27,7 +27,7 @@ from kafkalog_spark.log.read.partition_log import (
     PartitionLog,
 )
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.remote.part_finder import Part, PartFinder, PlannedLog, runs_of
+from kafkalog_spark.log.remote.part_finder import LogPart, PartFinder, PlannedLog, runs_of
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteMetadata
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, open_remote, producers_after
 from kafkalog_spark.log.tiered.lineage import LineageMerge
@@ -97,7 +97,7 @@ class TieredLog(PartitionLog):
         self._keys = location.options.keys
         self._planned = location.planned
         self._local: PartitionLog | None = None
-        self._parts: list[Part] = []
+        self._parts: list[LogPart] = []
         self._finder = PartFinder(
             f"{location.topic}-{location.partition}",
             location.remote,
@@ -107,8 +107,6 @@ class TieredLog(PartitionLog):
             remembered=location.remembered,
         )
         super().__init__(location, hints)
-
-    # ---- what there is
 
     def refresh(self) -> None:
         """See PartitionLog: every directory again, and what `__remote_log_metadata` says by now."""
@@ -147,12 +145,10 @@ class TieredLog(PartitionLog):
         local = self._local
         return local if local is not None and not local.gone and local.segments else None
 
-    def _take_parts(self, parts: Iterable[Part]) -> None:
+    def _take_parts(self, parts: Iterable[LogPart]) -> None:
         self._parts = list(parts)
         self.segments = [part.files for part in self._parts]
         self._bases = [part.files.base_offset for part in self._parts]
-
-    # ---- where it starts and ends
 
     @property
     def log_start_offset(self) -> int:
@@ -195,8 +191,6 @@ class TieredLog(PartitionLog):
                 return producers_after(held, self._keys)
         return super().read_snapshot(path)
 
-    # ---- its parts
-
     def _held(self, index: int) -> StoredSegment | None:
         """Facts of a part's remote segment, fetched if needed; None for a local one. Raises
         FileNotFoundError where it is not what it seemed; then list again."""
@@ -210,7 +204,7 @@ class TieredLog(PartitionLog):
         self.segments[index] = files
         return held
 
-    def settle(self, start: int, end: int) -> None:
+    def prefetch_segments(self, start: int, end: int) -> None:
         """See PartitionLog: the remote segments of [start, end) are asked about, several at once."""
         for _ in range(LISTINGS):
             wanted = [
@@ -294,11 +288,9 @@ class TieredLog(PartitionLog):
         part = self._parts[index]
         return part.remote_path or os.path.join(self.directory, part.files.log)
 
-    # ---- for tasks and transactions
-
     def planned_for(self, start: int, end: int) -> PlannedLog:
         """Facts that a task needs to read [start, end) without a listing."""
-        self.settle(start, end)
+        self.prefetch_segments(start, end)
         parts = [part for part in self._parts if part.start < end and part.until > start and part.pending is None]
         return PlannedLog(self.log_start_offset, self.log_end, tuple(parts))
 
@@ -308,5 +300,5 @@ class TieredLog(PartitionLog):
 
     def indexed_runs(self, start: int, end: int) -> list[IndexedRun]:
         """See PartitionLog: remote parts have transaction indexes that are complete."""
-        self.settle(start, end)
+        self.prefetch_segments(start, end)
         return runs_of(self._parts, self._held, start, end, self._keys, self.name)
