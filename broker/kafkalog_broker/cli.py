@@ -29,7 +29,7 @@ from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listeners import format_address
 from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS, parse_overrides, read_server_properties
 from kafkalog_broker.net.loop_watch import new_event_loop
-from kafkalog_broker.runtime.process import importing
+from kafkalog_broker.runtime.process import importing, set_up_logging
 from kafkalog_broker.security.scram_users import NewUser, parse_add_scram
 from kafkalog_spark.cli.common import Parser
 from kafkalog_spark.errors import KafkalogError, OptionError
@@ -111,7 +111,7 @@ def configuration(arguments: argparse.Namespace) -> BrokerConfig:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the broker until it is asked to stop; the exit code."""
     arguments = parser().parse_args(argv)
-    _set_up_logging(arguments.log_level)
+    set_up_logging(arguments.log_level)
     try:
         config = configuration(arguments)
         new_users = parse_add_scram(arguments.add_scram)
@@ -227,16 +227,6 @@ def progress_teller(now_s: Callable[[], float] = time.monotonic) -> Callable[[ob
             _log.info("loading logs: %s", progress)
 
     return tell
-
-
-def _set_up_logging(level: str) -> None:
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=level.upper(),
-        format="%(asctime)s %(levelname)s %(message)s (%(name)s)",  # as in Kafka's log4j2.yaml: the logger comes last
-    )
-    if level != "debug":
-        logging.getLogger("asyncio").setLevel(logging.WARNING)
 
 
 def _version() -> str:

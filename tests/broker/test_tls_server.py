@@ -13,9 +13,9 @@ from kio.schema.describe_configs.v4 import request as describe
 from kio.schema.incremental_alter_configs.v1 import request as alter
 from kio.schema.metadata.v12.request import MetadataRequest
 
-from kafkalog_broker.security.authority import Issued
 from kafkalog_broker.testing import BrokerDied, RunningBroker, running_broker
 from kafkalog_broker.testing_support.remote import ask
+from kafkalog_broker.testing_support.security import Issued
 from tests.broker.security.stores import authority, der, inline, pem_file, pkcs12_file, server
 
 pytestmark = pytest.mark.end_to_end

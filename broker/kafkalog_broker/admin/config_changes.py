@@ -32,7 +32,7 @@ from kafkalog_broker.config.definition import (
     Update,
 )
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, GROUPS
-from kafkalog_broker.config.group_properties import GROUP_PROPERTIES, check_group_properties, check_share_properties
+from kafkalog_broker.config.group_properties import GROUP_PROPERTIES, check_group_properties
 from kafkalog_broker.config.listeners import LISTENER_PREFIX, listener_property
 from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
 from kafkalog_broker.config.properties import note_of_unserved
@@ -108,7 +108,6 @@ async def plan(
         overrides = _changed({} if replace else own, listed, GROUP_PROPERTIES)
         try:
             check_group_properties(overrides, broker.config)
-            check_share_properties(overrides, broker.config)
         except ConfigError as error:
             raise BrokerError(ErrorCode.invalid_config, error.what) from None
         return Plan(kind, name, overrides, {})

@@ -65,7 +65,7 @@ GROUP_PROPERTIES: Mapping[str, Property] = {
     ),
 }  # fmt: skip
 
-_LIMITED = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+_TIMES = ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms")
 
 
 def check_group_properties(overrides: Mapping[str, str], config: BrokerConfig) -> None:
@@ -75,61 +75,21 @@ def check_group_properties(overrides: Mapping[str, str], config: BrokerConfig) -
             raise ConfigError(f"Unknown group config name: {name}", name=name)
         GROUP_PROPERTIES[name].parse(text)
     for kind in ("consumer", "share", "streams"):
-        session, heartbeat = (_value(f"{kind}.{name}", overrides, config) for name in _LIMITED[:2])
-        for limited in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
-            name = f"{kind}.{limited}"
-            if name in overrides:
-                _check_limits(name, int(overrides[name]), config)
+        heartbeat, session = (_value(f"{kind}.{name}", overrides, config) for name in _TIMES[:2])
+        for limited in _TIMES:
+            _check_limits(f"{kind}.{limited}", overrides, config)
         if session is not None and heartbeat is not None and session <= heartbeat:
             name = f"{kind}.session.timeout.ms"
             raise ConfigError(f"{name} must be greater than {kind}.heartbeat.interval.ms", name=name)
-
-
-def _value(name: str, overrides: Mapping[str, str], config: BrokerConfig) -> int | None:
-    text = overrides.get(name, config.text(BROKERS_OWN[name]) if name in BROKERS_OWN else None)
-    return None if text is None else int(text)
-
-
-def _check_limits(name: str, value: int, config: BrokerConfig) -> None:
-    kind, _, what = name.partition(".")
-    for limit, is_wrong, words in (
-        (f"group.{kind}.min.{what}", int.__lt__, "greater than or equal to"),
-        (f"group.{kind}.max.{what}", int.__gt__, "less than or equal to"),
-    ):
-        text = config.text(limit) if limit in BROKER_PROPERTIES else None
-        if text is not None and is_wrong(value, int(text)):
-            raise ConfigError(f"{name} must be {words} {limit}", name=name)
-
-
-# Values of the share.* properties of a group that the broker's own properties bound, or that have a grammar.
-
-EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration:"
-_RESET = "share.auto.offset.reset"
-_DURATION = re.compile(
-    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?", re.I
-)
-
-
-def check_share_properties(overrides: Mapping[str, str], config: BrokerConfig) -> None:
-    """Raises ConfigError, in Kafka's words (GroupConfig.validate)."""
-    bounds = {
-        "record.lock.duration.ms": (
-            config.group_share_min_record_lock_duration_ms, config.group_share_max_record_lock_duration_ms
-        ),
-        "delivery.count.limit": (
-            config.group_share_min_delivery_count_limit, config.group_share_max_delivery_count_limit
-        ),
-        "partition.max.record.locks": (
-            config.group_share_min_partition_max_record_locks, config.group_share_max_partition_max_record_locks
-        ),
-    }  # fmt: skip
-    for what, (least, most) in bounds.items():
-        name = f"share.{what}"
-        value = int(overrides.get(name, least))
-        if value < least:
-            raise ConfigError(f"{name} must be greater than or equal to group.share.min.{what}", name=name)
-        if value > most and name in overrides:
-            raise ConfigError(f"{name} must be less than or equal to group.share.max.{what}", name=name)
+    for what, low, high in (
+        ("record.lock.duration.ms", config.group_share_min_record_lock_duration_ms,
+         config.group_share_max_record_lock_duration_ms),
+        ("delivery.count.limit", config.group_share_min_delivery_count_limit,
+         config.group_share_max_delivery_count_limit),
+        ("partition.max.record.locks", config.group_share_min_partition_max_record_locks,
+         config.group_share_max_partition_max_record_locks),
+    ):  # fmt: skip
+        _check_limit(f"share.{what}", overrides, low, high)
     reset = overrides.get(_RESET, LATEST)
     if reset.lower() not in (EARLIEST, LATEST) and reset_duration_ms(reset) is None:
         raise ConfigError(
@@ -137,6 +97,35 @@ def check_share_properties(overrides: Mapping[str, str], config: BrokerConfig) -
             "The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'.",
             name=_RESET,
         )
+
+
+def _value(name: str, overrides: Mapping[str, str], config: BrokerConfig) -> int | None:
+    text = overrides.get(name, config.text(BROKERS_OWN[name]) if name in BROKERS_OWN else None)
+    return None if text is None else int(text)
+
+
+def _check_limits(name: str, overrides: Mapping[str, str], config: BrokerConfig) -> None:
+    kind, _, what = name.partition(".")
+    limits = (f"group.{kind}.min.{what}", f"group.{kind}.max.{what}")
+    texts = (config.text(limit) if limit in BROKER_PROPERTIES else None for limit in limits)
+    _check_limit(name, overrides, *(None if text is None else int(text) for text in texts))
+
+
+def _check_limit(name: str, overrides: Mapping[str, str], low: int | None, high: int | None) -> None:
+    if name not in overrides:
+        return
+    kind, _, what = name.partition(".")
+    if low is not None and int(overrides[name]) < low:
+        raise ConfigError(f"{name} must be greater than or equal to group.{kind}.min.{what}", name=name)
+    if high is not None and int(overrides[name]) > high:
+        raise ConfigError(f"{name} must be less than or equal to group.{kind}.max.{what}", name=name)
+
+
+EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration:"
+_RESET = "share.auto.offset.reset"
+_DURATION = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?", re.I
+)
 
 
 def reset_duration_ms(reset: str) -> int | None:

@@ -167,9 +167,9 @@ class ListenerSecurity:
     sasl: SaslSettings | None
 
     @classmethod
-    def of(cls, listener: str, protocol: str, layers: Iterable[Mapping[str, str]]) -> Self:
+    def of(cls, listener: str, protocol: str, layers: tuple[Mapping[str, str], ...]) -> Self:
         """layers: properties as text, the one that counts first. Raises ConfigError, which names the listener."""
-        properties = ListenerProperties(listener, tuple(layers))
+        properties = ListenerProperties(listener, layers)
         try:
             return cls(
                 protocol,
@@ -198,17 +198,6 @@ class ListenerProperties:
         if text is None:
             text = next((layer[name] for layer in self.layers if name in layer), BROKER_PROPERTIES[name].default)
         return BROKER_PROPERTIES[name].parse(text)
-
-
-def listener_security(
-    listeners: Iterable[Listener], protocols: Mapping[str, str], layers: Iterable[Mapping[str, str]]
-) -> dict[str, ListenerSecurity]:
-    """By listener name. Raises ConfigError."""
-    all_layers = tuple(layers)
-    return {
-        listener.name: ListenerSecurity.of(listener.name, protocols[listener.name], all_layers)
-        for listener in listeners
-    }
 
 
 def listener_property(name: str) -> str | None:

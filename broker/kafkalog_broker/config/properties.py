@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, Value
 from kafkalog_broker.config.listeners import (
+    ListenerSecurity,
     advertised,
-    listener_security,
     parse_listeners,
     parse_security_map,
     served_listeners,
@@ -192,7 +192,9 @@ def combined_properties(layers: tuple[Mapping[str, str], ...]) -> dict[str, Any]
     served = served_listeners(parse_listeners("listeners", listeners), controller, protocols)
     return {
         "listeners": served,
-        "listener_security": listener_security(served, protocols, layers),
+        "listener_security": {
+            listener.name: ListenerSecurity.of(listener.name, protocols[listener.name], layers) for listener in served
+        },
         "advertised_listeners": advertised(served, parse_listeners("advertised.listeners", named), controller),
         "authorizer": AuthorizerSettings.of(str(_value(layers, CLASS) or ""), layers[-1]),
         "log_dirs": _value(layers, "log.dirs") or _value(layers, "log.dir"),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 from urllib.parse import urlsplit
 
 from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, Value
-from kafkalog_spark.spark.jaas import JaasEntry, parse_jaas
+from kafkalog_spark.spark.jaas import parse_jaas
 
 # What Kafka's sasl.oauthbearer.* properties say about the tokens that a listener takes: text to values.
 
@@ -55,7 +56,7 @@ class OAuthSettings:
     max_retry_ms: int = 10_000
 
     @classmethod
-    def of(cls, value: Callable[[str], Value], handler: str | None, options: dict[str, str]) -> Self:
+    def of(cls, value: Callable[[str], Value], handler: str, options: dict[str, str]) -> Self:
         """value: the parsed value of a property for this mechanism and listener. handler: the class that is to check
         tokens. options: of the JAAS entry. Raises ConfigError."""
         if handler == UNSECURED:
@@ -108,19 +109,6 @@ class OAuthSettings:
         )
 
 
-def _login_module(text: str, name: str) -> JaasEntry:
-    """name: the property, for errors, which show nothing of the text. Raises ConfigError."""
-    try:
-        return parse_jaas(text)
-    except ValueError as error:
-        raise ConfigError(
-            f"Invalid value [hidden] for configuration {name}: {error}",
-            name=name,
-            hint="expected one entry: org.apache.kafka.common.security.plain.PlainLoginModule required "
-            'user_NAME="PASSWORD";',
-        ) from None
-
-
 MECHANISMS = "sasl.enabled.mechanisms"
 JAAS = "sasl.jaas.config"
 HANDLER = "sasl.server.callback.handler.class"
@@ -152,22 +140,38 @@ class SaslSettings:
     def of(cls, value: Callable[[str], Value], own: Callable[[str], str | None]) -> Self:
         """value: the parsed value of a property for this listener. own: the text set for this listener alone, of
         properties of a mechanism under `mechanism.name`. Raises ConfigError."""
-        mechanisms = _mechanisms(value(MECHANISMS))
+
+        def of_mechanism(mechanism: str, name: str) -> Value:
+            text = own(f"{mechanism.lower()}.{name}")
+            return value(name) if text is None else BROKER_PROPERTIES[name].parse(text)
+
+        mechanisms, users, oauth = _mechanisms(value(MECHANISMS)), None, None
         for mechanism in mechanisms:
-            handler = own(f"{mechanism.lower()}.{HANDLER}") or value(HANDLER)
-            if handler and mechanism != OAUTHBEARER:
+            handler = of_mechanism(mechanism, HANDLER) or value(HANDLER)
+            if mechanism == OAUTHBEARER:
+                options = _jaas_options(own, OAUTHBEARER, MODULE) or {}
+                oauth = OAuthSettings.of(partial(of_mechanism, OAUTHBEARER), str(handler or ""), options)
+            elif handler:
                 raise ConfigError(
                     f"Invalid value {str(handler)[:200]} for configuration {HANDLER}: classes of Java cannot be loaded",
                     name=HANDLER,
                 )
-        users = _plain_users(own(f"{PLAIN.lower()}.{JAAS}")) if PLAIN in mechanisms else {}
+            elif mechanism == PLAIN:
+                users = _jaas_options(own, PLAIN, _PLAIN_MODULE)
+                if users is None:
+                    name = f"{PLAIN.lower()}.{JAAS}"
+                    raise ConfigError(
+                        f"the mechanism {PLAIN} needs its users",
+                        name=name,
+                        hint=f'set listener.name.LISTENER.{name}={_PLAIN_MODULE} required user_alice="password";',
+                    )
         return cls(
             mechanisms,
-            users,
-            {mechanism: _max_reauth(mechanism, value, own) for mechanism in mechanisms},
+            {key.removeprefix(_USER): text for key, text in (users or {}).items() if key.startswith(_USER)},
+            {mechanism: _number(of_mechanism(mechanism, MAX_REAUTH)) for mechanism in mechanisms},
             _number(value("sasl.server.max.receive.size")),
             _number(value("connection.failed.authentication.delay.ms")),
-            _oauth(value, own) if OAUTHBEARER in mechanisms else None,
+            oauth,
         )
 
 
@@ -185,39 +189,23 @@ def _mechanisms(value: Value) -> tuple[str, ...]:
     return names
 
 
-def _plain_users(text: str | None) -> dict[str, str]:
-    name = f"{PLAIN.lower()}.{JAAS}"
-    if text is None:
-        raise ConfigError(
-            f"the mechanism {PLAIN} needs its users",
-            name=name,
-            hint=f'set listener.name.LISTENER.{name}={_PLAIN_MODULE} required user_alice="password";',
-        )
-    module, options = _login_module(text, name)
-    if module != _PLAIN_MODULE:
-        raise ConfigError(f"Invalid value [hidden] for configuration {name}: expected {_PLAIN_MODULE}", name=name)
-    return {key.removeprefix(_USER): value for key, value in options.items() if key.startswith(_USER)}
-
-
-def _oauth(value: Callable[[str], Value], own: Callable[[str], str | None]) -> OAuthSettings:
-    def of_mechanism(name: str) -> Value:
-        text = own(f"{OAUTHBEARER.lower()}.{name}")
-        return value(name) if text is None else BROKER_PROPERTIES[name].parse(text)
-
-    options: dict[str, str] = {}
-    name = f"{OAUTHBEARER.lower()}.{JAAS}"
+def _jaas_options(own: Callable[[str], str | None], mechanism: str, module: str) -> dict[str, str] | None:
+    """Options of the mechanism's JAAS entry; None without one. Raises ConfigError, which shows nothing of the text."""
+    name = f"{mechanism.lower()}.{JAAS}"
     text = own(name)
-    if text is not None:
-        module, options = _login_module(text, name)
-        if module != MODULE:
-            raise ConfigError(f"Invalid value [hidden] for configuration {name}: expected {MODULE}", name=name)
-    handler = own(f"{OAUTHBEARER.lower()}.{HANDLER}") or value(HANDLER)
-    return OAuthSettings.of(of_mechanism, None if handler is None else str(handler), options)
-
-
-def _max_reauth(mechanism: str, value: Callable[[str], Value], own: Callable[[str], str | None]) -> int:
-    text = own(f"{mechanism.lower()}.{MAX_REAUTH}")
-    return _number(value(MAX_REAUTH) if text is None else BROKER_PROPERTIES[MAX_REAUTH].parse(text))
+    if text is None:
+        return None
+    try:
+        entry_module, options = parse_jaas(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"Invalid value [hidden] for configuration {name}: {error}",
+            name=name,
+            hint=f'expected one entry: {_PLAIN_MODULE} required user_NAME="PASSWORD";',
+        ) from None
+    if entry_module != module:
+        raise ConfigError(f"Invalid value [hidden] for configuration {name}: expected {module}", name=name)
+    return options
 
 
 def _number(value: Value) -> int:

@@ -13,7 +13,6 @@ from kafkalog_broker.groups.classic.classic_group import Group
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.group_shard import GroupShard
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
-from kafkalog_broker.metrics.client_metrics import ClientMetrics
 from kafkalog_broker.metrics.exposition import MAX_GROUP_TOPICS, MAX_GROUPS, MAX_TOPICS, Samples
 from kafkalog_broker.metrics.request_counts import RequestCounts
 from kafkalog_broker.net.listener import Network
@@ -22,6 +21,7 @@ from kafkalog_broker.quotas.client_quotas import CLIENT_KEYS, IP_KEYS
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.traffic import Traffic
 from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.telemetry.client_metrics import ClientMetrics
 from kafkalog_broker.transactions.transaction_metadata import TransactionState
 
 

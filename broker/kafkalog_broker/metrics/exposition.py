@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 # Every metric: name, kind, labels, meaning. docs/metrics.md and the dashboard are held to this table.
 #
 # Bounded: no label takes a value that a client makes up, but for topics and groups, of which MAX_TOPICS and
-# MAX_GROUPS are shown, and for what clients push, of which there are at most MAX_CLIENT_SERIES.
+# MAX_GROUPS are shown, and for what clients push, of which there are at most client_metrics.MAX_CLIENT_SERIES.
 
 MAX_TOPICS = 1000
 """Topics with series of their own, the first by name; `kafkalog_topics_left_out` says how many have none."""
@@ -21,12 +21,6 @@ MAX_GROUPS = 500
 """Groups with series of their own, with MAX_GROUP_TOPICS topics each."""
 
 MAX_GROUP_TOPICS = 20
-
-MAX_CLIENT_SERIES = 5000
-"""Series of metrics that clients push (KIP-714), in all; some 500 bytes each."""
-
-MAX_SERIES_OF_A_CLIENT = 500
-"""Such series of one client. A producer of Java's that pushes everything has some 150."""
 
 BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Bounds of latencies: what small requests take, to the longest time for which clients wait by default."""

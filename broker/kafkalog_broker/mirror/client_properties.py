@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from kafkalog_spark.errors import OptionError
-
-_PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
+from kafkalog_spark.options import Parser, boolean, choice, plain_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,46 +59,31 @@ class ClientSettings:
         return context
 
 
-def _one_of(allowed: Iterable[str], fold: Callable[[str], str]) -> Callable[[str], str]:
-    known = tuple(allowed)
-
-    def parse(text: str) -> str:
-        if fold(text) not in known:
-            raise ValueError(f"expected one of {', '.join(known)}")
-        return fold(text)
-
-    return parse
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("expected true or false")
-    return text.lower() == "true"
-
-
-def _number(lowest: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
+def _number(lowest: int) -> Parser:
+    def parse(name: str, text: str) -> int:
         if not text.strip().isdecimal() or int(text) < lowest:
-            raise ValueError(f"expected a whole number from {lowest} on")
+            raise OptionError(f"{name}: expected a whole number from {lowest} on")
         return int(text)
 
     return parse
 
 
-PROPERTIES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "security.protocol": ("security_protocol", _one_of(_PROTOCOLS, str.lower)),
-    "sasl.mechanism": ("sasl_mechanism", _one_of(_MECHANISMS, str.upper)),
-    "sasl.mechanisms": ("sasl_mechanism", _one_of(_MECHANISMS, str.upper)),
-    "sasl.username": ("sasl_username", str),
-    "sasl.password": ("sasl_password", str),
-    "sasl.kerberos.service.name": ("sasl_kerberos_service_name", str),
-    "ssl.ca.location": ("ssl_ca_location", str),
-    "ssl.certificate.location": ("ssl_certificate_location", str),
-    "ssl.key.location": ("ssl_key_location", str),
-    "ssl.key.password": ("ssl_key_password", str),
-    "enable.ssl.certificate.verification": ("check_certificate", _boolean),
-    "ssl.endpoint.identification.algorithm": ("check_host_name", lambda text: text.lower() == "https"),
-    "client.id": ("client_id", str),
+_MECHANISM = choice("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
+
+PROPERTIES: Mapping[str, tuple[str, Parser]] = {
+    "security.protocol": ("security_protocol", choice("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")),
+    "sasl.mechanism": ("sasl_mechanism", _MECHANISM),
+    "sasl.mechanisms": ("sasl_mechanism", _MECHANISM),
+    "sasl.username": ("sasl_username", plain_text),
+    "sasl.password": ("sasl_password", plain_text),
+    "sasl.kerberos.service.name": ("sasl_kerberos_service_name", plain_text),
+    "ssl.ca.location": ("ssl_ca_location", plain_text),
+    "ssl.certificate.location": ("ssl_certificate_location", plain_text),
+    "ssl.key.location": ("ssl_key_location", plain_text),
+    "ssl.key.password": ("ssl_key_password", plain_text),
+    "enable.ssl.certificate.verification": ("check_certificate", boolean),
+    "ssl.endpoint.identification.algorithm": ("check_host_name", lambda name, text: text.lower() == "https"),
+    "client.id": ("client_id", plain_text),
     "fetch.wait.max.ms": ("max_wait_ms", _number(0)),
     "fetch.min.bytes": ("min_bytes", _number(0)),
     "fetch.max.bytes": ("max_bytes", _number(1024)),
@@ -122,10 +105,7 @@ def client_settings(texts: Iterable[str]) -> ClientSettings:
         if name not in PROPERTIES:
             raise OptionError(f"-X {name}: a mirror has no use for it; known are {', '.join(PROPERTIES)}")
         attribute, parse = PROPERTIES[name]
-        try:
-            fields[attribute] = parse(value)
-        except ValueError as error:
-            raise OptionError(f"-X {name}: {error}") from None
+        fields[attribute] = parse(f"-X {name}", value)
     settings = ClientSettings(**fields)
     uses_sasl = settings.security_protocol.startswith("sasl")
     if uses_sasl and settings.sasl_mechanism != "GSSAPI" and None in (settings.sasl_username, settings.sasl_password):

@@ -34,6 +34,7 @@ from kafkalog_broker.mirror.mirror import Mirror, MirrorOptions
 from kafkalog_broker.mirror.source import parse_bootstrap
 from kafkalog_broker.net.loop_watch import new_event_loop
 from kafkalog_broker.runtime.clock import SystemClock
+from kafkalog_broker.runtime.process import set_up_logging
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
@@ -217,10 +218,7 @@ def options_of(arguments: argparse.Namespace) -> MirrorOptions:
 def main(argv: Sequence[str] | None = None) -> int:
     """Mirror until it is asked to stop, or is done; the exit code."""
     arguments = parser().parse_args(argv)
-    logging.basicConfig(
-        stream=sys.stderr, level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s (%(name)s)"
-    )
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    set_up_logging(arguments.log_level)
     try:
         options = options_of(arguments)
     except OptionError as error:

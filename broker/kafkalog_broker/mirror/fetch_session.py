@@ -69,9 +69,6 @@ class ClientSession:
         self._epoch = _FIRST_EPOCH
 
 
-# What a partition's part of a Fetch response means for its mirror: a table.
-
-
 class PartitionAction(Enum):
     """Next step of a response."""
 
@@ -82,36 +79,33 @@ class PartitionAction(Enum):
     REFUSED = "it will not be answered until somebody changes something"
 
 
-_OF_ERROR = {
-    ErrorCode.none: PartitionAction.APPEND,
-    ErrorCode.offset_out_of_range: PartitionAction.OUT_OF_RANGE,
-    ErrorCode.unknown_topic_or_partition: PartitionAction.ASK_AGAIN,
-    ErrorCode.leader_not_available: PartitionAction.ASK_AGAIN,
-    ErrorCode.not_leader_or_follower: PartitionAction.ASK_AGAIN,
-    ErrorCode.replica_not_available: PartitionAction.ASK_AGAIN,
-    ErrorCode.fenced_leader_epoch: PartitionAction.ASK_AGAIN,
-    ErrorCode.unknown_leader_epoch: PartitionAction.ASK_AGAIN,
-    ErrorCode.offset_not_available: PartitionAction.ASK_AGAIN,
-    ErrorCode.unknown_topic_id: PartitionAction.ASK_AGAIN,
-    ErrorCode.inconsistent_topic_id: PartitionAction.ASK_AGAIN,
-    ErrorCode.kafka_storage_error: PartitionAction.ASK_AGAIN,
-    ErrorCode.unknown_server_error: PartitionAction.ASK_AGAIN,
-}
+_ASK_AGAIN = frozenset(
+    {
+        ErrorCode.unknown_topic_or_partition, ErrorCode.leader_not_available, ErrorCode.not_leader_or_follower,
+        ErrorCode.replica_not_available, ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch,
+        ErrorCode.offset_not_available, ErrorCode.unknown_topic_id, ErrorCode.inconsistent_topic_id,
+        ErrorCode.kafka_storage_error, ErrorCode.unknown_server_error,
+    }
+)  # fmt: skip
 
 SESSION_ERRORS = frozenset(
     {
-        ErrorCode.fetch_session_id_not_found,
-        ErrorCode.invalid_fetch_session_epoch,
+        ErrorCode.fetch_session_id_not_found, ErrorCode.invalid_fetch_session_epoch,
         ErrorCode.fetch_session_topic_id_error,
     }
-)
+)  # fmt: skip
 """Error codes of a response that ask for a new session."""
 
 
 def outcome_of_error(number: int) -> PartitionAction:
-    """The table's entry of Kafka's code."""
-    code = error_code(number)
-    return PartitionAction.REFUSED if code is None else _OF_ERROR.get(code, PartitionAction.REFUSED)
+    """Next step after an error of Kafka's code."""
+    match error_code(number):
+        case ErrorCode.none:
+            return PartitionAction.APPEND
+        case ErrorCode.offset_out_of_range:
+            return PartitionAction.OUT_OF_RANGE
+        case code:
+            return PartitionAction.ASK_AGAIN if code in _ASK_AGAIN else PartitionAction.REFUSED
 
 
 def outcome_of(fetched: Fetched) -> PartitionAction:
@@ -174,8 +168,6 @@ class ResponseFrames(asyncio.BufferedProtocol):
         self._buffer, self._size, self._have = buffer, size, 0
         self._rest = _view(buffer)[:size]
 
-    # ---- for the connection
-
     def take_over(self, transport: asyncio.Transport) -> None:
         """From now on what comes on it comes here."""
         self._transport = transport
@@ -196,8 +188,6 @@ class ResponseFrames(asyncio.BufferedProtocol):
         buffer = self._lent.pop(id(body.obj), None)
         if buffer is not None and len(self._free) < _KEPT:
             self._free.append(buffer)
-
-    # ---- as a protocol
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._rest

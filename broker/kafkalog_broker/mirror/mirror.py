@@ -161,8 +161,6 @@ class Mirror:
         _log.warning("%.1000s", error, exc_info=None if isinstance(error, SourceUnreachable) else error)
         await asyncio.sleep(self._backoff.failed(self._clock.monotonic_ms()) / 1000)
 
-    # ---- metadata
-
     async def _refresh(self) -> None:
         cluster = await self._source.metadata()
         if not self._cluster_is_known:
@@ -228,8 +226,6 @@ class Mirror:
                         self.partitions[key] = PartitionMirror(key, topic.id, self._logs, self._workers, self._clock)
                     except BrokerError as error:
                         _log.error("%s", error)
-
-    # ---- who fetches what
 
     async def _assign(self, cluster: SourceCluster, mirrored: Mapping[str, SourceTopic]) -> None:
         by_leader: dict[int, list[PartitionMirror]] = {}

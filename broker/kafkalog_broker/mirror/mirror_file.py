@@ -14,9 +14,7 @@ import re
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
@@ -217,9 +215,12 @@ class MirroredTopics:
                 topic.name,
             )
             await self._delete(topic.name)
-        made = [Topic(topic.name, _id_of(topic), len(topic.partitions), CONFIGS) for topic in plan.create + plan.anew]
+        made = [
+            Topic(topic.name, new_uuid() if topic.id == _NO_ID else topic.id, len(topic.partitions), CONFIGS)
+            for topic in plan.create + plan.anew
+        ]
         refused = dict(plan.odd)
-        for new, outcome in zip(made, await self._blocking(self._topics.create_all, made), strict=True):
+        for new, outcome in zip(made, await self._workers.run_blocking(self._topics.create_all, made), strict=True):
             if isinstance(outcome, BrokerError):
                 refused[new.name] = str(outcome)
             else:
@@ -227,7 +228,7 @@ class MirroredTopics:
                 await self._make_logs(outcome, 0)
         for topic in plan.enlarge:
             before = self._topics.topics[topic.name].partitions
-            (outcome,) = await self._blocking(
+            (outcome,) = await self._workers.run_blocking(
                 self._topics.add_all_partitions, {topic.name: len(topic.partitions)}
             )  # fmt: skip
             if isinstance(outcome, BrokerError):
@@ -251,7 +252,7 @@ class MirroredTopics:
     async def _make_logs(self, topic: Topic, first: int) -> None:
         config = LogConfig.of(self._config, topic.configs)
         places = self._logs.place_all((topic.name, index) for index in range(first, topic.partitions))
-        await self._blocking(places.make)
+        await self._workers.run_blocking(places.make)
         try:
             async for index in TimeSlice().spread(range(first, topic.partitions)):
                 try:
@@ -259,18 +260,11 @@ class MirroredTopics:
                 except BrokerError as error:
                     _log.error("%s", error)
         finally:
-            await self._blocking(places.remove_unused)
+            await self._workers.run_blocking(places.remove_unused)
 
     async def _delete(self, name: str) -> None:
-        for outcome in await self._blocking(self._topics.delete_all, [name]):
+        for outcome in await self._workers.run_blocking(self._topics.delete_all, [name]):
             if isinstance(outcome, Topic):
-                await self._blocking(self._logs.detach_topic(outcome).finish)
+                await self._workers.run_blocking(self._logs.detach_topic(outcome).finish)
                 if self._on_deleted is not None:
                     await self._on_deleted(name)
-
-    async def _blocking(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return await self._workers.run_blocking(partial(function, *arguments))
-
-
-def _id_of(topic: SourceTopic) -> uuid.UUID:
-    return new_uuid() if topic.id == _NO_ID else topic.id

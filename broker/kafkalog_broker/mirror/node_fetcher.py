@@ -90,14 +90,7 @@ class NodeFetcher:
         self._rate = rate
         self._producer_ids = producer_ids
         self._ask_again = ask_again
-        version = connection.version(FETCH)
-        if version is None:
-            connection.close()
-            raise SourceUnreachable(
-                f"{connection.address} serves no version of Fetch that a mirror speaks",
-                hint="the source must be Kafka 0.11 or newer",
-            )
-        self._version: int = version
+        self._version = connection.required_version(FETCH)
 
     async def run(self) -> None:
         """Fetch and append until it is cancelled. Raises SourceUnreachable."""
@@ -113,7 +106,8 @@ class NodeFetcher:
                     pending, answer = [], None
                     await asyncio.sleep(_IDLE_S)
                     continue
-                step = session.next({key: mirror.fetch_from(self._partition_bytes()) for key, mirror in wanted.items()})
+                size = self._rate.bound(self._settings.max_partition_bytes)
+                step = session.next({key: mirror.fetch_from(size) for key, mirror in wanted.items()})
                 call = FetchCall(
                     *step, self._settings.max_wait_ms, self._settings.min_bytes,
                     self._rate.bound(self._settings.max_bytes),
@@ -147,15 +141,10 @@ class NodeFetcher:
         with_id = {key: one for key, one in mine.items() if one.topic_id != _NO_ID}
         return (self._version, with_id) if with_id else (TOPIC_IDS - 1, mine)
 
-    def _partition_bytes(self) -> int:
-        return self._rate.bound(self._settings.max_partition_bytes)
-
     def _pause(self, answer: FetchAnswer) -> float:
         size = sum(len(one.records) for one in answer.partitions)
         self.received_bytes += size
         return self._rate.took(size, time.monotonic()) if size else 0
-
-    # ---- an answer
 
     async def _take(
         self,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.fetch_client import FetchFrom, Key
@@ -110,8 +109,6 @@ class PartitionMirror:
         self.next_offset = int(window.table[-1, H.LAST_OFFSET]) + 1
         self._last_epoch = int(window.table[-1, H.LEADER_EPOCH])
 
-    # ---- what is wrong with it
-
     def wait(self, why: str, *, failed: bool = False) -> None:
         """Leave it alone for a while. failed: something has to be done about it, so it is said at once, and once."""
         if failed and self.trouble != why:
@@ -124,8 +121,6 @@ class PartitionMirror:
 
     def is_due(self) -> bool:
         return self.quiet_until_ms <= self._clock.monotonic_ms()
-
-    # ---- changing the log
 
     async def append(self, received: Received) -> int:
         """Append what was received, in pieces, others have their turn in between; how many bytes. Raises
@@ -168,7 +163,7 @@ class PartitionMirror:
 
     async def truncate_to(self, offset: int, why: str) -> None:
         """Cut the log. Raises BrokerError."""
-        point = await self._in_thread(self.follower.plan_truncation, offset)
+        point = await self._workers.run_blocking(self.follower.plan_truncation, offset)
         end = self.log.log_end_offset
         if point.log_end_offset < end:
             _log.warning(
@@ -193,9 +188,5 @@ class PartitionMirror:
 
     async def _prepare(self, offset: int) -> None:
         """So that the truncation waits for no disk: a flush under way would have to end first."""
-        await self._in_thread(self.log.flush)
-        await self._in_thread(self._logs.lower_checkpoints, *self.key, offset)
-
-    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        waiting: Awaitable[Any] = self._workers.run_blocking(function, *arguments)
-        return await waiting
+        await self._workers.run_blocking(self.log.flush)
+        await self._workers.run_blocking(self._logs.lower_checkpoints, *self.key, offset)

@@ -44,22 +44,16 @@ from kafkalog_spark.errors import OptionError
 _NOT_ANSWERED = Asked(ErrorCode.unknown_server_error.value, UNKNOWN)
 
 
-async def ask_metadata(connection: SourceConnection) -> SourceCluster:
-    """All topics. Raises SourceUnreachable."""
-    version = _version(connection, METADATA)
-    return await connection.call(METADATA, version, metadata_body(version), read_metadata)
-
-
 async def ask_offsets(connection: SourceConnection, keys: Collection[Key], timestamp: int) -> dict[Key, Asked]:
-    """EARLIEST or LATEST of partitions that the node leads, each of `keys`. Raises as ask_metadata."""
-    version = _version(connection, LIST_OFFSETS)
+    """EARLIEST or LATEST of partitions that the node leads, each of `keys`. Raises SourceUnreachable."""
+    version = connection.required_version(LIST_OFFSETS)
     body = list_offsets_body(keys, timestamp, version)
     found = await connection.call(LIST_OFFSETS, version, body, read_list_offsets)
     return {key: found.get(key, _NOT_ANSWERED) for key in keys}
 
 
 async def log_bounds(connection: SourceConnection, key: Key) -> tuple[int, int]:
-    """(log start offset, high watermark) of a partition at its leader. Raises as ask_metadata, BrokerError,
+    """(log start offset, high watermark) of a partition at its leader. Raises SourceUnreachable, BrokerError,
     ImpossibleAnswer."""
     start, high_watermark = [
         answered_offset((await ask_offsets(connection, [key], timestamp))[key]) for timestamp in (EARLIEST, LATEST)
@@ -77,8 +71,8 @@ def answered_offset(asked: Asked) -> int:
 
 
 async def end_of_epoch(connection: SourceConnection, key: Key, epoch: int) -> Asked | None:
-    """Where a leader epoch ends at the leader; None when it does not say (before 2.1, or nobody may ask). Raises as
-    ask_metadata, ImpossibleAnswer."""
+    """Where a leader epoch ends at the leader; None when it does not say (before 2.1, or nobody may ask). Raises
+    SourceUnreachable, ImpossibleAnswer."""
     version = connection.version(OFFSET_FOR_LEADER_EPOCH)
     if version is None:
         return None
@@ -89,16 +83,6 @@ async def end_of_epoch(connection: SourceConnection, key: Key, epoch: int) -> As
     check_epoch("the leader epoch that was asked for", asked.epoch)
     check_offset("the end of a leader epoch", asked.offset, UNKNOWN)
     return asked
-
-
-def _version(connection: SourceConnection, api_key: int) -> int:
-    version = connection.version(api_key)
-    if version is None:
-        raise SourceUnreachable(
-            f"{connection.address} serves no version of API {api_key} that a mirror speaks",
-            hint="the source must be Kafka 0.11 or newer",
-        )
-    return version
 
 
 _DEFAULT_PORT = 9092
@@ -150,7 +134,8 @@ class Source:
     async def _ask(self, connection: SourceConnection) -> SourceCluster:
         self._connection = connection
         try:
-            cluster = await ask_metadata(connection)
+            version = connection.required_version(METADATA)
+            cluster = await connection.call(METADATA, version, metadata_body(version), read_metadata)
         except SourceUnreachable:
             connection.close()
             raise

@@ -15,6 +15,7 @@ from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.fetch_session import MAX_RESPONSE, ResponseFrames
 from kafkalog_broker.protocol.client_codec import VERSIONS, is_flexible
+from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.protocol.fetch_client import (
     FETCH,
     MAX_VERSION,
@@ -113,6 +114,17 @@ class SourceConnection:
             return None
         highest = min(highest, served[1], self._most.get(api_key, highest))
         return highest if highest >= max(lowest, served[0]) else None
+
+    def required_version(self, api_key: int) -> int:
+        """As `version`. Raises SourceUnreachable where there is none."""
+        version = self.version(api_key)
+        if version is None:
+            self.close()
+            raise SourceUnreachable(
+                f"{self.address} serves no version of {api_name(api_key)} that a mirror speaks",
+                hint="the source must be Kafka 0.11 or newer",
+            )
+        return version
 
     async def call(self, api_key: int, version: int, body: bytes, read: Callable[[memoryview, int], T]) -> T:
         """Result of `read`, which is given the response's body and the version. Raises SourceUnreachable."""

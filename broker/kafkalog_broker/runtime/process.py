@@ -108,6 +108,17 @@ class LogRate:
             )
 
 
+def set_up_logging(level: str) -> None:
+    """Logs of a command: on stderr, from this level on."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=level.upper(),
+        format="%(asctime)s %(levelname)s %(message)s (%(name)s)",  # as in Kafka's log4j2.yaml: the logger comes last
+    )
+    if level != "debug":
+        logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
 # The packages of the extras [broker], [metrics] and [mirror]: kafkalog for Spark alone comes without them.
 
 _NEEDED = {

@@ -38,7 +38,6 @@ BEGIN_ANEW = 8 * KNOWN
 """Age of a remembered decision, in decisions that were not, once there is no room: who asks for all of 20,000
 topics again and again is known half of them, where to begin anew at once would mean to know none."""
 
-_AnyName = None
 Question = tuple[Operation, ResourceType, str | None]
 
 

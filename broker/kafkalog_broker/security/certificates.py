@@ -36,19 +36,27 @@ def identity(store: Store) -> Identity:
     content = _content(store)
     _refuse_javas_own(content, store)
     try:
-        found = _pem_identity(content, store) if store.type == "PEM" else _pkcs12_identity(content, store)
+        if store.type == "PEM":
+            key: PrivateKeyTypes | None = _pem_key(
+                content if store.key is None else store.key.encode(), store.key_password
+            )
+            chain = x509.load_pem_x509_certificates(content)
+        else:
+            loaded = load_pkcs12(content, _bytes(store.password))
+            key, others = loaded.key, [entry.certificate for entry in loaded.additional_certs]
+            chain = [] if loaded.cert is None else _ordered(loaded.cert.certificate, others)
     except (ValueError, TypeError) as error:
         raise _unreadable(store, error) from None
-    if found is None:
+    if key is None or not (chain or store.type == "PEM"):
         raise ConfigError(
             f"{_where(store)} holds no private key with its certificate", hint="export both into one file"
         )
-    if not found.chain or found.key.public_key() != found.chain[0].public_key():
+    if not chain or key.public_key() != chain[0].public_key():
         raise ConfigError(
             f"{_where(store)}: the first certificate is not the private key's own",
             hint="put the certificate of the key first, then those that signed it",
         )
-    return found
+    return Identity(key, chain)
 
 
 def authorities(store: Store) -> list[x509.Certificate]:
@@ -79,18 +87,6 @@ def _content(store: Store) -> bytes:
             return file.read()
     except OSError as error:
         raise ConfigError(f"{_where(store)} cannot be read: {error.strerror or error}") from None
-
-
-def _pem_identity(content: bytes, store: Store) -> Identity:
-    key = content if store.key is None else store.key.encode()
-    return Identity(_pem_key(key, store.key_password), x509.load_pem_x509_certificates(content))
-
-
-def _pkcs12_identity(content: bytes, store: Store) -> Identity | None:
-    loaded = load_pkcs12(content, _bytes(store.password))
-    if loaded.key is None or loaded.cert is None:
-        return None
-    return Identity(loaded.key, _ordered(loaded.cert.certificate, [one.certificate for one in loaded.additional_certs]))
 
 
 def _pem_key(text: bytes, password: str | None) -> PrivateKeyTypes:

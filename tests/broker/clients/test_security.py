@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 
-from kafkalog_broker.security.authority import Issued
 from kafkalog_broker.testing import RunningBroker, running_broker
+from kafkalog_broker.testing_support.security import Issued
 
 kafka = pytest.importorskip("kafka")
 pytest.importorskip("kafka.net.sasl.oauth")

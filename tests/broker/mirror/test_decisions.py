@@ -168,7 +168,7 @@ def test_properties_are_librdkafkas(tmp_path):
     ("given", "said"),
     [
         ("security.protocol", "expected NAME=VALUE"),
-        ("security.protocol=tls", "expected one of plaintext, ssl"),
+        ("security.protocol=tls", "must be one of plaintext, ssl"),
         ("group.id=mine", "group.id: a mirror has no use for it; known are security.protocol"),
         ("fetch.max.bytes=1", "from 1024 on"),
         ("security.protocol=sasl_ssl", "needs sasl.username and sasl.password"),

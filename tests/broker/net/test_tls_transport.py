@@ -24,9 +24,9 @@ from kafkalog_broker.net.loop_watch import LoopWatch, new_event_loop
 from kafkalog_broker.net.response_writer import BUFFER_BYTES
 from kafkalog_broker.net.tls_transport import PIECE_BYTES, WRITTEN_BYTES, TlsTurns
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
-from kafkalog_broker.security.authority import Issued
 from kafkalog_broker.security.tls_context import ListenerTls
 from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
+from kafkalog_broker.testing_support.security import Issued
 from tests.broker.net.helpers.fakes import Handler, framed
 from tests.broker.security.stores import authority, inline, settings
 
@@ -151,7 +151,7 @@ def test_the_principal_is_the_certificates_and_anonymous_without_one(run: Run, t
 def test_who_is_not_let_in_is_one_line_in_the_log(
     run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
-    from kafkalog_broker.security.authority import Authority
+    from kafkalog_broker.testing_support.security import Authority
 
     said = {
         "none": "peer did not return a certificate",

@@ -6,7 +6,7 @@ import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
-from kafkalog_broker.config.sasl_settings import SaslSettings, _login_module
+from kafkalog_broker.config.sasl_settings import SaslSettings
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USERS = f'{MODULE} required user_alice="a b" user_bob=c;'
@@ -34,7 +34,7 @@ def sasl(properties: dict[str, str]) -> SaslSettings:
 )  # fmt: skip
 def test_a_damaged_jaas_entry_is_refused_and_not_shown(text: str):
     with pytest.raises(ConfigError) as error:
-        _login_module(text, "plain.sasl.jaas.config")
+        made({"sasl.enabled.mechanisms": "PLAIN", JAAS: text})
     assert "plain.sasl.jaas.config" in str(error.value)
     assert "SECRET" not in f"{error.value} {error.value!r}"
 

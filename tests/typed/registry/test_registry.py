@@ -13,7 +13,7 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from kafkalog_broker.security.authority import Authority
+from kafkalog_broker.testing_support.security import Authority
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.sink.columns import Encoders

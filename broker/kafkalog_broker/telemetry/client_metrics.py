@@ -12,13 +12,18 @@ from itertools import islice
 from uuid import UUID
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.metrics.exposition import MAX_CLIENT_SERIES, MAX_SERIES_OF_A_CLIENT
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.telemetry.client_instances import ClientInstance, java_uuid
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.log.decode.decompress import Output, decompress
 from kafkalog_spark.log.decode.scratch import Scratch
+
+MAX_CLIENT_SERIES = 5000
+"""Series of metrics that clients push (KIP-714), in all; some 500 bytes each."""
+
+MAX_SERIES_OF_A_CLIENT = 500
+"""Such series of one client. A producer of Java's that pushes everything has some 150."""
 
 MAX_DECOMPRESSED = 2 << 20
 """Bytes of one push: Kafka's clients push some 50 kB when they push everything."""
@@ -87,7 +92,7 @@ class ClientMetrics:
 
 def _series(codec: int, payload: bytes) -> tuple[Series, Series, int]:
     """Last values, sums of what was added, and how many points were left out. In a thread."""
-    from kafkalog_broker.metrics.otlp import points
+    from kafkalog_broker.telemetry.otlp import points
 
     if codec:
         scratch = Scratch(64 << 10)

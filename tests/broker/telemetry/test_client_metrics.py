@@ -16,8 +16,8 @@ import snappy
 import zstandard
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.metrics import client_metrics
-from kafkalog_broker.metrics.client_metrics import ClientMetrics
+from kafkalog_broker.telemetry import client_metrics
+from kafkalog_broker.telemetry.client_metrics import ClientMetrics
 from kafkalog_spark.format.varints import uvarint
 
 ID, SHOWN = UUID(int=2), "AAAAAAAAAAAAAAAAAAAAAg"
@@ -140,7 +140,7 @@ def test_what_a_client_makes_up_is_bounded(world: World, monkeypatch: pytest.Mon
 def test_without_protobuf_pushes_are_counted(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.delitem(sys.modules, "kafkalog_broker.metrics.otlp", raising=False)
+    monkeypatch.delitem(sys.modules, "kafkalog_broker.telemetry.otlp", raising=False)
     monkeypatch.setitem(sys.modules, "google.protobuf.descriptor_pb2", None)
     for _ in range(2):
         world.push(pushed(gauge("a", double(1))))
