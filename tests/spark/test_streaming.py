@@ -185,7 +185,7 @@ def test_malformed_offsets_in_the_checkpoint(spark: Any, logs: Path, tmp_path: P
     good = path.read_text()
     (checkpoint / "offsets" / ".0.crc").unlink()
     path.write_text(good.replace('{"t": {"0": 10, "1": 5}}', '{"t": {"0": "ten"}}'))
-    assert failure(frame, checkpoint).startswith("the query's offsets cannot be used: 'ten' is not an offset of t-0")
+    assert failure(frame, checkpoint).startswith('the query\'s offsets cannot be used: "ten" is not an offset for t-0')
     path.write_text(good)
     append(logs, "t", 0, numbers(20, 22))
     assert ran(frame, checkpoint).values == numbers(20, 22)
