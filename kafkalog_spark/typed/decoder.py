@@ -48,7 +48,7 @@ class Decoded(NamedTuple):
 
 
 class ValueDecoder(Protocol):
-    """Decodes values of one format. schema: the columns that it gives, which are those that were wanted."""
+    """Decodes values of one format. schema: the columns that it gives, which are those of the projection."""
 
     schema: pa.Schema
 
@@ -107,9 +107,9 @@ class ResolvedFormat:
         """The columns of the values, where the options say them. Raises OptionError where they do not."""
         return format_of(self.name).schema(self)
 
-    def decoder(self, wanted: pa.Schema) -> ValueDecoder:
-        """A decoder for the wanted columns, which are all that it reads of a value as far as the format lets it."""
-        return format_of(self.name).decoder(self, wanted)
+    def decoder(self, projection: pa.Schema) -> ValueDecoder:
+        """A decoder of these columns, which are all that it reads of a value as far as the format lets it."""
+        return format_of(self.name).decoder(self, projection)
 
 
 class Format(Protocol):
@@ -118,7 +118,7 @@ class Format(Protocol):
     OPTIONS: tuple[OptionSpec, ...]
     """Every option of the format, those that are refused too."""
 
-    def decoder(self, format: ResolvedFormat, wanted: pa.Schema) -> ValueDecoder:
+    def decoder(self, format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
         """Raises OptionError for an option or a type that the format refuses."""
         ...
 
@@ -186,13 +186,13 @@ def schema(format: ResolvedFormat) -> pa.Schema:
     return pa.schema([("value", pa.string())])
 
 
-def decoder(format: ResolvedFormat, wanted: pa.Schema) -> ValueDecoder:
+def decoder(format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
     """Raises OptionError for another number of columns than one, and for one that is no string."""
-    if len(wanted) != 1 or wanted.field(0).type != pa.string():
+    if len(projection) != 1 or projection.field(0).type != pa.string():
         raise OptionError(
             "the format string gives one column of type string", hint="ask for it as `value string`, or `key string`"
         )
-    return StringDecoder(wanted)
+    return StringDecoder(projection)
 
 
 def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
@@ -205,8 +205,8 @@ def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
 class StringDecoder:
     """The same bytes as a column of texts, which are not checked."""
 
-    def __init__(self, wanted: pa.Schema) -> None:
-        self.schema = wanted
+    def __init__(self, projection: pa.Schema) -> None:
+        self.schema = projection
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
         """As ValueDecoder.decode; no value is bad."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 import codecs
 import re
 from collections.abc import Callable
@@ -109,31 +110,17 @@ def _digits(shortest: str) -> tuple[str, int, str]:
 BASE64 = {c: i for i, c in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")}
 
 
+_BASE64_GROUPS = re.compile(r"(?:[\0- ]*[A-Za-z0-9+/]{2}(?:[A-Za-z0-9+/]{2}|[A-Za-z0-9+/]=|==))*[\0- ]*")
+
+
 def base64_bytes(text: str) -> bytes:
     """Base64 as Jackson reads it (Base64Variants.MIME_NO_LINEFEEDS): padding must be there, white space may be between
     groups of four. Raises ValueError."""
-    result = bytearray()
-    group: list[int] = []
-    padding = 0
-    for character in text:
-        if character <= " " and not group:
-            continue
-        if character == "=" and len(group) + padding in (2, 3) and len(group) >= 2:
-            padding += 1
-        elif padding or character not in BASE64:
-            raise ValueError(f"illegal character {character!r} in base64 content")
-        else:
-            group.append(BASE64[character])
-        if len(group) + padding == 4:
-            bits = 0
-            for six in group:
-                bits = bits << 6 | six
-            bits <<= 6 * padding
-            result += bits.to_bytes(3, "big")[: 3 - padding]
-            group, padding = [], 0
-    if group:
-        raise ValueError("unexpected end of base64 content")
-    return bytes(result)
+    groups = _BASE64_GROUPS.match(text)
+    assert groups is not None
+    if groups.end() < len(text):
+        raise ValueError(f"illegal base64 content from character {groups.end()} on")
+    return b"".join(map(binascii.a2b_base64, re.findall(r"[^\0- ]{4}", text)))
 
 
 # Dates and times as Spark reads them from texts: DateTimeUtils.stringToDate, stringToTimestamp, and the patterns of
@@ -374,9 +361,7 @@ def pattern_reader(pattern: str) -> Callable[[str], tuple[int, int, tzinfo | Non
             parts.append(_FIELDS[part[0]])
         else:
             raise ValueError(f"the pattern '{pattern}' has '{part[0]}'")
-    if sum(map(len, _PATTERN_PART.findall(pattern) and [m[0] for m in _PATTERN_PART.finditer(pattern)])) != len(
-        pattern
-    ):
+    if "".join(part[0] for part in _PATTERN_PART.finditer(pattern)) != pattern:
         raise ValueError(f"the pattern '{pattern}' has a quote that does not end")
     try:
         expression = re.compile("".join(parts), re.ASCII | re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Values of one or several writer schemas, decoded into the wanted columns of one reader schema.
+"""Values of one or several writer schemas, decoded into the columns of the projection of one reader schema.
 
 The kernels are loaded with the first values: a query is planned without them.
 """
@@ -25,14 +25,14 @@ NO_PROGRAM = -1
 
 
 class AvroReading:
-    """A reader schema with the columns wanted of it; knows the writer schemas it was shown (`entry_of`)."""
+    """A reader schema with the columns projected of it; knows the writer schemas it was shown (`entry_of`)."""
 
-    def __init__(self, reader: AvroType, wanted: pa.Schema, meaning: AvroMeaning) -> None:
-        """Raises OptionError for a wanted column that the reader schema does not have, or has with another type."""
-        self.schema = wanted
-        check_projection(pa.struct(list(wanted)), pa.struct(list(columns_of(reader, meaning))), "")
+    def __init__(self, reader: AvroType, projection: pa.Schema, meaning: AvroMeaning) -> None:
+        """Raises OptionError for a projected column that the reader schema does not have, or has with another type."""
+        self.schema = projection
+        check_projection(pa.struct(list(projection)), pa.struct(list(columns_of(reader, meaning))), "")
         self._reader, self._meaning = reader, meaning
-        self._tree = tree_of(pa.struct(list(wanted)))
+        self._tree = tree_of(pa.struct(list(projection)))
         self._pool = BufferPool()
         self.forget()
 

@@ -22,14 +22,14 @@ from kafkalog_spark.typed.avro.schema import NO_DEFAULT, AvroField, AvroType, pa
 from kafkalog_spark.typed.avro.types import MAX_PRECISION, MILLIS, avro_schema_of, root_record
 from kafkalog_spark.typed.columns.byte_slices import (
     NOWHERE,
+    ByteSlices,
     Entries,
-    Part,
-    Pieces,
+    Fragment,
     as_values,
+    concat_fragments,
     fixed_width,
     is_binary,
     is_text,
-    joined,
     prefixed,
     shortest_unscaled,
     sized,
@@ -45,7 +45,7 @@ from kafkalog_spark.typed.ddl import schema_text
 # The pairs are those of Spark's `AvroSerializer`, and what loses nothing: whole numbers as wider ones, where they
 # fit.
 
-Leaf = Callable[[Entries, AvroType, str], list[Part]]
+Leaf = Callable[[Entries, AvroType, str], list[Fragment]]
 """(entries, the type, the place of the field) to what each entry is; any for null. Raises InvalidRecord."""
 AVRO = "the Avro schema"
 _INT32 = 2**31
@@ -65,48 +65,48 @@ def _is_decimal(avro: AvroType) -> bool:
     return avro.logical == "decimal" and avro.precision <= MAX_PRECISION
 
 
-def _boolean(entries: Entries, avro: AvroType, path: str) -> list[Part]:
-    return [Part(fixed_width(entries.array, "u1"))]
+def _boolean(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
+    return [Fragment(fixed_width(entries.array, "u1"))]
 
 
-def _whole(entries: Entries, avro: AvroType, path: str) -> list[Part]:
+def _whole(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
     numbers = whole_numbers(entries.array)
     if avro.kind == "int":
         wrong = (numbers < -_INT32) | (numbers >= _INT32)
         entries.refuse(wrong, AVRO, path, "a number beyond 32 bits, and the schema has an int")
-    return [Part(zigzags(numbers))]
+    return [Fragment(zigzags(numbers))]
 
 
-def _floating(entries: Entries, avro: AvroType, path: str) -> list[Part]:
-    return [Part(fixed_width(entries.array, "<f4" if avro.kind == "float" else "<f8"))]
+def _floating(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
+    return [Fragment(fixed_width(entries.array, "<f4" if avro.kind == "float" else "<f8"))]
 
 
-def _bytes(entries: Entries, avro: AvroType, path: str) -> list[Part]:
-    pieces = Pieces.of(entries.array)
+def _bytes(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
+    slices = ByteSlices.of(entries.array)
     if avro.kind != "fixed":
-        return sized(pieces, zigzags)
-    wrong = pieces.sizes() != avro.size
+        return sized(slices, zigzags)
+    wrong = slices.sizes() != avro.size
     entries.refuse(wrong, AVRO, path, f"not the {avro.size} bytes of a fixed")
-    return [Part(pieces)]
+    return [Fragment(slices)]
 
 
-def _symbol(entries: Entries, avro: AvroType, path: str) -> list[Part]:
-    return [Part(zigzags(entries.places(avro.symbols, AVRO, path, f"none of the symbols of {avro.name}")))]
+def _symbol(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
+    return [Fragment(zigzags(entries.places(avro.symbols, AVRO, path, f"none of the symbols of {avro.name}")))]
 
 
-def _timestamp(entries: Entries, avro: AvroType, path: str) -> list[Part]:
+def _timestamp(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
     """Microseconds in the unit of the schema; without a logical type milliseconds, as Spark has them."""
     us = whole_numbers(entries.array)
     if avro.logical in (None, *MILLIS):
-        return [Part(zigzags(us // 1000))]
+        return [Fragment(zigzags(us // 1000))]
     if avro.logical in ("timestamp-nanos", "local-timestamp-nanos"):
         most = np.iinfo(np.int64).max // 1000
         entries.refuse((us < -most) | (us > most), AVRO, path, "a time beyond 64 bits of nanoseconds")
-        return [Part(zigzags(us * 1000))]
-    return [Part(zigzags(us))]
+        return [Fragment(zigzags(us * 1000))]
+    return [Fragment(zigzags(us))]
 
 
-def _decimal(entries: Entries, avro: AvroType, path: str) -> list[Part]:
+def _decimal(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
     given = entries.array
     try:
         array = given.cast(pa.decimal128(avro.precision, avro.scale))
@@ -117,9 +117,9 @@ def _decimal(entries: Entries, avro: AvroType, path: str) -> list[Part]:
     if avro.kind == "bytes":
         return sized(shortest_unscaled(rows), zigzags)
     if avro.size <= _UNSCALED_BYTES:
-        return [Part(Pieces.of_rows(rows[:, _UNSCALED_BYTES - avro.size :]))]
+        return [Fragment(ByteSlices.of_rows(rows[:, _UNSCALED_BYTES - avro.size :]))]
     sign = np.repeat((rows[:, :1] >> 7) * np.uint8(255), avro.size - _UNSCALED_BYTES, axis=1)
-    return [Part(Pieces.of_rows(np.hstack([sign, rows])))]
+    return [Fragment(ByteSlices.of_rows(np.hstack([sign, rows])))]
 
 
 def _fit(array: pa.Array, avro: AvroType) -> np.ndarray:
@@ -228,7 +228,7 @@ def _block(elements: list[bytes]) -> bytes:
     return (zigzag(len(elements)) + b"".join(elements) if elements else b"") + b"\0"
 
 
-Writer = Callable[[Entries], list[Part]]
+Writer = Callable[[Entries], list[Fragment]]
 """Function that encodes entries in Avro. Raises InvalidRecord."""
 _END = b"\0"
 """End of the blocks of an array or a map."""
@@ -277,7 +277,7 @@ def _any_writer(type_: pa.DataType, avro: AvroType, path: str, exact: bool = Fal
         return None
     write = found
 
-    def without_nulls(entries: Entries) -> list[Part]:
+    def without_nulls(entries: Entries) -> list[Fragment]:
         entries.refuse_nulls(AVRO, path, f"null, and the schema has {avro.called} without null")
         return write(entries)
 
@@ -298,8 +298,8 @@ def _required_writer(type_: pa.DataType, avro: AvroType, path: str, exact: bool)
     return None if leaf is None else lambda entries: leaf(entries, avro, path)
 
 
-def _nothing(entries: Entries) -> list[Part]:
-    return [Part(Pieces.empty(len(entries.array)))]
+def _nothing(entries: Entries) -> list[Fragment]:
+    return [Fragment(ByteSlices.empty(len(entries.array)))]
 
 
 def _is_list(type_: pa.DataType) -> bool:
@@ -322,12 +322,12 @@ def _record_writer(type_: pa.DataType, avro: AvroType, path: str) -> Writer:
         else:
             writers.append((place, _writer(type_.field(place).type, one.type, _inside(path, one.name)), b""))
 
-    def write(entries: Entries) -> list[Part]:
+    def write(entries: Entries) -> list[Fragment]:
         columns = entries.fields()
-        parts = [Part(Pieces.empty(len(entries.array)))]
+        parts = [Fragment(ByteSlices.empty(len(entries.array)))]
         for place, write_field, constant in writers:
             if write_field is None:
-                parts.append(Part(parts[0].pieces, constant))
+                parts.append(Fragment(parts[0].slices, constant))
             else:
                 parts += write_field(columns[place])
         return parts
@@ -355,9 +355,9 @@ def _without_column(one: AvroField, record: AvroType) -> bytes:
 def _array_writer(type_: pa.DataType, avro: AvroType, path: str) -> Writer:
     write = _writer(type_.value_type, avro.element, f"{path}.element")
 
-    def write_lists(entries: Entries) -> list[Part]:
+    def write_lists(entries: Entries) -> list[Fragment]:
         held, offsets = entries.elements()
-        return _blocks(joined(write(held)), offsets)
+        return _blocks(concat_fragments(write(held)), offsets)
 
     return write_lists
 
@@ -367,22 +367,22 @@ def _map_writer(type_: pa.DataType, avro: AvroType, path: str) -> Writer | None:
         return None
     write = _writer(type_.item_type, avro.element, f"{path}.value")
 
-    def write_maps(entries: Entries) -> list[Part]:
+    def write_maps(entries: Entries) -> list[Fragment]:
         held, offsets = entries.elements()
         key, value = held.fields()
-        return _blocks(joined([*sized(Pieces.of(key.array), zigzags), *write(value)]), offsets)
+        return _blocks(concat_fragments([*sized(ByteSlices.of(key.array), zigzags), *write(value)]), offsets)
 
     return write_maps
 
 
-def _blocks(held: Pieces, offsets: np.ndarray) -> list[Part]:
+def _blocks(held: ByteSlices, offsets: np.ndarray) -> list[Fragment]:
     """Each list as one block, if it has elements, and the end."""
     counts = np.diff(offsets)
     some = counts > 0
     return [
-        Part(zigzags(counts), b"", None if some.all() else some),
-        Part(held.lists(offsets)),
-        Part(Pieces.empty(len(counts)), _END),
+        Fragment(zigzags(counts), b"", None if some.all() else some),
+        Fragment(held.lists(offsets)),
+        Fragment(ByteSlices.empty(len(counts)), _END),
     ]
 
 
@@ -414,7 +414,7 @@ def _branch_writer(type_: pa.DataType, branch: AvroType, path: str, exact: bool)
 
 
 def _nullable(write: Writer, before: bytes, null: bytes | None, path: str) -> Writer:
-    def write_union(entries: Entries) -> list[Part]:
+    def write_union(entries: Entries) -> list[Fragment]:
         valid = valid_of(entries.array)
         if null is None:
             entries.refuse_nulls(AVRO, path, "null, and the union has none")
@@ -439,7 +439,7 @@ def _member_writers(type_: pa.DataType, avro: AvroType, path: str) -> list[tuple
 
 
 def _of_members(members: list[tuple[bytes, Writer]], null: bytes | None, path: str) -> Writer:
-    def write(entries: Entries) -> list[Part]:
+    def write(entries: Entries) -> list[Fragment]:
         free = np.ones(len(entries.array), np.bool_)
         parts = []
         for (before, write_one), field in zip(members, entries.fields(), strict=True):
@@ -447,10 +447,10 @@ def _of_members(members: list[tuple[bytes, Writer]], null: bytes | None, path: s
             taken = free if valid is None else free & valid
             free = free & ~taken
             inside = Entries(field.array, np.where(taken, field.rows, NOWHERE))
-            parts.append(Part(joined(write_one(inside)), before, taken))
+            parts.append(Fragment(concat_fragments(write_one(inside)), before, taken))
         if null is None:
             entries.refuse_nulls(AVRO, path, "null, and the union has none")
             entries.refuse(free, AVRO, path, "null, and the union has none")
-        return [*parts, Part(Pieces.empty(len(free)), null or b"", free)]
+        return [*parts, Fragment(ByteSlices.empty(len(free)), null or b"", free)]
 
     return write

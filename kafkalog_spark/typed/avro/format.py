@@ -44,9 +44,9 @@ def schema(format: ResolvedFormat) -> pa.Schema:
     return columns_of(reader, meaning)
 
 
-def decoder(format: ResolvedFormat, wanted: pa.Schema) -> ValueDecoder:
+def decoder(format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
     """Raises OptionError."""
-    return AvroDecoder(*_schemas(format), wanted)
+    return AvroDecoder(*_schemas(format), projection)
 
 
 def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
@@ -59,11 +59,11 @@ def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
 class AvroDecoder:
     """Decodes values of one writer schema."""
 
-    def __init__(self, writer: AvroType, reader: AvroType, meaning: AvroMeaning, wanted: pa.Schema) -> None:
+    def __init__(self, writer: AvroType, reader: AvroType, meaning: AvroMeaning, projection: pa.Schema) -> None:
         from kafkalog_spark.typed.avro.decoder import AvroReading
 
-        self.schema = wanted
-        self._reading = AvroReading(reader, wanted, meaning)
+        self.schema = projection
+        self._reading = AvroReading(reader, projection, meaning)
         self._entry = self._reading.entry_of(writer)
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:

@@ -1,9 +1,9 @@
-"""Schema resolution: a writer schema, a reader schema and the wanted columns become the program that decodes.
+"""Schema resolution: a writer schema, a reader schema and a projection become the program that decodes.
 
 The rules are those of Avro 1.12's `Resolver` in Java, which `from_avro` reads with: fields by name, aliases of the
 reader
 schema, promotions, defaults, the first branch of a union that matches. What cannot be resolved is refused when a value
-comes to it, not before. Fields of the reader schema that are not wanted are read all the same, since they can make a
+comes to it, not before. Fields of the reader schema that are not projected are read all the same, since they can make a
 value bad; those that only the writer has are skipped.
 """
 
@@ -79,9 +79,9 @@ def _union(to: Puts, r: AvroType, value: Any, tree: ColumnTree, path: str) -> No
     else:
         to.program.put(Op.STRUCT, path, tree.number)
         i = others.index(branch)
-        wanted = f"{to.meaning.prefix}{branch.short_name}" if to.meaning.stable_ids else f"member{i}"
+        member = f"{to.meaning.prefix}{branch.short_name}" if to.meaning.stable_ids else f"member{i}"
         for j, child in enumerate(tree.children):
-            if tree.type.field(j).name == wanted:
+            if tree.type.field(j).name == member:
                 put_default(to, branch, value, child, path)
             else:
                 to.nulls(child, path)
@@ -189,7 +189,7 @@ def _is_leaf(r: AvroType, value: Any) -> bool:
 def add_reading(program: Program, writer: AvroType, reader: AvroType, tree: ColumnTree, meaning: AvroMeaning) -> int:
     """Add what decodes values of `writer` as `reader` into `tree`; the row at which it begins.
 
-    tree: a struct of the wanted fields of the reader's record, or of the column `value` where the reader is none.
+    tree: a struct of the projection fields of the reader's record, or of the column `value` where the reader is none.
     Raises OptionError when the schemas take too many steps.
     """
     compiler = _Compiler(program, meaning)
@@ -314,13 +314,13 @@ class _Compiler:
             self.read(w, branch, None, path)
         else:
             self.program.put(Op.STRUCT, path, tree.number)
-            wanted = union_member(others, others.index(branch), self.meaning)
+            member = union_member(others, others.index(branch), self.meaning)
             for j, child in enumerate(tree.children):
-                if tree.type.field(j).name == wanted:
+                if tree.type.field(j).name == member:
                     self.read(w, branch, child, path)
                 else:
                     self.nulls(child, path)
-            if _field(tree, wanted) is None:
+            if _field(tree, member) is None:
                 self.read(w, branch, None, path)
 
     def nulls(self, tree: ColumnTree, path: str) -> None:

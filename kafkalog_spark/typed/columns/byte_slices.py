@@ -1,7 +1,7 @@
 """A slice of bytes for each row, and the composition of rows from such columns.
 
-An encoder makes pieces of each leaf (a text, a varint ...), then joins those of a struct's fields row by row. A list is
-the pieces of its elements, which lie one after the other already, so it costs new offsets and nothing else.
+An encoder makes slices of each leaf (a text, a varint ...), then joins those of a struct's fields row by row. A list is
+the slices of its elements, which lie one after the other already, so it costs new offsets and nothing else.
 """
 
 from __future__ import annotations
@@ -23,43 +23,43 @@ MAX_INT32 = 2**31 - 1
 _NO_MASK = np.empty(0, np.bool_)
 
 
-class Pieces(NamedTuple):
+class ByteSlices(NamedTuple):
     """Piece i of n is data[offsets[i]:offsets[i + 1]]. data: uint8[:]; offsets: int64[n + 1]."""
 
     data: np.ndarray
     offsets: np.ndarray
 
     @classmethod
-    def of(cls, array: pa.Array) -> Pieces:
+    def of(cls, array: pa.Array) -> ByteSlices:
         """The bytes of a string or binary array (large ones too), as they are; any for null."""
         return cls(*bytes_and_offsets(array))
 
     @classmethod
-    def of_rows(cls, rows: np.ndarray) -> Pieces:
-        """Pieces of one width: rows is uint8[n, width]."""
+    def of_rows(cls, rows: np.ndarray) -> ByteSlices:
+        """ByteSlices of one width: rows is uint8[n, width]."""
         n, width = rows.shape
         return cls(np.ascontiguousarray(rows).reshape(-1), np.arange(n + 1, dtype=np.int64) * width)
 
     @classmethod
-    def up_to(cls, n: int, most: int) -> Pieces:
-        """Room for n pieces of at most so many bytes, and for where they begin, to be filled one after the other."""
+    def up_to(cls, n: int, most: int) -> ByteSlices:
+        """Room for n slices of at most so many bytes, and for where they begin, to be filled one after the other."""
         return cls(np.empty(max(n * most, 1), np.uint8), np.empty(n + 1, np.int64))
 
     @classmethod
-    def empty(cls, n: int) -> Pieces:
-        """n pieces without bytes."""
+    def empty(cls, n: int) -> ByteSlices:
+        """n slices without bytes."""
         return cls(np.zeros(1, np.uint8), np.zeros(n + 1, np.int64))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def sizes(self) -> np.ndarray:
-        """Bytes of each piece, int64[n]."""
+        """Bytes of each slice, int64[n]."""
         return np.diff(self.offsets)
 
-    def lists(self, offsets: np.ndarray) -> Pieces:
-        """A piece for each list of pieces: list i is the pieces offsets[i] to offsets[i + 1]."""
-        return Pieces(self.data, self.offsets[offsets])
+    def lists(self, offsets: np.ndarray) -> ByteSlices:
+        """A slice for each list of slices: list i is the slices offsets[i] to offsets[i + 1]."""
+        return ByteSlices(self.data, self.offsets[offsets])
 
     def array(self, valid: np.ndarray | None) -> pa.BinaryArray:
         """As Arrow has them; valid: bool[n], None for all. Raises InvalidRecord above 2 GB."""
@@ -75,38 +75,38 @@ class Pieces(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
-    """Fragment of each of n rows: `before` and the row's piece, or `absent` where `valid`, bool[n], is false."""
+class Fragment:
+    """Fragment of each of n rows: `before` and the row's slice, or `absent` where `valid`, bool[n], is false."""
 
-    pieces: Pieces
+    slices: ByteSlices
     before: bytes = b""
     valid: np.ndarray | None = None
     absent: bytes = b""
 
     @property
     def is_plain(self) -> bool:
-        """True if the pieces are all that there is."""
+        """True if the slices are all that there is."""
         return self.valid is None and not self.before
 
     def sizes(self) -> np.ndarray:
         """Bytes of each row, int64[n]."""
-        sizes = self.pieces.sizes() + len(self.before)
+        sizes = self.slices.sizes() + len(self.before)
         return sizes if self.valid is None else np.where(self.valid, sizes, len(self.absent))
 
     def append_to(self, out: np.ndarray, at: np.ndarray) -> None:
         """Writes row i to out[at[i]:], and moves at[i] past it. out: uint8[:]; at: int64[n]."""
         valid = _NO_MASK if self.valid is None else self.valid
         before, absent = np.frombuffer(self.before, np.uint8), np.frombuffer(self.absent, np.uint8)
-        append(out, at, self.pieces.data, self.pieces.offsets, valid, before, absent)
+        append(out, at, self.slices.data, self.slices.offsets, valid, before, absent)
 
 
-def joined(parts: Sequence[Part]) -> Pieces:
+def concat_fragments(parts: Sequence[Fragment]) -> ByteSlices:
     """The parts of each row, one after the other. There is one at least."""
     if len(parts) == 1 and parts[0].is_plain:
-        return parts[0].pieces
-    offsets = np.zeros(len(parts[0].pieces) + 1, np.int64)
+        return parts[0].slices
+    offsets = np.zeros(len(parts[0].slices) + 1, np.int64)
     np.cumsum(sum((part.sizes() for part in parts[1:]), parts[0].sizes()), out=offsets[1:])
-    made = Pieces(np.empty(max(int(offsets[-1]), 1), np.uint8), offsets)
+    made = ByteSlices(np.empty(max(int(offsets[-1]), 1), np.uint8), offsets)
     at = offsets[:-1].copy()
     for part in parts:
         part.append_to(made.data, at)
@@ -114,21 +114,21 @@ def joined(parts: Sequence[Part]) -> Pieces:
 
 
 def prefixed(
-    parts: Sequence[Part], before: bytes, valid: np.ndarray | None = None, absent: bytes = b""
-) -> Sequence[Part]:
+    parts: Sequence[Fragment], before: bytes, valid: np.ndarray | None = None, absent: bytes = b""
+) -> Sequence[Fragment]:
     """The parts of each row after `before`; where `valid`, bool[n], is false, `absent` alone."""
     if any(part.valid is not None for part in parts):
         if valid is None:
-            return [Part(Pieces.empty(len(parts[0].pieces)), before), *parts]
-        parts = [Part(joined(parts))]
+            return [Fragment(ByteSlices.empty(len(parts[0].slices)), before), *parts]
+        parts = [Fragment(concat_fragments(parts))]
     first, *rest = parts
     first = replace(first, before=before + first.before, valid=valid, absent=absent)
     return [first, *(replace(part, valid=valid) for part in rest)]
 
 
-def as_values(parts: Sequence[Part], prefix: bytes, valid: np.ndarray | None) -> pa.BinaryArray:
+def as_values(parts: Sequence[Fragment], prefix: bytes, valid: np.ndarray | None) -> pa.BinaryArray:
     """The parts of each row after the prefix, as a value; null where `valid` is false. Raises InvalidRecord."""
-    return joined(prefixed(parts, prefix, valid)).array(valid)
+    return concat_fragments(prefixed(parts, prefix, valid)).array(valid)
 
 
 def valid_of(array: pa.Array) -> np.ndarray | None:
@@ -149,7 +149,7 @@ def elements(array: pa.Array) -> tuple[pa.Array, np.ndarray]:
     return array.flatten(), offsets
 
 
-# Pieces of numbers in binary: varints, what stands after its length, numbers of fixed width.
+# ByteSlices of numbers in binary: varints, what stands after its length, numbers of fixed width.
 
 _MOST_BYTES = 10
 """Bytes of the longest varint of 64 bits."""
@@ -163,33 +163,33 @@ def whole_numbers(array: pa.Array) -> np.ndarray:
     return np.ascontiguousarray(numbers, np.int64)
 
 
-def zigzags(values: np.ndarray) -> Pieces:
+def zigzags(values: np.ndarray) -> ByteSlices:
     """int64[n] as zigzag varints: Avro's int and long, Protobuf's sint32 and sint64."""
     return _varints(values, zigzag_varints)
 
 
-def varints(values: np.ndarray) -> Pieces:
+def varints(values: np.ndarray) -> ByteSlices:
     """The 64 bits of int64[n] as varints: Protobuf's int64, uint64, bool and enum."""
     return _varints(values, plain_varints)
 
 
-def _varints(values: np.ndarray, write: Callable[..., Any]) -> Pieces:
-    made = Pieces.up_to(len(values), _MOST_BYTES)
+def _varints(values: np.ndarray, write: Callable[..., Any]) -> ByteSlices:
+    made = ByteSlices.up_to(len(values), _MOST_BYTES)
     write(values, made.data, made.offsets)
     return made
 
 
-def sized(pieces: Pieces, length: Callable[[np.ndarray], Pieces]) -> list[Part]:
-    """Pieces after their lengths, which `length` writes: zigzags or varints."""
-    return [Part(length(pieces.sizes())), Part(pieces)]
+def sized(slices: ByteSlices, length: Callable[[np.ndarray], ByteSlices]) -> list[Fragment]:
+    """ByteSlices after their lengths, which `length` writes: zigzags or varints."""
+    return [Fragment(length(slices.sizes())), Fragment(slices)]
 
 
-def fixed_width(array: pa.Array, dtype: str) -> Pieces:
+def fixed_width(array: pa.Array, dtype: str) -> ByteSlices:
     """Numbers and booleans as the bytes of a numpy dtype, such as "<f8"."""
     values = pc.fill_null(array, False if pa.types.is_boolean(array.type) else 0).to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):  # a double beyond all floats is infinite, as in Java's cast
         values = np.ascontiguousarray(values.astype(dtype))
-    return Pieces.of_rows(values.view(np.uint8).reshape(len(values), values.dtype.itemsize))
+    return ByteSlices.of_rows(values.view(np.uint8).reshape(len(values), values.dtype.itemsize))
 
 
 def unscaled_bytes(array: pa.Array) -> np.ndarray:
@@ -199,7 +199,7 @@ def unscaled_bytes(array: pa.Array) -> np.ndarray:
     return rows[:, ::-1]
 
 
-def shortest_unscaled(rows: np.ndarray) -> Pieces:
+def shortest_unscaled(rows: np.ndarray) -> ByteSlices:
     """Each number of uint8[n, 16] in as few bytes as keep its sign (BigInteger.toByteArray)."""
     width = rows.shape[1]
     negative = rows[:, :1] >> 7
@@ -209,7 +209,7 @@ def shortest_unscaled(rows: np.ndarray) -> Pieces:
     first = first - taken
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(width - first, out=offsets[1:])
-    return Pieces(np.ascontiguousarray(rows[np.arange(width) >= first[:, None]]), offsets)
+    return ByteSlices(np.ascontiguousarray(rows[np.arange(width) >= first[:, None]]), offsets)
 
 
 # Entries of a column while rows are encoded, with the rows that they belong to, which errors name.
@@ -265,7 +265,7 @@ class Entries(NamedTuple):
         return whole_numbers(found)
 
 
-# Pieces of texts.
+# ByteSlices of texts.
 
 
 def is_text(type_: pa.DataType) -> bool:

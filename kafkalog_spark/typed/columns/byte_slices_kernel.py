@@ -1,4 +1,4 @@
-"""Kernels that write pieces. Nothing here checks bounds: callers have counted the bytes."""
+"""Kernels that write slices. Nothing here checks bounds: callers have counted the bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MASK = types.Array(types.boolean, 1, "C", readonly=True)
 
 @kernel_for(types.void(BYTES_OUT, INT64_OUT, BYTES, INT64, MASK, BYTES, BYTES))
 def append(out, at, data, offsets, valid, before, absent):  # type: ignore[no-untyped-def]
-    """Row i to out[at[i]:]: `before` and piece i, or `absent` where valid[i] is false (an empty `valid`: nowhere)."""
+    """Row i to out[at[i]:]: `before` and slice i, or `absent` where valid[i] is false (an empty `valid`: nowhere)."""
     for i in range(at.size):
         to = at[i]
         if valid.size > 0 and not valid[i]:

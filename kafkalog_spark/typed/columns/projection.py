@@ -57,12 +57,12 @@ def tree_of(type_: pa.DataType, first: int = 0) -> ColumnTree:
     return ColumnTree(first, type_, tuple(children))
 
 
-# Whether wanted columns are among those that a schema gives.
+# Whether projected columns are among those that a schema gives.
 
 
-def check_projection(wanted: pa.DataType, has: pa.DataType, path: str) -> None:
-    """Raises OptionError unless every field of `wanted` is one of `has`, with the same type; of structs some may do."""
-    for field in wanted:
+def check_projection(projection: pa.DataType, has: pa.DataType, path: str) -> None:
+    """Raises OptionError unless each of these fields is one of `has`, with the same type; of structs some may do."""
+    for field in projection:
         name = f"{path}{field.name}"
         at = has.get_field_index(field.name)
         if at < 0:
@@ -71,12 +71,12 @@ def check_projection(wanted: pa.DataType, has: pa.DataType, path: str) -> None:
         _check_type(field.type, has.field(at).type, name)
 
 
-def _check_type(wanted: Any, has: Any, name: str) -> None:
-    if pa.types.is_struct(wanted) and pa.types.is_struct(has):
-        check_projection(wanted, has, f"{name}.")
-    elif pa.types.is_list(wanted) and pa.types.is_list(has):
-        _check_type(wanted.value_type, has.value_type, f"{name}.element")
-    elif pa.types.is_map(wanted) and pa.types.is_map(has) and wanted.key_type == has.key_type:
-        _check_type(wanted.item_type, has.item_type, f"{name}.value")
-    elif wanted != has:
-        raise OptionError(f"{name} is {has} by the schema of the values, not {wanted}", hint="cast it after reading")
+def _check_type(type_: Any, has: Any, name: str) -> None:
+    if pa.types.is_struct(type_) and pa.types.is_struct(has):
+        check_projection(type_, has, f"{name}.")
+    elif pa.types.is_list(type_) and pa.types.is_list(has):
+        _check_type(type_.value_type, has.value_type, f"{name}.element")
+    elif pa.types.is_map(type_) and pa.types.is_map(has) and type_.key_type == has.key_type:
+        _check_type(type_.item_type, has.item_type, f"{name}.value")
+    elif type_ != has:
+        raise OptionError(f"{name} is {has} by the schema of the values, not {type_}", hint="cast it after reading")

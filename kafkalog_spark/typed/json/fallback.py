@@ -27,8 +27,6 @@ from kafkalog_spark.typed.java_text import (
 from kafkalog_spark.typed.json.jackson import JacksonReader, JsonError, Token
 from kafkalog_spark.typed.json.options import INTEGERS, JsonOptions, check_types
 
-# Single values of JSON, as Spark's JacksonParser converts them: which tokens a type takes, and what they become.
-
 Converter = Callable[[JacksonReader], Any]
 """Takes the value that the reader is at. For one that is not of its type it raises BadField, JsonError, ValueError or
 ArithmeticError."""
@@ -304,8 +302,6 @@ class JsonRows:
         except _WRONG as error:
             raise BadValue(None, str(error) or type(error).__name__) from None
 
-    # ---- composed types
-
     def _object(self, reader: JacksonReader, fields: _Fields) -> dict[str, Any]:
         row: dict[str, Any] = {}
         why: str | None = None
@@ -358,8 +354,6 @@ class JsonRows:
         if partly is not None:
             raise Partial(pairs, partly)
         return pairs
-
-    # ---- converters
 
     def _converters(self, fields: Iterable[pa.Field]) -> _Fields:
         return {java_units(field.name): (field.name, self._converter(field.type)) for field in fields}

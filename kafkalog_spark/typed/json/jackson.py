@@ -14,8 +14,6 @@ from enum import Enum
 
 from kafkalog_spark.typed.java_text import BASE64, base64_bytes
 
-# What a parser of JSON is asked for and gives, in Jackson's words: features and limits, tokens, the error.
-
 
 class Token(Enum):
     """Tokens of Jackson's JsonToken that a text can give."""
@@ -52,11 +50,6 @@ class Features:
     max_number: int = 1000
     max_string: int = 20_000_000
 
-
-# What tokens of JSON are made of, character by character as Jackson's ReaderBasedJsonParser reads it: white space
-# and comments, words, numbers, strings and characters in base64.
-#
-# Where reading stands after an error is Jackson's too, for it may go on there.
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _PLAIN = {'"': re.compile(r'[^"\\\x00-\x1f]*'), "'": re.compile(r"[^'\\\x00-\x1f]*")}
@@ -98,7 +91,8 @@ def is_of_name(sign: str) -> bool:
 
 
 class JacksonScanner:
-    """Scanner of a text, with its position. `number`: the text of the last number."""
+    """Scanner of a text, with its position, which is Jackson's also after an error, for reading may go on there.
+    `number`: the text of the last number."""
 
     def __init__(self, text: str, features: Features) -> None:
         self._text = text
@@ -132,8 +126,6 @@ class JacksonScanner:
 
     def _unexpected(self, sign: str, what: str) -> JsonError:
         return JsonError(f"unexpected character {sign!r} at character {self._at - 1}: {what}")
-
-    # ---- words and numbers
 
     def _match(self, word: str, at: int) -> None:
         """Pass over word[at:]."""
@@ -203,8 +195,6 @@ class JacksonScanner:
             raise JsonError(f"a number is longer than {self._features.max_number} characters")
         self.number = ("-" if digits_at > begin else "") + digits + text[whole.end() : at]
         return token
-
-    # ---- strings
 
     def _finish_string(self, *, is_name: bool = False) -> str:
         """Read on to the closing quote. After an error reading goes on where it was met."""
@@ -304,8 +294,6 @@ class JacksonReader(JacksonScanner):
         self._string = ""
         self.token: Token | None = None
 
-    # ---- what Spark's parser asks
-
     @property
     def name(self) -> str | None:
         """JsonParser.currentName: of an object or array that has just begun, its own name."""
@@ -398,8 +386,6 @@ class JacksonReader(JacksonScanner):
             elif token in (Token.END_OBJECT, Token.END_ARRAY):
                 open_ -= 1
 
-    # ---- structure
-
     def _begin(self, token: Token) -> None:
         if len(self._contexts) > self._features.max_depth:
             raise JsonError(f"nested deeper than {self._features.max_depth} levels")
@@ -422,8 +408,6 @@ class JacksonReader(JacksonScanner):
     def _end_of_input(self, what: str) -> None:
         if self._contexts[-1].kind:
             raise JsonError(f"unexpected end-of-input: {what}")
-
-    # ---- names and values
 
     def _read_name(self, sign: str) -> str:
         if sign == '"' or (sign == "'" and self._features.single_quotes):

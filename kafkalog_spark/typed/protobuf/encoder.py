@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.columns.byte_slices import (
+    ByteSlices,
     Entries,
-    Part,
-    Pieces,
+    Fragment,
     as_values,
+    concat_fragments,
     fixed_width,
     is_binary,
     is_text,
-    joined,
     prefixed,
     sized,
     valid_of,
@@ -77,7 +77,7 @@ class Scalars(NamedTuple):
     """Encoded entries of a column. parts: each entry without its tag; anything for null. zero: which are the zero
     of their type, bool[n], which proto3 leaves out."""
 
-    parts: list[Part]
+    parts: list[Fragment]
     zero: np.ndarray
 
 
@@ -107,20 +107,20 @@ def scalar_writer(type_: pa.DataType, field: Any) -> Write | None:
 
 
 def _texts(entries: Entries, field: Any, path: str) -> Scalars:
-    pieces = Pieces.of(well_formed(entries.array) if field.type == STRING else entries.array)
-    return Scalars(sized(pieces, varints), pieces.sizes() == 0)
+    slices = ByteSlices.of(well_formed(entries.array) if field.type == STRING else entries.array)
+    return Scalars(sized(slices, varints), slices.sizes() == 0)
 
 
 def _floats(entries: Entries, field: Any, path: str) -> Scalars:
-    pieces = fixed_width(entries.array, "<f4" if field.type == FLOAT else "<f8")
+    slices = fixed_width(entries.array, "<f4" if field.type == FLOAT else "<f8")
     width = 4 if field.type == FLOAT else 8
-    bits = pieces.data[: len(pieces) * width].reshape(-1, width)
-    return Scalars([Part(pieces)], np.logical_not(bits.any(axis=1)))  # -0.0 is none
+    bits = slices.data[: len(slices) * width].reshape(-1, width)
+    return Scalars([Fragment(slices)], np.logical_not(bits.any(axis=1)))  # -0.0 is none
 
 
 def _booleans(entries: Entries, field: Any, path: str) -> Scalars:
-    pieces = fixed_width(entries.array, "u1")
-    return Scalars([Part(pieces)], pieces.data[: len(pieces)] == 0)
+    slices = fixed_width(entries.array, "u1")
+    return Scalars([Fragment(slices)], slices.data[: len(slices)] == 0)
 
 
 def _names(entries: Entries, field: Any, path: str) -> Scalars:
@@ -128,18 +128,18 @@ def _names(entries: Entries, field: Any, path: str) -> Scalars:
     what = f"no name of the enum {field.enum_type.full_name}"
     places = entries.places(list(values), message_of(field), path, what)
     numbers = np.array([values[name].number for name in values], np.int64)[places]
-    return Scalars([Part(varints(numbers))], numbers == 0)
+    return Scalars([Fragment(varints(numbers))], numbers == 0)
 
 
 def _numbers(entries: Entries, field: Any, path: str) -> Scalars:
     numbers = _in_range(entries, field, path)
     zero = numbers == 0
     if field.type in (SINT32, SINT64):
-        return Scalars([Part(zigzags(numbers))], zero)
+        return Scalars([Fragment(zigzags(numbers))], zero)
     if wire_type(field) == VARINT:
-        return Scalars([Part(varints(numbers))], zero)
+        return Scalars([Fragment(varints(numbers))], zero)
     stored = numbers.astype("<i4" if wire_type(field) == FOUR_BYTES else "<i8")  # the bits, also of an unsigned number
-    return Scalars([Part(Pieces.of_rows(stored.view(np.uint8).reshape(len(stored), stored.itemsize)))], zero)
+    return Scalars([Fragment(ByteSlices.of_rows(stored.view(np.uint8).reshape(len(stored), stored.itemsize)))], zero)
 
 
 def _in_range(entries: Entries, field: Any, path: str) -> np.ndarray:
@@ -181,7 +181,7 @@ def message_of(field: Any) -> str:
 
 Values = Callable[[Entries], Scalars]
 """Function that encodes entries without their tags, messages too."""
-Writer = Callable[[Entries, np.ndarray | None], list[Part]]
+Writer = Callable[[Entries, np.ndarray | None], list[Fragment]]
 """Function that writes a field of each message; the mask, bool[n]: which messages have it, None: those with an entry.
 """
 _KEY, _VALUE = 1, 2
@@ -201,7 +201,7 @@ class ProtobufEncoder:
         return as_values(self._write(Entries.of(columns)), self._prefix, valid_of(columns))
 
 
-def _message_writer(type_: pa.DataType, descriptor: Any, path: str) -> Callable[[Entries], list[Part]]:
+def _message_writer(type_: pa.DataType, descriptor: Any, path: str) -> Callable[[Entries], list[Fragment]]:
     """Raises OptionError."""
     known = descriptor.fields_by_name
     if lost := [field.name for field in type_ if field.name not in known]:
@@ -213,9 +213,9 @@ def _message_writer(type_: pa.DataType, descriptor: Any, path: str) -> Callable[
     if missing := [name for name in needed if name not in places]:
         raise OptionError(f"the message {descriptor.full_name} requires {', '.join(missing)}: there is no such column")
 
-    def write(entries: Entries) -> list[Part]:
+    def write(entries: Entries) -> list[Fragment]:
         columns = entries.fields()
-        parts = [Part(Pieces.empty(len(entries.array)))]
+        parts = [Fragment(ByteSlices.empty(len(entries.array)))]
         for at, field, write_field in writers:
             if is_required(field):
                 columns[at].refuse_nulls(message_of(field), path + field.name, "null, and it is required")
@@ -250,7 +250,7 @@ def _field_writer(type_: pa.DataType, field: Any, path: str) -> Writer:
         return _repeated_writer(type_, field, path)
     values, tag = _values(type_, field, path), _tag(field)
 
-    def write(entries: Entries, chosen: np.ndarray | None) -> list[Part]:
+    def write(entries: Entries, chosen: np.ndarray | None) -> list[Fragment]:
         parts, zero = values(entries)
         valid = valid_of(entries.array)
         for mask in (chosen, None if field.has_presence or is_required(field) else ~zero):
@@ -297,20 +297,20 @@ def _messages(type_: pa.DataType, field: Any, path: str) -> Values:
         raise _refused(type_, field, path)
 
     def values(entries: Entries) -> Scalars:
-        return Scalars(sized(joined(write(entries)), varints), np.zeros(len(entries.array), np.bool_))
+        return Scalars(sized(concat_fragments(write(entries)), varints), np.zeros(len(entries.array), np.bool_))
 
     return values
 
 
-def _timestamps(descriptor: Any) -> Callable[[Entries], list[Part]]:
+def _timestamps(descriptor: Any) -> Callable[[Entries], list[Fragment]]:
     seconds_tag, nanos_tag = (_tag(descriptor.fields_by_name[name]) for name in ("seconds", "nanos"))
 
-    def write(entries: Entries) -> list[Part]:
+    def write(entries: Entries) -> list[Fragment]:
         us = whole_numbers(entries.array)
         seconds = us // 1_000_000
         nanos = (us - seconds * 1_000_000) * 1000
         return [
-            Part(varints(numbers), tag, numbers != 0)
+            Fragment(varints(numbers), tag, numbers != 0)
             for tag, numbers in sorted(((seconds_tag, seconds), (nanos_tag, nanos)), key=lambda one: one[0])
         ]
 
@@ -323,13 +323,13 @@ def _timestamps(descriptor: Any) -> Callable[[Entries], list[Part]]:
 def _repeated_writer(type_: pa.DataType, field: Any, path: str) -> Writer:
     values, packed, tag = _values(type_.value_type, field, path), field.is_packed, _tag(field)
 
-    def write(entries: Entries, chosen: np.ndarray | None) -> list[Part]:
+    def write(entries: Entries, chosen: np.ndarray | None) -> list[Fragment]:
         held, offsets = entries.elements()
         held.refuse_nulls(message_of(field), path, "a null, which a repeated field cannot hold")
         parts, _ = values(held)
         if not packed:
-            return [Part(joined(prefixed(parts, tag)).lists(offsets))]
-        lists = sized(joined(parts).lists(offsets), varints)
+            return [Fragment(concat_fragments(prefixed(parts, tag)).lists(offsets))]
+        lists = sized(concat_fragments(parts).lists(offsets), varints)
         return list(prefixed(lists, _tag(field, SIZED), np.diff(offsets) > 0))
 
     return write
@@ -341,11 +341,11 @@ def _map_writer(type_: pa.DataType, field: Any, path: str) -> Writer:
     items = _values(type_.item_type, fields[_VALUE], f"{path}.value")
     tag, key_tag, value_tag = _tag(field), _tag(fields[_KEY]), _tag(fields[_VALUE])
 
-    def write(entries: Entries, chosen: np.ndarray | None) -> list[Part]:
+    def write(entries: Entries, chosen: np.ndarray | None) -> list[Fragment]:
         held, offsets = entries.elements()
         key, item = held.fields()
         item.refuse_nulls(message_of(field), path, "a null, which a map cannot hold")
-        both = joined([*prefixed(keys(key).parts, key_tag), *prefixed(items(item).parts, value_tag)])
-        return [Part(joined(prefixed(sized(both, varints), tag)).lists(offsets))]
+        both = concat_fragments([*prefixed(keys(key).parts, key_tag), *prefixed(items(item).parts, value_tag)])
+        return [Fragment(concat_fragments(prefixed(sized(both, varints), tag)).lists(offsets))]
 
     return write

@@ -41,9 +41,9 @@ def schema(format: ResolvedFormat) -> pa.Schema:
     return pa.schema(list(types.message_type(descriptor, types.meaning_of(format.options))))
 
 
-def decoder(format: ResolvedFormat, wanted: pa.Schema) -> ValueDecoder:
+def decoder(format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
     """Raises OptionError."""
-    return ProtobufDecoder(format, wanted)
+    return ProtobufDecoder(format, projection)
 
 
 def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
@@ -75,12 +75,12 @@ def _descriptor(options: Mapping[str, str], content: bytes | None = None) -> Any
 class ProtobufDecoder:
     """Decodes messages of one descriptor."""
 
-    def __init__(self, format: ResolvedFormat, wanted: pa.Schema) -> None:
+    def __init__(self, format: ResolvedFormat, projection: pa.Schema) -> None:
         from kafkalog_spark.typed.protobuf.reading import ProtobufReading  # loads numba
 
         descriptor = _descriptor(format.options, format.descriptors)
-        self.schema = wanted
-        self._reading = ProtobufReading(descriptor, wanted, types.meaning_of(format.options))
+        self.schema = projection
+        self._reading = ProtobufReading(descriptor, projection, types.meaning_of(format.options))
         self._entry = self._reading.entry_of(descriptor)
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:

@@ -38,7 +38,7 @@ class Slot(IntEnum):
 
 
 class Message(IntEnum):
-    """The fields of a message: its slots, sorted by number, and the column of its struct (-1: not wanted)."""
+    """The fields of a message: its slots, sorted by number, and the column of its struct (-1: not projected)."""
 
     START = 0
     SLOTS = 1

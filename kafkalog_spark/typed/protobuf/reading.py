@@ -1,4 +1,4 @@
-"""Protobuf messages of one or several descriptors, decoded into the wanted columns."""
+"""Protobuf messages of one or several descriptors, decoded into the columns of the projection."""
 
 from __future__ import annotations
 
@@ -185,20 +185,20 @@ def _delimited(number: int, content: bytes) -> bytes:
 
 NO_PLAN = -1
 _NOWHERE = 1 << 40
-"""Numbers of fields that no message has: wanted columns that a writer's descriptor lacks."""
+"""Numbers of fields that no message has: projected columns that a writer's descriptor lacks."""
 _MOST_SLOTS = 100_000
 
 
 class ProtobufReading:
-    """The columns wanted of some messages; knows the descriptors that it was shown (`entry_of`)."""
+    """The columns projected of some messages; knows the descriptors that it was shown (`entry_of`)."""
 
-    def __init__(self, reader: Any, wanted: pa.Schema, meaning: ProtobufMeaning) -> None:
-        """Raises OptionError for a wanted column that the reader's descriptor does not have, or has with another
+    def __init__(self, reader: Any, projection: pa.Schema, meaning: ProtobufMeaning) -> None:
+        """Raises OptionError for a projected column that the reader's descriptor does not have, or has with another
         type."""
-        self.schema = wanted
-        check_projection(pa.struct(list(wanted)), message_type(reader, meaning), "")
+        self.schema = projection
+        check_projection(pa.struct(list(projection)), message_type(reader, meaning), "")
         self._meaning = meaning
-        self._tree = tree_of(pa.struct(list(wanted)))
+        self._tree = tree_of(pa.struct(list(projection)))
         self._pool = BufferPool()
         self.forget()
 
@@ -216,7 +216,7 @@ class ProtobufReading:
         return len(self._plan.slots) > _MOST_SLOTS // 2
 
     def entry_of(self, descriptor: Any) -> int:
-        """The plan of messages of a descriptor. Raises OptionError when a wanted column is of another type there."""
+        """The plan of messages of a descriptor. Raises OptionError when a projected column is of another type there."""
         mark = self._plan.mark()
         try:
             with recursion_bounded("a schema of Protobuf"):
@@ -294,7 +294,7 @@ class ProtobufReading:
 
 
 class _Maker:
-    """Makes the plan of one descriptor; messages of which nothing is wanted share theirs."""
+    """Makes the plan of one descriptor; messages of which no column is projected share theirs."""
 
     def __init__(self, plan: Plan, meaning: ProtobufMeaning) -> None:
         self._plan, self._meaning = plan, meaning

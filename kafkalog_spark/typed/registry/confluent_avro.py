@@ -60,9 +60,9 @@ def schema(format: ResolvedFormat) -> pa.Schema:
     return columns_of(_reader(format, store_of(format)), meaning_of(format.options))
 
 
-def decoder(format: ResolvedFormat, wanted: pa.Schema) -> ValueDecoder:
+def decoder(format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
     """Raises OptionError, SchemaRegistryError."""
-    return ConfluentAvroDecoder(format, wanted)
+    return ConfluentAvroDecoder(format, projection)
 
 
 def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
@@ -115,12 +115,12 @@ class ConfluentAvroDecoder:
 
     headers_too = True
 
-    def __init__(self, format: ResolvedFormat, wanted: pa.Schema) -> None:
+    def __init__(self, format: ResolvedFormat, projection: pa.Schema) -> None:
         from kafkalog_spark.typed.avro.decoder import AvroReading
 
-        self.schema = wanted
+        self.schema = projection
         self._store = store_of(format)
-        self._reading = AvroReading(_reader(format, self._store), wanted, meaning_of(format.options))
+        self._reading = AvroReading(_reader(format, self._store), projection, meaning_of(format.options))
         self._header = header_name(format.side)
         self._named = NamedSchemas[AvroType, None](
             self._store,

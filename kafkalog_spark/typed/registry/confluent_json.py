@@ -1,5 +1,5 @@
 """The format `confluent-json`: JSON with a schema's id before it. The schema is not needed to read it, and not asked
-for; what the JSON means is said by the wanted columns, as in format `json`."""
+for; what the JSON means is said by the columns of the projection, as in format `json`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, plain_text
 from kafkalog_spark.typed.columns.buffer_pool import Values
-from kafkalog_spark.typed.columns.byte_slices import Part, Pieces, as_values, is_binary, is_text, valid_of
+from kafkalog_spark.typed.columns.byte_slices import ByteSlices, Fragment, as_values, is_binary, is_text, valid_of
 from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, ValueDecoder, ValueEncoder
 from kafkalog_spark.typed.json import format as json_format
 from kafkalog_spark.typed.registry.framing import NO_ID, Framed, header_name, unframed
@@ -39,9 +39,9 @@ OPTIONS = (
 schema = json_format.schema
 
 
-def decoder(format: ResolvedFormat, wanted: pa.Schema) -> ValueDecoder:
+def decoder(format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
     """Raises OptionError."""
-    return ConfluentJsonDecoder(format, wanted)
+    return ConfluentJsonDecoder(format, projection)
 
 
 def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
@@ -73,7 +73,7 @@ class FramingEncoder:
     def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
         """As ValueEncoder.encode."""
         column = columns.flatten()[0]
-        return as_values([Part(Pieces.of(column))], self._prefix, valid_of(column))
+        return as_values([Fragment(ByteSlices.of(column))], self._prefix, valid_of(column))
 
 
 class ConfluentJsonDecoder:
@@ -81,9 +81,9 @@ class ConfluentJsonDecoder:
 
     headers_too = True
 
-    def __init__(self, format: ResolvedFormat, wanted: pa.Schema) -> None:
-        self.schema = wanted
-        self._inner = json_format.decoder(format, wanted)
+    def __init__(self, format: ResolvedFormat, projection: pa.Schema) -> None:
+        self.schema = projection
+        self._inner = json_format.decoder(format, projection)
         self._header = header_name(format.side)
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray, headers: Any = None) -> Decoded:

@@ -49,9 +49,9 @@ def schema(format: ResolvedFormat) -> pa.Schema:
     return pa.schema(list(types.message_type(_reader(format, store_of(format)), types.meaning_of(format.options))))
 
 
-def decoder(format: ResolvedFormat, wanted: pa.Schema) -> ValueDecoder:
+def decoder(format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
     """Raises OptionError, SchemaRegistryError."""
-    return ConfluentProtobufDecoder(format, wanted)
+    return ConfluentProtobufDecoder(format, projection)
 
 
 def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
@@ -101,12 +101,12 @@ class ConfluentProtobufDecoder:
 
     headers_too = True
 
-    def __init__(self, format: ResolvedFormat, wanted: pa.Schema) -> None:
+    def __init__(self, format: ResolvedFormat, projection: pa.Schema) -> None:
         from kafkalog_spark.typed.protobuf.reading import ProtobufReading  # loads numba
 
-        self.schema = wanted
+        self.schema = projection
         self._store = store_of(format)
-        self._reading = ProtobufReading(_reader(format, self._store), wanted, types.meaning_of(format.options))
+        self._reading = ProtobufReading(_reader(format, self._store), projection, types.meaning_of(format.options))
         self._header = header_name(format.side)
         self._named = NamedSchemas[Any, tuple[int, ...]](
             self._store,
