@@ -2,15 +2,37 @@
 
 60 DescribeCluster, versions 0 to 2. v1: endpoint type (KIP-919); v2: fenced brokers, of which there are none.
 
-64 UnregisterBroker, version 0: there is no broker but this one, which is not to be forgotten while it answers."""
+64 UnregisterBroker, version 0: there is no broker but this one, which is not to be forgotten while it answers.
+
+55 DescribeQuorum, versions 0 to 2: this node, as the one voter of the controllers' quorum.
+
+v1  times of the last fetch (KIP-836)
+v2  directory ids, listeners of the voters, texts of errors (KIP-853)
+
+There is no metadata log. Its end and its high watermark are the generation of the topics, which grows with each change
+as that log does.
+
+80 AddRaftVoter, versions 0 and 1, and 81 RemoveRaftVoter, version 0: refused as by a Kafka whose voters are in its
+configuration (kraft.version 0).
+
+57 UpdateFeatures, versions 0 to 2: levels of features (KIP-584), as kafka-features.sh asks for them.
+
+Features stay at the level they have: asking for that is fine. A dry run is answered as by Kafka, also where it would
+change a level; the change itself is refused.
+
+v1  dry runs, and which kind of change is meant (KIP-778)
+v2  one error for all features; no results
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from kafkalog_broker.admin.responses import cluster_operations, this_node
+from kafkalog_broker.api.api_versions import FEATURES, METADATA_VERSION
+from kafkalog_broker.api.topics import NO_SUCH_TOPIC
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
 from kafkalog_broker.protocol.response_entity import entity, error_response, respond, response_module
@@ -66,3 +88,142 @@ async def unregister_broker(request: Request, broker: Broker) -> Any:
     return error_response(
         request, ErrorCode.broker_id_not_registered, f"Broker ID {node_id} is not currently registered"
     )
+
+
+METADATA_TOPIC = "__cluster_metadata"
+_EPOCH = 1  # of a node that was never voted for again
+
+
+@api(55, 0, 2)
+def describe_quorum(request: Request, broker: Broker) -> Any:
+    topics = request.entity.topics
+    if [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in topics] != [
+        (METADATA_TOPIC, [0])
+    ]:
+        unknown = tuple(_topic(request, topic, _unknown(request, topic)) for topic in topics)
+        return respond(request, error_message="", topics=unknown)
+    module = response_module(request)
+    now_ms, end = broker.clock.now_ms(), broker.topics.generation
+    voter = entity(
+        module.ReplicaState,
+        replica_id=broker.node_id,
+        replica_directory_id=None,
+        log_end_offset=end,
+        last_fetch_timestamp=now_ms,
+        last_caught_up_timestamp=now_ms,
+    )
+    quorum = _partition(request, 0, ErrorCode.none, "", broker.node_id, _EPOCH, end, (voter,))
+    topic = _topic(request, topics[0], (quorum,))
+    return respond(request, error_message="", topics=(topic,), nodes=_nodes(request, broker))
+
+
+def _unknown(request: Request, topic: Any) -> tuple[Any, ...]:
+    code = ErrorCode.unknown_topic_or_partition
+    return tuple(_partition(request, one.partition_index, code, NO_SUCH_TOPIC) for one in topic.partitions)
+
+
+def _partition(
+    request: Request,
+    index: int,
+    code: ErrorCode,
+    what: str,
+    leader: int = 0,
+    epoch: int = 0,
+    end: int = 0,
+    voters: tuple[Any, ...] = (),
+) -> Any:
+    return entity(
+        response_module(request).PartitionData,
+        partition_index=index,
+        error_code=code,
+        error_message=what,
+        leader_id=leader,
+        leader_epoch=epoch,
+        high_watermark=end,
+        current_voters=voters,
+        observers=(),
+    )
+
+
+def _topic(request: Request, topic: Any, partitions: tuple[Any, ...]) -> Any:
+    return entity(response_module(request).TopicData, topic_name=topic.topic_name, partitions=partitions)
+
+
+def _nodes(request: Request, broker: Broker) -> tuple[Any, ...]:
+    module = response_module(request)
+    if request.version < 2:
+        return ()
+    node = this_node(broker, request.connection)
+    listener = entity(module.Listener, name=request.connection.listener, host=node.host, port=node.port)
+    return (entity(module.Node, node_id=node.node_id, listeners=(listener,)),)
+
+
+_WHY = "Cluster doesn't support {} voter because the kraft.version feature is 0"
+
+
+@api(80, 0, 1)
+async def add_raft_voter(request: Request, broker: Broker) -> Any:
+    return error_response(request, ErrorCode.unsupported_version, _WHY.format("adding"))
+
+
+@api(81, 0, 0)
+async def remove_raft_voter(request: Request, broker: Broker) -> Any:
+    return error_response(request, ErrorCode.unsupported_version, _WHY.format("removing"))
+
+
+_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
+
+
+@api(57, 0, 2)
+def update_features(request: Request, broker: Broker) -> Any:
+    updates = request.entity.feature_updates
+    is_dry = getattr(request.entity, "validate_only", False)
+    try:
+        for update in updates:
+            _check(update, broker.node_id, is_dry=is_dry)
+    except BrokerError as error:
+        what = f"The update failed for all features since the following feature had an error: {error.what}"
+        return error_response(request, error.code, what)
+    result = getattr(response_module(request), "UpdatableFeatureResult", None)
+    if result is None:
+        return respond(request)
+    return respond(
+        request, results=tuple(entity(result, feature=update.feature, error_message="NONE") for update in updates)
+    )
+
+
+def _check(update: Any, node_id: int, *, is_dry: bool) -> None:
+    """Raises BrokerError (INVALID_UPDATE_VERSION), in the order and words of Kafka's FeatureControlManager."""
+    name, level = update.feature, update.max_version_level
+    kind = getattr(update, "upgrade_type", _UPGRADE)  # version 0 cannot ask for anything else
+    feature = FEATURES.get(name)
+    why = None
+    if kind not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
+        why = "The controller does not support the given upgrade type."
+    elif level < 0:
+        why = "A feature version cannot be less than 0."
+    elif feature is None and level == 0:
+        why = f"Feature {name} not found."
+    elif feature is None:
+        why = f"Local controller {node_id} does not support this feature."
+    elif not (feature.lowest <= level <= feature.highest):
+        why = f"Local controller {node_id} only supports versions {feature.lowest}-{feature.highest}"
+    elif level < feature.level and kind == _UPGRADE:
+        why = (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
+            "downgrade."
+        )
+    elif level > feature.level and kind != _UPGRADE:
+        why = "Can't downgrade to a newer version."
+    elif level < feature.level and name == METADATA_VERSION:
+        what = "Unsafe metadata downgrade is not supported in this version."
+        if kind == _SAFE_DOWNGRADE:
+            what = "Refusing to perform the requested downgrade because it might delete metadata information."
+        raise BrokerError(
+            ErrorCode.invalid_update_version,
+            f"Unsupported {name} downgrade from {feature.level} to {level}. {what}",
+        )
+    elif level != feature.level and not is_dry:
+        why = f"This broker has no other level than {feature.level}."
+    if why is not None:
+        raise BrokerError(ErrorCode.invalid_update_version, f"Invalid update version {level} for feature {name}. {why}")

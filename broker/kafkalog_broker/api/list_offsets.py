@@ -1,4 +1,6 @@
-"""2 ListOffsets, versions 0 to 11: the offset for a timestamp, or for one of the special ones.
+"""Offsets by time, and by leader epoch.
+
+2 ListOffsets, versions 0 to 11: the offset for a timestamp, or for one of the special ones.
 
 Version 0 answers with a list, as the protocol guides describe it: the starts of the segments that were written by then
 (`storage/partition/log_reader.py`), and the end of the log for -1. In version 1 a look-up by time in a log whose
@@ -13,6 +15,10 @@ newest messages have no timestamps, format v0, is UNSUPPORTED_FOR_MESSAGE_FORMAT
 
 A partition that is named more than once is answered once, with INVALID_REQUEST, as by Kafka. What reads the log (times,
 and -3) is done in a thread.
+
+23 OffsetForLeaderEpoch, versions 2 to 4: where a leader epoch ended, so that clients notice a log that was cut.
+
+v4 flexible. The replica id of followers (v3) is of no meaning on one node.
 """
 
 from __future__ import annotations
@@ -21,6 +27,7 @@ from collections.abc import Collection, Iterable, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from kafkalog_broker.admin.responses import per_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import READ_COMMITTED
@@ -53,7 +60,7 @@ AT_ONCE_S = 0.005
 
 
 @api(2, 0, 11)
-async def handle(request: Request, broker: Broker) -> Any:
+async def list_offsets(request: Request, broker: Broker) -> Any:
     asked, turn = request.entity, TimeSlice()
     committed = getattr(asked, "isolation_level", 0) == READ_COMMITTED
     wanted: dict[Key, Any] = {}
@@ -203,7 +210,7 @@ def _has_no_times(log: Log) -> bool:
     newest = next((segment for segment in reversed(log.segments) if segment.size), None)
     if newest is None:
         return False
-    magic = log.read_slice(FileSlice(newest.handle(), layout.MAGIC_AT, 1))
+    magic = log.read_slice(FileSlice(newest.list_offsets(), layout.MAGIC_AT, 1))
     return magic == b"\0"
 
 
@@ -219,3 +226,27 @@ def _search(left: list[tuple[Key, ByTime]]) -> list[tuple[Key, Answer]]:
         except BrokerError as error:
             answers.append((key, (error.code, _NONE)))
     return answers
+
+
+@api(23, 2, 4)
+async def offset_for_leader_epoch(request: Request, broker: Broker) -> Any:
+    module = response_module(request)
+
+    def of_partition(topic: Any, asked: Any) -> Any:
+        code, epoch, end = ErrorCode.none, -1, -1
+        try:
+            if code := request.refused(topic.topic):
+                raise BrokerError(code)
+            log = broker.log(topic.topic, asked.partition)
+            log.check_leader_epoch(asked.current_leader_epoch)
+            epoch, end = log.end_offset_for_epoch(asked.leader_epoch)
+        except BrokerError as error:
+            code = error.code
+        found = {"error_code": code, "leader_epoch": epoch, "end_offset": end}
+        return entity(module.EpochEndOffset, partition=asked.partition, **found)
+
+    def of_topic(topic: Any, partitions: Any) -> Any:
+        return entity(module.OffsetForLeaderTopicResult, topic=topic.topic, partitions=partitions)
+
+    topics = await per_partition(request.entity.topics, of_partition, of_topic)
+    return respond(request, topics=topics)

@@ -1,14 +1,21 @@
-"""78 ShareFetch, versions 1 and 2: records of a share group's partitions, acquired by the member (KIP-932).
+"""Records of share groups (KIP-932).
+
+78 ShareFetch, versions 1 and 2: records of a share group's partitions, acquired by the member (KIP-932).
 
 Waits up to max_wait_ms for min_bytes, woken by appends and by records that others give back. The acknowledgements that
 it brings are carried out first. Sessions remember the partitions (`share/fetching/share_sessions.py`).
 
 v2  acquire mode: strictly no more than max records (KIP-1206); renewing locks (KIP-1222)
+
+79 ShareAcknowledge, versions 1 and 2: what became of records that a member has acquired (KIP-932).
+
+v2  renewing locks (KIP-1222), acquisition lock timeout in the answer
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -23,6 +30,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
 from kafkalog_broker.protocol.fetch_response import ShareFetchPartition, encode_share_fetch
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.quotas.client_quotas import Client
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.fetching.share_fetch import Answers, Asked, Given, share_fetch
@@ -39,7 +47,7 @@ _RECORD_LIMIT = 1  # ShareAcquireMode
 
 
 @api(78, 1, 2)
-async def handle(request: Request, broker: Broker) -> Encoded:
+async def share_fetch_request(request: Request, broker: Broker) -> Encoded:
     asked, turn = request.entity, TimeSlice()
     if asked.group_id is None:
         raise BrokerError(ErrorCode.invalid_request, "Invalid group id in the request.")
@@ -178,3 +186,36 @@ async def _encoded(request: Request, broker: Broker, answers: Answers, said: Map
 @on_error(78)
 async def failed(request: Request, code: ErrorCode) -> Encoded:
     return encode_share_fetch([], error_code=code)
+
+
+@api(79, 1, 2)
+async def share_acknowledge(request: Request, broker: Broker) -> Any:
+    asked, module = request.entity, response_module(request)
+    epoch, turn = asked.share_session_epoch, TimeSlice()
+    if asked.group_id is None:
+        raise BrokerError(ErrorCode.invalid_request, "Invalid group id in the request.")
+    check_member_id(asked.member_id)
+    key = SessionKey(asked.group_id, asked.member_id)
+    sessions = broker.deliveries.sessions
+    if epoch == INITIAL_EPOCH:
+        raise BrokerError(ErrorCode.invalid_share_session_epoch)
+    if epoch == FINAL_EPOCH:
+        sessions.get(key)
+    else:
+        sessions.next_request(key, epoch)
+    said = await acknowledge_all(request, broker, turn)
+    if epoch == FINAL_EPOCH:
+        broker.deliveries.end_session(key)
+    topics = []
+    for topic in asked.topics:
+        partitions = tuple(
+            entity(
+                module.PartitionData, partition_index=partition.partition_index,
+                error_code=said[topic.topic_id or NO_TOPIC, partition.partition_index].error,
+                error_message=said[topic.topic_id or NO_TOPIC, partition.partition_index].message,
+            )
+            for partition in topic.partitions
+        )  # fmt: skip
+        topics.append(entity(module.ShareAcknowledgeTopicResponse, topic_id=topic.topic_id, partitions=partitions))
+    lock_ms = broker.deliveries.settings_of(asked.group_id).limits.lock_ms
+    return respond(request, responses=tuple(topics), acquisition_lock_timeout=timedelta(milliseconds=lock_ms))

@@ -1,26 +1,348 @@
-"""The coordinator's transactional ids (KIP-664).
+"""Transactions of producers, and the coordinator's transactional ids (KIP-664).
+
+22 InitProducerId, versions 0 to 5: a producer id and epoch for an idempotent or transactional producer. Without a
+transactional id every request gets a new id with epoch 0, also one that names the id it had (KIP-360), as Kafka does.
+With one, an open transaction of the id is aborted first: CONCURRENT_TRANSACTIONS, and the producer asks again.
+v3  the producer's own id and epoch: it goes on after an error (KIP-360)
+v4  PRODUCER_FENCED; before, INVALID_PRODUCER_EPOCH
+v5  the second version of transactions (KIP-890): nothing changes here
+
+25 AddOffsetsToTxn, versions 0 to 4: adds the group's partition of __consumer_offsets to a transaction.
+v2  PRODUCER_FENCED; before, INVALID_PRODUCER_EPOCH
+v4  TRANSACTION_ABORTABLE (KIP-890)
+
+26 EndTxn, versions 0 to 5: commit or abort. The markers are written when the answer leaves.
+v2, v4  as of AddOffsetsToTxn
+v5  the epoch is raised, and the answer holds the producer id and epoch to go on with
+
+24 AddPartitionsToTxn, versions 0 to 5: partitions that a transaction is going to write to.
+
+One that does not exist refuses all: it gets its code, the others OPERATION_NOT_ATTEMPTED.
+
+v2  PRODUCER_FENCED; before, INVALID_PRODUCER_EPOCH
+v4  between brokers: several transactions, and those that are only verified (KIP-890)
+v5  TRANSACTION_ABORTABLE
+
+27 WriteTxnMarkers, versions 1 and 2: end a transaction in single partitions.
+
+The coordinator of this broker writes its markers itself; who asks here is an administrator who ends a hanging
+transaction (kafka-transactions.sh abort), or the coordinator of another broker.
+
+v2  the transaction version (KIP-1228): from 2 on the epoch must be above the transaction's
+
+61 DescribeProducers, version 0: what partitions know of their idempotent and transactional producers (KIP-664).
 
 65 DescribeTransactions, version 0: some of them by name.
 
 66 ListTransactions, versions 0 to 2: all of them, filtered.
-v1  open for longer than a time; v2  a regular expression for the id (KIP-1152): INVALID_REGULAR_EXPRESSION"""
+v1  open for longer than a time; v2  a regular expression for the id (KIP-1152): INVALID_REGULAR_EXPRESSION
+"""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
+from kafkalog_broker.admin.responses import known_code, per_partition
+from kafkalog_broker.api.topics import NO_SUCH_TOPIC
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Encoded, Request, api
+from kafkalog_broker.protocol.acls import TEXTS, Operation, ResourceType
+from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
 from kafkalog_broker.protocol.frames import compact_string
 from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.transactions.transaction_metadata import BY_LABEL, TransactionMetadata
+from kafkalog_broker.storage.topic_registry import check_topic_name
+from kafkalog_broker.transactions.transaction_metadata import (
+    BY_LABEL,
+    CLASSIC,
+    EPOCH_BUMP,
+    EndMarker,
+    ProducerIdAndEpoch,
+    TopicPartition,
+    TransactionMetadata,
+)
+from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kafkalog_spark.format.names import OFFSETS_TOPIC, is_internal
 from kafkalog_spark.format.varints import uvarint
+
+_EPOCH_BUMP_FROM = 5
+_NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+@api(25, 0, 4)
+async def add_offsets_to_txn(request: Request, broker: Broker) -> Any:
+    asked = request.entity
+    partition = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_for(asked.group_id))
+    broker.transactions.add_partitions(
+        asked.transactional_id,
+        ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch),
+        frozenset({partition}),
+        CLASSIC,
+    )
+    return respond(request)
+
+
+@api(26, 0, 5)
+async def end_txn(request: Request, broker: Broker) -> Any:
+    asked = request.entity
+    producer = broker.transactions.end(
+        asked.transactional_id,
+        ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch),
+        commit=asked.committed,
+        client_version=EPOCH_BUMP if request.version >= _EPOCH_BUMP_FROM else CLASSIC,
+    )
+    await broker.transaction_ends.complete(asked.transactional_id)
+    return _producer(request, ErrorCode.none, producer)
+
+
+@api(22, 0, 5)
+async def init_producer_id(request: Request, broker: Broker) -> Any:
+    asked = request.entity
+    expected = ProducerIdAndEpoch(
+        getattr(asked, "producer_id", NO_PRODUCER_ID), getattr(asked, "producer_epoch", NO_PRODUCER_EPOCH)
+    )
+    if (expected.producer_id == NO_PRODUCER_ID) != (expected.epoch == NO_PRODUCER_EPOCH):
+        raise BrokerError(ErrorCode.invalid_request, f"one of producer id and epoch is missing: {expected}")
+    if broker.mirrored is not None:
+        # Not POLICY_VIOLATION as for Produce: librdkafka would ask again until its timeout.
+        named = asked.transactional_id is not None
+        code = ErrorCode.transactional_id_authorization_failed if named else ErrorCode.cluster_authorization_failed
+        raise BrokerError(code, f"this broker mirrors {broker.mirrored} and takes no producers")
+    await broker.producer_id_is_there()
+    if asked.transactional_id is None:
+        return _producer(request, ErrorCode.none, ProducerIdAndEpoch(broker.producer_ids.next(), 0))
+    timeout_ms = round(asked.transaction_timeout.total_seconds() * 1000)
+    try:
+        producer = broker.transactions.init_producer_id(
+            asked.transactional_id, timeout_ms, None if expected == _NO_PRODUCER else expected
+        )
+    except BrokerError:
+        await broker.transaction_ends.complete(asked.transactional_id)  # what this request has ended by fencing
+        raise
+    return _producer(request, ErrorCode.none, producer)
+
+
+@on_error(22)
+@on_error(26)
+def producer_failed(request: Request, code: ErrorCode) -> Any:
+    return _producer(request, known_code(request, code), _NO_PRODUCER)
+
+
+def _producer(request: Request, code: ErrorCode, producer: ProducerIdAndEpoch) -> Any:
+    return respond(request, error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+
+_SEVERAL_FROM = 4
+
+Codes = Mapping[TopicPartition, ErrorCode]
+
+
+@api(24, 0, 5)
+async def add_partitions_to_txn(request: Request, broker: Broker) -> Any:
+    asked = request.entity
+    if request.version < _SEVERAL_FROM:
+        producer = ProducerIdAndEpoch(asked.v3_and_below_producer_id, asked.v3_and_below_producer_epoch)
+        topics = asked.v3_and_below_topics
+        codes = _add(
+            broker, asked.v3_and_below_transactional_id, producer, topics, CLASSIC, verify_only=False,
+            refused=partial(_refused, request),
+        )  # fmt: skip
+        return respond(request, results_by_topic_v3_and_below=await _topics(request, topics, codes.__getitem__))
+    result, results = response_module(request).AddPartitionsToTxnResult, []
+    for transaction in asked.transactions:
+        producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
+        codes = _add(
+            broker, transaction.transactional_id, producer, transaction.topics, EPOCH_BUMP,
+            verify_only=transaction.verify_only,
+        )  # fmt: skip
+        topics = await _topics(request, transaction.topics, codes.__getitem__)
+        results.append(entity(result, transactional_id=transaction.transactional_id, topic_results=topics))
+    return respond(request, results_by_transaction=tuple(results))
+
+
+def _add(
+    broker: Broker,
+    transactional_id: str,
+    producer: ProducerIdAndEpoch,
+    topics: Any,
+    client_version: int,
+    *,
+    verify_only: bool,
+    refused: Callable[[str], bool] = lambda topic: False,
+) -> Codes:
+    codes: dict[TopicPartition, ErrorCode] = {}
+    missing = False
+    for one in (TopicPartition(topic.name, index) for topic in topics for index in topic.partitions):
+        codes[one] = _obstacle(broker, one, refused)
+        missing = missing or codes[one] is not ErrorCode.operation_not_attempted
+    if missing:
+        return codes
+    wanted = frozenset(codes)
+    try:
+        if verify_only:
+            return broker.transactions.verify_partitions(transactional_id, producer, wanted)
+        broker.transactions.add_partitions(transactional_id, producer, wanted, client_version)
+        code = ErrorCode.none
+    except BrokerError as error:
+        code = error.code
+    return dict.fromkeys(wanted, code)
+
+
+def _refused(request: Request, topic: str) -> bool:
+    """Clients do not write to internal topics, whatever they may."""
+    return is_internal(topic) or bool(request.refused(topic))
+
+
+def _obstacle(broker: Broker, partition: TopicPartition, refused: Callable[[str], bool]) -> ErrorCode:
+    if refused(partition.topic):
+        return ErrorCode.topic_authorization_failed
+    topic = broker.topics.get(partition.topic)
+    if topic is None or not 0 <= partition.partition < topic.partitions:
+        return ErrorCode.unknown_topic_or_partition
+    return ErrorCode.operation_not_attempted
+
+
+async def _topics(request: Request, topics: Any, code_of: Callable[[TopicPartition], ErrorCode]) -> tuple[Any, ...]:
+    module = response_module(request)
+
+    def of_partition(topic: Any, index: int) -> Any:
+        code = known_code(request, code_of(TopicPartition(topic.name, index)))
+        return entity(module.AddPartitionsToTxnPartitionResult, partition_index=index, partition_error_code=code)
+
+    def of_topic(topic: Any, partitions: Any) -> Any:
+        return entity(module.AddPartitionsToTxnTopicResult, name=topic.name, results_by_partition=partitions)
+
+    return await per_partition(topics, of_partition, of_topic)
+
+
+_NOT_READY = frozenset(
+    {ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available, ErrorCode.not_coordinator}
+)
+
+
+MarkerCodes = list[tuple[Any, dict[str, dict[int, ErrorCode]]]]
+"""By marker; topic and partition, each once."""
+
+
+@api(27, 1, 2)
+async def write_txn_markers(request: Request, broker: Broker) -> Any:
+    turn = TimeSlice()
+    codes = _asked(request, ErrorCode.none)
+    for marker, topics in codes:
+        for name, partitions in topics.items():
+            async for index in turn.spread(partitions):
+                partitions[index] = await _write(broker, TopicPartition(name, index), marker)
+    return _answer(request, codes)
+
+
+def _asked(request: Request, code: ErrorCode) -> MarkerCodes:
+    """Each marker with its partitions, of which one that is named twice comes once, as in Kafka."""
+    codes: MarkerCodes = []
+    for marker in request.entity.markers:
+        topics: dict[str, dict[int, ErrorCode]] = {}
+        for topic in marker.topics:
+            topics.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes, code))
+        codes.append((marker, topics))
+    return codes
+
+
+async def _write(broker: Broker, partition: TopicPartition, asked: Any) -> ErrorCode:
+    if asked.producer_epoch < 0:
+        return ErrorCode.unknown_server_error  # Kafka cannot even make such a marker
+    marker = EndMarker(
+        asked.producer_id, asked.producer_epoch, asked.transaction_result, asked.coordinator_epoch,
+        getattr(asked, "transaction_version", 0),
+    )  # fmt: skip
+    try:
+        broker.markers.write(partition, marker)
+        await broker.flush_if_due(broker.log(*partition))
+    except BrokerError as error:
+        return ErrorCode.not_leader_or_follower if error.code in _NOT_READY else error.code
+    return ErrorCode.none
+
+
+@on_error(27)
+def failed(request: Request, code: ErrorCode) -> Any:
+    return _answer(request, _asked(request, code))
+
+
+def _answer(request: Request, codes: MarkerCodes) -> Any:
+    module = response_module(request)
+    markers = []
+    for marker, named in codes:
+        topics = []
+        for name, partitions in named.items():
+            results = [
+                entity(module.WritableTxnMarkerPartitionResult, partition_index=index, error_code=code)
+                for index, code in partitions.items()
+            ]
+            topics.append(entity(module.WritableTxnMarkerTopicResult, name=name, partitions=tuple(results)))
+        markers.append(entity(module.WritableTxnMarkerResult, producer_id=marker.producer_id, topics=tuple(topics)))
+    return respond(request, markers=tuple(markers))
+
+
+MAX_PRODUCERS = 100_000
+"""After so many, each of about 400 bytes while the answer is put together, the partitions left in a request are refused
+with POLICY_VIOLATION: the client asks for fewer of them."""
+
+
+@api(61, 0, 0)
+async def describe_producers(request: Request, broker: Broker) -> Any:
+    """A partition that is named more than once is answered once."""
+    module, turn = response_module(request), TimeSlice()
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in request.entity.topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    topics = []
+    listed = 0
+    for name, indexes in wanted.items():
+        partitions = []
+        async for index in turn.spread(indexes):
+            code, what = ErrorCode.none, None
+            producers: list[Any] = []
+            try:
+                check_topic_name(name)
+                if refused := request.refused(name):
+                    raise BrokerError(refused, TEXTS[refused])
+                if name not in broker.topics:
+                    raise BrokerError(ErrorCode.unknown_topic_or_partition, NO_SUCH_TOPIC)
+                if listed > MAX_PRODUCERS:
+                    raise BrokerError(ErrorCode.policy_violation, "too many producers for one answer")
+                async for known in turn.spread(broker.log(name, index).producer_state.producers()):
+                    producers.append(_producer_state(module, known))
+                listed += len(producers)
+            except BrokerError as error:
+                # Kafka has no text for a partition that a known topic does not have.
+                code, what = error.code, error.what if error.code in TEXTS or name not in broker.topics else None
+            partitions.append(
+                entity(
+                    module.PartitionResponse,
+                    partition_index=index,
+                    error_code=code,
+                    error_message=what,
+                    active_producers=tuple(producers),
+                )
+            )
+        topics.append(entity(module.TopicResponse, name=name, partitions=tuple(partitions)))
+    return respond(request, topics=tuple(topics))
+
+
+def _producer_state(module: Any, producer: Any) -> Any:
+    known = producer.entry()
+    return entity(
+        module.ProducerState,
+        producer_id=known.producer_id,
+        producer_epoch=known.producer_epoch,
+        last_sequence=known.last_sequence,
+        last_timestamp=known.timestamp,
+        coordinator_epoch=known.coordinator_epoch,
+        current_txn_start_offset=known.transaction_first_offset,
+    )
+
 
 _HEAD = struct.Struct(">h")
 _FIELDS = struct.Struct(">iqqh")  # timeout, start, producer id, producer epoch

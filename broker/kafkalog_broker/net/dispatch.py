@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import nullcontext
 from inspect import isawaitable
 from types import CoroutineType
 from typing import Any, TypeVar
@@ -36,7 +37,7 @@ IN_WORK = 4
 """A value of a request costs some ten times its bytes: fifty requests of 240 kB at once took 300 MB."""
 
 WAITING_APIS = frozenset((1, 11, 14))
-"""Fetch, JoinGroup and SyncGroup may wait for others for minutes, so they make room as soon as they are read."""
+"""Fetch, JoinGroup and SyncGroup may wait for others for minutes, and are not counted."""
 
 LONG_ARRAY = 2_000
 """A response whose own array is longer lists what there is, however little was asked: it is encoded in a thread."""
@@ -80,8 +81,7 @@ def dispatcher(broker: Any, served: Mapping[int, Api] | None = None) -> Dispatch
         else:
             request = None
         if request is None:
-            large = len(frame) > LARGE_BYTES and frame[:2] != PRODUCE
-            return serve_large(frame, connection) if large else serve_in_line(frame, connection)
+            return serve_in_line(frame, connection)
         api = apis[request.api_key]
         try:
             response = api.handler(request, broker)
@@ -91,38 +91,22 @@ def dispatcher(broker: Any, served: Mapping[int, Api] | None = None) -> Dispatch
             return _encoded(request, response)
         return None if response is None else _answer(request, api, response)
 
-    async def serve_in_line(
-        frame: Frame, connection: ConnectionInfo, leave: Callable[[], None] | None = None
-    ) -> Answer:
+    async def serve_in_line(frame: Frame, connection: ConnectionInfo) -> Answer:
         if not is_loaded(frame):
             await asyncio.get_running_loop().run_in_executor(None, load, bytes(frame[:4]))
         waits = len(frame) > SMALL_BYTES and frame[:2] != PRODUCE
-        if waits:
-            await fair_queue().go_on()
-        request = _decoded(frame, connection)
-        del frame
-        if leave is not None and request.api_key in WAITING_APIS:
-            leave()
-        api = apis[request.api_key]
-        return await _answer(request, api, api.handled(request, broker), waits=waits)
-
-    async def serve_large(frame: Frame, connection: ConnectionInfo) -> Answer:
-        has_left = False
-
-        def leave() -> None:
-            nonlocal has_left
-            if not has_left:
-                has_left = True
-                in_work.release()
-
-        await in_work.acquire()
-        try:
-            served = serve_in_line(frame, connection, leave)
-            del frame
-            return await served
-        finally:
-            leave()
-            idle_trim.soon()
+        large = waits and len(frame) > LARGE_BYTES
+        async with in_work if large and int.from_bytes(frame[:2]) not in WAITING_APIS else nullcontext():
+            try:
+                if waits:
+                    await fair_queue().go_on()
+                request = _decoded(frame, connection)
+                del frame
+                api = apis[request.api_key]
+                return await _answer(request, api, api.handled(request, broker), waits=waits)
+            finally:
+                if large:
+                    idle_trim.soon()
 
     return serve
 

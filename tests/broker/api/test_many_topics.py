@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.admin import config_changes, topic_changes, topic_checks
-from kafkalog_broker.api import create_topics
+from kafkalog_broker.api import topics
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.storage import topic_registry, topics_file
@@ -61,7 +61,7 @@ def turns(monkeypatch):
         async def next(self):
             taken.append(1)
 
-    for module in (topic_changes, config_changes, create_topics):
+    for module in (topic_changes, config_changes, topics):
         monkeypatch.setattr(module, "TimeSlice", Short)
     return taken
 
@@ -229,7 +229,7 @@ def test_topics_of_one_configuration_share_it_in_the_answer(broker):
     asked = [new_topic(f"t{n}") for n in range(20)] + [new_topic("u", configs={"retention.ms": "7"})]
     key, versions, values = create(*asked, validate_only=True)
     request = Request(key, versions[-1], 1, "c", request_entity(key, versions[-1], values, {}), ConnectionInfo())
-    answer: Any = asyncio.run(create_topics.handle(request, broker))
+    answer: Any = asyncio.run(topics.create_topics(request, broker))
     assert len({id(topic.configs) for topic in answer.topics}) == 2
     entries = {id(entry) for topic in answer.topics for entry in topic.configs}
     assert len(entries) == len(answer.topics[0].configs) + 1

@@ -9,11 +9,10 @@ import pytest
 
 from kafkalog_broker.admin import responses
 from kafkalog_broker.api import (
-    describe_topic_partitions,
     groups,
     load_all,
     metadata,
-    offset_delete,
+    offsets,
     transactions,
 )
 from kafkalog_broker.errors import ErrorCode
@@ -52,7 +51,7 @@ def turns(monkeypatch):
                 found.do()
 
     for module in (
-        fair_scheduling, responses, describe_topic_partitions, groups, transactions, metadata, offset_delete,
+        fair_scheduling, responses, groups, transactions, metadata, offsets,
     ):  # fmt: skip
         monkeypatch.setattr(module, "TimeSlice", Short)
     return found
@@ -120,7 +119,7 @@ def test_what_a_group_is_to_forget_is_taken_once_and_some_at_a_time(turns):
     named = [{"partition_index": number % MANY} for number in range(2 * MANY)]
     answer = call(broker, OFFSET_DELETE, 0, group_id="g", topics=[{"name": "orders", "partitions": named}])
     assert {part["error_code"] for part in answer["topics"][0]["partitions"]} == {"none"}
-    assert len(turns) == (2 * MANY + 1) + MANY // offset_delete.AT_ONCE
+    assert len(turns) == (2 * MANY + 1) + MANY // offsets.AT_ONCE
     assert sum(value is None for _, value in broker.world.log.records()) == MANY
 
 

@@ -1,26 +1,135 @@
-"""Start offsets of share groups (KIP-932).
+"""Share groups (KIP-932): members, descriptions, start offsets.
+
+76 ShareGroupHeartbeat, version 1: a member of a share group joins, stays, subscribes anew or leaves (KIP-932).
+
+77 ShareGroupDescribe, version 1: share groups with their members and assignments (KIP-932).
 
 90 DescribeShareGroupOffsets, versions 0 and 1; v1: lag (KIP-1226).
 
 91 AlterShareGroupOffsets, version 0: where a share group without members begins.
 
-92 DeleteShareGroupOffsets, version 0: a share group without members forgets topics."""
+92 DeleteShareGroupOffsets, version 0: a share group without members forgets topics.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.admin import share_groups
+from kafkalog_broker.admin.share_groups import check_member_id
 from kafkalog_broker.broker import Broker
+from kafkalog_broker.coordinator.runtime import MOST_NAMES
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest
+from kafkalog_broker.groups.modern.modern_group import ModernMember
+from kafkalog_broker.groups.share.share_group_manager import ASSIGNOR
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, error_response, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.state.state_records import NO_START_OFFSET, NOT_COUNTED, SharePartitionKey
 from kafkalog_broker.share.state.state_shard import UNKNOWN_PARTITION, Summary
+
+
+@api(76, 1, 1)
+async def share_group_heartbeat(request: Request, broker: Broker) -> Any:
+    asked, module = request.entity, response_module(request)
+    try:
+        check_member_id(asked.member_id)
+        names = asked.subscribed_topic_names
+        if names and len(names) > MOST_NAMES:
+            raise BrokerError(ErrorCode.invalid_request, f"{len(names)} topics, at most {MOST_NAMES} may be named")
+        if names and request.access is not None:
+            for name in set(names):
+                if not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+                    raise BrokerError(ErrorCode.topic_authorization_failed)
+        heartbeat = HeartbeatRequest(
+            asked.group_id, asked.member_id, asked.member_epoch, rack_id=asked.rack_id, topics=names,
+            client_id=request.client_id or "", client_host=f"/{request.connection.host}",
+        )  # fmt: skip
+        answer = broker.groups.share_heartbeat(heartbeat)
+        await broker.flush_offsets(asked.group_id)
+    except BrokerError as error:
+        message = None if error.what == error.code.name else error.what
+        return error_response(request, error.code, message)
+    assignment = None
+    if answer.assignment is not None:
+        topics = tuple(
+            entity(module.TopicPartitions, topic_id=topic, partitions=partitions)
+            for topic, partitions in answer.assignment.items()
+        )
+        assignment = entity(module.Assignment, topic_partitions=topics)
+    return respond(
+        request, member_id=asked.member_id, member_epoch=answer.member_epoch, assignment=assignment,
+        heartbeat_interval=timedelta(milliseconds=answer.interval_ms),
+    )  # fmt: skip
+
+
+_NO_OPERATIONS = -(2**31)
+
+
+@api(77, 1, 1)
+async def share_group_describe(request: Request, broker: Broker) -> Any:
+    turn, groups = TimeSlice(), []
+    async for group_id in turn.spread(request.entity.group_ids):
+        groups.append(await _described(request, broker, group_id, turn))
+    return respond(request, groups=tuple(groups))
+
+
+async def _described(request: Request, broker: Broker, group_id: str, turn: TimeSlice) -> Any:
+    code = request.refused(group_id)
+    if code is not ErrorCode.none:
+        return _failed(request, group_id, code)
+    try:
+        if not group_id:
+            raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
+        broker.groups.check_free_for_share(group_id)
+        group = broker.groups.share_groups(group_id).group(group_id)
+    except BrokerError as error:
+        message = error.what if error.code is ErrorCode.group_id_not_found else None
+        return _failed(request, group_id, error.code, message)
+    topics = {topic for member in group.members.values() for topic in member.assigned}
+    names = {topic: known.name for topic in topics if (known := broker.topics.by_id(topic)) is not None}
+    if not all(request.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names.values()):
+        what = "The group has described topic(s) that the client is not authorized to describe."
+        return _failed(request, group_id, ErrorCode.topic_authorization_failed, what)
+    members = []
+    async for member in turn.spread(list(group.members.values())):
+        members.append(_member(request, member, names))
+    operations = _NO_OPERATIONS
+    if request.entity.include_authorized_operations:
+        operations = request.operations(ResourceType.GROUP, group_id)
+    return entity(
+        response_module(request).DescribedGroup, error_code=ErrorCode.none, group_id=group_id,
+        group_state=group.state.value, group_epoch=group.epoch, assignment_epoch=group.assignment_epoch,
+        assignor_name=ASSIGNOR, members=tuple(members), authorized_operations=operations,
+    )  # fmt: skip
+
+
+def _member(request: Request, member: ModernMember, names: dict[Any, str]) -> Any:
+    module = response_module(request)
+    assigned = tuple(
+        entity(module.TopicPartitions, topic_id=topic, topic_name=names[topic], partitions=partitions)
+        for topic, partitions in member.assigned.items()
+        if topic in names
+    )
+    return entity(
+        module.Member, member_id=member.member_id, rack_id=member.rack_id, member_epoch=member.epoch,
+        client_id=member.client_id, client_host=member.client_host, subscribed_topic_names=tuple(sorted(member.topics)),
+        assignment=entity(module.Assignment, topic_partitions=assigned),
+    )  # fmt: skip
+
+
+def _failed(request: Request, group_id: str, code: ErrorCode, message: str | None = None) -> Any:
+    return entity(
+        response_module(request).DescribedGroup, error_code=code, error_message=message, group_id=group_id,
+        group_state="", group_epoch=0, assignment_epoch=0, assignor_name="", members=(),
+        authorized_operations=_NO_OPERATIONS,
+    )  # fmt: skip
+
 
 _NO_LAG = -1
 _TOPIC_REFUSED = "Topic authorization failed."

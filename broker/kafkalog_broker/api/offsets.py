@@ -1,0 +1,242 @@
+"""Offsets of groups, committed and deleted.
+
+8 OffsetCommit, versions 0 to 10: remember how far a group has read.
+
+A partition that does not exist is refused by itself; the others are committed, in one batch of __consumer_offsets.
+Topic ids are stored with the offsets: an offset does not outlive its topic.
+
+v0    stored in ZooKeeper once; here in __consumer_offsets as all others, as what a simple consumer commits
+v1    generation and member id, and each offset may bring the time that it counts as committed at
+v2-4  may name a retention time, which goes with the offset (as in Kafka)
+v6    leader epoch (KIP-320)
+v7    group.instance.id (KIP-345)
+v9    an unknown group is GROUP_ID_NOT_FOUND; before, ILLEGAL_GENERATION
+v10   topics by id: UNKNOWN_TOPIC_ID
+
+28 TxnOffsetCommit, versions 0 to 5: how far a group has read, to count when the transaction commits.
+
+v2  leader epoch (KIP-320)
+v3  member, generation, group.instance.id (KIP-447): a consumer that lost its partitions is refused
+v4  TRANSACTION_ABORTABLE for a group that was not added; before, INVALID_TXN_STATE (KIP-890)
+v5  the commit adds the group to the transaction
+
+47 OffsetDelete, version 0: forget what a group has committed to some partitions (KIP-496).
+
+Offsets of topics that a member subscribes to stay: GROUP_SUBSCRIBED_TO_TOPIC. A partition named several times counts
+once. Of many partitions others have their turn in between, and the group's state is looked at again each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from itertools import islice
+from typing import Any
+
+from kafkalog_broker.admin.responses import per_partition
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.coordinator.runtime import write_error
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.classic.messages import (
+    NO_GENERATION,
+    NO_MEMBER,
+    CommitRequest,
+    CommittedPartition,
+    TransactionalCommit,
+)
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, error_response, respond, response_module
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
+from kafkalog_broker.transactions.transaction_coordinator import Speaks, verify
+from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
+from kafkalog_spark.format.names import OFFSETS_TOPIC
+
+_GROUP_ID_NOT_FOUND_FROM = 9
+_TOPIC_IDS_FROM = 10
+_MS = timedelta(milliseconds=1)
+
+
+@api(8, 0, 10)
+async def offset_commit(request: Request, broker: Broker) -> Any:
+    wanted, codes = asked_offsets(request, broker, by_id=request.version >= _TOPIC_IDS_FROM)
+    committed = iter(await _commit(request, broker, tuple(wanted)) if wanted else [])
+    results = iter([code or next(committed) for code in codes])
+    module = response_module(request)
+
+    def of_partition(topic: Any, part: Any) -> Any:
+        kind = module.OffsetCommitResponsePartition
+        return entity(kind, partition_index=part.partition_index, error_code=next(results))
+
+    def of_topic(topic: Any, partitions: Any) -> Any:
+        name, topic_id = getattr(topic, "name", None), getattr(topic, "topic_id", None)
+        return entity(module.OffsetCommitResponseTopic, name=name, topic_id=topic_id, partitions=partitions)
+
+    return respond(request, topics=await per_partition(request.entity.topics, of_partition, of_topic))
+
+
+def asked_offsets(
+    request: Request, broker: Broker, *, by_id: bool = False
+) -> tuple[list[CommittedPartition], list[ErrorCode]]:
+    """Offsets to commit, and for each partition of the request the error: NONE for those."""
+    wanted, codes = [], []
+    for_unknown = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
+    for asked in request.entity.topics:
+        if by_id:
+            topic = None if asked.topic_id is None else broker.topics.by_id(asked.topic_id)
+        else:
+            topic = broker.topics.get(asked.name)
+        refused = ErrorCode.none
+        if request.access is not None and not (by_id and topic is None):
+            refused = request.refused(asked.name if topic is None else topic.name)
+        for part in asked.partitions:
+            index = part.partition_index
+            if refused:
+                codes.append(refused)
+            elif topic is None:
+                codes.append(for_unknown)
+            elif not 0 <= index < topic.partitions:
+                codes.append(ErrorCode.unknown_topic_or_partition)
+            else:
+                epoch = getattr(part, "committed_leader_epoch", -1)
+                wanted.append(
+                    CommittedPartition(
+                        topic.name,
+                        index,
+                        part.committed_offset,
+                        epoch,
+                        part.committed_metadata,
+                        topic.id,
+                        getattr(part, "commit_timestamp", -1),
+                    )
+                )
+                codes.append(ErrorCode.none)
+    return wanted, codes
+
+
+async def _commit(request: Request, broker: Broker, partitions: tuple[CommittedPartition, ...]) -> list[ErrorCode]:
+    asked = request.entity
+    retention = getattr(asked, "retention_time", None)
+    commit = CommitRequest(
+        group_id=asked.group_id,
+        partitions=partitions,
+        member_id=getattr(asked, "member_id", NO_MEMBER),
+        generation=getattr(asked, "generation_id_or_member_epoch", NO_GENERATION),
+        group_instance_id=getattr(asked, "group_instance_id", None),
+        retention_ms=-1 if retention is None else retention // _MS,
+        knows_group_id_not_found=request.version >= _GROUP_ID_NOT_FOUND_FROM,
+    )
+    try:
+        prepared = await run_in_slices(broker.groups.prepare_commit(commit))
+        codes: list[ErrorCode] = broker.groups.commit(commit, prepared)
+        # As for any append, an answer waits for the disk where flush.messages of the topic is 1.
+        await broker.flush_offsets(asked.group_id)
+    except BrokerError as error:
+        return [write_error(error.code)] * len(partitions)
+    return codes
+
+
+_LOAD_IN_PROGRESS_FROM = 2
+"""Before, clients could crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+
+
+@api(28, 0, 5)
+async def txn_offset_commit(request: Request, broker: Broker) -> Any:
+    wanted, codes = asked_offsets(request, broker)
+    committed = iter(await _commit_in_transaction(request, broker, tuple(wanted)) if wanted else [])
+    results = iter([code or next(committed) for code in codes])
+    module = response_module(request)
+
+    def of_partition(topic: Any, part: Any) -> Any:
+        code = next(results)
+        if code is ErrorCode.coordinator_load_in_progress and request.version < _LOAD_IN_PROGRESS_FROM:
+            code = ErrorCode.coordinator_not_available
+        kind = module.TxnOffsetCommitResponsePartition
+        return entity(kind, partition_index=part.partition_index, error_code=code)
+
+    def of_topic(topic: Any, partitions: Any) -> Any:
+        return entity(module.TxnOffsetCommitResponseTopic, name=topic.name, partitions=partitions)
+
+    return respond(request, topics=await per_partition(request.entity.topics, of_partition, of_topic))
+
+
+async def _commit_in_transaction(
+    request: Request, broker: Broker, partitions: tuple[CommittedPartition, ...]
+) -> list[ErrorCode]:
+    asked = request.entity
+    commit = TransactionalCommit(
+        group_id=asked.group_id,
+        producer_id=asked.producer_id,
+        producer_epoch=asked.producer_epoch,
+        partitions=partitions,
+        member_id=getattr(asked, "member_id", ""),
+        generation=getattr(asked, "generation_id", -1),
+        group_instance_id=getattr(asked, "group_instance_id", None),
+    )
+    try:
+        if not asked.group_id:
+            raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
+        prepared = await run_in_slices(broker.groups.prepare_commit(commit))
+        _verify(request, broker)  # nothing may wait between this and the commit
+        codes: list[ErrorCode] = broker.groups.commit_in_transaction(commit, prepared)
+    except BrokerError as error:
+        codes = [write_error(error.code)] * len(partitions)
+    await broker.flush_offsets(asked.group_id)
+    return codes
+
+
+def _verify(request: Request, broker: Broker) -> None:
+    """As for Produce: the first commit of a transaction in a partition of __consumer_offsets begins it there."""
+    asked = request.entity
+    producer = ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch)
+    partition = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_for(asked.group_id))
+    if not broker.config.transaction_partition_verification_enable:
+        return
+    if OFFSETS_TOPIC in broker.topics and broker.log(*partition).producer_state.has_open_transaction(*producer):
+        return
+    speaks = Speaks.of_txn_offset_commit(request.version)
+    verify(broker.transactions, asked.transactional_id, producer, partition, speaks)
+
+
+AT_ONCE = 200
+"""Partitions of which a group is made to forget the offsets before others may have their turn: some 2 ms."""
+
+
+@api(47, 0, 0)
+async def offset_delete(request: Request, broker: Broker) -> Any:
+    asked, turn = request.entity, TimeSlice()
+    known: dict[tuple[str, int], ErrorCode] = {}
+    refused: dict[str, ErrorCode] = {}
+    for wanted in asked.topics:
+        topic = broker.topics.get(wanted.name)
+        code = request.refused(wanted.name)
+        if code is not ErrorCode.none:
+            refused[wanted.name] = code
+            continue
+        for part in wanted.partitions:
+            if topic is not None and 0 <= part.partition_index < topic.partitions:
+                known[wanted.name, part.partition_index] = ErrorCode.none
+    try:
+        if not known:
+            broker.groups.delete_offsets(asked.group_id, [])
+        async for some in turn.spread(_parts(known)):
+            known.update(zip(some, broker.groups.delete_offsets(asked.group_id, some), strict=True))
+    except BrokerError as error:
+        return error_response(request, write_error(error.code))
+    module = response_module(request)
+
+    def of_partition(topic: Any, part: Any) -> Any:
+        index = part.partition_index
+        code = refused.get(topic.name) or known.get((topic.name, index), ErrorCode.unknown_topic_or_partition)
+        return entity(module.OffsetDeleteResponsePartition, partition_index=index, error_code=code)
+
+    def of_topic(topic: Any, partitions: Any) -> Any:
+        return entity(module.OffsetDeleteResponseTopic, name=topic.name, partitions=partitions)
+
+    topics = await per_partition(asked.topics, of_partition, of_topic)
+    return respond(request, topics=topics)
+
+
+def _parts(known: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
+    left = iter(list(known))
+    while some := list(islice(left, AT_ONCE)):
+        yield some

@@ -1,0 +1,355 @@
+"""Topics, made, enlarged and deleted; records deleted.
+
+19 CreateTopics, versions 2 to 7. v4: -1 for the broker's defaults; v5: configuration in the answer; v7: topic ids.
+
+Every topic has its own result. Topics named twice are refused, each once, and come last.
+
+37 CreatePartitions, versions 0 to 3: more partitions for topics that exist.
+
+All topics of a request together may be given MAX_PARTITIONS_PER_REQUEST; those after are refused.
+
+20 DeleteTopics, versions 1 to 6. v5: error messages; v6: by topic id.
+
+21 DeleteRecords, versions 0 to 2: let partitions begin later. Offset -1: at the high watermark.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from kafkalog_broker.admin import topic_changes
+from kafkalog_broker.admin.config_listing import ConfigEntry, topic_entries
+from kafkalog_broker.admin.responses import per_partition
+from kafkalog_broker.admin.topic_checks import (
+    MAX_PARTITIONS_PER_REQUEST,
+    LogConfigs,
+    NewTopic,
+    check_more_partitions,
+    check_new_topic,
+    check_totals,
+)
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.acls import CLUSTER_NAME, TEXTS, Operation, ResourceType
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
+from kafkalog_broker.runtime.process import LogRate
+from kafkalog_broker.storage.topic_registry import Outcome
+from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_spark.format.names import is_internal
+from kafkalog_spark.format.partition_metadata import new_uuid
+
+_refused = LogRate(logging.getLogger(__name__))
+
+
+@api(19, 2, 7)
+async def create_topics(request: Request, broker: Broker) -> Any:
+    asked = request.entity
+    times = Counter(topic.name for topic in asked.topics)
+    check_totals(broker, ((topic.num_partitions, len(topic.assignments)) for topic in asked.topics))
+    wanted, refused = [], {}
+    for topic in asked.topics:
+        if times[topic.name] == 1:
+            code = request.refused(topic.name)
+            if code is ErrorCode.none:
+                wanted.append(_new_topic(topic))
+            else:
+                refused[topic.name] = code
+    if asked.validate_only:
+        outcomes = await _validated(broker, wanted)
+    else:
+        outcomes = await topic_changes.create_topics(broker, wanted, request.charge)
+    answers = _Answers(request, broker)
+    results = []
+    for new, outcome in zip(wanted, outcomes, strict=True):
+        if isinstance(outcome, Topic):
+            results.append(answers.created(outcome))
+        else:
+            _refused.log(logging.INFO, "topic %.200r is not created: %s: %.300s", new.name, outcome.code.name, outcome)
+            results.append(answers.refused(new.name, outcome.code, outcome.what))
+    for name, code in refused.items():
+        results.append(answers.refused(name, code, "Authorization failed."))
+    for name, number in times.items():
+        if number > 1:
+            results.append(answers.refused(name, ErrorCode.invalid_request, "Duplicate topic name."))
+    return respond(request, topics=tuple(results))
+
+
+async def _validated(broker: Broker, wanted: Sequence[NewTopic]) -> list[Outcome]:
+    """Check the topics as create_topics does, without creating any."""
+    turn, configs_of = TimeSlice(), LogConfigs(broker)
+    outcomes: list[Outcome] = []
+    async for new in turn.spread(wanted):
+        try:
+            partitions, _ = check_new_topic(broker, new, configs_of)
+            overrides = {name: value for name, value in new.configs.items() if value is not None}
+            outcomes.append(Topic(new.name, new_uuid(), partitions, overrides))
+        except BrokerError as error:
+            outcomes.append(error)
+    return outcomes
+
+
+def _new_topic(topic: Any) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        [(assigned.partition_index, assigned.broker_ids) for assigned in topic.assignments],
+        {config.name: config.value for config in topic.configs},
+    )
+
+
+class _Answers:
+    """Results for each topic. Configuration that topics share is one object in it."""
+
+    def __init__(self, request: Request, broker: Broker | None) -> None:
+        self._request, self._module = request, response_module(request)
+        self._broker = broker
+        self._configs: dict[tuple[tuple[str, str], ...], tuple[Any, ...]] = {}
+        self._entries: dict[tuple[str, str | None, int], Any] = {}
+
+    def created(self, topic: Topic) -> Any:
+        kind = self._module.CreatableTopicResult
+        if not self._request.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name, quiet=True):
+            return entity(
+                kind, name=topic.name, topic_id=topic.id, error_code=ErrorCode.none, error_message=None,
+                num_partitions=-1, replication_factor=-1, configs=(),
+                topic_config_error_code=int(ErrorCode.topic_authorization_failed),
+            )  # fmt: skip
+        return entity(
+            kind,
+            name=topic.name,
+            topic_id=topic.id,
+            error_code=ErrorCode.none,
+            error_message=None,
+            num_partitions=topic.partitions,
+            replication_factor=1,
+            configs=self._configs_of(topic) if hasattr(self._module, "CreatableTopicConfigs") else (),
+        )
+
+    def _configs_of(self, topic: Topic) -> tuple[Any, ...]:
+        assert self._broker is not None
+        key = tuple(topic.configs.items())
+        found = self._configs.get(key)
+        if found is None:
+            entries = topic_entries(self._broker, topic.configs)
+            found = self._configs[key] = tuple(self._entry(entry) for entry in entries)
+        return found
+
+    def _entry(self, entry: ConfigEntry) -> Any:
+        key = (entry.name, entry.value, entry.source)
+        found = self._entries.get(key)
+        if found is None:
+            found = self._entries[key] = entity(
+                self._module.CreatableTopicConfigs,
+                name=entry.name,
+                value=entry.value,
+                read_only=False,
+                config_source=entry.source,
+                is_sensitive=entry.is_sensitive,
+            )
+        return found
+
+    def refused(self, name: str, code: ErrorCode, what: str | None) -> Any:
+        return entity(
+            self._module.CreatableTopicResult,
+            name=name,
+            topic_id=None,
+            error_code=code,
+            error_message=what,
+            num_partitions=-1,
+            replication_factor=-1,
+            configs=(),
+        )
+
+
+_WITHOUT_TEXT = (ErrorCode.unknown_topic_or_partition, ErrorCode.topic_authorization_failed)
+
+
+@api(37, 0, 3)
+async def create_partitions(request: Request, broker: Broker) -> Any:
+    asked = request.entity
+    times = Counter(topic.name for topic in asked.topics)
+    outcomes: dict[str, Outcome] = {}
+    totals: dict[str, int] = {}
+    left = MAX_PARTITIONS_PER_REQUEST
+    for topic in asked.topics:
+        name = topic.name
+        try:
+            if times[name] > 1:
+                raise BrokerError(ErrorCode.invalid_request, "Duplicate topic name.")
+            if refused := request.refused(name):
+                raise BrokerError(refused)
+            nodes = None if topic.assignments is None else [assigned.broker_ids for assigned in topic.assignments]
+            known = check_more_partitions(broker, name, topic.count, nodes, left)
+            left -= topic.count - known.partitions
+            totals[name] = topic.count
+            outcomes[name] = known
+        except BrokerError as error:
+            outcomes[name] = error
+    if totals and not asked.validate_only:
+        outcomes.update(zip(totals, await topic_changes.add_partitions(broker, totals, request.charge), strict=True))
+    module = response_module(request)
+    results = []
+    for name, outcome in outcomes.items():
+        code, what = ErrorCode.none, None
+        if isinstance(outcome, BrokerError):
+            code = outcome.code
+            what = None if code in _WITHOUT_TEXT else outcome.what
+        results.append(entity(module.CreatePartitionsTopicResult, name=name, error_code=code, error_message=what))
+    return respond(request, results=tuple(results))
+
+
+NO_SUCH_TOPIC = "This server does not host this topic-partition."
+NO_SUCH_ID = "This server does not host this topic ID."
+Refusal = tuple[ErrorCode, str]
+Wanted = tuple[str | None, UUID | None]
+Resolved = tuple[str | None, UUID | None, Refusal | None]
+
+
+@api(20, 1, 6)
+async def delete_topics(request: Request, broker: Broker) -> Any:
+    module = response_module(request)
+    wanted: list[Wanted] = (
+        [(topic.name, topic.topic_id) for topic in request.entity.topics]
+        if request.version >= 6
+        else [(name, None) for name in request.entity.topic_names]
+    )
+    resolved = _resolved(request, broker, wanted)
+    if request.access is not None:
+        resolved = [_permitted(request, broker, one) for one in resolved]
+    names = [name for name, _, refused in resolved if name is not None and refused is None]
+    gone = (
+        dict(zip(names, await topic_changes.delete_topics(broker, names, request.charge), strict=True)) if names else {}
+    )
+    results = []
+    for name, topic_id, refused in resolved:
+        code, what = refused or (ErrorCode.none, None)
+        if name is not None and refused is None:
+            code, what, topic_id = _outcome(gone[name], topic_id)
+        results.append(
+            entity(
+                module.DeletableTopicResult,
+                name=name,
+                topic_id=topic_id,
+                error_code=code,
+                error_message=what,
+            )
+        )
+    return respond(request, responses=tuple(results))
+
+
+def _may_describe(request: Request, name: str) -> bool:
+    if request.may(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True):
+        return True
+    return request.may(Operation.DESCRIBE, ResourceType.TOPIC, name, quiet=True)
+
+
+def _may_be_compared(request: Request, name: str) -> bool:
+    """True if the sender may be told that a name and an id are of one topic."""
+    return request.refused(name, quiet=True) is ErrorCode.none and _may_describe(request, name)
+
+
+def _permitted(request: Request, broker: Broker, asked: Resolved) -> Resolved:
+    """The same, or refused: of a topic that may not be described, nothing is given away (ControllerApis.deleteTopics).
+    By name both DESCRIBE and DELETE are needed, by id DELETE; that a name is of no topic is said to who may describe
+    it."""
+    name, topic_id, refused = asked
+    if name is None or refused is not None:
+        return asked
+    known, may = _may_describe(request, name), request.refused(name, quiet=True) is ErrorCode.none
+    if may and (known or topic_id is not None):
+        return asked
+    if known and name not in broker.topics:
+        return asked
+    if may:  # for the log: what is missing
+        request.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+    else:
+        request.refused(name)
+    code = ErrorCode.topic_authorization_failed
+    return name if known or topic_id is None else None, topic_id, (code, TEXTS[code])
+
+
+def _outcome(outcome: Outcome, asked: UUID | None) -> tuple[ErrorCode, str | None, UUID | None]:
+    """Error, its text, and the id of the topic that is gone, or was asked for and stays."""
+    if isinstance(outcome, BrokerError):
+        if outcome.code is ErrorCode.throttling_quota_exceeded:
+            return outcome.code, outcome.what, asked
+        unknown = outcome.code is ErrorCode.unknown_topic_or_partition
+        return outcome.code, NO_SUCH_TOPIC if unknown else outcome.what, None
+    return ErrorCode.none, None, outcome.id
+
+
+def _resolved(request: Request, broker: Broker, wanted: list[Wanted]) -> list[Resolved]:
+    """(name, id, why not) of each topic that is to go; those without a reason have a name."""
+    if not broker.config.delete_topic_enable:
+        code = ErrorCode.topic_deletion_disabled if request.version >= 3 else ErrorCode.invalid_request
+        return [(name, topic_id, (code, "Topic deletion is disabled.")) for name, topic_id in wanted]
+    names = Counter(name for name, topic_id in wanted if topic_id is None and name is not None)
+    ids = Counter(topic_id for name, topic_id in wanted if name is None and topic_id is not None)
+    results: dict[Any, Resolved] = {}
+    for name, topic_id in wanted:
+        why = None
+        if name is None and topic_id is None:
+            why = "Neither topic name nor id were specified."
+        elif name is not None and topic_id is not None:
+            why = "You may not specify both topic name and topic id."
+        elif name is not None and names[name] > 1:
+            why = "Duplicate topic name."
+        elif topic_id is not None and ids[topic_id] > 1:
+            why = "Duplicate topic id."
+        if why is not None:
+            results[name, topic_id] = (name, topic_id, (ErrorCode.invalid_request, why))
+        elif name is not None:
+            results[name, None] = (name, None, None)
+        else:
+            assert topic_id is not None
+            topic = broker.topics.by_id(topic_id)
+            if topic is None:
+                results[topic_id] = (None, topic_id, (ErrorCode.unknown_topic_id, NO_SUCH_ID))
+            elif topic.name in names and _may_be_compared(request, topic.name):
+                why = "The provided topic name maps to an ID that was already supplied."
+                results[topic_id] = (topic.name, topic_id, (ErrorCode.invalid_request, why))
+            else:
+                results[topic_id] = (topic.name, topic_id, None)
+    refused_names = {name for name, topic_id, why in results.values() if topic_id is not None and why is not None}
+    return [
+        entry for entry in results.values() if not (entry[1] is None and entry[0] in refused_names and not entry[2])
+    ]
+
+
+NO_LOW_WATERMARK = -1
+
+
+@api(21, 0, 2)
+async def delete_records(request: Request, broker: Broker) -> Any:
+    module = response_module(request)
+
+    def of_partition(topic: Any, partition: Any) -> Any:
+        code, low = ErrorCode.none, NO_LOW_WATERMARK
+        try:
+            if code := request.refused(topic.name):
+                raise BrokerError(code)
+            low = _delete(broker, topic.name, partition.partition_index, partition.offset)
+        except BrokerError as error:
+            code = error.code
+        result = module.DeleteRecordsPartitionResult
+        return entity(result, partition_index=partition.partition_index, low_watermark=low, error_code=code)
+
+    def of_topic(topic: Any, partitions: Any) -> Any:
+        return entity(module.DeleteRecordsTopicResult, name=topic.name, partitions=partitions)
+
+    topics = await per_partition(request.entity.topics, of_partition, of_topic)
+    return respond(request, topics=topics)
+
+
+def _delete(broker: Broker, topic: str, partition: int, offset: int) -> int:
+    if is_internal(topic):
+        raise BrokerError(ErrorCode.invalid_topic_exception, f"Cannot delete records of internal topic {topic}")
+    broker.check_not_mirrored(f"records of {topic} cannot be deleted")
+    return broker.log(topic, partition).delete_records(offset)
