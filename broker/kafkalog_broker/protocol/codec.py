@@ -198,6 +198,7 @@ def request_class(api_key: int, version: int) -> type:
     return message_class(api_key, version, EntityType.request, load_request_schema)
 
 
+@cache
 def response_class(api_key: int, version: int) -> type:
     """kio's response class, or one of guide_schemas. `response_entity.response_module` has its nested classes."""
     return message_class(api_key, version, EntityType.response, load_response_schema)

@@ -44,10 +44,10 @@ def respond(request: Request, **fields: Any) -> Any:
 def entity(kind: type, **fields: Any) -> Any:
     """A struct with those of `fields` that its version has. The others have the schema's defaults; without one, null
     where that is allowed, else zero or empty, and ErrorCode.none."""
-    values = _defaults(kind).copy()
-    for name, value in fields.items():
-        if name in values:
-            values[name] = value
+    defaults = _defaults(kind)
+    values = defaults | fields
+    if len(values) > len(defaults):
+        values = {name: values[name] for name in defaults}
     return kind(**values)
 
 
