@@ -210,7 +210,7 @@ def _has_no_times(log: Log) -> bool:
     newest = next((segment for segment in reversed(log.segments) if segment.size), None)
     if newest is None:
         return False
-    magic = log.read_slice(FileSlice(newest.list_offsets(), layout.MAGIC_AT, 1))
+    magic = log.read_slice(FileSlice(newest.handle(), layout.MAGIC_AT, 1))
     return magic == b"\0"
 
 
