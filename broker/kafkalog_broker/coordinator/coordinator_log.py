@@ -18,7 +18,7 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader, check_crc, control_type
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.messages import Message
-from kafkalog_spark.format.records import RecordView, read_records
+from kafkalog_spark.format.records import read_records
 from kafkalog_spark.log.decode.decompress import Output, decompress
 from kafkalog_spark.log.decode.scratch import Scratch
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords, batches_of, build_batch
@@ -129,15 +129,13 @@ def _records(header: BatchHeader, data: bytes) -> list[Record]:
             "%d of the %d records at offset %d have no key, and are left out: they are no coordinator's",
             len(views) - len(with_key), len(views), header.base_offset,
         )  # fmt: skip
-    return [_key_and_value(record, payload) for record in with_key]
-
-
-def _key_and_value(record: RecordView, payload: memoryview) -> Record:
-    value = payload[record.value_at : record.value_at + record.value_size]
-    return (
-        bytes(payload[record.key_at : record.key_at + record.key_size]),
-        None if record.value_size < 0 else bytes(value),
-    )
+    return [
+        (
+            bytes(payload[view.key_at : view.key_at + view.key_size]),
+            None if view.value_size < 0 else bytes(payload[view.value_at : view.value_at + view.value_size]),
+        )
+        for view in with_key
+    ]
 
 
 LogOf = Callable[[str, int], Log]

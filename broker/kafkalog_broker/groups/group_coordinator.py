@@ -39,9 +39,6 @@ from kafkalog_broker.groups.share.share_group_manager import ShareGroupManager
 
 log = logging.getLogger(__name__)
 
-_SHOWN_NAMES = 200
-"""Characters of names of topics in a log line."""
-
 
 class GroupCoordinator:
     """All calls come from one thread (the event loop's). Nothing here waits: long waits end in a callback."""
@@ -270,7 +267,7 @@ class GroupCoordinator:
                 yield from shard.forget_topics(topics)
                 shard.share.forget_topics(topic_ids)
             except BrokerError as error:
-                names = ", ".join(sorted(topics))[:_SHOWN_NAMES]
+                names = ", ".join(sorted(topics))[:200]
                 log.warning(
                     "__consumer_offsets-%d: offsets or share partitions of %s remain: %s", partition, names, error
                 )

@@ -187,10 +187,6 @@ def share_group_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> 
 # ---- the context
 
 
-def run_inline(compute: Callable[[], Any], done: Callable[[Any], None]) -> None:
-    done(compute())
-
-
 @dataclass(slots=True)
 class GroupContext:
     """Of one coordinator, for all its groups.
@@ -206,6 +202,6 @@ class GroupContext:
     scheduler: Scheduler
     topics: TopicsView = field(default_factory=TopicsView)
     overrides: Callable[[str], Mapping[str, str]] = lambda group_id: {}
-    background: Callable[[Callable[[], Any], Callable[[Any], None]], None] = run_inline
+    background: Callable[[Callable[[], Any], Callable[[Any], None]], None] = lambda compute, done: done(compute())
     new_id: Callable[[], str] = lambda: str(uuid.uuid4())
     initialize: Callable[[str, int, Mapping[UUID, SharedTopic]], None] = lambda group_id, epoch, topics: None
