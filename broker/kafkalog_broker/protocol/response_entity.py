@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import cache
 from importlib import import_module
@@ -93,20 +94,27 @@ class _ErrorLayout(NamedTuple):
 def error_response(request: Request, code: ErrorCode, message: str | None = None) -> Any:
     """The response to a request that failed as a whole: its own error, or else that of everything that was named."""
     kind = response_class(request.api_key, request.version)
-    return _failed(kind, request.entity, code, message, twice=request.api_key in _ERRORS_TWICE)
+    (failed,) = _failed(kind, (request.entity,), code, message, twice=request.api_key in _ERRORS_TWICE)
+    return failed
 
 
-def _failed(kind: Any, asked: Any, code: ErrorCode, message: str | None, *, twice: bool) -> Any:
-    """asked: the struct of the request that `kind` answers, or the name alone."""
-    request_kind: Any = type(asked)
+def _failed(kind: Any, named: Sequence[Any], code: ErrorCode, message: str | None, *, twice: bool) -> tuple[Any, ...]:
+    """A `kind` with the error for each of `named`: structs of the request, or names alone."""
+    if not named:
+        return ()
+    request_kind: Any = type(named[0])
     layout = _error_layout(kind, request_kind)
-    values: dict[str, Any] = {"error_message": message, **dict.fromkeys(layout.errors, code)}
-    for name in layout.names:
-        values[name] = getattr(asked, name, asked)
-    if layout.results is not None and (twice or not layout.errors):
-        named = getattr(asked, layout.request_array) or ()
-        values[layout.results] = tuple([_failed(layout.element, one, code, message, twice=twice) for one in named])
-    return entity(kind, **values)
+    common = _defaults(kind) | dict.fromkeys(layout.errors, code)
+    if "error_message" in common:
+        common["error_message"] = message
+    answers = []
+    for one in named:
+        values = common | {name: getattr(one, name, one) for name in layout.names}
+        if layout.results is not None and (twice or not layout.errors):
+            parts = getattr(one, layout.request_array) or ()
+            values[layout.results] = _failed(layout.element, parts, code, message, twice=twice)
+        answers.append(kind(**values))
+    return tuple(answers)
 
 
 @cache
