@@ -234,6 +234,6 @@ def test_a_request_is_gone_through_as_often_however_many_partitions_it_acknowled
     monkeypatch.setattr(api, "_fetched", fetched)
     monkeypatch.setattr(api, "_encoded", encoded)
     asked = Counted(partitions)
-    answer = asyncio.run(api.handle(SimpleNamespace(entity=asked, version=2), None))
+    answer = asyncio.run(api.share_fetch_request(SimpleNamespace(entity=asked, version=2), None))
     assert answer == said
     assert asked.times <= 3
