@@ -17,8 +17,8 @@ from kafkalog_spark.kernels.decode_legacy import inspect_message_set
 from kafkalog_spark.kernels.primitives import CRC32_TABLE
 from kafkalog_spark.kernels.rows import FAULTS, Status
 from kafkalog_spark.kernels.sweep import BAD_RECORD_LENGTH, end_of_records
-from kafkalog_spark.log.decode.decompress import Output, decompress
-from kafkalog_spark.log.decode.record_schema import MAX_DECOMPRESSED, ScanRequest
+from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED, Output, decompress
+from kafkalog_spark.log.decode.record_schema import ScanRequest
 from kafkalog_spark.log.decode.row_buffers import RowBuffers
 from kafkalog_spark.log.decode.scratch import Scratch
 

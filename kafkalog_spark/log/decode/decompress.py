@@ -27,6 +27,10 @@ from kafkalog_spark.errors import CorruptBatch, DecompressesTooFar, UnsupportedF
 from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.log.decode.scratch import Scratch
 
+MAX_DECOMPRESSED = 64 << 20
+"""Bytes that one batch may decompress to. Producers fill batches of 16 KB to a few MB before compression, and a broker
+takes 1 MB of compressed bytes by default (message.max.bytes). A worker has 170 MB before its first batch; with such a
+batch, even one of a single record that takes as much again in its Arrow buffer, it stays within 300 MB."""
 _FIRST_STEP = 64 << 10
 _LARGEST_STEP = 1 << 20
 """Bytes at once: zlib holds up to three times that while it joins them to an object."""

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
+from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
@@ -62,10 +63,6 @@ def record_schema(columns: tuple[str, ...] = COLUMNS) -> pa.Schema:
 
 # What a scan asks for. Values only: no kernel is loaded for them.
 
-MAX_DECOMPRESSED = 64 << 20
-"""Bytes that one batch may decompress to. Producers fill batches of 16 KB to a few MB before compression, and a broker
-takes 1 MB of compressed bytes by default (message.max.bytes). A worker has 170 MB before its first batch; with such a
-batch, even one of a single record that takes as much again in its Arrow buffer, it stays within 300 MB."""
 FIRST_BATCH_ROWS = 1 << 10
 """The first batch is small, so that show() and limit() have their rows before 32 k are decoded."""
 

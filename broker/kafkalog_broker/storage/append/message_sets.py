@@ -35,7 +35,7 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import wrapper_value_at
 from kafkalog_spark.format.layout import NO_TIMESTAMP, Codec
-from kafkalog_spark.log.decode.record_schema import MAX_DECOMPRESSED
+from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, header_fields, seal
 
 _OFFSET_SIZE_CRC = struct.Struct(">qiI")
