@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ from kafkalog_spark.source.offsets import (
     LATEST,
     Bound,
     Earliest,
+    GlobalTimestamp,
     Latest,
     NotSaid,
     SpecificOffsets,
@@ -206,7 +208,22 @@ def parse_read_options(
     )
     if not quiet:
         warn_of(ignored)
+        _warn_of_seconds(start)
     return result
+
+
+SECONDS_SINCE = 978_307_200_000
+"""2001-01-01 in ms: before any Kafka, and after every time in seconds until the year 32970."""
+
+
+def _warn_of_seconds(start: Bound) -> None:
+    if isinstance(start, GlobalTimestamp) and 0 < start.timestamp < SECONDS_SINCE:
+        day = datetime.fromtimestamp(start.timestamp / 1000, UTC).date()
+        _log.warning(
+            "startingTimestamp=%d is in %s, so everything is read: it is in milliseconds, not in seconds",
+            start.timestamp,
+            day,
+        )
 
 
 def warn_of(ignored: Iterable[str]) -> None:

@@ -197,6 +197,16 @@ def test_paths(options: dict[str, str], paths: tuple[str, ...]) -> None:
     assert parse_read_options(options).paths == paths
 
 
+def test_a_timestamp_in_seconds_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="kafkalog_spark"):
+        read(startingTimestamp="1700000000")
+        read(startingTimestamp="1700000000000")
+        read(startingTimestamp="0")
+    assert caplog.messages == [
+        "startingTimestamp=1700000000 is in 1970-01-20, so everything is read: it is in milliseconds, not in seconds"
+    ]
+
+
 # Options without effect, and typos
 
 
