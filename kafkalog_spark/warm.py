@@ -37,9 +37,9 @@ def _scanning() -> None:
     from kafkalog_spark.kernels.choose import first_out_of_order
     from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
     from kafkalog_spark.kernels.sweep import end_of_records, sweep
+    from kafkalog_spark.log.decode.decompress import Scratch
     from kafkalog_spark.log.decode.row_buffers import RowBuffers
     from kafkalog_spark.log.decode.run_decoder import Chosen
-    from kafkalog_spark.log.decode.scratch import Scratch
 
     payload = Scratch(64).read_only()
     table = np.empty((0, len(H)), np.int64)
@@ -60,15 +60,15 @@ def _decoding() -> None:
 def _decoding_legacy() -> None:
     from kafkalog_spark.kernels.decode_legacy import decode_legacy, inspect_message_set
     from kafkalog_spark.kernels.primitives import CRC32_TABLE
-    from kafkalog_spark.log.decode.scratch import Scratch
+    from kafkalog_spark.log.decode.decompress import Scratch
 
     inspect_message_set(Scratch(64).read_only(), 0, 0, 1, CRC32_TABLE)
     _decode(decode_legacy)
 
 
 def _decode(kernel: Callable[..., object]) -> None:
+    from kafkalog_spark.log.decode.decompress import Scratch
     from kafkalog_spark.log.decode.row_buffers import RowBuffers
-    from kafkalog_spark.log.decode.scratch import Scratch
 
     nothing, units = np.empty(0, np.int64), np.empty((0, 6), np.int64)
     rows = RowBuffers("t", 0, _REQUEST)
@@ -79,8 +79,8 @@ def _decode(kernel: Callable[..., object]) -> None:
 
 def _searching() -> None:
     from kafkalog_spark.kernels.search import search_legacy, search_v2
+    from kafkalog_spark.log.decode.decompress import Scratch
     from kafkalog_spark.log.decode.run_decoder import RecordSearch
-    from kafkalog_spark.log.decode.scratch import Scratch
 
     nothing, units = np.empty(0, np.int64), np.empty((0, 6), np.int64)
     patterns = RecordSearch.of(RecordPredicate()).patterns

@@ -41,11 +41,10 @@ from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory, Opt
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
 from kafkalog_spark.log.decode.record_schema import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.read.discovery import chosen_locations
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_log import PartitionLog, node_id
 from kafkalog_spark.log.read.partition_scan import ScanStatistics, offset_for_timestamp, scan_partition, tail_start
-from kafkalog_spark.log.read.replicas import chosen_locations
-from kafkalog_spark.log.read.small_files import node_id
 
 if TYPE_CHECKING:
     from kafkalog_spark.source.live_logs import LiveLog

@@ -22,9 +22,15 @@ from typing import TYPE_CHECKING
 from kafkalog_spark.errors import UnknownPartition
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import TopicPartition
-from kafkalog_spark.log.read.discovery import RemoteDir, Root, expanded_paths, partitions_below
+from kafkalog_spark.log.read.discovery import (
+    RemoteDir,
+    Replicas,
+    Root,
+    chosen_locations,
+    expanded_paths,
+    partitions_below,
+)
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
-from kafkalog_spark.log.read.replicas import Replicas, chosen_locations
 from kafkalog_spark.log.tiered.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 

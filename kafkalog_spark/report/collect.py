@@ -11,9 +11,8 @@ from kafkalog_spark.errors import KafkalogError, UnknownPartition
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.partition_log import PartitionLocation
-from kafkalog_spark.log.read.replicas import chosen_locations
-from kafkalog_spark.log.read.small_files import cluster_id
+from kafkalog_spark.log.read.discovery import chosen_locations
+from kafkalog_spark.log.read.partition_log import PartitionLocation, cluster_id
 from kafkalog_spark.log.tables.batches import Uncompressed
 from kafkalog_spark.log.tables.open_table import table_query
 from kafkalog_spark.log.tables.read_table import rows_of_units

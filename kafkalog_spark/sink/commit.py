@@ -46,8 +46,7 @@ from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, TopicPartition, format_leader_epochs
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.partition_log import PartitionLocation
-from kafkalog_spark.log.read.small_files import Checkpoints, read_meta_properties
+from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, read_meta_properties
 from kafkalog_spark.sink.commit_plan import (
     CommitRecord,
     NewTopic,

@@ -24,15 +24,13 @@ from functools import partial
 from kafkalog_spark.errors import JobEnded, KafkalogError, NotALogDirectory
 from kafkalog_spark.format import layout, names
 from kafkalog_spark.format import partition_metadata as metadata
-from kafkalog_spark.log.read.partition_log import PartitionLocation
-from kafkalog_spark.log.read.small_files import Checkpoints
+from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation
 from kafkalog_spark.log.write.segment_writer import PieceStamper
 from kafkalog_spark.sink.commit import INDEX_SUFFIXES, Medium, record_file
 from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment, StagedPiece
 from kafkalog_spark.sink.partition_end import locate_end_in_bucket
 from kafkalog_spark.store import object_writer
-from kafkalog_spark.store.object_file import Buffer
-from kafkalog_spark.store.object_store import AgedObject, ObjectStore, modified, objects_below
+from kafkalog_spark.store.object_store import AgedObject, Buffer, ObjectStore, modified, objects_below
 from kafkalog_spark.store.object_writer import ObjectWriter
 from kafkalog_spark.store.storage_options import StorageOptions
 

@@ -36,8 +36,7 @@ from kafkalog_spark.format.atomic_file import descriptor, write_all
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.producer_snapshot import format_producer_snapshot, read_producer_snapshot
 from kafkalog_spark.log.read.discovery import partition_dirs
-from kafkalog_spark.log.read.partition_log import PartitionLocation
-from kafkalog_spark.log.read.small_files import Checkpoints
+from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 from kafkalog_spark.log.write.segment_writer import restamp_segment
 from kafkalog_spark.sink import staging

@@ -19,8 +19,7 @@ from kafkalog_spark.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from kafkalog_spark.format.offset_index import load_offset_index
 from kafkalog_spark.format.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from kafkalog_spark.format.time_index import load_time_index
-from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
-from kafkalog_spark.log.read.small_files import Checkpoints, leader_epochs
+from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog, leader_epochs
 from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, ordered_windows, recover_segment
 from kafkalog_spark.sink.commit_plan import PartitionEnd, PlannedSegment
 

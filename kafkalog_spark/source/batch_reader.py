@@ -27,8 +27,8 @@ from kafkalog_spark.spark.worker_process import until_spark_has_enough
 if TYPE_CHECKING:  # Spark 4.0 has no filters, and the log's scan comes with the kernels
     from pyspark.sql.datasource import Filter
 
-    from kafkalog_spark.log.decode.batch_contents import ScanBuffers
     from kafkalog_spark.log.decode.record_schema import ScanRequest
+    from kafkalog_spark.log.decode.run_decoder import ScanBuffers
     from kafkalog_spark.log.read.partition_scan import ScanStatistics
 
     RowsOf = Callable[[Split, ScanRequest, ScanBuffers], Iterator[pa.RecordBatch]]
@@ -164,7 +164,7 @@ def rows_of_splits(rows_of: RowsOf, splits: Iterable[Split], request: ScanReques
     """The rows of several splits, one after the other, small batches coalesced. `rows_of` is called with a split,
     `request` and the buffers that all splits use in turn."""
     # the kernels are loaded where records are decoded, and nowhere else
-    from kafkalog_spark.log.decode.batch_contents import ScanBuffers
+    from kafkalog_spark.log.decode.run_decoder import ScanBuffers
 
     buffers, splits = ScanBuffers(), list(splits)
     stores = [store for split in splits for store in split.place.stores]

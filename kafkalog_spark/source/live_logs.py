@@ -18,20 +18,27 @@ from kafkalog_spark.errors import CorruptLog, NotALogDirectory, UnsupportedForma
 from kafkalog_spark.format.checkpoint import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.discovery import Root, expanded_paths, is_pattern
-from kafkalog_spark.log.read.last_stable_offset import StableOffsetWalk
-from kafkalog_spark.log.read.log_end import LogEnd
-from kafkalog_spark.log.read.partition_log import LISTINGS, OpenHints, PartitionLocation, PartitionLog
-from kafkalog_spark.log.read.replicas import (
+from kafkalog_spark.log.read.discovery import (
     ReplicaCopy,
     Replicas,
+    Root,
     best,
     check_one_topic,
+    expanded_paths,
+    is_pattern,
     leader_epoch,
     refuse_copies,
     report,
 )
-from kafkalog_spark.log.read.small_files import offset_checkpoint
+from kafkalog_spark.log.read.last_stable_offset import StableOffsetWalk
+from kafkalog_spark.log.read.log_end import LogEnd
+from kafkalog_spark.log.read.partition_log import (
+    LISTINGS,
+    OpenHints,
+    PartitionLocation,
+    PartitionLog,
+    offset_checkpoint,
+)
 from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.resolve_partitions import for_each_place, open_log_dirs, requests_logged

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.read.replicas import REPLICAS
+from kafkalog_spark.log.read.discovery import REPLICAS
 from kafkalog_spark.log.tables.table import RECORDS, TABLES
 from kafkalog_spark.log.tiered.tier_options import OPTION as KEY_OPTION
 from kafkalog_spark.log.tiered.tier_options import TIER_OPTIONS

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, DAMAGE_COLUMN_TYPES, RecordPredicate
-from kafkalog_spark.log.read.replicas import Replicas
+from kafkalog_spark.log.read.discovery import Replicas
 from kafkalog_spark.log.tables.table import RECORDS, TABLES
 from kafkalog_spark.log.tables.table_query import TableQuery
 from kafkalog_spark.log.tiered.tier_options import TierOptions, is_tier_option

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from kafkalog_spark.errors import CorruptBatch, OptionError, UnsupportedFormat
+from kafkalog_spark.log.read.batch_search import position_for_timestamp
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.read.segment_time import position_for_timestamp
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import TopicPartition
 from kafkalog_spark.source.options import ReadOptions

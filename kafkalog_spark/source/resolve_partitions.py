@@ -12,10 +12,9 @@ from typing import TypeVar
 
 from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.read.discovery import chosen_locations
 from kafkalog_spark.log.read.log_end import LogEnd
-from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
-from kafkalog_spark.log.read.replicas import chosen_locations
-from kafkalog_spark.log.read.small_files import Checkpoints
+from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions, check_said
 from kafkalog_spark.source.options import ReadOptions

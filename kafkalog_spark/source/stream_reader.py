@@ -45,8 +45,8 @@ from kafkalog_spark.source.stream_planner import StreamPlanner
 from kafkalog_spark.spark.errors import first_line, first_line_of, raise_first_line
 
 if TYPE_CHECKING:  # the log's scan comes with the kernels
-    from kafkalog_spark.log.decode.batch_contents import ScanBuffers
     from kafkalog_spark.log.decode.record_schema import ScanRequest
+    from kafkalog_spark.log.decode.run_decoder import ScanBuffers
     from kafkalog_spark.source.progress import GroupCommitter
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +22,6 @@ from urllib.parse import urlsplit
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.store.interface import AZURE_SCHEMES, GCS_SCHEMES, S3_SCHEMES
-from kafkalog_spark.store.object_errors import Failure, RequestTarget, failure_of
 from kafkalog_spark.store.storage_options import (
     AZURE_NAMES,
     GCS_NAMES,
@@ -30,6 +30,231 @@ from kafkalog_spark.store.storage_options import (
     RetryPolicy,
     StorageOptions,
 )
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>\s*([A-Za-z0-9.]+)\s*</Code>|\\?\"code\\?\":\s*\\?\"([A-Za-z0-9.]+)\\?\"")
+_KIND = re.compile(r"kind: (Connect|Request|Timeout|Interrupted|Decode|Unknown)\b")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Failed try of a request. errno: of the OSError it becomes. transient: trying again may help. answered: a server
+    did answer, so the endpoint is not wrong."""
+
+    errno: int
+    sentence: str
+    transient: bool = False
+    answered: bool = True
+
+    def error(self, path: str, tries: int = 1) -> OSError:
+        """The OSError (of errno's own class: PermissionError, FileNotFoundError, ...) with the sentence as strerror."""
+        said = f" ({tries} tries)" if tries > 1 else ""
+        return OSError(self.errno, f"{self.sentence}{said}", path)
+
+
+@dataclass(frozen=True)
+class RequestTarget:
+    """Destination of a request, as it may be shown: bucket, and endpoint as host and port ('' for the vendor's own)."""
+
+    bucket: str
+    endpoint: str = ""
+    vendor: str = "s3"
+
+    @property
+    def words(self) -> dict[str, str]:
+        """Words that fill in the sentences below."""
+        keys, region, allowed = _ADVICE[self.vendor]
+        place = self.endpoint or "the store"
+        return {"bucket": self.bucket, "place": place, "keys": keys, "region": region, "allowed": allowed}
+
+
+_ADVICE = {
+    "s3": (
+        "give fs.s3a.access.key and fs.s3a.secret.key, or set the environment or profile that the workers see",
+        "give it as fs.s3a.endpoint.region",
+        "s3:ListBucket and s3:GetObject",
+    ),
+    "gs": (
+        "give storage.service_account or storage.application_credentials, a path that the workers can read",
+        "look at storage.base_url",
+        "storage.objects.list and storage.objects.get",
+    ),
+    "abfss": (
+        "give storage.account_key, storage.sas_key, or storage.client_id with .client_secret and .tenant_id",
+        "look at storage.endpoint",
+        "the role Storage Blob Data Reader",
+    ),
+}
+"""By the vendor's scheme: how to give credentials, the region, and which permissions reading needs."""
+_NONE = "there is no such object"
+_REPLACED = "the object was replaced since it was listed"
+_CANNOT = "{place} cannot do that"
+_REGION = "the bucket {bucket} lies in another region: {region}"
+_UNKNOWN_KEY = "{place} does not know the access key: {keys}"
+_NO_CONTAINER = "there is no container {bucket} at {place}: look at its name and the account's"
+_ACCOUNT_KEY = "{place} does not take the account's key or token: look at storage.account_key and storage.sas_key"
+_HEADER = "the bucket {bucket} lies in another region, or the access key is cut short: {region}"
+_DENIED = "access to {bucket} is denied: the credentials that were found do not allow it (reading needs {allowed})"
+_BAD_REQUEST = "{place} does not understand the request: look at the region ({region}) and the session token"
+_UNREACHABLE = "{place} cannot be reached: look at the endpoint, the region and the network"
+_STRANGE_KEY = (
+    "a key here has an empty name between two slashes, a `.` or a control character in it, which cannot be read: "
+    "rename that object"
+)
+
+_BY_CODE: dict[str, tuple[int, str]] = {
+    "NoSuchKey": (errno.ENOENT, _NONE),
+    "BlobNotFound": (errno.ENOENT, _NONE),
+    "NoSuchBucket": (errno.ENOENT, "there is no bucket {bucket} at {place}: look at its name, and at the endpoint"),
+    "ContainerNotFound": (errno.ENOENT, _NO_CONTAINER),
+    "InvalidBucketName": (errno.EINVAL, "{bucket} cannot be the name of a bucket"),
+    "AccessDenied": (errno.EACCES, _DENIED),
+    "InvalidAccessKeyId": (errno.EACCES, _UNKNOWN_KEY),
+    "XAdminUserNotFound": (errno.EACCES, _UNKNOWN_KEY),  # versitygw's, with status 404
+    "SignatureDoesNotMatch": (errno.EACCES, "the secret key does not belong to the access key: {keys}"),
+    "AuthenticationFailed": (errno.EACCES, _ACCOUNT_KEY),
+    "ExpiredToken": (errno.EACCES, "the session token has expired: give a new one as fs.s3a.session.token"),
+    "InvalidToken": (errno.EACCES, "the session token does not belong to the keys: look at fs.s3a.session.token"),
+    "TokenRefreshRequired": (errno.EACCES, "the session token has to be renewed"),
+    "RequestTimeTooSkewed": (errno.EACCES, "the clock of this machine is wrong by more than {place} allows: set it"),
+    "AccountProblem": (errno.EACCES, "{place} says that the account cannot be used at present"),
+    "InvalidObjectState": (errno.EACCES, "the object is archived: restore it to a storage class that can be read"),
+    "PermanentRedirect": (errno.EINVAL, _REGION),
+    "IllegalLocationConstraintException": (errno.EINVAL, _REGION),
+    "AuthorizationHeaderMalformed": (errno.EINVAL, _HEADER),
+    "EntityTooLarge": (errno.EFBIG, "the object is larger than {place} takes"),
+    "QuotaExceeded": (errno.EDQUOT, "the bucket {bucket} is full"),
+    "NotImplemented": (errno.ENOTSUP, _CANNOT),
+}
+"""By the code in the answer's body (S3's, most of which Google's XML interface shares; Azure's)."""
+
+_BY_STATUS: dict[int, tuple[int, str]] = {
+    400: (errno.EINVAL, _BAD_REQUEST),
+    401: (errno.EACCES, "{place} wants credentials: {keys}"),
+    403: (errno.EACCES, _DENIED),
+    404: (errno.ENOENT, _NONE),
+    405: (errno.ENOTSUP, "{place} is not an object store of this kind: look at the endpoint"),
+    409: (errno.EEXIST, "another request was changing it"),
+    411: (errno.ENOTSUP, _CANNOT),
+    412: (errno.ENOENT, _REPLACED),
+    416: (errno.ENOENT, _REPLACED),
+    501: (errno.ENOTSUP, _CANNOT),
+}
+
+_TRANSIENT_CODES = frozenset({
+    "SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "ServerBusy", "OperationTimedOut",
+    "RequestLimitExceeded", "ThrottlingException", "BadDigest",
+})  # fmt: skip
+_BY_KIND: dict[str, tuple[int, str]] = {
+    "Connect": (errno.ECONNREFUSED, _UNREACHABLE),
+    "Timeout": (errno.ETIMEDOUT, "{place} did not answer in time"),
+    "Request": (errno.ECONNRESET, "{place} closed the connection"),
+    "Interrupted": (errno.ECONNRESET, "{place} closed the connection"),
+    "Decode": (errno.ECONNRESET, "{place} broke off its answer"),
+    "Unknown": (errno.ECONNRESET, "{place} closed the connection"),
+}
+_NO_CREDENTIALS = (
+    "no credentials were found, neither in options and environment nor from the machine's role: {keys}; a public "
+    "bucket is read with storage.skip_signature=true"
+)
+
+
+def truncated(expected: int, got: int) -> Failure:
+    """An answer that has fewer bytes than were asked for."""
+    return Failure(errno.EIO, f"the answer has {got} bytes, expected {expected}", transient=True)
+
+
+REPLACED = Failure(errno.ENOENT, _REPLACED)
+
+
+def failure_of(error: BaseException, asked: RequestTarget) -> Failure:
+    """Failure of an exception of the library. Only its class and the marks in its text that are in the tables here are
+    looked at."""
+    text = str(error)
+    status_mark, kind_mark = _STATUS.search(text), _KIND.search(text)
+    status = int(status_mark[1]) if status_mark else 0
+    code = _code(text)
+    names = asked.words
+    if _of_credentials(text):
+        return Failure(errno.EACCES, _NO_CREDENTIALS.format(**names), answered=False)
+    if code in _TRANSIENT_CODES or status in (408, 429) or (status >= 500 and status != 501):
+        return Failure(errno.EAGAIN, f"{names['place']} is overloaded or failing ({code or f'status {status}'})", True)
+    if code in _BY_CODE:
+        number, sentence = _BY_CODE[code]
+        return Failure(number, sentence.format(**names))
+    if status in _BY_STATUS:
+        number, sentence = _BY_STATUS[status]
+        known = f" (status {status}, {code})" if code else ""
+        return Failure(number, sentence.format(**names) + known)
+    if status:
+        return Failure(errno.EIO, f"{names['place']} refuses the request (status {status})")
+    return _without_status(error, text, kind_mark[1] if kind_mark else "", names)
+
+
+def object_is_missing(error: BaseException) -> bool:
+    """True if the object is not there, and not its bucket or the user."""
+    text = str(error)
+    return isinstance(error, FileNotFoundError) and _code(text) in ("", "NoSuchKey", "BlobNotFound")
+
+
+def _code(text: str) -> str:
+    """The code in an answer's body; empty without one."""
+    mark = _CODE.search(text)
+    return next((group for group in mark.groups() if group), "") if mark else ""
+
+
+def _of_credentials(text: str) -> bool:
+    """True if it was the request for credentials that failed: it goes to another server than all others."""
+    return "Error performing" in text and any(
+        mark in text for mark in ("/latest/api/token", "/latest/meta-data/", "computeMetadata", "/metadata/identity")
+    )
+
+
+def _without_status(error: BaseException, text: str, kind: str, names: dict[str, str]) -> Failure:
+    if "incorrectly configured region" in text:
+        number, sentence = _BY_CODE["PermanentRedirect"]
+        return Failure(number, sentence.format(**names))
+    if "BadScheme" in text or "URL scheme is not allowed" in text:
+        return Failure(errno.EINVAL, "the endpoint is http://, and storage.allow_http=false forbids that")
+    if kind:
+        number, sentence = _BY_KIND[kind]
+        return Failure(number, sentence.format(**names), transient=True, answered=False)
+    name = type(error).__name__
+    if isinstance(error, FileNotFoundError):
+        return Failure(errno.ENOENT, _NONE)
+    if name == "PreconditionError":
+        return REPLACED
+    if name in ("InvalidPathError", "ValueError") and "path" in text.lower():
+        return Failure(errno.EINVAL, _STRANGE_KEY)
+    if isinstance(error, OSError) and error.errno:
+        return Failure(error.errno, os.strerror(error.errno))
+    return Failure(errno.EIO, f"the request failed in the library ({name})", transient=name == "GenericError")
+
+
+# What the file systems of other libraries raise, as OSErrors with a sentence. Their own texts are not shown: nobody
+# here knows what they hold.
+
+T = TypeVar("T")
+
+
+def as_os_errors(path: str, call: Callable[[], T]) -> T:
+    """Result of `call`. Raises FileNotFoundError, PermissionError, OSError, each with a sentence and `path`."""
+    try:
+        return call()
+    except Exception as error:  # noqa: BLE001 - any class may come out of a file system of fsspec
+        failed = _plain(error, path)
+    raise failed  # not in `except`: a traceback would show the library's text above it
+
+
+def _plain(error: Exception, path: str) -> OSError:
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(errno.ENOENT, "there is nothing of this name", path)
+    if isinstance(error, PermissionError):
+        return PermissionError(errno.EACCES, "the file system does not allow it with the credentials it has", path)
+    number = error.errno if isinstance(error, OSError) and error.errno else errno.EIO
+    reason = os.strerror(number) if number != errno.EIO else type(error).__name__
+    return OSError(number, f"the file system fails ({reason})", path)
+
 
 FIRST_WAIT = 0.1
 """Seconds; then twice as long each time, as AWS advises, each time a random part of it so that many clients spread."""
@@ -259,7 +484,6 @@ class RequestTally:
             return self._counts
 
 
-T = TypeVar("T")
 Wait = Callable[[float], bool]
 """Wait for so many seconds; True to give up before."""
 

@@ -12,10 +12,8 @@ from uuid import uuid4
 
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.store.interface import parse_path
-from kafkalog_spark.store.object_client import TryFailed
-from kafkalog_spark.store.object_errors import Failure, object_is_missing
-from kafkalog_spark.store.object_file import Buffer
-from kafkalog_spark.store.object_store import ObjectStore
+from kafkalog_spark.store.object_client import Failure, TryFailed, object_is_missing
+from kafkalog_spark.store.object_store import Buffer, ObjectStore
 
 PART = 16 << 20
 """Bytes of a part of a large object. S3 takes 10,000 parts of at least 5 MiB: 16 MiB allow 156 GiB, more than a segment

@@ -2,11 +2,151 @@
 
 from __future__ import annotations
 
-from kafkalog_spark.store.interface import Store, parse_path
+import errno
+import os
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.store.interface import HADOOP_SCHEMES, FileFacts, Listing, OpenFile, Store, parse_path
 from kafkalog_spark.store.local_store import LOCAL
-from kafkalog_spark.store.object_client import OBJECT_SCHEMES
-from kafkalog_spark.store.object_store import ObjectStore
+from kafkalog_spark.store.object_client import OBJECT_SCHEMES, as_os_errors
+from kafkalog_spark.store.object_store import Buffer, ObjectFile, ObjectListing, ObjectStore
 from kafkalog_spark.store.storage_options import StorageOptions
+
+_VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "mtime", "LastModified", "last_modified", "updated", "created")
+"""Keys under which file systems of fsspec give a file's version; the most reliable first."""
+
+
+@dataclass(frozen=True)
+class FsspecStore:
+    """Store of a scheme and an authority: `bucket`, or `host:port` of a name node; empty for the one in Hadoop's
+    configuration (fs.defaultFS)."""
+
+    scheme: str
+    authority: str
+    options: StorageOptions = field(default_factory=StorageOptions)
+    remote = True
+
+    @property
+    def _files(self) -> Any:
+        """The file system; fsspec keeps one of each for a process and thread. Raises OptionError, and OSError where
+        HDFS cannot be reached."""
+        try:
+            import fsspec
+        except ImportError:
+            raise OptionError(
+                f"{self.scheme}:// is read with the package fsspec, which is not installed here",
+                hint="pip install 'kafkalog[object-store]' on the driver and on every worker",
+            ) from None
+        given = {name: value.text for name, value in self.options.fsspec}
+        try:
+            if self.scheme in HADOOP_SCHEMES:
+                return fsspec.filesystem("hdfs", **{**self._name_node(), **given})
+            return fsspec.filesystem(self.scheme, **given)
+        except ImportError as error:
+            wanted = f" (it needs {error.name})" if error.name else ""
+        except ValueError:
+            wanted = " (fsspec does not know the scheme)"
+        except OSError as error:
+            wanted = str(error).partition("\n")[0]
+            raise OSError(
+                errno.EIO,
+                f"HDFS cannot be reached ({wanted}): Arrow needs libhdfs and Hadoop's classes, by HADOOP_HOME, "
+                "JAVA_HOME and CLASSPATH=$(hadoop classpath --glob)",
+                f"{self.scheme}://{self.authority}",
+            ) from None
+        except TypeError:
+            wanted = f" (it does not take the options {', '.join(given) or 'given'})"
+        raise OptionError(f"{self.scheme}:// cannot be read{wanted}", hint="look at it, and install what it needs")
+
+    def _name_node(self) -> dict[str, Any]:
+        """Host, as Arrow's HadoopFileSystem takes it, and port."""
+        if not self.authority:
+            return {}
+        host, _, port = self.authority.partition(":")
+        return {"host": f"{self.scheme}://{host}", "port": int(port or 0)}
+
+    def _place(self, path: str) -> str:
+        key = parse_path(path).key
+        return f"/{key}" if self.scheme in HADOOP_SCHEMES or not self.authority else f"{self.authority}/{key}"
+
+    def list(self, directory: str, after: str = "") -> Listing:
+        files = self._files
+        place = self._place(directory)
+        as_os_errors(directory, lambda: files.invalidate_cache(place))
+        if not self._info(files, directory)["type"] == "directory":
+            raise NotADirectoryError(errno.ENOTDIR, "is a file, not a directory", directory)
+        listed = as_os_errors(directory, lambda: files.ls(place, detail=True))
+        found = {os.path.basename(one["name"].rstrip("/")): one for one in listed}
+        return ObjectListing(
+            {name: _facts(one) for name, one in found.items() if one["type"] == "file" and name > after},
+            {name for name, one in found.items() if one["type"] == "directory" and name > after},
+        )
+
+    def _info(self, files: Any, path: str) -> dict[str, Any]:
+        found: dict[str, Any] = as_os_errors(path, lambda: files.info(self._place(path)))
+        return found
+
+    def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
+        """Open a file. The version is compared when it is opened; what is cut later is noticed by its size."""
+        files = self._files
+        info = self._info(files, path)
+        if info["type"] == "directory":
+            raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+        now = _facts(info)
+        if facts is not None and not _same(facts, info):
+            raise FileNotFoundError(errno.ENOENT, "the file was replaced since it was listed", path)
+
+        def fetch(begin: int, end: int) -> Buffer:
+            data = self._range(files, path, begin, end)
+            if len(data) != end - begin:
+                raise FileNotFoundError(errno.ENOENT, "the file was cut or replaced while it was read", path)
+            return data
+
+        def changed() -> bool:
+            files.invalidate_cache(self._place(path))
+            try:
+                return not _same(now, self._info(files, path))
+            except FileNotFoundError:
+                return True
+
+        return ObjectFile(now.size, fetch, changed=changed)
+
+    def read_all(self, path: str, most: int) -> bytes:
+        files = self._files
+        size = self._info(files, path)["size"] or 0
+        return self._range(files, path, 0, min(size, most))
+
+    def _range(self, files: Any, path: str, begin: int, end: int) -> bytes:
+        # Without `seekable`, fsspec's wrapper of Arrow fails for ranges that begin at 0.
+        seekable = {"seekable": True} if self.scheme in HADOOP_SCHEMES else {}
+        data: bytes = as_os_errors(path, lambda: files.cat_file(self._place(path), start=begin, end=end, **seekable))
+        return data
+
+    def exists(self, directory: str) -> bool:
+        try:
+            return bool(self._info(self._files, directory)["type"] == "directory")
+        except FileNotFoundError:
+            return False
+
+
+def _facts(info: dict[str, Any]) -> FileFacts:
+    version = next((f"{name}={_text(info[name])}" for name in _VERSIONS if info.get(name) is not None), "")
+    return FileFacts(info["size"] or 0, version)
+
+
+def _same(facts: FileFacts, info: dict[str, Any]) -> bool:
+    """True if `info` is of the version of `facts`, by what both have: some file systems give more keys for a file than
+    in a listing."""
+    name, _, value = facts.version.partition("=")
+    return facts.size == (info["size"] or 0) and (info.get(name) is None or _text(info[name]) == value)
+
+
+def _text(value: Any) -> str:
+    """A version as text; seconds for a time, which may be a number in a listing and a datetime for a file."""
+    return str(value.timestamp() if isinstance(value, datetime) else value)
 
 
 def store_of(path: str, options: StorageOptions | None = None) -> Store:
@@ -21,6 +161,6 @@ def store_of(path: str, options: StorageOptions | None = None) -> Store:
     options = options or StorageOptions()
     if place.scheme in OBJECT_SCHEMES:
         return ObjectStore(place.scheme, place.bucket, options)
-    from kafkalog_spark.store.fsspec_store import FsspecStore
+    from kafkalog_spark.store.stores import FsspecStore
 
     return FsspecStore(place.scheme, place.bucket, options)

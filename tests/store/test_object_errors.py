@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.store.object_errors import RequestTarget, failure_of
+from kafkalog_spark.store.object_client import RequestTarget, failure_of
 from kafkalog_spark.store.object_store import ObjectStore
 from kafkalog_spark.store.object_writer import ObjectWriter
 from kafkalog_spark.store.storage_options import StorageOptions

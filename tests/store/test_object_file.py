@@ -9,9 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kafkalog_spark.store import object_file
-from kafkalog_spark.store import object_file as read_ahead
-from kafkalog_spark.store.object_file import (
+from kafkalog_spark.store import object_store
+from kafkalog_spark.store.object_store import (
     BLOCK,
     FILE_BYTES,
     FIRST_BLOCK,
@@ -57,7 +56,7 @@ class Origin:
 def shared(monkeypatch: pytest.MonkeyPatch) -> ReadAhead:
     """Threads and a budget of the test's own; the budget is whole again at its end."""
     made = ReadAhead()
-    monkeypatch.setattr(object_file, "read_ahead", lambda: made)
+    monkeypatch.setattr(object_store, "read_ahead", lambda: made)
     return made
 
 
@@ -276,7 +275,7 @@ def test_a_failure_is_raised_where_its_bytes_are_read() -> None:
 
 
 def test_threads_and_budget_belong_to_one_process() -> None:
-    assert read_ahead.read_ahead() is read_ahead.read_ahead()
+    assert object_store.read_ahead() is object_store.read_ahead()
 
 
 @pytest.mark.parametrize("take", [lambda budget: budget.take(11), lambda budget: budget.take(5) and budget.take(6)])

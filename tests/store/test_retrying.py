@@ -6,8 +6,7 @@ import errno
 
 import pytest
 
-from kafkalog_spark.store.object_client import FIRST_WAIT, INITIAL_CONNECT_TRIES, LONGEST_WAIT, RetryState
-from kafkalog_spark.store.object_errors import Failure
+from kafkalog_spark.store.object_client import FIRST_WAIT, INITIAL_CONNECT_TRIES, LONGEST_WAIT, Failure, RetryState
 from kafkalog_spark.store.storage_options import RetryPolicy
 
 BUSY = Failure(errno.EAGAIN, "busy", transient=True)

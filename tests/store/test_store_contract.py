@@ -15,12 +15,12 @@ from fsspec.implementations.arrow import ArrowFSWrapper
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from kafkalog_spark.errors import CorruptFile
-from kafkalog_spark.store.fsspec_store import FsspecStore
 from kafkalog_spark.store.interface import FileFacts, Store, parse_path
 from kafkalog_spark.store.local_store import LOCAL, LocalStore
 from kafkalog_spark.store.object_store import ObjectStore
 from kafkalog_spark.store.object_writer import ObjectWriter
 from kafkalog_spark.store.storage_options import StorageOptions
+from kafkalog_spark.store.stores import FsspecStore
 from tests.store.azure_double import AzureDouble
 from tests.store.buckets import s3_store
 

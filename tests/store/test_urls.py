@@ -11,11 +11,10 @@ import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.store.fsspec_store import FsspecStore
 from kafkalog_spark.store.interface import PathParts, is_local, normalised, parse_path
 from kafkalog_spark.store.object_store import ObjectStore
 from kafkalog_spark.store.storage_options import StorageOptions
-from kafkalog_spark.store.stores import store_of
+from kafkalog_spark.store.stores import FsspecStore, store_of
 
 ROOT = Path(__file__).parents[2]
 

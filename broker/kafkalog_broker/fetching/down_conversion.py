@@ -37,8 +37,7 @@ from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import Codec, H
-from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED
-from kafkalog_spark.log.decode.scratch import Scratch
+from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED, Scratch
 from kafkalog_spark.log.read.last_stable_offset import AbortedRanges
 from kafkalog_spark.log.write.compress import compress
 
@@ -251,7 +250,7 @@ def _plain(out: _Out, data: memoryview, rows: I64, kind: Conversion) -> None:
 
 def _packed(out: _Out, data: memoryview, rows: I64, kind: Conversion) -> None:
     """Convert a compressed batch or wrapper into wrappers of what there is room for."""
-    from kafkalog_spark.log.decode.batch_contents import open_wrapper  # with Numba: not when a broker starts
+    from kafkalog_spark.log.decode.run_decoder import open_wrapper  # with Numba: not when a broker starts
 
     row = rows[0]
     position, size = int(row[H.POSITION]), int(row[H.SIZE])

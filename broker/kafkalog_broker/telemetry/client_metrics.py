@@ -16,8 +16,7 @@ from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.telemetry.client_instances import ClientInstance, java_uuid
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import Codec
-from kafkalog_spark.log.decode.decompress import Output, decompress
-from kafkalog_spark.log.decode.scratch import Scratch
+from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
 
 MAX_CLIENT_SERIES = 5000
 """Series of metrics that clients push (KIP-714), in all; some 500 bytes each."""

@@ -32,9 +32,8 @@ from kafkalog_spark.log.check.dir_files import (
 from kafkalog_spark.log.check.finding import Finding, Findings
 from kafkalog_spark.log.check.partition_check import PartitionCheck, PartitionResult
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.discovery import LOG_DIR_MARKS, log_bytes
+from kafkalog_spark.log.read.discovery import LOG_DIR_MARKS, log_bytes, refuse_copies
 from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLocation, PartitionLog
-from kafkalog_spark.log.read.replicas import refuse_copies
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 

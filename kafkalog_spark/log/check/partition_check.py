@@ -17,9 +17,13 @@ from kafkalog_spark.log.check.batch_check import BatchCheck, EpochCheck
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import ProducerCheck, TransactionCheck
 from kafkalog_spark.log.check.segment_check import SegmentCheck, SegmentResult
-from kafkalog_spark.log.read.header_windows import Table, Window
-from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.small_files import read_leader_epochs, read_partition_metadata, read_producer_snapshot
+from kafkalog_spark.log.read.partition_log import (
+    PartitionLog,
+    read_leader_epochs,
+    read_partition_metadata,
+    read_producer_snapshot,
+)
+from kafkalog_spark.log.read.segment_file import Table, Window
 
 if TYPE_CHECKING:
     from kafkalog_spark.log.check.record_check import RecordCheck

@@ -9,11 +9,11 @@ import numpy as np
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.check.finding import Fault
+from kafkalog_spark.log.decode.decompress import Scratch
 from kafkalog_spark.log.decode.record_schema import ScanRequest
 from kafkalog_spark.log.decode.row_buffers import RowBuffers
 from kafkalog_spark.log.decode.run_decoder import Chosen, RunDecoder
-from kafkalog_spark.log.decode.scratch import Scratch
-from kafkalog_spark.log.read.header_windows import Window
+from kafkalog_spark.log.read.segment_file import Window
 
 _REQUEST = ScanRequest(columns=("offset", "key", "value", "headers"), control_records=True)
 """Without timestamps: what does not fit Spark's microseconds is good in Kafka."""

@@ -15,9 +15,8 @@ from kafkalog_spark.log.check.batch_check import BatchCheck
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
 from kafkalog_spark.log.read.batch_search import find_batch_behind
-from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.log_end import judge_tail
-from kafkalog_spark.log.read.segment_file import SegmentFile, too_large
+from kafkalog_spark.log.read.segment_file import SegmentFile, Window, too_large
 
 
 @dataclass(slots=True)

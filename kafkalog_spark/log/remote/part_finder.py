@@ -24,8 +24,7 @@ from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.log_end import LogEnd
-from kafkalog_spark.log.read.partition_log import IndexedAborts, IndexedRun, PartitionLog
-from kafkalog_spark.log.read.small_files import leader_epochs, topic_id
+from kafkalog_spark.log.read.partition_log import IndexedAborts, IndexedRun, PartitionLog, leader_epochs, topic_id
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing, RemoteMetadata
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, aborted_of, leader_epochs_of, producers_after
 from kafkalog_spark.log.tiered.lineage import (

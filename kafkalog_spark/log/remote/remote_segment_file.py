@@ -168,7 +168,7 @@ def _chunked(
     codec: ChunkCodec,
     pass_over_damage: bool,
 ) -> OpenFile:
-    from kafkalog_spark.store.object_file import ObjectFile  # only where chunks are read
+    from kafkalog_spark.store.object_store import ObjectFile  # only where chunks are read
 
     ranges = getattr(store, "ranges", None)
     raw = ranges(path, facts) if ranges is not None else partial(_read_range, store, path, facts)

@@ -23,12 +23,18 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import MAX_INT64
-from kafkalog_spark.log.decode.batch_contents import ScanBuffers
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES, ScanRequest
+from kafkalog_spark.log.decode.run_decoder import ScanBuffers
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
-from kafkalog_spark.log.read.partition_scan import ScanStatistics, lose, scan_segment, scanner_for
+from kafkalog_spark.log.read.partition_scan import (
+    ScanState,
+    ScanStatistics,
+    SegmentScanner,
+    lose,
+    scan_segment,
+    scanner_for,
+)
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.read.segment_scan import ScanState, SegmentScanner
 from kafkalog_spark.log.repair.damaged_segment import JudgedSegment, Run, Stretch, judged_segment, pass_over_records
 
 

@@ -15,12 +15,11 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, H
 from kafkalog_spark.log.read.batch_search import find_batch_behind
-from kafkalog_spark.log.read.header_windows import Table, Window
-from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.read.segment_file import SegmentFile, Table, Window
 from kafkalog_spark.log.tables.damage import Damage, stretches
 
 if TYPE_CHECKING:
-    from kafkalog_spark.log.read.segment_scan import ScanState  # loads the kernels
+    from kafkalog_spark.log.read.partition_scan import ScanState  # loads the kernels
 
 
 # Which of a segment's good batches can stand in one log together. Decisions on header tables.

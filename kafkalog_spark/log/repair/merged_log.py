@@ -18,12 +18,17 @@ from kafkalog_spark.errors import NotALogDirectory, OptionError
 from kafkalog_spark.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, EpochEntry
 from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, H
 from kafkalog_spark.format.names import SegmentFiles
-from kafkalog_spark.log.read.header_windows import Table
+from kafkalog_spark.log.read.discovery import TopicPartition, check_one_topic, chosen_copy
 from kafkalog_spark.log.read.log_end import LogEnd
-from kafkalog_spark.log.read.partition_log import NO_HINTS, OpenHints, PartitionLocation, PartitionLog
-from kafkalog_spark.log.read.replicas import TopicPartition, check_one_topic, chosen_copy
-from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.read.small_files import leader_epochs, offset_checkpoint
+from kafkalog_spark.log.read.partition_log import (
+    NO_HINTS,
+    OpenHints,
+    PartitionLocation,
+    PartitionLog,
+    leader_epochs,
+    offset_checkpoint,
+)
+from kafkalog_spark.log.read.segment_file import SegmentFile, Table
 from kafkalog_spark.log.repair.damaged_segment import (
     JudgedSegment,
     Lost,

@@ -38,12 +38,16 @@ from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, Pa
 from kafkalog_spark.format.partition_metadata import write_partition_metadata as write_metadata
 from kafkalog_spark.format.transaction_index import format_transaction
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.header_windows import Table, Window
+from kafkalog_spark.log.read.discovery import check_one_topic
 from kafkalog_spark.log.read.last_stable_offset import TransactionState
-from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
-from kafkalog_spark.log.read.replicas import check_one_topic
-from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.read.small_files import leader_epochs, offset_checkpoint, parsed_file
+from kafkalog_spark.log.read.partition_log import (
+    PartitionLocation,
+    PartitionLog,
+    leader_epochs,
+    offset_checkpoint,
+    parsed_file,
+)
+from kafkalog_spark.log.read.segment_file import SegmentFile, Table, Window
 from kafkalog_spark.log.repair.damaged_segment import FirstBad, Lost, end_of, judged_batches
 from kafkalog_spark.log.repair.merged_log import MergedLog, merged_place
 from kafkalog_spark.log.repair.report import Loss, PartitionReport, RepairReport, Taken, key_text, known, lost_keys

@@ -13,11 +13,10 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.read.batch_search import find_batch_behind
-from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions
 from kafkalog_spark.log.read.log_end import judge_tail
 from kafkalog_spark.log.read.partition_log import PartitionLog
-from kafkalog_spark.log.read.segment_file import SegmentFile, too_large
+from kafkalog_spark.log.read.segment_file import SegmentFile, Window, too_large
 
 
 @dataclass(frozen=True, slots=True)

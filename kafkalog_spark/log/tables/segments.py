@@ -17,11 +17,9 @@ from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.format.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZE
 from kafkalog_spark.format.transaction_index import parse_transaction_index
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
-from kafkalog_spark.log.read.header_windows import Window
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
-from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.read.small_files import leader_epochs, offset_checkpoint
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog, leader_epochs, offset_checkpoint
+from kafkalog_spark.log.read.segment_file import SegmentFile, Window
 from kafkalog_spark.log.tables.damage import Damage, stretches
 from kafkalog_spark.log.tables.table import PARTITIONS, SEGMENTS, collected, timestamp_us
 

@@ -1,6 +1,6 @@
 """Check one segment batch by batch and build its indexes again (LogSegment.recover).
 
-What is read and how: kafkalog_spark.log.read.header_windows.
+What is read and how: kafkalog_spark.log.read.segment_file.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from kafkalog_spark.format.batch_header import BatchHeader, announced_batch
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import NO_TIMESTAMP, H
 from kafkalog_spark.format.offset_index import OffsetPosition
-from kafkalog_spark.log.decode.scratch import Scratch
-from kafkalog_spark.log.read.header_windows import Table, Window, header_windows
+from kafkalog_spark.log.decode.decompress import Scratch
+from kafkalog_spark.log.read.segment_file import Table, Window, header_windows
 from kafkalog_spark.store.local_store import DescriptorFile
 
 # Batch headers read from an open .log file by whoever is going to append to it: one, those that follow, the end.

@@ -10,7 +10,7 @@ import pytest
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.log.decode.record_schema import ScanRequest
-from kafkalog_spark.log.read import segment_scan
+from kafkalog_spark.log.read import partition_scan
 from kafkalog_spark.log.read.batch_search import follower_lies, ordered_headers
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import OpenHints
@@ -103,7 +103,7 @@ def test_only_the_batch_that_was_moved_is_dropped(
 ) -> None:
     """Whether it and the one that tells on it are seen at once or not."""
     if window is not None:
-        monkeypatch.setattr(segment_scan, "WINDOW", window)
+        monkeypatch.setattr(partition_scan, "WINDOW", window)
     directory = log_with(tmp_path, {4: moved})
     expected = [at for at in range(50) if not 20 <= at < 25]
     assert dropped(directory) == (expected, [(position_of(4), moved)])

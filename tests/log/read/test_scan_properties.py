@@ -14,10 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkalog_spark.log.decode import batch_contents, row_buffers, run_decoder
-from kafkalog_spark.log.decode import batch_contents as scan_space
+from kafkalog_spark.log.decode import row_buffers, run_decoder
 from kafkalog_spark.log.decode.record_schema import ScanRequest
-from kafkalog_spark.log.read import segment_scan
+from kafkalog_spark.log.read import partition_scan
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
 from kafkalog_spark.log.read.partition_scan import offset_for_timestamp, scan_partition
 from tests.log.helpers.random_logs import (
@@ -65,9 +64,7 @@ def capacities(sizes: dict[str, int]) -> Iterator[None]:
     """Buffers of other sizes, so that they get full in the middle of everything."""
     with pytest.MonkeyPatch.context() as patch:
         for name, size in sizes.items():
-            named = [
-                m for m in (scan_space, segment_scan, batch_contents, run_decoder, row_buffers) if hasattr(m, name)
-            ]
+            named = [m for m in (partition_scan, run_decoder, row_buffers) if hasattr(m, name)]
             assert named
             for module in named:
                 patch.setattr(module, name, size)
@@ -131,7 +128,7 @@ def check_a_log(plan: LogPlan, sizes: dict[str, int], data: st.DataObject) -> No
         rows = list(rows_of(batches))
         committed = list(rows_of(committed_batches(batches)))
         stable = last_stable_offset(opened)
-        space = scan_space.ScanBuffers()
+        space = run_decoder.ScanBuffers()
         held = []
         for _ in range(3):
             asked = data.draw(requests(log, rows))

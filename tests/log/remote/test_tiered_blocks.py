@@ -12,7 +12,7 @@ import zstandard
 
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
-from kafkalog_spark.store.object_file import Buffer, ObjectFile
+from kafkalog_spark.store.object_store import Buffer, ObjectFile
 from kafkalog_spark.store.object_writer import ObjectWriter
 from tests.log.tiered.aiven_writer import original_bytes
 from tests.store.buckets import s3_store

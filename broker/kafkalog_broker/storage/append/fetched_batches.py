@@ -8,7 +8,7 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnexpectedAppendO
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import check_crc, parse_header, parse_prefix
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64, H
-from kafkalog_spark.log.read.header_windows import Table, Window, check_large, what_is_wrong
+from kafkalog_spark.log.read.segment_file import Table, Window, check_large, what_is_wrong
 
 _PLAIN_BELOW = 64 << 10
 """Bytes up to which plain Python is quick enough not to load Numba for them: 16 us a batch."""

@@ -20,7 +20,7 @@ from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.producer_state import ProducerState, first_bad_marker, producers_at, replay
 from kafkalog_spark.errors import UnsupportedFormat
 from kafkalog_spark.format.layout import H
-from kafkalog_spark.log.read.header_windows import Window
+from kafkalog_spark.log.read.segment_file import Window
 
 _log = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from kafkalog_spark.format.partition_metadata import (
     write_partition_metadata,
 )
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
-from kafkalog_spark.log.read.header_windows import Window
+from kafkalog_spark.log.read.segment_file import Window
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.segment_recovery import RecoveredSegment, should_roll
 

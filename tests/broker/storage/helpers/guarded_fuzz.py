@@ -24,9 +24,10 @@ from kafkalog_broker.storage.compaction import batch_filter as message_filter
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.kernels.sweep import end_of_records
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
-from kafkalog_spark.log.decode import batch_contents, row_buffers, run_decoder, scratch
+from kafkalog_spark.log.decode import decompress as decompression
+from kafkalog_spark.log.decode import row_buffers, run_decoder
 from kafkalog_spark.log.decode.record_schema import RecordPredicate
-from kafkalog_spark.log.read import header_windows, segment_scan
+from kafkalog_spark.log.read import partition_scan, segment_file
 from kafkalog_spark.log.write import segment_recovery
 from tests.broker.storage.helpers import guarded_messages
 from tests.broker.storage.helpers.cleaned_logs import clean, compacted_log
@@ -37,8 +38,8 @@ from tests.log.helpers.lying_batches import TIME, lying_batch
 from tests.log.helpers.plain_decoder import Malformed, decompress
 
 ALLOCATING = (
-    batch_filter, message_filter, offset_map, record_walk, segment_recovery, batch_contents,
-    header_windows, row_buffers, run_decoder, scratch, segment_scan,
+    batch_filter, message_filter, offset_map, record_walk, segment_recovery, decompression,
+    segment_file, row_buffers, run_decoder, partition_scan,
 )  # fmt: skip
 SEARCHES = (
     RecordPredicate(key=b"key"),
