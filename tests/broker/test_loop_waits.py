@@ -145,7 +145,7 @@ def test_a_roll_leaves_the_snapshot_of_100_000_producers_to_the_flush(
     broker: BrokerInProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the loop only a list of them is made; a snapshot of them takes 0.3 s."""
-    from kafkalog_broker.storage.partition.producer_state import ProducerPicture
+    from kafkalog_broker.storage.partition import local_log
 
     ask(broker, admin.create(admin.new_topic("orders")))
     produce(broker, "orders")
@@ -154,13 +154,13 @@ def test_a_roll_leaves_the_snapshot_of_100_000_producers_to_the_flush(
     for producer_id in range(100_000):
         log.producer_state.appended(header._replace(producer_id=producer_id))
     threads: list[threading.Thread] = []
-    entries = ProducerPicture.entries
+    write = local_log.write_producer_snapshot
 
-    def watched(self: ProducerPicture) -> Any:
+    def watched(*args: Any, **options: Any) -> None:
         threads.append(threading.current_thread())
-        return entries(self)
+        write(*args, **options)
 
-    monkeypatch.setattr(ProducerPicture, "entries", watched)
+    monkeypatch.setattr(local_log, "write_producer_snapshot", watched)
 
     async def go() -> None:
         log.roll(broker.clock.now_ms())

@@ -227,27 +227,6 @@ def ordered_windows(
         yield window, None if wrong is None else wrong.at(path=str(path), offset=next_offset)
 
 
-def walk_segment(directory: Path, base_offset: int, from_offset: int, on_window: Callable[[Window], None]) -> int:
-    """Give the batches that end at or after `from_offset` to on_window, changing nothing; the offset after the last.
-
-    For producer state that a snapshot does not cover. CRCs are checked on the way. Raises CorruptBatch or
-    UnsupportedFormat with file and position, OSError.
-    """
-    path = directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
-    next_offset = base_offset
-    with descriptor(path) as fd:
-        end = os.fstat(fd).st_size
-        for window, wrong in header_windows(DescriptorFile(fd), end):
-            if len(window.table):
-                next_offset = int(window.table[-1, H.LAST_OFFSET]) + 1
-                wanted = window.table[window.table[:, H.LAST_OFFSET] >= from_offset]
-                if len(wanted):
-                    on_window(Window(wanted, window.data, window.start))
-            if wrong is not None:
-                raise wrong.at(path=str(path), offset=next_offset)
-    return next_offset
-
-
 def in_order(table: Table, base_offset: int, next_offset: int) -> int:
     """How many batches at the beginning of the table have rising offsets that an index of the segment can hold."""
     previous = np.empty(len(table), np.int64)

@@ -10,7 +10,7 @@ from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.read import segment_file
 from kafkalog_spark.log.write.encoded_batch import batches_of
-from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, recover_segment, walk_segment
+from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, recover_segment
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.golden_data import KAFKA_4_3, golden_logs
 from tests.log.helpers.batch_builder import V2Record, batch, sealed
@@ -186,18 +186,6 @@ def test_a_window_gives_each_batchs_bytes(tmp_path, plain):
         plain=plain,
     )
     assert b"".join(seen) == data
-
-
-def test_a_walk_gives_what_ends_at_or_behind_an_offset_and_changes_nothing(tmp_path):
-    data = batches(*range(10)) + batches(20)
-    write(tmp_path, data)
-    seen: list = []
-    end = walk_segment(tmp_path, 0, 7, lambda window: seen.extend(window.table[:, H.BASE_OFFSET].tolist()))
-    assert (seen, end) == ([7, 8, 9, 20], 21)
-    write(tmp_path, data + b"torn")
-    with pytest.raises(CorruptBatch, match=r"0\.log"):
-        walk_segment(tmp_path, 0, 7, lambda window: None)
-    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_without_a_log_nothing_is_made(tmp_path):

@@ -17,7 +17,13 @@ from typing import NamedTuple
 
 from kafkalog_broker.storage.append.fetched_batches import check_continues
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.producer_state import ProducerState, first_bad_marker, producers_at, replay
+from kafkalog_broker.storage.partition.producer_state import (
+    ProducerState,
+    first_bad_marker,
+    newest_snapshot,
+    replay,
+    replay_segments,
+)
 from kafkalog_spark.errors import UnsupportedFormat
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.read.segment_file import Window
@@ -156,10 +162,16 @@ class Follower:
                 kept = [segment for segment in segments if segment.base_offset <= offset]
                 bounds = kept[-1].locate(offset)
                 end = offset if bounds is None else min(offset, bounds.base_offset)
-                sizes = [(segment.base_offset, segment.size) for segment in kept]
+                sizes: list[tuple[int, int | None]] = [(segment.base_offset, segment.size) for segment in kept]
                 if bounds is not None:
-                    sizes[-1] = (sizes[-1][0], bounds.position)
-                return TruncationPoint(end, producers_at(local.directory, end, local.snapshot_offsets(), sizes))
+                    sizes[-1] = (kept[-1].base_offset, bounds.position)
+                # those below the log's beginning do not count, as when it is loaded
+                offsets = [known for known in local.snapshot_offsets() if segments[0].base_offset <= known <= end]
+                producers = newest_snapshot(local.directory, offsets)[0] or ProducerState()
+                if producers.end_offset < end:
+                    replay_segments(producers, local.directory, sizes, producers.end_offset)
+                producers.end_offset = end
+                return TruncationPoint(end, producers)
         except UnsupportedFormat as error:
             log.fail(OSError(str(error)))
 

@@ -23,7 +23,7 @@ from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.log_segment import ActiveSegment, FileHandles, FileSlice, LogSegment, cut_segment
-from kafkalog_broker.storage.partition.producer_state import ProducerPicture, ProducerState
+from kafkalog_broker.storage.partition.producer_state import Producer, ProducerState
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import names
 from kafkalog_spark.format.atomic_file import FILE_MODE, fsync_directory, fsync_file
@@ -141,7 +141,7 @@ class LocalLog:
         self._unflushed_since_ms: int | None = None
         self._last_append_ms = 0
         self._producers = loaded.producers
-        self._snapshots: dict[Path, ProducerPicture] = {}  # to be written
+        self._snapshots: dict[Path, list[Producer]] = {}  # to be written
         self._last_snapshot = -1
 
     def _segment(self, base_offset: int, next_offset: int, now_ms: int, *, is_new: bool = False) -> LogSegment:
@@ -442,21 +442,21 @@ class LocalLog:
         if offset <= self._last_snapshot or offset == 0 or path.exists():
             return False
         self._last_snapshot = offset
-        self._snapshots[path] = self._producers.picture()
+        self._snapshots[path] = self._producers.producers()
         self._names_changed = True
         return True
 
     def write_snapshots(self) -> bool:
         """Write those that were taken, without waiting for the disk, which the next flush does. False where it has to
         write them too: one is going on, or they hold too much."""
-        if sum(len(picture.producers) for picture in self._snapshots.values()) > PRODUCERS_AT_ONCE:
+        if sum(map(len, self._snapshots.values())) > PRODUCERS_AT_ONCE:
             return False
         if not self.flush_lock.acquire(blocking=False):
             return not self._snapshots
         try:
-            for path, picture in self._snapshots.items():
+            for path, producers in self._snapshots.items():
                 if not path.exists():
-                    write_producer_snapshot(path, picture.entries(), sync=False)
+                    write_producer_snapshot(path, [producer.entry() for producer in producers], sync=False)
         finally:
             self.flush_lock.release()
         return True
@@ -505,8 +505,8 @@ class LocalLog:
         segments = self.segments
         appended_until, began = self._last_append_ms, perf_counter()
         self._close_removed()
-        for path, picture in tuple(self._snapshots.items()):
-            write_producer_snapshot(path, picture.entries(), sync=False)
+        for path, producers in tuple(self._snapshots.items()):
+            write_producer_snapshot(path, [producer.entry() for producer in producers], sync=False)
             fsync_file(path)
             if self._snapshots.pop(path, None) is None:
                 path.unlink(missing_ok=True)  # its segment has gone meanwhile

@@ -1,7 +1,8 @@
 """Producer state of one log: the last five batches of each producer, and the open transactions.
 
 Kafka's ProducerStateManager, ProducerStateEntry and ProducerAppendInfo. ProducerState itself reads and writes no files
-(`entries` and `load` speak in rows of a producer snapshot); `replay` and `producers_at` rebuild it from a log.
+(`entries` and `load` speak in rows of a producer snapshot); `newest_snapshot` and `replay_segments` rebuild it from a
+log.
 
 An append goes in two steps, so that nothing changes before the bytes are in the log: `check_append` finds duplicates
 and refuses what is out of order, `appended` takes the batch in.
@@ -10,6 +11,7 @@ and refuses what is out of order, `appended` takes the batch in.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,26 +111,6 @@ class Producer(NamedTuple):
         )  # fmt: skip
 
 
-class ProducerPicture(NamedTuple):
-    """The producers of one moment, for a snapshot. java_table: decides their order."""
-
-    producers: list[Producer]
-    java_table: int
-
-    def entries(self) -> list[ProducerEntry]:
-        """The rows of the snapshot, in the order in which Kafka, which keeps them in a java.util.HashMap, writes them.
-        Any thread: 3 us a producer."""
-        return [producer.entry() for producer in self.ordered()]
-
-    def ordered(self) -> list[Producer]:
-
-        def bucket(producer: Producer) -> int:
-            code = (producer.id ^ (producer.id >> 32)) & 0xFFFFFFFF  # HashMap.hash(Long.hashCode())
-            return (code ^ (code >> 16)) & (self.java_table - 1)
-
-        return sorted(self.producers, key=bucket)
-
-
 # Producers that are about to begin a transaction in a partition (Kafka's VerificationStateEntry, KIP-890).
 #
 # A producer has several requests on the way. When the coordinator cannot answer for the first, but can for the
@@ -195,7 +177,6 @@ class Verifications:
 
 _EPOCH_BUMP = 2
 """The transaction version from which on the end of a transaction raises the epoch."""
-_JAVA_TABLE = 16  # the size of a fresh java.util.HashMap, which is doubled when it is three quarters full
 
 
 class ProducerState:
@@ -210,7 +191,6 @@ class ProducerState:
         self._open: dict[int, int] = {}  # first offset -> producer id, in the order of first offsets
         self._ended: list[tuple[int, int]] = []
         """(first offset, marker's offset) of transactions whose marker may still lie above the high watermark."""
-        self._java_table = _JAVA_TABLE
         self.verifications = Verifications()
 
     def __len__(self) -> int:
@@ -220,12 +200,8 @@ class ProducerState:
         return self._producers.get(producer_id)
 
     def producers(self) -> list[Producer]:
-        """In the order of snapshots."""
-        return self.picture().ordered()
-
-    def picture(self) -> ProducerPicture:
         """All of them as they are now: 10 ns a producer."""
-        return ProducerPicture(list(self._producers.values()), self._java_table)
+        return list(self._producers.values())
 
     def last_records(self) -> dict[int, LastRecord]:
         """The last record of each producer, by its id (UnifiedLog.lastRecordsOfActiveProducers)."""
@@ -292,7 +268,9 @@ class ProducerState:
             if batch.is_transactional and first == NO_TRANSACTION:
                 first = batch.base_offset
                 self._open[first] = known.id
-        self._put(Producer(known.id, batch.producer_epoch, coordinator_epoch, batch.max_timestamp, first, batches))
+        self._producers[known.id] = Producer(
+            known.id, batch.producer_epoch, coordinator_epoch, batch.max_timestamp, first, batches
+        )
         return aborted
 
     def _end_transaction(self, producer: Producer, last_offset: int, marker: Marker) -> AbortedTransaction | None:
@@ -349,40 +327,33 @@ class ProducerState:
     # ---- snapshots
 
     def entries(self) -> list[ProducerEntry]:
-        """The rows of a snapshot, in Kafka's order."""
-        return self.picture().entries()
+        """The rows of a snapshot."""
+        return [producer.entry() for producer in self._producers.values()]
 
     def load(self, entries: Iterable[ProducerEntry], end_offset: int) -> None:
         """Replace the state by a snapshot taken at `end_offset`."""
         self.clear(end_offset)
         for entry in entries:
             batch = KnownBatch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
-            self._put(Producer(
+            self._producers[entry.producer_id] = Producer(
                 entry.producer_id, entry.producer_epoch, entry.coordinator_epoch, entry.timestamp,
                 entry.transaction_first_offset, (batch,) if entry.last_offset >= 0 else (),
-            ))  # fmt: skip
+            )  # fmt: skip
             if entry.has_open_transaction:
                 self._open[entry.transaction_first_offset] = entry.producer_id
 
     def become(self, other: ProducerState) -> None:
         """Know what `other` knows, which is not used any more."""
         self._producers, self._open, self._ended = other._producers, other._open, other._ended
-        self._java_table, self.verifications = other._java_table, other.verifications
-        self.end_offset = other.end_offset
+        self.verifications, self.end_offset = other.verifications, other.end_offset
 
     def clear(self, end_offset: int) -> None:
         """Forget all producers and transactions."""
         self._producers.clear()
         self._open.clear()
         self._ended.clear()
-        self._java_table = _JAVA_TABLE
         self.verifications = Verifications()
         self.end_offset = end_offset
-
-    def _put(self, producer: Producer) -> None:
-        self._producers[producer.id] = producer
-        while 4 * len(self._producers) > 3 * self._java_table:
-            self._java_table *= 2
 
 
 def _check_epoch(known: Producer, batch: BatchHeader) -> None:
@@ -482,37 +453,36 @@ def _rows_that_matter(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.sort(np.concatenate((np.flatnonzero(of_producers & ~plain), by_producer[is_last])))
 
 
-def producers_at(
-    directory: Path, offset: int, snapshots: Iterable[int], segments: Sequence[tuple[int, int]]
-) -> ProducerState:
-    """The state at `offset`, where a batch begins or a gap is, from a snapshot and the batches after it
-    (UnifiedLog.rebuildProducerState). Changes nothing; any thread, while the log below does
-    not change.
-
-    snapshots: the offsets of those in the directory; those below the log's beginning do not count, as when it is
-    loaded. segments: (base offset, bytes) of the log up to `offset`. Raises CorruptBatch, UnsupportedFormat, OSError.
-    """
-    state = ProducerState()
-    for candidate in sorted((known for known in snapshots if segments[0][0] <= known <= offset), reverse=True):
-        path = directory / (names.segment_name(candidate) + names.PRODUCER_SNAPSHOT_SUFFIX)
+def newest_snapshot(directory: Path, offsets: Iterable[int]) -> tuple[ProducerState | None, list[int]]:
+    """The state in the newest of the snapshots at `offsets` that can be read, None without one; the offsets of those
+    that are damaged and newer. Raises OSError."""
+    damaged = []
+    for offset in sorted(offsets, reverse=True):
         try:
-            state.load(read_producer_snapshot(path), candidate)
-            break
+            entries = read_producer_snapshot(directory / (names.segment_name(offset) + names.PRODUCER_SNAPSHOT_SUFFIX))
         except (CorruptLog, UnsupportedFormat) as error:
             _log.warning("%s; an older one is taken", error)
-    else:
-        state.clear(0)
-    since = state.end_offset
-    ends = [*(base for base, _ in segments[1:]), offset]
-    for (base, size), end in zip(segments, ends, strict=True):
-        if end <= since:
+            damaged.append(offset)
+        else:
+            state = ProducerState()
+            state.load(entries, offset)
+            return state, damaged
+    return None, damaged
+
+
+def replay_segments(
+    state: ProducerState, directory: Path, segments: Sequence[tuple[int, int | None]], since: int
+) -> None:
+    """Take the batches that end at or after `since` into `state`. segments: (base offset, bytes that count; None: all).
+    Changes no file. Raises CorruptBatch, UnsupportedFormat with file, position and offset; OSError."""
+    first = max((base for base, _ in segments if base <= since), default=0)
+    for base, size in segments:
+        if base < first:
             continue
         path = directory / (names.segment_name(base) + names.LOG_SUFFIX)
         with descriptor(path) as fd:
-            for window, wrong in header_windows(DescriptorFile(fd), size):
+            for window, wrong in header_windows(DescriptorFile(fd), os.fstat(fd).st_size if size is None else size):
                 is_new = window.table[:, H.LAST_OFFSET] >= since
                 replay(state, Window(window.table[is_new], window.data, window.start))
                 if wrong is not None:
-                    raise wrong.at(path=str(path))
-    state.end_offset = offset
-    return state
+                    raise wrong.at(path=str(path), offset=state.end_offset)

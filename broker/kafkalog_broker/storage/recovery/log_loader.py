@@ -19,7 +19,13 @@ from typing import NamedTuple
 
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.local_log import LoadedLog
-from kafkalog_broker.storage.partition.producer_state import ProducerState, first_bad_marker, replay
+from kafkalog_broker.storage.partition.producer_state import (
+    ProducerState,
+    first_bad_marker,
+    newest_snapshot,
+    replay,
+    replay_segments,
+)
 from kafkalog_broker.storage.recovery.segment_split import split_segment
 from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import names
@@ -28,7 +34,7 @@ from kafkalog_spark.format.index_file import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.format.offset_index import load_offset_index
 from kafkalog_spark.format.partition_metadata import UNFINISHED
-from kafkalog_spark.format.producer_snapshot import read_producer_snapshot, write_producer_snapshot
+from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction, load_transaction_index
 from kafkalog_spark.log.read.discovery import log_files
 from kafkalog_spark.log.read.segment_file import Window
@@ -39,7 +45,6 @@ from kafkalog_spark.log.write.segment_recovery import (
     end_of_closed_segment,
     headers_from,
     recover_segment,
-    walk_segment,
 )
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
@@ -351,41 +356,23 @@ class _Loader:
             path = self._path(known, names.PRODUCER_SNAPSHOT_SUFFIX)
             _log.warning("%s is removed: the log begins at %d, and what came between is gone", path, self._bases[0])
             self._remove_snapshot(known)
-        for candidate in sorted((known for known in self._snapshots if known <= offset), reverse=True):
-            path = self._path(candidate, names.PRODUCER_SNAPSHOT_SUFFIX)
-            try:
-                self._producers.load(read_producer_snapshot(path), candidate)
-                self._walk(candidate, offset)
-                return
-            except (CorruptLog, UnsupportedFormat) as error:
-                _log.warning("%s; it is removed", error)
-                self._remove_snapshot(candidate)
-        self._producers = ProducerState(offset)
+        state, damaged = newest_snapshot(self._directory, [known for known in self._snapshots if known <= offset])
+        for known in damaged:
+            self._remove_snapshot(known)
+        self._producers = state or ProducerState(offset)
         # A log without snapshots that was closed cleanly has no producers: Kafka does not scan it either. One whose
         # snapshots are all damaged may have open transactions, whose records nobody may see.
-        if had_snapshots or not self._request.clean:
-            self._walk(self._bases[0] if self._bases else offset, offset)
-        else:  # the next start after a crash is not to scan it either (UnifiedLog.rebuildProducerState)
-            for known in (*self._bases[-2:], offset):
+        if state is None and not had_snapshots and self._request.clean:
+            for known in (*self._bases[-2:], offset):  # nor does the next start after a crash (rebuildProducerState)
                 self._snapshot(known)
-
-    def _walk(self, from_offset: int, to_offset: int) -> None:
-        """Apply the batches of offsets [from_offset, to_offset) to the producer state. Damage in a flushed segment is
-        not cut off here."""
-        if from_offset >= to_offset:
             return
-        first = _floor(self._bases, from_offset)
-
-        def take_in(window: Window) -> None:
-            replay(self._producers, window)
-
-        for base in self._bases:
-            if first <= base < to_offset:
-                try:
-                    walk_segment(self._directory, base, from_offset, take_in)
-                except (CorruptBatch, UnsupportedFormat) as error:
-                    _log.warning("%s; producers are known only up to there", error)
-                    return
+        since = state.end_offset if state is not None else min(self._bases, default=offset)
+        try:
+            if since < offset:
+                segments = [(base, None) for base in self._bases if base < offset]
+                replay_segments(self._producers, self._directory, segments, since)
+        except (CorruptBatch, UnsupportedFormat) as error:  # damage in a flushed segment is not cut off here
+            _log.warning("%s; producers are known only up to there", error)
 
     def _snapshot(self, offset: int) -> None:
         """Write the snapshot of `offset`, where the state is, if there is none newer than the log's beginning."""

@@ -8,7 +8,8 @@ Differences that are no defects, and how the test treats them:
   taken. That is an entry at the log end offset, which only such a restart makes; it is left out of the comparison.
 - deleted-prefix: its first segment and their snapshots went with DeleteRecords, which is done here too.
 - partition.metadata holds a topic id of its own.
-Everything else is compared byte for byte: .log, .index, .timeindex, .txnindex, .snapshot.
+Everything else is compared byte for byte: .log, .index, .timeindex, .txnindex. Of a .snapshot the rows are, in any
+order: Kafka writes them in that of a java.util.HashMap.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from kafkalog_broker.storage.partition.producer_state import read_marker
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
+from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from tests.broker.storage.helpers.stored_logs import TOPIC_ID, log_config
@@ -98,7 +100,11 @@ def replayed(golden, directory, *, close=True):
 
 
 def files(directory):
-    return {path.name: path.read_bytes() for path in directory.iterdir() if path.suffix in SUFFIXES}
+    return {
+        path.name: sorted(read_producer_snapshot(path)) if path.suffix == ".snapshot" else path.read_bytes()
+        for path in directory.iterdir()
+        if path.suffix in SUFFIXES
+    }
 
 
 @pytest.mark.parametrize("golden", LOGS, ids=str)

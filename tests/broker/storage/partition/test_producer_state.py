@@ -140,16 +140,6 @@ def test_open_transactions_survive_a_snapshot(state):
     assert append(loaded, marker(ControlType.ABORT, 6)) == AbortedTransaction(7, 5, 6, 7)
 
 
-def test_entries_come_in_the_order_of_a_java_hash_map(state):
-    # 12 entries fill a table of 16 to three quarters; the 13th doubles it.
-    for pid in (33, 1, 17, 2):
-        state.appended(*data(0, 0, pid=pid))
-    assert [producer.id for producer in state.producers()] == [33, 1, 17, 2]
-    for pid in range(100, 109):
-        state.appended(*data(0, 0, pid=pid))
-    assert [producer.id for producer in state.producers()][:4] == [33, 1, 2, 100]
-
-
 # ---- transactions
 
 
