@@ -1,16 +1,16 @@
-"""Records v2 and messages v1 found, and written as messages v0 or v1: compiled. Importing this loads Numba."""
+"""Records v2 found, and messages written in format v0 or v1: compiled. Importing this loads Numba."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from kafkalog_broker.storage.append.kernel_fields import Message, Unit
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.records import RecordFault
-from kafkalog_spark.kernels.primitives import copy_bytes, crc_of, kernel_for, read_i32, read_i64, write_i32, write_i64
+from kafkalog_spark.kernels.primitives import copy_bytes, crc_of, kernel_for, write_i32, write_i64
 from kafkalog_spark.kernels.rows import record_fields
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
@@ -21,15 +21,6 @@ _I64 = types.int64
 
 _SMALLEST_V0, _SMALLEST_V1 = layout.LEGACY_MIN_SIZE
 _KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
-
-
-@njit
-def _fill(message, offset, timestamp, append_time, key_at, key_size, value_at, value_size, number, end):  # type: ignore[no-untyped-def]
-    message[Message.OFFSET], message[Message.TIMESTAMP] = offset, timestamp
-    message[Message.APPEND_TIME] = append_time
-    message[Message.KEY_AT], message[Message.KEY_SIZE] = key_at, key_size
-    message[Message.VALUE_AT], message[Message.VALUE_SIZE] = value_at, value_size
-    message[Message.NUMBER], message[Message.END] = number, end
 
 
 @kernel_for(types.UniTuple(_I64, 2)(_BYTES, _ROWS, _I64, _ROWS))
@@ -55,40 +46,13 @@ def find_records(payload, units, from_offset, messages):  # type: ignore[no-unty
             value_at = key_at + max(key_size, np.int64(0)) + 1
             while payload[value_at - 1] & 0x80:  # what lies between key and value is the value's length
                 value_at += 1
-            _fill(messages[row], offset, timestamp, append_time, key_at, key_size, value_at, value_size, number, at)
+            message = messages[row]
+            message[Message.OFFSET], message[Message.TIMESTAMP] = offset, timestamp
+            message[Message.APPEND_TIME], message[Message.NUMBER] = append_time, number
+            message[Message.KEY_AT], message[Message.KEY_SIZE] = key_at, key_size
+            message[Message.VALUE_AT], message[Message.VALUE_SIZE] = value_at, value_size
+            message[Message.END] = at
             row += 1
-    return row, np.int64(0)
-
-
-@kernel_for(types.UniTuple(_I64, 2)(_BYTES, _ROWS, _I64, _ROWS))
-def find_messages(payload, units, from_offset, messages):  # type: ignore[no-untyped-def]
-    """As find_records, of plain messages v1 (units: one or several, one after the other). CRCs are the caller's
-    matter."""
-    row: Any = np.int64(0)
-    for unit in range(units.shape[0]):
-        at, end = units[unit, Unit.START], units[unit, Unit.END]
-        while at < end:
-            if row == messages.shape[0]:
-                return row, np.int64(0)
-            if end - at < _SMALLEST_V1:
-                return row, np.int64(1)
-            size = read_i32(payload, at + layout.LENGTH_AT) + layout.LOG_OVERHEAD
-            if size < _SMALLEST_V1 or size > end - at:
-                return row, np.int64(1)
-            key_at = at + np.int64(_KEY_AT_V1) + 4
-            key_size = read_i32(payload, key_at - 4)
-            if key_size > at + size - key_at - 4:
-                return row, np.int64(1)
-            value_at = key_at + max(key_size, np.int64(0)) + 4
-            value_size = read_i32(payload, value_at - 4)
-            if value_size > at + size - value_at:
-                return row, np.int64(1)
-            offset = read_i64(payload, at) + units[unit, Unit.BASE_OFFSET]
-            at += size
-            if offset >= from_offset:
-                nothing, number = np.int64(layout.NO_TIMESTAMP), np.int64(0)
-                _fill(messages[row], offset, nothing, number, key_at, key_size, value_at, value_size, number, at)
-                row += 1
     return row, np.int64(0)
 
 

@@ -30,7 +30,7 @@ from kafkalog_broker.fetching.fetch_session import FetchPartition
 from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.append.fetched_batches import sweep_batches
-from kafkalog_broker.storage.append.kernel_fields import Message, Unit
+from kafkalog_broker.storage.append.kernel_fields import Message, SetFault, Unit
 from kafkalog_broker.storage.append.recompression import checksum, unpacked
 from kafkalog_broker.storage.append.record_walk import load_kernel
 from kafkalog_broker.storage.partition.log import Log
@@ -329,12 +329,19 @@ def _units(rows: I64) -> I64:
 
 def _found(kind: Conversion, payload: U8, units: I64, offset: int, most: int) -> tuple[I64, bool]:
     """int64[n, len(Message)], at most so many; whether something malformed comes after them."""
-    from kafkalog_broker.fetching.conversion_kernel import find_messages, find_records
+    from kafkalog_broker.fetching.conversion_kernel import find_records
+    from kafkalog_broker.storage.append.message_set_kernel import find_messages
+    from kafkalog_spark.kernels.primitives import CRC32_TABLE
 
-    find = find_records if kind in (Conversion.RECORDS, Conversion.PACKED_RECORDS) else find_messages
     messages = np.empty((most, len(Message)), np.int64)
-    rows, malformed = find(payload, units, offset, messages)
-    return messages[:rows], bool(malformed)
+    if kind in (Conversion.RECORDS, Conversion.PACKED_RECORDS):
+        rows, malformed = find_records(payload, units, offset, messages)
+        return messages[:rows], bool(malformed)
+    rows, fault = find_messages(  # messages v1, or the one wrapper's; their CRCs were checked
+        payload, units[0, Unit.START], units[-1, Unit.END], 1, units[0, Unit.BASE_OFFSET], offset, MOST_BATCH, 1,
+        CRC32_TABLE[:0], messages,
+    )  # fmt: skip
+    return messages[:rows], fault not in (SetFault.NONE, SetFault.TOO_MANY)
 
 
 def _ends(messages: I64, magic: int) -> I64:

@@ -33,31 +33,6 @@ class RecordColumn(IntEnum):
     KEY_SIZE = 2  # negative for null
 
 
-class SetFact(IntEnum):
-    """Result of a walk over a message set v0 or v1: int64[len(SetFact)]."""
-
-    COUNT = 0  # messages; the one at which a fault was found is the next
-    FILLED = 1  # bytes of `out`
-    BASE_TIMESTAMP = 2  # ms, of the first one; -1
-    MAX_TIMESTAMP = 3  # ms, -1 where none has one
-    LAST_OFFSET = 4  # of the last message, as it stands there
-    NULL_KEYS = 5  # messages without a key, where they need one
-    BAD_TIMESTAMPS = 6  # messages whose timestamp is out of bounds
-    END = 7  # position after the last message that was taken
-
-
-class SetRule(IntEnum):
-    """Rules for a message set v0 or v1: int64[len(SetRule)]."""
-
-    MAGIC = 0  # that every message has
-    IS_INNER = 1  # 1: it was in a wrapper
-    MOST_BYTES = 2  # of one message
-    MOST_RECORDS = 3
-    NEEDS_KEYS = 4  # 0 or 1
-    LOWEST = 5  # timestamp, ms
-    HIGHEST = 6
-
-
 class SetFault(IntEnum):
     """Fault of a message set."""
 
@@ -74,9 +49,6 @@ class SetFault(IntEnum):
     TOO_MANY = 10
 
 
-# Down-conversion
-
-
 class Unit(IntEnum):
     """Columns of `units`, int64[n, len(Unit)]: batches, or the sets of messages that wrappers hold."""
 
@@ -90,7 +62,8 @@ class Unit(IntEnum):
 
 
 class Message(IntEnum):
-    """Columns of the messages to write, int64[n, len(Message)]; positions in the payload, sizes negative for null."""
+    """Columns of messages found, or to be written, int64[n, len(Message)]; positions in the payload, sizes negative for
+    null."""
 
     OFFSET = 0
     TIMESTAMP = 1  # ms

@@ -21,14 +21,14 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.append_validation import LOG_APPEND_TIME, MAX_RECORDS, MOST_PIECES, validate_batch
-from kafkalog_broker.storage.append.kernel_fields import SetFact, SetFault, SetRule
+from kafkalog_broker.storage.append.kernel_fields import Message, SetFault
 from kafkalog_broker.storage.append.recompression import check_lz4_header, packed, target_codec, unpacked
 from kafkalog_broker.storage.append.record_walk import load_kernel
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
@@ -76,29 +76,21 @@ def validate_message_set(
     else:
         _check_wrapper(data, size, magic, config)
         codec, source = _opened(data[:size], magic)
-    lowest, highest = 0, layout.MAX_INT64
-    if config.message_timestamp_type != LOG_APPEND_TIME:
-        lowest = max(now_ms - config.message_timestamp_before_max_ms, lowest)
-        highest = min(now_ms + config.message_timestamp_after_max_ms, highest)
-    rules = np.zeros(len(SetRule), np.int64)
-    rules[SetRule.MAGIC], rules[SetRule.IS_INNER], rules[SetRule.NEEDS_KEYS] = magic, size is not None, is_compacted
-    rules[SetRule.MOST_BYTES] = config.max_message_bytes if size is None else MAX_DECOMPRESSED
-    rules[SetRule.MOST_RECORDS], rules[SetRule.LOWEST], rules[SetRule.HIGHEST] = MAX_RECORDS, lowest, highest
-    made = bytearray(layout.BATCH_OVERHEAD + len(source))
-    facts = _converted(source, rules, made)
+    most_bytes = config.max_message_bytes if size is None else MAX_DECOMPRESSED
+    messages, fault = _messages_in(source, magic, most_bytes, is_inner=size is not None)
+    _check_messages(messages, config, now_ms, is_compacted)
+    if fault:
+        raise _fault(fault, len(messages))
     if size is not None:
         wrapper_offset = struct.unpack_from(">q", data)[0]
-        if not facts[SetFact.COUNT]:
+        if not len(messages):
             raise BrokerError(_INVALID, "a compressed message holds no message")
-        if magic and wrapper_offset and wrapper_offset < facts[SetFact.LAST_OFFSET]:
+        if magic and wrapper_offset and wrapper_offset < (last := messages[-1, Message.OFFSET]):
             raise BrokerError(
                 _INVALID,
-                f"a compressed message has the offset {wrapper_offset}, below that of its last message, "
-                f"{facts[SetFact.LAST_OFFSET]}",
+                f"a compressed message has the offset {wrapper_offset}, below that of its last message, {last}",
             )
-    elif not facts[SetFact.COUNT]:
-        return None
-    return _batch(made, facts, codec, config, now_ms)
+    return _batch(source, messages, codec, config, now_ms) if len(messages) else None
 
 
 def _check_wrapper(data: memoryview, size: int, magic: int, config: LogConfig) -> None:
@@ -136,36 +128,55 @@ def _opened(wrapper: memoryview, magic: int) -> tuple[int, memoryview]:
         raise BrokerError(ErrorCode.unsupported_compression_type, error.what) from error
 
 
-def _converted(source: memoryview, rules: np.ndarray[Any, Any], made: bytearray) -> list[int]:
-    """The SetFacts of the messages in `source`; their records are in `made`, after the room for the header."""
+def _messages_in(
+    source: memoryview, magic: int, most_bytes: int, *, is_inner: bool, checks_crc: bool = True
+) -> tuple[npt.NDArray[np.int64], SetFault]:
+    """int64[n, len(Message)] of the messages before the first fault, or before one that is cut short. Loads Numba."""
     load_kernel()  # in its way: nobody waits for LLVM
-    from kafkalog_broker.storage.append.message_set_kernel import records_of_messages
+    from kafkalog_broker.storage.append.message_set_kernel import find_messages
     from kafkalog_spark.kernels.primitives import CRC32_TABLE
 
-    payload = np.frombuffer(source.toreadonly(), np.uint8)
-    facts = np.zeros(len(SetFact), np.int64)
+    messages = np.empty((min(len(source) // layout.LEGACY_MIN_SIZE[0], MAX_RECORDS), len(Message)), np.int64)
+    count, fault = find_messages(
+        np.frombuffer(source.toreadonly(), np.uint8), 0, len(source), magic, 0, layout.MIN_INT64, most_bytes,
+        int(is_inner), CRC32_TABLE if checks_crc else CRC32_TABLE[:0], messages,
+    )  # fmt: skip
+    return messages[:count], SetFault(fault)
+
+
+def _check_messages(messages: npt.NDArray[np.int64], config: LogConfig, now_ms: int, is_compacted: bool) -> None:
+    """Raise BrokerError for timestamps and keys."""
+    timestamps, without_key = messages[:, Message.TIMESTAMP], 0
+    bad = timestamps != NO_TIMESTAMP
+    if is_compacted:
+        has_key = messages[:, Message.KEY_SIZE] >= 0
+        without_key = len(messages) - int(has_key.sum())
+        bad &= has_key
+    lowest, highest = 0, layout.MAX_INT64
+    if config.message_timestamp_type != LOG_APPEND_TIME:
+        lowest = max(now_ms - config.message_timestamp_before_max_ms, lowest)
+        highest = min(now_ms + config.message_timestamp_after_max_ms, highest)
+    bad &= (timestamps < lowest) | (timestamps > highest)
+    if count := int(bad.sum()):
+        raise BrokerError(
+            ErrorCode.invalid_timestamp, f"{count} messages have a timestamp that is not within {lowest}, {highest}"
+        )
+    if without_key:
+        raise BrokerError(_INVALID, f"{without_key} messages have no key, and a compacted topic takes none without")
+
+
+def _batch(
+    source: memoryview, messages: npt.NDArray[np.int64], codec: int, config: LogConfig, now_ms: int
+) -> EncodedBatch:
+    from kafkalog_broker.storage.append.message_set_kernel import write_records
+
+    made = bytearray(layout.BATCH_OVERHEAD + len(source))
     out = np.frombuffer(made, np.uint8)[layout.RECORDS_AT :]
-    fault = records_of_messages(payload, 0, len(source), rules, CRC32_TABLE, facts, out)
-    found: list[int] = facts.tolist()
-    if found[SetFact.BAD_TIMESTAMPS]:
-        raise BrokerError(
-            ErrorCode.invalid_timestamp,
-            f"{found[SetFact.BAD_TIMESTAMPS]} messages have a timestamp that is not within "
-            f"{rules[SetRule.LOWEST]}, {rules[SetRule.HIGHEST]}",
-        )
-    if found[SetFact.NULL_KEYS]:
-        raise BrokerError(
-            _INVALID, f"{found[SetFact.NULL_KEYS]} messages have no key, and a compacted topic takes none without"
-        )
-    if fault:
-        raise _fault(SetFault(fault), found[SetFact.COUNT])
-    return found
-
-
-def _batch(made: bytearray, facts: list[int], codec: int, config: LogConfig, now_ms: int) -> EncodedBatch:
+    filled = int(write_records(np.frombuffer(source.toreadonly(), np.uint8), messages, out))
+    del out  # it holds the buffer
     append_time = config.message_timestamp_type == LOG_APPEND_TIME
     target = target_codec(config.compression_type, codec)
-    del made[layout.RECORDS_AT + facts[SetFact.FILLED] :]
+    del made[layout.RECORDS_AT + filled :]
     if target:
         records = packed(memoryview(made)[layout.RECORDS_AT :], target, config)
         made = made[: layout.RECORDS_AT] + records
@@ -176,8 +187,8 @@ def _batch(made: bytearray, facts: list[int], codec: int, config: LogConfig, now
             f"{config.max_message_bytes}",
         )
     fields = header_fields(
-        0, facts[SetFact.COUNT] - 1, facts[SetFact.COUNT], facts[SetFact.BASE_TIMESTAMP],
-        now_ms if append_time else facts[SetFact.MAX_TIMESTAMP],
+        0, len(messages) - 1, len(messages), int(messages[0, Message.TIMESTAMP]),
+        now_ms if append_time else int(messages[:, Message.TIMESTAMP].max()),
         attributes=target | (layout.ATTRIBUTE_LOG_APPEND_TIME if append_time else 0),
         leader_epoch=layout.NO_LEADER_EPOCH, producer_id=layout.NO_PRODUCER_ID,
         producer_epoch=layout.NO_PRODUCER_EPOCH, base_sequence=layout.NO_SEQUENCE,
@@ -191,40 +202,21 @@ def _fault(fault: SetFault, message: int) -> BrokerError:
     return BrokerError(code, f"message {message} of the set {what}")
 
 
-# The messages in a wrapper: what a compressed message set of format v0 or v1 holds (Kafka's DeepRecordsIterator).
-#
-# Only offsets and timestamps, for ListOffsets. In plain Python: Kafka has written no such set since 4.0.
-
-_OVERHEAD = struct.Struct(">qi4xb")  # offset, size, magic
-_TIMESTAMP = struct.Struct(">q")
-
-
 def inner_messages(payload: memoryview, magic: int, wrapper_offset: int) -> Iterator[tuple[int, int]]:
-    """(offset, timestamp) of each message of an uncompressed set; a message of format v0 has timestamp -1.
+    """(offset, timestamp) of each message of an uncompressed set in a wrapper; of format v0 the timestamp is -1.
 
     v0: offsets are those of the log. v1: they count from the first one, and the last one has the wrapper's (KIP-31).
-    A set that ends inside a message ends before it, as in Kafka. Raises CorruptBatch.
+    A set that ends inside a message ends before it, as in Kafka (DeepRecordsIterator). For ListOffsets: CRCs are not
+    checked. Raises CorruptBatch. Loads Numba.
     """
-    found: list[tuple[int, int]] = []
-    at, end = 0, len(payload)
-    while end - at >= layout.LOG_OVERHEAD:
-        offset, size, inner_magic = _OVERHEAD.unpack_from(payload, at) if end - at >= _OVERHEAD.size else (0, 0, 0)
-        whole = size + layout.LOG_OVERHEAD
-        if inner_magic not in (0, 1) or whole < layout.LEGACY_MIN_SIZE[inner_magic]:
-            raise CorruptBatch(f"a message of {size} bytes and magic {inner_magic} in a wrapper")
-        if whole > end - at:
-            break
-        timestamp = NO_TIMESTAMP
-        if inner_magic:
-            (timestamp,) = _TIMESTAMP.unpack_from(payload, at + layout.LEGACY_TIMESTAMP_AT)
-        found.append((offset, timestamp))
-        at += whole
-    if not found:
-        raise CorruptBatch("a wrapper without a message")
-    base = 0
+    messages, fault = _messages_in(payload, magic, MAX_DECOMPRESSED, is_inner=True, checks_crc=False)
+    if fault or not len(messages):
+        raise CorruptBatch(
+            f"in a wrapper, {_fault(fault, len(messages)).what}" if fault else "a wrapper without a message"
+        )
+    offsets = messages[:, Message.OFFSET]
     if magic and wrapper_offset:  # some librdkafka releases left the wrapper's offset at 0
-        base = wrapper_offset - found[-1][0]
-        if base < 0:
+        if wrapper_offset < offsets[-1]:
             raise CorruptBatch(f"offset {wrapper_offset} of a wrapper is below that of its last message")
-    for offset, timestamp in found:
-        yield base + offset, timestamp
+        offsets += wrapper_offset - offsets[-1]
+    return zip(offsets.tolist(), messages[:, Message.TIMESTAMP].tolist(), strict=True)

@@ -14,7 +14,7 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.fetching import down_conversion
 from kafkalog_broker.fetching.down_conversion import ConversionRequest
 from kafkalog_broker.storage.append import fetched_batches, record_walk
-from kafkalog_broker.storage.append.kernel_fields import SetFact, SetRule
+from kafkalog_broker.storage.append.kernel_fields import Message
 from kafkalog_spark.format import layout
 from tests.log.helpers.guarded import guarded, guarded_bytes
 from tests.log.helpers.legacy_builder import GZIP, LZ4, NONE, SNAPPY, LegacyRecord, message_set, wrapper
@@ -51,19 +51,19 @@ def _seal_again(data: bytearray) -> None:
 
 def converted_up(data: bytes, magic: int) -> None:
     """The kernel that makes records of messages, on guarded bytes at both ends: it says the same."""
-    from kafkalog_broker.storage.append.message_set_kernel import records_of_messages
+    from kafkalog_broker.storage.append.message_set_kernel import find_messages, write_records
     from kafkalog_spark.kernels.primitives import CRC32_TABLE
 
     said = []
     for at_start in (False, True):
-        rules, facts = np.zeros(len(SetRule), np.int64), np.zeros(len(SetFact), np.int64)
-        rules[SetRule.MAGIC] = magic
-        rules[SetRule.MOST_BYTES] = rules[SetRule.HIGHEST] = 1 << 40
-        rules[SetRule.MOST_RECORDS] = 1000
+        messages = guarded((1000, len(Message)), np.int64)
         out = guarded(max(len(data), 1), np.uint8)
         payload = guarded_bytes(data, at_start=at_start)
-        fault = records_of_messages(payload, 0, len(data), rules, CRC32_TABLE, facts, out)
-        said.append((int(fault), facts.tolist(), out.tobytes()))
+        found, fault = find_messages(
+            payload, 0, len(data), magic, 0, layout.MIN_INT64, 1 << 40, 0, CRC32_TABLE, messages
+        )
+        filled = write_records(payload, messages[:found], out)
+        said.append((int(fault), messages[:found].tolist(), out[:filled].tobytes()))
     assert said[0] == said[1], said
 
 
