@@ -146,6 +146,7 @@ def test_a_roll_leaves_the_snapshot_of_100_000_producers_to_the_flush(
 ) -> None:
     """In the loop only a list of them is made; a snapshot of them takes 0.3 s."""
     from kafkalog_broker.storage.partition import local_log
+    from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 
     ask(broker, admin.create(admin.new_topic("orders")))
     produce(broker, "orders")
@@ -154,11 +155,9 @@ def test_a_roll_leaves_the_snapshot_of_100_000_producers_to_the_flush(
     for producer_id in range(100_000):
         log.producer_state.appended(header._replace(producer_id=producer_id))
     threads: list[threading.Thread] = []
-    write = local_log.write_producer_snapshot
-
     def watched(*args: Any, **options: Any) -> None:
         threads.append(threading.current_thread())
-        write(*args, **options)
+        write_producer_snapshot(*args, **options)
 
     monkeypatch.setattr(local_log, "write_producer_snapshot", watched)
 
