@@ -155,6 +155,7 @@ def test_a_roll_leaves_the_snapshot_of_100_000_producers_to_the_flush(
     for producer_id in range(100_000):
         log.producer_state.appended(header._replace(producer_id=producer_id))
     threads: list[threading.Thread] = []
+
     def watched(*args: Any, **options: Any) -> None:
         threads.append(threading.current_thread())
         write_producer_snapshot(*args, **options)
