@@ -12,8 +12,7 @@ import pytest
 from pyspark.sql.types import DataType, IntegerType, LongType, NullType, StringType, StructField, StructType
 
 from kafkalog_spark.errors import InvalidRecord, KafkalogError, OptionError
-from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
-from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.format.layout import MAX_DECOMPRESSED, MAX_TIMESTAMP_MS
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.sink.columns import sink_columns
 from kafkalog_spark.sink.options import parse_write_options

@@ -36,8 +36,8 @@ from kafkalog_broker.storage.append.record_walk import load_kernel
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.layout import Codec, H
-from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED, Scratch
+from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, H
+from kafkalog_spark.log.decode.decompress import Scratch
 from kafkalog_spark.log.read.last_stable_offset import AbortedRanges
 from kafkalog_spark.log.write.compress import compress
 

@@ -123,9 +123,6 @@ class Faults:
         if fault.error is not None:
             if key is None:
                 raise FaultError("an error needs an API: what others are answered looks different")
-            can = key in BY_LOG or key == METADATA or self._apis[key].on_error is not None
-            if not can:
-                raise FaultError(f"{api_name(key)} cannot be answered with an error; delay or drop it")
             if name is None and key == METADATA:
                 raise FaultError("an error of Metadata is that of a topic")
             if name is not None and key not in BY_LOG | BY_TOPICS | {METADATA}:

@@ -93,10 +93,6 @@ def _reserved(size: int) -> np.ndarray:
     return np.frombuffer(mmap.mmap(-1, size, flags=flags), np.uint8)
 
 
-MAX_DECOMPRESSED = 64 << 20
-"""Bytes that one batch may decompress to. Producers fill batches of 16 KB to a few MB before compression, and a broker
-takes 1 MB of compressed bytes by default (message.max.bytes). A worker has 170 MB before its first batch; with such a
-batch, even one of a single record that takes as much again in its Arrow buffer, it stays within 300 MB."""
 _FIRST_STEP = 64 << 10
 _LARGEST_STEP = 1 << 20
 """Bytes at once: zlib holds up to three times that while it joins them to an object."""

@@ -22,8 +22,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
-from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.format.layout import MAX_DECOMPRESSED, MAX_INT64, MIN_INT64
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 from kafkalog_spark.errors import CorruptBatch, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader, crc_in_pieces, wrapper_value_at
-from kafkalog_spark.format.layout import Codec, H
-from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED, Output, Scratch, decompress
+from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, H
+from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_file import Table as HeaderTable

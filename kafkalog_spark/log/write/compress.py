@@ -22,8 +22,7 @@ import snappy
 import zstandard
 
 from kafkalog_spark.errors import InvalidRecord
-from kafkalog_spark.format.layout import Codec
-from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec
 
 DEFAULT_LEVELS = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
 LEVEL_RANGES = {Codec.GZIP: (1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131072, 22)}

@@ -32,7 +32,6 @@ APIS = api.load_all()
         ({"api": "Produce", "drop": "soon"}, "drop is 'before' or 'after'"),
         ({"api": "Produce", "drop": "after", "error": 6}, "no answer with an error"),
         ({"error": 6}, "an error needs an API"),
-        ({"api": "DescribeCluster", "error": 6}, "cannot be answered with an error"),
         ({"api": "Metadata", "error": 5}, "an error of Metadata is that of a topic"),
         ({"api": "Heartbeat", "topic": "t", "error": 27}, "leave `topic` out"),
         ({"api": "Fetch", "topic": "t", "delay_ms": 1}, "leave `topic` out"),

@@ -26,8 +26,7 @@ from kafkalog_broker.storage.append.record_walk import RecordFacts, TakesTooLong
 from kafkalog_spark.errors import CorruptBatch, DecompressesTooFar
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
-from kafkalog_spark.format.layout import Codec
-from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 
 # A batch is validated at once, in the event loop, or in a thread where it would hold up all others.

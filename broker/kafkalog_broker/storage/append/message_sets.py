@@ -34,8 +34,7 @@ from kafkalog_broker.storage.append.record_walk import load_kernel
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import wrapper_value_at
-from kafkalog_spark.format.layout import NO_TIMESTAMP, Codec
-from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.format.layout import MAX_DECOMPRESSED, NO_TIMESTAMP, Codec
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, header_fields, seal
 
 _OFFSET_SIZE_CRC = struct.Struct(">qiI")

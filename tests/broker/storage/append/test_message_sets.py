@@ -15,7 +15,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append import message_sets
 from kafkalog_broker.storage.append.append_validation import MAX_RECORDS
 from kafkalog_broker.storage.append.message_sets import validate_message_set
-from kafkalog_spark.log.decode.decompress import MAX_DECOMPRESSED
+from kafkalog_spark.format.layout import MAX_DECOMPRESSED
 from tests.broker.storage.helpers.stored_logs import HOUR, NOW, log_config, sent
 from tests.log.helpers.legacy_builder import (
     GZIP,
