@@ -127,10 +127,8 @@ class CatReader:
             end = last_stable_offset(log) if options.read_committed else log.log_end_offset
             start = self._start(log, end, bounds.start)
             if bounds.start.floor >= end and bounds.start.where is Where.OFFSET and not options.follow:
-                what = "last stable offset" if options.read_committed else "log end offset"
-                self.on_note(
-                    f"{log.name} has no record at offset {bounds.start.value} or after it: its {what} is {end}"
-                )
+                what = "its last stable offset is" if options.read_committed else "the log ends at offset"
+                self.on_note(f"{log.name}: nothing to read at offset {bounds.start.value}: {what} {end}")
             stop = None if bounds.stop_ms is None else offset_for_timestamp(log, bounds.stop_ms)
             stop = end if stop is None else min(stop, end)
             total += max(stop - start, 0)

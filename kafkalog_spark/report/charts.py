@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import altair as alt
 
 from kafkalog_spark.report.facts import Facts, TopKeys
-from kafkalog_spark.report.words import bytes_text, count_text, duration_text, size_text, time_text
+from kafkalog_spark.report.words import bytes_text, count_text, duration_text, rounded_text, size_text, time_text
 
 Spec = dict[str, Any]
 Row = dict[str, Any]
@@ -19,8 +20,8 @@ MOST_BARS = 20
 """Bars of one chart: what is below them is in the table."""
 _BAR = 22
 """Pixels of one bar."""
-_FAR_RATIO = 3
-"""Times the median ratio, where the axis of compression ratios ends at the latest."""
+_WIDE_RATIO = 1000
+"""Largest to smallest value from which on an axis is logarithmic."""
 _OTHERS = "(others)"
 """No topic is called that: a name of Kafka has no parentheses."""
 
@@ -50,9 +51,11 @@ def _data(rows: Sequence[Row]) -> alt.InlineData:
     return alt.InlineData(values=list(rows))
 
 
-def _bars(rows: list[Row], title: str, tips: Sequence[tuple[str, str]], *, color: str | None = None) -> Spec | None:
+def _bars(rows: list[Row], title: str, tips: Sequence[tuple[str, str]], color: str | None = None, *,
+          log_if_wide: bool = False) -> Spec | None:  # fmt: skip
     """Horizontal bars of rows with `bar`, the number of the one that it is part of, `name`, `value`, and `label`,
     which is the same in all rows of a bar and written at its end. tips: field and title of each line of a tooltip.
+    log_if_wide: for bars of one row each, with values above 0.
 
     Bars are told apart by number: two names may read alike."""
     names = {row["bar"]: row["name"] for row in rows if row["bar"] < MOST_BARS}
@@ -62,16 +65,22 @@ def _bars(rows: list[Row], title: str, tips: Sequence[tuple[str, str]], *, color
     sums = dict.fromkeys(names, 0.0)
     for row in shown:
         sums[row["bar"]] += row["value"]
-    largest = max(sums.values())
+    smallest, largest = min(sums.values()), max(sums.values())
     texts = json.dumps([names[bar] for bar in sorted(names)])
     # room for the labels at the right
-    scale = alt.Scale(domain=[0, largest * 1.28 or 1], nice=False)
+    stack: Any = alt.Undefined
+    if log_if_wide and largest > _WIDE_RATIO * smallest:
+        start = 10.0 ** math.floor(math.log10(smallest))
+        scale = alt.Scale(type="log", domain=[start, largest * (largest / start) ** 0.28], nice=False)
+        title, stack = f"{title} (logarithmic)", None
+    else:
+        scale = alt.Scale(domain=[0, largest * 1.28 or 1], nice=False)
     y = alt.Y("bar:O", title=None, axis=alt.Axis(labelExpr=f"{texts}[datum.value]"))
     bars = (
         alt.Chart()
         .mark_bar(cornerRadiusEnd=3)
         .encode(
-            x=alt.X("value:Q", title=title, scale=scale, axis=alt.Axis(format="~s", tickCount=5)),
+            x=alt.X("value:Q", title=title, scale=scale, stack=stack, axis=alt.Axis(format="~s", tickCount=5)),
             y=y,
             tooltip=[alt.Tooltip(f"{field}:N", title=text) for field, text in tips],
         )
@@ -94,7 +103,7 @@ def _topics(facts: Facts) -> Spec | None:
         for codec in topic.codecs
     ]  # fmt: skip
     tips = [("name", "topic"), ("codec", "codec"), ("size", "size"), ("records", "records")]
-    return _bars(rows, "bytes", tips, color="codec")
+    return _bars(rows, "bytes", tips, "codec")
 
 
 _TIME_AXIS = alt.Axis(
@@ -110,19 +119,20 @@ def _topic_colors(facts: Facts) -> alt.Scale:
 
 
 def _rate(facts: Facts, what: str) -> Spec | None:
-    """what: bytes or records; of a unit of time in which the busiest slice has one at least."""
+    """what: bytes or records, over the time of a slice in which something was written; of a unit of time in which the
+    busiest slice has one at least."""
     span = facts.span
     if span is None:
         return None
     names = [series.topic or _OTHERS for series in facts.rates]
     values = [series.bytes if what == "bytes" else series.records for series in facts.rates]
     count = len(values[0])
-    seconds = (span.end - span.start) / count / 1000
-    most = max(map(sum, zip(*values, strict=True))) / seconds
+    seconds = [max(ms, 1) / 1000 for ms in facts.written_ms]  # a slice without records has a sum of 0
+    most = max(sum(of_slice) / length for *of_slice, length in zip(*values, seconds, strict=True))
     unit, length = next((unit for unit in _RATE_UNITS if most * unit[1] >= 1), _RATE_UNITS[-1])
     rows = [
         {"t": span.start + (span.end - span.start) * at // count, "n": name,
-         "v": float(f"{value / seconds * length:.4g}")}
+         "v": float(f"{value / seconds[at] * length:.4g}")}
         for name, series in zip(names, values, strict=True)
         for at, value in enumerate(series)
     ]  # fmt: skip
@@ -195,7 +205,7 @@ def _timeline(facts: Facts) -> Spec | None:
 
 
 def _compression(facts: Facts) -> Spec | None:
-    """Chart of the compression ratio of each topic's main codec. The axis ends where most ratios are."""
+    """Compression ratio of each topic's main codec."""
     rows: list[Row] = []
     for topic in facts.topics:
         codec = max((codec for codec in topic.codecs if codec.ratio), key=lambda codec: codec.size, default=None)
@@ -204,19 +214,14 @@ def _compression(facts: Facts) -> Spec | None:
             row = {
                 "bar": len(rows),
                 "name": topic.topic,
-                "ratio": round(codec.ratio, 2),
+                "value": codec.ratio,
                 "codec": codec.codec,
                 "saved": saved,
+                "label": f"{rounded_text(codec.ratio)} ×",
             }
-            rows.append(row | {"label": f"{codec.ratio:.3g}"})
-    if not rows:
-        return None
-    median = sorted(row["ratio"] for row in rows)[len(rows) // 2]
-    end = min(max(row["ratio"] for row in rows), _FAR_RATIO * median)
-    for row in rows:
-        row["value"] = min(row["ratio"], end)
-    tips = [("name", "topic"), ("codec", "codec"), ("ratio", "ratio"), ("saved", "saved, about")]
-    return _bars(rows, "bytes of records to bytes in the log", tips, color="codec")
+            rows.append(row)
+    tips = [("name", "topic"), ("codec", "codec"), ("label", "ratio"), ("saved", "saved, about")]
+    return _bars(rows, "bytes of records to bytes in the log", tips, "codec", log_if_wide=True)
 
 
 def _producers(facts: Facts) -> Spec | None:
@@ -246,7 +251,7 @@ def _lag(facts: Facts) -> Spec | None:
          "label": count_text(by_group[one.group_id])}
         for one in facts.topic_lags
     ]  # fmt: skip
-    return _bars(rows, "records", [("name", "group"), ("topic", "topic"), ("value", "lag")], color="topic")
+    return _bars(rows, "records", [("name", "group"), ("topic", "topic"), ("value", "lag")], "topic")
 
 
 def _top_keys(keys: TopKeys) -> Spec | None:

@@ -3,7 +3,7 @@ nothing says them; sizes are bytes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -136,6 +136,7 @@ class Span:
 
 _OUTSIDE = 0.001
 """Part of all bytes that may lie before the span, and after it, when their times are far away."""
+_MINUTE_MS = 60_000
 _FAR = 3
 """Times the length of the span without them."""
 
@@ -170,6 +171,17 @@ def slices(bins: TimeBins, span: Span, count: int) -> _Ints:
     where = (starts[inside] - span.start) * count // (span.end - span.start)
     np.add.at(made, where, sums[inside])
     return made
+
+
+def written_ms(bins: list[TimeBins], span: Span, count: int) -> _Ints:
+    """int64[count]: how long something was written in each of `count` slices of the span. Each minute (or bin, where
+    these are wider) with a record counts, so that the rate of a busy hour is not one over the empty years around it."""
+    width = max(max(series.width_ms for series in bins), _MINUTE_MS)
+    starts = np.unique(np.concatenate([series.starts() for series in bins]))
+    since = starts[(starts >= span.start) & (starts < span.end)] - span.start
+    length = span.end - span.start
+    used, _ = np.unique(np.stack([since * count // length, since // width]), axis=1)
+    return np.minimum(np.bincount(used, minlength=count) * width, -(-length // count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +349,8 @@ class TopKeys:
 class Facts:
     """Everything. span: the time that rates are of; None where no record has a timestamp. outside: records whose
     timestamps lie far from all others, and so outside of it. lags: the largest; topic_lags: sums of all.
-    errors, notes: of the check; None where it was not run.
+    errors, notes: of the check; None where it was not run. written_ms: of each slice of the rates, how long something
+    was written in it.
     """
 
     paths: tuple[str, ...]
@@ -357,7 +370,8 @@ class Facts:
     errors: int | None
     notes: int | None
     findings: tuple[FindingFacts, ...] = ()
-    top_keys: tuple[TopKeys, ...] = field(default=())
+    top_keys: tuple[TopKeys, ...] = ()
+    written_ms: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:

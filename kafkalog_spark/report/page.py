@@ -17,6 +17,7 @@ from kafkalog_spark.report.words import (
     bytes_text,
     count_text,
     duration_text,
+    rounded_text,
     short_count,
     size_text,
     time_text,
@@ -189,7 +190,8 @@ def _sections(facts: Facts, specs: Mapping[str, object]) -> Iterator[tuple[str, 
         note = f"By the timestamps of the records, {time_text(facts.span.start)} to {time_text(facts.span.end)} UTC."
         if facts.outside:
             note += f" {count_text(facts.outside)} records lie far before or after that and are not drawn."
-        content = f'<p class="note">{note} Click on a topic to see it alone.</p>'
+        note += " Rates are over the time in which something was written. Click on a topic to see it alone."
+        content = f'<p class="note">{note}</p>'
         yield "rate", "Rate over time", content + _chart(specs, "chart-rate") + _chart(specs, "chart-records")
     if "chart-timeline" in specs:
         note = (
@@ -245,7 +247,7 @@ def _topic_table(topics: Iterable[TopicFacts]) -> str:
 
 
 def _per(one: int, other: int, unit: str) -> Cell:
-    return Cell(f"{one / other:.3g} {unit}", one / other) if other else Cell(NOTHING, -1)
+    return Cell(f"{rounded_text(one / other)} {unit}", one / other) if other else Cell(NOTHING, -1)
 
 
 def _ratio(topic: TopicFacts) -> Cell:
@@ -254,7 +256,7 @@ def _ratio(topic: TopicFacts) -> Cell:
     if not stored or all(codec.ratio is None for codec in topic.codecs):
         return Cell(NOTHING, -1)
     ratio = sum(codec.size * (codec.ratio or 1) for codec in topic.codecs) / stored
-    return Cell(f"{ratio:.3g}", round(ratio, 3))
+    return Cell(f"{rounded_text(ratio)} ×", round(ratio, 3))
 
 
 def _partition_table(partitions: Iterable[PartitionFacts]) -> str:

@@ -25,6 +25,7 @@ from kafkalog_spark.report.facts import (
     TopKeys,
     slices,
     span_of,
+    written_ms,
 )
 
 SLICES = 120
@@ -68,6 +69,7 @@ def summarized(found: Collected) -> Facts:
     bins = {topic: of for topic, of in found.totals.series.items() if len(of)}
     _same_width(bins)
     span = span_of(list(bins.values()))
+    written = () if span is None else tuple(written_ms(list(bins.values()), span, SLICES).tolist())
     rates = []
     shown = 0
     for topic, of in sorted(bins.items(), key=lambda item: (item[0] is None, -int(item[1].sums()[:, 0].sum()))):
@@ -80,7 +82,7 @@ def summarized(found: Collected) -> Facts:
         found.paths, found.cluster_ids, found.made_at, topics, tuple(partitions),
         _timelines(partitions, found.totals.partitions), span, tuple(rates), timed - shown, _producers(found),
         found.open_transactions, found.groups, found.lags, found.topic_lags, found.errors, found.notes, found.findings,
-        found.top_keys,
+        found.top_keys, written,
     )  # fmt: skip
 
 

@@ -17,12 +17,18 @@ def size_text(size: float) -> str:
     unit = 0
     while abs(size) >= 999.5 and unit < len(_UNITS) - 1:
         size, unit = size / 1000, unit + 1
-    return f"{size:.0f} B" if unit == 0 else f"{size:.3g} {_UNITS[unit]}"
+    return f"{size:.0f} B" if unit == 0 else f"{rounded_text(size)} {_UNITS[unit]}"
 
 
 def count_text(count: int | None) -> str:
-    """`1 234 567`, with thin spaces."""
-    return NOTHING if count is None else f"{count:,}".replace(",", "\u202f")
+    """`1,234,567`."""
+    return NOTHING if count is None else f"{count:,}"
+
+
+def rounded_text(value: float) -> str:
+    """Three significant digits and no exponent: `16,200`, `5.92`."""
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
 
 
 def short_count(count: int) -> str:
@@ -30,7 +36,7 @@ def short_count(count: int) -> str:
     value, units = float(count), ["", " k", " M", " G", " T"]
     while abs(value) >= 999.5 and len(units) > 1:
         value, units = value / 1000, units[1:]
-    return f"{value:.3g}{units[0]}" if units[0] else str(count)
+    return f"{rounded_text(value)}{units[0]}" if units[0] else str(count)
 
 
 def time_text(ms: int | None) -> str:
@@ -49,7 +55,7 @@ def duration_text(ms: int | None) -> str:
         return NOTHING
     for unit, length in _DURATIONS:
         if ms >= 2 * length or (ms >= length and unit == "s"):
-            return f"{ms / length:.3g} {unit}"  # below 1000 of each, but of years
+            return f"{rounded_text(ms / length)} {unit}"  # below 1000 of each, but of years
     return f"{ms} ms"
 
 

@@ -110,6 +110,10 @@ class LocalMedium(Medium):
             return os.listdir(self.log_dir)
         except FileNotFoundError:
             return []
+        except NotADirectoryError:
+            raise
+        except OSError as error:
+            raise NotALogDirectory(f"cannot be read: {error.strerror}", path=self.root) from error
 
     # The directory's locks.
 

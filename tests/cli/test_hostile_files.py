@@ -165,7 +165,7 @@ def test_an_offset_past_the_end_is_said(root: Path, capfd: pytest.CaptureFixture
     assert cat.main([str(root), "-t", "orders", "-o", "15"]) == 0
     out, err = capfd.readouterr()
     assert (out, err) == (
-        "", "kafkalog-cat: orders-0 has no record at offset 15 or after it: its log end offset is 15\n"
+        "", "kafkalog-cat: orders-0: nothing to read at offset 15: the log ends at offset 15\n"
     )  # fmt: skip
     assert cat.main([str(root), "-t", "orders", "-o", "14", "-f", "raw"]) == 0
     assert capfd.readouterr().err == ""

@@ -20,9 +20,17 @@ from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.report import charts as charts_module
 from kafkalog_spark.report import page as page_module
 from kafkalog_spark.report.batch_totals import MOST_LAGS, MOST_TOPICS, LagTotals
-from kafkalog_spark.report.facts import Facts, KeyCount, LagFacts, TopKeys
+from kafkalog_spark.report.facts import Facts, KeyCount, LagFacts, Span, TopKeys
 from kafkalog_spark.report.page import MOST_ROWS, html_table, number, page
-from kafkalog_spark.report.words import bytes_text, count_text, duration_text, short_count, size_text, time_text
+from kafkalog_spark.report.words import (
+    bytes_text,
+    count_text,
+    duration_text,
+    rounded_text,
+    short_count,
+    size_text,
+    time_text,
+)
 from tests.golden_data import KAFKA_4_3
 from tests.log.helpers.batch_builder import V2Record, batch
 
@@ -151,6 +159,39 @@ def test_the_lag_chart_sums_all_committed_offsets_and_the_table_has_the_largest(
     assert len(shown) == 2 + MOST_TOPICS + 1
 
 
+@pytest.mark.parametrize(("ratios", "scale"), [((5.9, 2.0, 16_230.4), "log"), ((5.9, 2.0, 40.25), None)])
+def test_every_ratio_is_drawn_as_large_as_it_is(facts: Facts, ratios: tuple[float, ...], scale: str | None) -> None:
+    topics = [
+        replace(topic, codecs=(replace(topic.codecs[0], ratio=ratio),))
+        for topic, ratio in zip(facts.topics, ratios, strict=False)
+    ]
+    spec = charts_module._compression(replace(facts, topics=tuple(topics)))
+    assert spec is not None
+    assert bars_of(spec) == dict(enumerate(ratios))
+    x = spec["layer"][0]["encoding"]["x"]
+    assert x["scale"].get("type") == scale
+    assert ("(logarithmic)" in x["title"]) == (scale == "log")
+    low, high = x["scale"]["domain"]
+    assert low <= min(ratios)
+    assert high > max(ratios)
+    assert rows_of(spec)[2]["label"] == ("16,200 ×" if scale else "40.2 ×")
+
+
+def test_rates_are_over_the_time_in_which_something_was_written(facts: Facts) -> None:
+    """An hour of writing, and a record years before it."""
+    rates = (replace(facts.rates[0], bytes=(100, 0, 7_200_000), records=(1, 0, 72_000)),)
+    one = replace(facts, rates=rates, span=Span(0, 3 * 365 * 86_400_000), written_ms=(60_000, 0, 3_600_000))
+    spec = charts_module._rate(one, "bytes")
+    assert spec is not None
+    assert spec["encoding"]["y"]["title"] == "bytes/s"
+    assert [row["v"] for row in rows_of(spec)] == [1.667, 0, 2000]
+
+
+def test_a_wide_table_scrolls_where_it_is() -> None:
+    style = page_module._file("page.css")
+    assert "overflow-x: auto" in style.partition(".scroll {")[2].partition("}")[0]
+
+
 def test_an_empty_directory_has_a_page_too() -> None:
     text = page(EMPTY)
     Seen(text)
@@ -175,9 +216,14 @@ def test_offsets_sort_by_their_exact_value() -> None:
         (size_text(999), "999 B"),
         (size_text(999_600), "1 MB"),
         (size_text(1_234_567), "1.23 MB"),
-        (count_text(1_234_567), "1\u202f234\u202f567"),
+        (count_text(1_234_567), "1,234,567"),
         (count_text(None), "–"),
         (short_count(999), "999"),
+        (rounded_text(16_230), "16,200"),
+        (rounded_text(5.917), "5.92"),
+        (rounded_text(123.4), "123"),
+        (rounded_text(0.05), "0.05"),
+        (short_count(12_345 * 10**15), "12,300,000 T"),
         (short_count(19_940), "19.9 k"),
         (duration_text(900), "900 ms"),
         (duration_text(259_000_000), "3 days"),

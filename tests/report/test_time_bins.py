@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafkalog_spark.report.facts import MOST_BINS, Span, TimeBins, slices, span_of
+from kafkalog_spark.report.facts import MOST_BINS, Span, TimeBins, slices, span_of, written_ms
 
 HOUR = 3_600_000
 
@@ -29,6 +29,14 @@ def test_bins_become_wider_and_keep_every_sum() -> None:
 def test_slices_are_the_sums_of_their_times() -> None:
     bins = filled([0, 1, 2, 10, 11, 19, 20])
     assert slices(bins, Span(0, 20), 4)[:, 1].tolist() == [3, 0, 2, 1]
+
+
+def test_written_time_counts_minutes_with_records_and_no_others() -> None:
+    hour = list(range(0, HOUR, 10_000))
+    year = 365 * 24 * HOUR
+    bins = [filled([0, *(year + at for at in hour)]), filled([year + 5, year + HOUR // 2])]
+    assert written_ms(bins, Span(0, 2 * year), 2).tolist() == [60_000, HOUR]
+    assert written_ms([filled([0, 500, 2500])], Span(0, 3000), 3).tolist() == [1000, 0, 1000]
 
 
 def test_a_few_times_far_away_are_left_out_of_the_span_and_many_are_not() -> None:

@@ -131,10 +131,11 @@ def test_an_empty_directory_and_a_new_one_will_do(tmp_path: Path) -> None:
     assert everything(tmp_path) == {"new": b""}, "a directory made for the write goes with it"
 
 
-def test_a_directory_that_may_not_be_written_is_refused_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "what"), [(0o555, "written"), (0o311, "read")])
+def test_a_directory_without_permissions_is_refused_at_once(tmp_path: Path, mode: int, what: str) -> None:
     write(tmp_path / "data", values("a", topic="t"))
     before = everything(tmp_path)
-    os.chmod(tmp_path / "data", 0o555)
+    os.chmod(tmp_path / "data", mode)
     for parent in tmp_path.parents:  # pytest's own directories are for their owner only
         if parent.stat().st_uid == os.getuid() and parent != Path("/"):
             os.chmod(parent, parent.stat().st_mode | 0o055)
@@ -143,7 +144,7 @@ def test_a_directory_that_may_not_be_written_is_refused_at_once(tmp_path: Path) 
     def as_nobody() -> None:
         if os.getuid() == 0:  # root may write everywhere
             os.setuid(65534)
-        with pytest.raises(NotALogDirectory, match="cannot be written: Permission denied"):
+        with pytest.raises(NotALogDirectory, match=f"cannot be {what}: Permission denied"):
             open_for_write(tmp_path / "data")
 
     assert in_child(as_nobody) == 0
