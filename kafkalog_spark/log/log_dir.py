@@ -181,7 +181,7 @@ class LogDirs:
         import pyarrow as pa
 
         from kafkalog_spark.log.decode.record_schema import COLUMNS, record_schema
-        from kafkalog_spark.log.tables.open_table import open_table
+        from kafkalog_spark.log.tables.read_table import open_table
         from kafkalog_spark.log.tables.table import RECORDS
 
         if topic is not None and topic not in self.topics:

@@ -14,9 +14,8 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import chosen_locations
 from kafkalog_spark.log.read.partition_log import PartitionLocation, cluster_id
 from kafkalog_spark.log.tables.batches import Uncompressed
-from kafkalog_spark.log.tables.open_table import table_query
 from kafkalog_spark.log.tables.read_table import rows_of_units
-from kafkalog_spark.log.tables.table_query import TableUnit, surroundings_of, units_of
+from kafkalog_spark.log.tables.table_query import TableUnit, surroundings_of, table_query, units_of
 from kafkalog_spark.report.batch_totals import COLUMNS, BatchTotals, CodecTotal, LagTotals
 from kafkalog_spark.report.facts import Facts, FindingFacts, GroupFacts, KeyCounts, LagFacts, OpenTransaction, TopKeys
 from kafkalog_spark.report.summary import Collected, summarized

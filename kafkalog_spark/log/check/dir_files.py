@@ -6,7 +6,7 @@ Checkpoints are read before the logs: read later, they could be ahead of what wa
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -99,7 +99,7 @@ def check_listing(path: str, store: Store, findings: Findings) -> None:
 
 def check_checkpoints(
     path: str,
-    said: DirFiles,
+    files: DirFiles,
     places: Mapping[TopicPartition, PartitionLocation],
     results: Mapping[TopicPartition, PartitionResult],
     findings: Findings,
@@ -107,27 +107,23 @@ def check_checkpoints(
     closed: bool,
 ) -> None:
     """Hold the checkpoints of the log directory `path` against those of its partitions that were looked at."""
-    for name, offsets in said.checkpoints.items():
-        file = os.path.join(path, name)
+    for name, offsets in files.checkpoints.items():
         for key, offset in offsets.items():
-            found = results.get(key)
-            of_here = key in places and places[key].log_dir == path
-            if found is None or not of_here or found.gone or found.is_damaged:
+            result = results.get(key)
+            if result is None or result.gone or result.is_damaged or key not in places or places[key].log_dir != path:
+                continue
+            end = result.log_end_offset
+            if not 0 <= offset <= end:
+                expected = f"0 to {end}, the log end offset"
+            elif closed and name == RECOVERY_POINT_CHECKPOINT and offset != end:
+                expected = f"{end}, the log end offset, after a clean stop"
+            else:
                 continue
             # What was flushed cannot be torn; a high watermark or the cleaner may have been further.
             flushed = name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
-            severity = Severity.NOTE if found.has_torn_tail and not flushed else Severity.ERROR
-            for fault in _offset_faults(name, offset, found, closed):
-                findings.add(severity, file, fault, f"{key[0]}-{key[1]}")
-
-
-def _offset_faults(name: str, offset: int, found: PartitionResult, closed: bool) -> Iterator[Fault]:
-    end = found.log_end_offset
-    what = f"the offset in {name}"
-    if not 0 <= offset <= end:
-        yield Fault(what, offset=offset, expected=f"0 to {end}, the log end offset", got=str(offset))
-    elif closed and name == RECOVERY_POINT_CHECKPOINT and offset != end:
-        yield Fault(what, offset=offset, expected=f"{end}, the log end offset, after a clean stop", got=str(offset))
+            severity = Severity.NOTE if result.has_torn_tail and not flushed else Severity.ERROR
+            fault = Fault(f"the offset in {name}", offset=offset, expected=expected, got=str(offset))
+            findings.add(severity, os.path.join(path, name), fault, f"{key[0]}-{key[1]}")
 
 
 def check_topic_ids(
@@ -139,12 +135,12 @@ def check_topic_ids(
     ids: dict[str, tuple[str, int]] = {}
     for (topic, partition), topic_id in topic_ids.items():
         if topic_id is not None:
-            known, first = ids.setdefault(topic, (topic_id, partition))
-            if known != topic_id:
+            first_id, first = ids.setdefault(topic, (topic_id, partition))
+            if first_id != topic_id:
                 findings.add(
                     Severity.ERROR,
                     places[topic, partition].directory,
-                    Fault("the topic id", expected=f"that of partition {first}, {known}", got=topic_id),
+                    Fault("the topic id", expected=f"that of partition {first}, {first_id}", got=topic_id),
                     f"{topic}-{partition}",
                 )
 
@@ -155,38 +151,48 @@ def check_topic_ids(
 # the copy that is read is looked at, there they are refused.
 
 
+def _ignore(_: int) -> None:
+    """Nobody shows how many bytes are done."""
+
+
+def check_local(
+    place: PartitionLocation,
+    files: DirFiles,
+    findings: Findings,
+    *,
+    closed: bool,
+    on_bytes: Callable[[int], None] = _ignore,
+    records: bool = False,
+) -> PartitionResult | None:
+    """Check a partition's directory; None when it cannot be read, or is gone."""
+    key = (place.topic, place.partition)
+    name = f"{place.topic}-{place.partition}"
+    recovery_point = files.checkpoints[RECOVERY_POINT_CHECKPOINT].get(key)
+    log_start = files.checkpoints[LOG_START_OFFSET_CHECKPOINT].get(key)
+    try:
+        log = place.open_unread(OpenHints(recovery_point, log_start, pass_over_damage=True))
+        return PartitionCheck(log, findings, closed, on_bytes, records).run()
+    except KafkalogError as error:
+        if place.exists():
+            findings.add_error(error, place.directory, name)
+    except OSError as error:
+        findings.add_unreadable(error, error.filename or place.directory, name)
+    return None
+
+
 def check_partition(place: PartitionLocation) -> list[Finding]:
     """Findings about a partition and its entries in the checkpoints of the log directory."""
     findings = Findings()
     if not isinstance(place, TieredLocation) or place.is_local:
-        _check_local(place.local, findings)
+        local, key = place.local, (place.topic, place.partition)
+        files = read_dir_files(local.log_dir, local.store, Findings())  # its faults are check_directories' to tell
+        result = check_local(local, files, findings, closed=files.closed)
+        if result is not None:
+            check_checkpoints(local.log_dir, files, {key: local}, {key: result}, findings, closed=files.closed)
     if isinstance(place, TieredLocation):
-        TierCheck(place, findings, _nobody_asks).run()
+        TierCheck(place, findings, _ignore).run()
     findings.tell_rest()
     return findings.kept
-
-
-def _check_local(place: PartitionLocation, findings: Findings) -> None:
-    key = (place.topic, place.partition)
-    name = f"{place.topic}-{place.partition}"
-    said = read_dir_files(place.log_dir, place.store, Findings())  # its faults are check_directories' to tell
-    try:
-        log = place.open_unread(
-            OpenHints(
-                said.checkpoints[RECOVERY_POINT_CHECKPOINT].get(key),
-                said.checkpoints[LOG_START_OFFSET_CHECKPOINT].get(key),
-                pass_over_damage=True,
-            )
-        )
-        found = PartitionCheck(log, findings, said.closed, _nobody_asks).run()
-    except KafkalogError as error:
-        if place.exists():
-            findings.add_error(error, place.directory, name)
-        return
-    except OSError as error:
-        findings.add_unreadable(error, error.filename or place.directory, name)
-        return
-    check_checkpoints(place.log_dir, said, {key: place}, {key: found}, findings, closed=said.closed)
 
 
 def check_directories(roots: Iterable[Root], places: Mapping[TopicPartition, PartitionLocation]) -> list[Finding]:
@@ -205,7 +211,3 @@ def check_directories(roots: Iterable[Root], places: Mapping[TopicPartition, Par
     check_topic_ids({key: None if i is None else uuid_to_text(i) for key, i in ids.items()}, local, findings)
     findings.tell_rest()
     return findings.kept
-
-
-def _nobody_asks(_: int) -> None:
-    """Bytes done are shown by nobody."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -69,7 +69,6 @@ class Findings:
         self._of_path: Counter[tuple[str, Severity]] = Counter()
 
     def add(self, severity: Severity, path: str, fault: Fault, topic_partition: str | None = None) -> None:
-        """Take a finding."""
         if severity is Severity.ERROR:
             self.errors += 1
         else:
@@ -77,6 +76,11 @@ class Findings:
         self._of_path[path, severity] += 1
         if self._of_path[path, severity] <= MOST_OF_A_FILE:
             self._keep(Finding(severity, path, fault, topic_partition))
+
+    def add_errors(self, path: str, faults: Iterable[Fault], topic_partition: str | None = None) -> None:
+        """Take faults of a file as findings of severity ERROR."""
+        for fault in faults:
+            self.add(Severity.ERROR, path, fault, topic_partition)
 
     def add_error(self, error: KafkalogError, path: str, topic_partition: str | None = None) -> None:
         """Take an exception of this package as a finding of severity ERROR."""

@@ -13,35 +13,28 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kafkalog_spark.errors import KafkalogError, NotALogDirectory
+from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.format import names
-from kafkalog_spark.format.checkpoint import (
-    LEADER_EPOCH_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    TopicPartition,
-)
-from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
+from kafkalog_spark.format.checkpoint import TopicPartition
+from kafkalog_spark.format.partition_metadata import OWN_FILES
 from kafkalog_spark.log.check.dir_files import (
-    DirFiles,
     check_checkpoints,
     check_listing,
+    check_local,
     check_topic_ids,
     read_dir_files,
 )
 from kafkalog_spark.log.check.finding import Finding, Findings
-from kafkalog_spark.log.check.partition_check import PartitionCheck, PartitionResult
+from kafkalog_spark.log.check.partition_check import PartitionResult
+from kafkalog_spark.log.check.tier_check import TierCheck
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import LOG_DIR_MARKS, log_bytes, refuse_copies
-from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 
 if TYPE_CHECKING:
     from kafkalog_spark.store.storage_options import StorageOptions
-
-
-_OF_PARTITION = (PARTITION_METADATA_FILE, LEADER_EPOCH_CHECKPOINT)
 
 
 @dataclass(slots=True)
@@ -94,20 +87,31 @@ def check_log_dirs(
             on_bytes(done, total)
 
     for key, place in of_log_dirs.items():
-        said = of_path[place.log_dir]
-        log = _open(place, said, result.findings)
-        if log is not None:
-            check = PartitionCheck(log, result.findings, closed or said.closed, count, records)
-            try:
-                result.partitions[key] = check.run()
-            except OSError as error:
-                result.findings.add_unreadable(error, error.filename or place.directory, log.name)
-    remote_results = {(place.topic, place.partition): _check_tier(place, result, count, records) for place in tiers}
-    for path, said in of_path.items():
-        check_checkpoints(path, said, dirs.places, result.partitions, result.findings, closed=closed or said.closed)
-    check_topic_ids({key: found.topic_id for key, found in result.partitions.items()}, dirs.places, result.findings)
-    for key, found in remote_results.items():
-        result.partitions[key] = _together(result.partitions.get(key), found)
+        files = of_path[place.log_dir]
+        partition = check_local(
+            place, files, result.findings, closed=closed or files.closed, on_bytes=count, records=records
+        )
+        if partition is not None:
+            result.partitions[key] = partition
+    remote_results = {
+        (place.topic, place.partition): TierCheck(place, result.findings, count, records).run() for place in tiers
+    }
+    for path, files in of_path.items():
+        check_checkpoints(path, files, dirs.places, result.partitions, result.findings, closed=closed or files.closed)
+    check_topic_ids({key: local.topic_id for key, local in result.partitions.items()}, dirs.places, result.findings)
+    for key, remote in remote_results.items():
+        local = result.partitions.get(key)
+        result.partitions[key] = (
+            remote
+            if local is None
+            else replace(
+                local,
+                segments=local.segments + remote.segments,
+                batches=local.batches + remote.batches,
+                records=local.records + remote.records,
+                is_damaged=local.is_damaged or remote.is_damaged,
+            )
+        )
     result.findings.tell_rest()
     result.bytes = done
     return result
@@ -132,36 +136,15 @@ def _refuse_what_only_has_such_names(dirs: LogDirs) -> None:
 
 def _may_be_partition(directory: str) -> bool:
     try:
-        found = os.listdir(directory)
+        entries = os.listdir(directory)
     except OSError:
         return True  # whoever opens it says what is wrong
-    return any(names.parse_segment_file(name) or name in _OF_PARTITION for name in found)
+    return any(names.parse_segment_file(name) or name in OWN_FILES for name in entries)
 
 
 def _lies_in(root: str, place: TieredLocation) -> bool:
     return any(remote.directory.startswith(root + "/") for remote in place.remote) and not (
         place.is_local and place.directory.startswith(root + "/")
-    )
-
-
-def _check_tier(
-    place: TieredLocation, result: CheckResult, count: Callable[[int], None], records: bool
-) -> PartitionResult:
-    from kafkalog_spark.log.check.tier_check import TierCheck
-
-    return TierCheck(place, result.findings, count, records).run()
-
-
-def _together(local: PartitionResult | None, remote: PartitionResult) -> PartitionResult:
-    """Results for the local and the remote part of a partition, joined."""
-    if local is None:
-        return remote
-    return replace(
-        local,
-        segments=local.segments + remote.segments,
-        batches=local.batches + remote.batches,
-        records=local.records + remote.records,
-        is_damaged=local.is_damaged or remote.is_damaged,
     )
 
 
@@ -174,19 +157,3 @@ def _bytes_of(place: PartitionLocation) -> int:
     except OSError:
         return 0
     return sum(facts.size for name, facts in files.items() if name.endswith(names.LOG_SUFFIX))
-
-
-def _open(place: PartitionLocation, said: DirFiles, findings: Findings) -> PartitionLog | None:
-    key = (place.topic, place.partition)
-    try:
-        return place.open_unread(
-            OpenHints(
-                said.checkpoints[RECOVERY_POINT_CHECKPOINT].get(key),
-                said.checkpoints[LOG_START_OFFSET_CHECKPOINT].get(key),
-                pass_over_damage=True,
-            )
-        )
-    except KafkalogError as error:
-        if place.exists():
-            findings.add_error(error, place.directory, f"{place.topic}-{place.partition}")
-        return None

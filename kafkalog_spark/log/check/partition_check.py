@@ -5,28 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TypeVar
 
 from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import names
-from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry
+from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.format.partition_metadata import OWN_FILES, PARTITION_METADATA_FILE, UNFINISHED, uuid_to_text
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
-from kafkalog_spark.log.check.batch_check import BatchCheck, EpochCheck
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import ProducerCheck, TransactionCheck
-from kafkalog_spark.log.check.segment_check import SegmentCheck, SegmentResult
+from kafkalog_spark.log.check.segment_check import BatchCheck, EpochCheck, RecordCheck, SegmentCheck, SegmentResult
 from kafkalog_spark.log.read.partition_log import (
     PartitionLog,
     read_leader_epochs,
     read_partition_metadata,
     read_producer_snapshot,
 )
-from kafkalog_spark.log.read.segment_file import Table, Window
+from kafkalog_spark.log.read.segment_file import Window
 
-if TYPE_CHECKING:
-    from kafkalog_spark.log.check.record_check import RecordCheck
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -67,11 +66,16 @@ class PartitionCheck:
         result.log_start_offset = log.log_start_offset
         result.log_end_offset = log.segments[0].base_offset if log.segments else log.log_start_offset
         self._check_names()
-        result.topic_id = self._topic_id()
-        self._epochs = EpochCheck(self._read_epochs(), log.log_start_offset)
-        self._tell(self._path(LEADER_EPOCH_CHECKPOINT), list(self._epochs.order()))
+        metadata = self._read(PARTITION_METADATA_FILE, partial(read_partition_metadata, log.store, log.directory))
+        result.topic_id = None if metadata is None else uuid_to_text(metadata.topic_id)
+        epochs = self._read(LEADER_EPOCH_CHECKPOINT, partial(read_leader_epochs, log.store, log.directory))
+        self._epochs = EpochCheck(epochs or [], log.log_start_offset)
+        self._tell(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.order())
         first = log.segments[0].base_offset if log.segments else 0
-        self._read_snapshots()
+        for offset, name in names.producer_snapshots(log.names):
+            entries = self._read(name, partial(read_producer_snapshot, log.store, self._path(name)))
+            if entries is not None:
+                self._snapshots.append((offset, self._path(name), entries))
         self._producers = ProducerCheck(first)
         self._transactions = TransactionCheck(self._open_at(first))
         self._check_segments()
@@ -79,15 +83,13 @@ class PartitionCheck:
             self._check_ends()
         return result
 
-    # ---- the segments
-
     def _check_segments(self) -> None:
         log, result = self.log, self._result
         check = SegmentCheck(self.findings, log.name, self.closed, log.recovery_point, self._on_window, self.on_bytes)
         last_offset = log.segments[0].base_offset - 1 if log.segments else -1
         epoch, has_gaps = -1, False
         for index, files in enumerate(log.segments):
-            self._records = made_record_check() if self.records else None
+            self._records = RecordCheck() if self.records else None
             batches = BatchCheck(files.base_offset, log.next_base_offset(index), last_offset, epoch, has_gaps)
             try:
                 with log.open_segment(index) as file:
@@ -123,31 +125,24 @@ class PartitionCheck:
         table = window.table
         if self._records is not None:
             yield from self._records.take(window)
-        yield from self._take_producers(table, has_gaps=batches.has_gaps)
-        yield from self._transactions.take(window, has_gaps=batches.has_gaps)
-        if self._epochs.entries:
-            self._tell(self._path(LEADER_EPOCH_CHECKPOINT), list(self._epochs.take(table)))
-
-    def _take_producers(self, table: Table, *, has_gaps: bool) -> Iterator[Fault]:
-        """The batches of `table`, stopping where a snapshot was taken."""
         done = 0
-        while self._snapshots:
-            offset = self._snapshots[0][0]
-            row = int((table[:, H.LAST_OFFSET] < offset).sum())
+        while self._snapshots:  # producers are compared where a snapshot was taken
+            row = int((table[:, H.LAST_OFFSET] < self._snapshots[0][0]).sum())
             if row == len(table):
                 break
             if row > done:
-                yield from self._producers.take(table[done:row], has_gaps=has_gaps)
+                yield from self._producers.take(table[done:row], has_gaps=batches.has_gaps)
                 done = row
-            self._compare_snapshot(has_gaps=has_gaps)
+            self._compare_snapshot(has_gaps=batches.has_gaps)
         if done < len(table):
-            yield from self._producers.take(table[done:], has_gaps=has_gaps)
+            yield from self._producers.take(table[done:], has_gaps=batches.has_gaps)
+        yield from self._transactions.take(window, has_gaps=batches.has_gaps)
+        if self._epochs.entries:
+            self._tell(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.take(table))
 
     def _compare_snapshot(self, *, has_gaps: bool) -> None:
         _, path, entries = self._snapshots.pop(0)
-        self._tell(path, list(self._producers.compare(entries, has_gaps=has_gaps)))
-
-    # ---- the files alongside them
+        self._tell(path, self._producers.compare(entries, has_gaps=has_gaps))
 
     def _check_names(self) -> None:
         live = {
@@ -175,36 +170,15 @@ class PartitionCheck:
     def _note(self, name: str, what: str) -> None:
         self.findings.add(Severity.NOTE, self._path(name), Fault(what), self.log.name)
 
-    def _topic_id(self) -> str | None:
-        path = self._path(PARTITION_METADATA_FILE)
+    def _read(self, name: str, read: Callable[[], T]) -> T | None:
+        """Read a small file; None where there is none, or a finding tells that it cannot be read."""
         try:
-            return uuid_to_text(read_partition_metadata(self.log.store, self.log.directory).topic_id)
+            return read()
         except FileNotFoundError:
             return None
-        except (CorruptLog, OSError) as error:
-            self.findings.add_unreadable(error, path, self.log.name)
-            return None
-
-    def _read_epochs(self) -> list[EpochEntry]:
-        path = self._path(LEADER_EPOCH_CHECKPOINT)
-        try:
-            return read_leader_epochs(self.log.store, self.log.directory)
-        except FileNotFoundError:
-            return []
         except (CorruptLog, UnsupportedFormat, OSError) as error:
-            self.findings.add_unreadable(error, path, self.log.name)
-            return []
-
-    def _read_snapshots(self) -> None:
-        for offset, name in names.producer_snapshots(self.log.names):
-            path = self._path(name)
-            try:
-                entries = read_producer_snapshot(self.log.store, path)
-                self._snapshots.append((offset, path, entries))
-            except FileNotFoundError:
-                continue
-            except (CorruptLog, UnsupportedFormat, OSError) as error:
-                self.findings.add_unreadable(error, path, self.log.name)
+            self.findings.add_unreadable(error, self._path(name), self.log.name)
+            return None
 
     def _open_at(self, first: int) -> dict[int, int] | None:
         """Producer id to first offset of the transactions open before the first batch; None when nothing tells them."""
@@ -216,8 +190,6 @@ class PartitionCheck:
                     entry.producer_id: entry.transaction_first_offset for entry in entries if entry.has_open_transaction
                 }
         return None
-
-    # ---- the end
 
     def _check_ends(self) -> None:
         """Report files that name offsets past the log's end. Skipped for a damaged log, whose end is unknown: a torn
@@ -242,16 +214,8 @@ class PartitionCheck:
         fault = Fault(what, offset=offset, expected=f"{end}, the log end offset, at most", got=str(offset))
         self.findings.add(severity, path, fault, self.log.name)
 
-    def _tell(self, path: str, faults: Iterator[Fault] | list[Fault]) -> None:
-        for fault in faults:
-            self.findings.add(Severity.ERROR, path, fault, self.log.name)
+    def _tell(self, path: str, faults: Iterator[Fault]) -> None:
+        self.findings.add_errors(path, faults, self.log.name)
 
     def _path(self, name: str) -> str:
         return os.path.join(self.log.directory, name)
-
-
-def made_record_check() -> RecordCheck:
-    """Decodes records. Imported when it is asked for: it loads Numba."""
-    from kafkalog_spark.log.check.record_check import RecordCheck
-
-    return RecordCheck()

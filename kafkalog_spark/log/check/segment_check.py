@@ -1,22 +1,167 @@
-"""Check of a segment: every batch, and its indexes."""
+"""Check of a segment: every batch, its records, and its indexes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kafkalog_spark.errors import CorruptIndex, KafkalogError
-from kafkalog_spark.format import offset_index, time_index
-from kafkalog_spark.format.layout import H
+import numpy as np
+import numpy.typing as npt
+
+from kafkalog_spark.errors import CorruptBatch, CorruptIndex, KafkalogError, UnsupportedFormat
+from kafkalog_spark.format import layout, offset_index, time_index
+from kafkalog_spark.format.checkpoint import EpochEntry
+from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
+from kafkalog_spark.format.layout import Codec, H
 from kafkalog_spark.format.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZE
 from kafkalog_spark.format.transaction_index import AbortedTransaction, parse_transaction_index
-from kafkalog_spark.log.check.batch_check import BatchCheck
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
 from kafkalog_spark.log.read.batch_search import find_batch_behind
 from kafkalog_spark.log.read.log_end import judge_tail
-from kafkalog_spark.log.read.segment_file import SegmentFile, Window, too_large
+from kafkalog_spark.log.read.segment_file import SegmentFile, Table, Window, too_large
+
+Rows = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class BatchCheck:
+    """The batches of one segment, in order. last_offset: of the batch before; leader_epoch: the largest so far.
+
+    has_gaps: offsets or records are missing between batches, as compaction leaves it; from then on, for good.
+    """
+
+    base_offset: int
+    next_base_offset: int | None
+    last_offset: int
+    leader_epoch: int = layout.NO_LEADER_EPOCH
+    has_gaps: bool = False
+
+    def take(self, table: Table) -> Iterator[Fault]:
+        """The faults of the next batches; `table` has at least one row."""
+        base, last, count = table[:, H.BASE_OFFSET], table[:, H.LAST_OFFSET], table[:, H.COUNT]
+        v2 = table[:, H.MAGIC] == 2
+        previous = np.concatenate(([self.last_offset], last[:-1]))
+        lowest = np.maximum(previous + 1, self.base_offset)
+        end = layout.MAX_INT64 if self.next_base_offset is None else self.next_base_offset
+        for row in _where((base < lowest) | (last < base) | (last >= end)):
+            upto = "" if self.next_base_offset is None else f" up to {end - 1}"
+            yield _fault(
+                table, row, "the offsets of a batch", f"{int(lowest[row])} or higher{upto}",
+                f"{int(base[row])} to {int(last[row])}",
+            )  # fmt: skip
+        for row in _where(last - self.base_offset > MAX_RELATIVE_OFFSET):
+            yield _fault(
+                table, row, "an offset too far from the segment's base offset for an index",
+                f"{self.base_offset + MAX_RELATIVE_OFFSET} at most", str(int(last[row])),
+            )  # fmt: skip
+        for row in _where(v2 & ((count < 0) | (count > last - base + 1))):
+            most = int(last[row] - base[row]) + 1
+            yield _fault(table, row, "the record count of a batch", f"0 to {most}", str(int(count[row])))
+        codec = table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC
+        for row in _where(codec > max(Codec)):
+            yield _fault(table, row, "the codec of a batch", f"0 to {max(Codec)}", str(int(codec[row])))
+        yield from self._epochs(table)
+        self.has_gaps |= bool(((base != previous + 1) | (v2 & (count != last - base + 1)))[1:].any())
+        self.has_gaps |= bool(base[0] != self.last_offset + 1) or bool(v2[0] and count[0] != last[0] - base[0] + 1)
+        self.last_offset = int(last[-1])
+
+    def _epochs(self, table: Table) -> Iterator[Fault]:
+        epochs = table[:, H.LEADER_EPOCH]
+        highest = np.maximum.accumulate(np.concatenate(([self.leader_epoch], epochs)))
+        for row in _where((epochs < layout.NO_LEADER_EPOCH) | ((epochs >= 0) & (epochs < highest[:-1]))):
+            yield _fault(
+                table, row, "the leader epoch of a batch", f"{int(highest[row])} or higher", str(int(epochs[row]))
+            )
+        self.leader_epoch = int(highest[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class EpochCheck:
+    """leader-epoch-checkpoint held against the batches from the log start offset on. `entries` rise in both columns."""
+
+    entries: Sequence[EpochEntry]
+    log_start_offset: int
+
+    def order(self) -> Iterator[Fault]:
+        """Entries that do not rise."""
+        for before, after in zip(self.entries, self.entries[1:], strict=False):
+            if after.epoch <= before.epoch or after.start_offset < before.start_offset:
+                yield Fault(
+                    f"the entry of epoch {after.epoch} does not follow",
+                    offset=after.start_offset,
+                    expected=f"above epoch {before.epoch}, from offset {before.start_offset} on",
+                    got=f"epoch {after.epoch}, offset {after.start_offset}",
+                )
+
+    def take(self, table: Table) -> Iterator[Fault]:
+        """Batches whose leader epoch is another one than the checkpoint says for their offsets."""
+        epochs, base = table[:, H.LEADER_EPOCH], table[:, H.BASE_OFFSET]
+        starts = np.array([entry.start_offset for entry in self.entries], np.int64)
+        known = np.array([layout.NO_LEADER_EPOCH, *(entry.epoch for entry in self.entries)], np.int64)
+        said = known[np.searchsorted(starts, base, side="right")]
+        for row in _where((epochs >= 0) & (base >= self.log_start_offset) & (said != epochs)):
+            yield Fault(
+                f"the leader epoch at offset {int(base[row])}, whose batch was written in epoch {int(epochs[row])}",
+                offset=int(base[row]),
+                expected=str(int(epochs[row])),
+                got=str(int(said[row])) if said[row] >= 0 else "none",
+            )
+
+
+def _where(rows: Rows) -> list[int]:
+    found: list[int] = np.flatnonzero(rows).tolist()
+    return found
+
+
+def _fault(table: Table, row: int, what: str, expected: str, got: str) -> Fault:
+    return Fault(what, int(table[row, H.POSITION]), int(table[row, H.BASE_OFFSET]), expected, got)
+
+
+class RecordCheck:
+    """Decodes the batches of one segment, in order, as a reader does, and throws the rows away: a valid CRC only shows
+    that nothing has changed since. Loads Numba when it is made."""
+
+    def __init__(self) -> None:
+        from kafkalog_spark.log.decode.decompress import Scratch
+        from kafkalog_spark.log.decode.record_schema import ScanRequest
+        from kafkalog_spark.log.decode.row_buffers import RowBuffers
+
+        # Without timestamps: what does not fit Spark's microseconds is good in Kafka.
+        self._request = ScanRequest(columns=("offset", "key", "value", "headers"), control_records=True)
+        self._rows = RowBuffers("", 0, self._request)
+        self._decompressed = Scratch(0)
+        self._last_offset = -1
+
+    def take(self, window: Window) -> Iterator[Fault]:
+        """The batches of the window that cannot be read."""
+        from kafkalog_spark.log.decode.decompress import Scratch
+        from kafkalog_spark.log.decode.run_decoder import Chosen, RunDecoder
+
+        table = window.table.copy()
+        if not len(table):
+            return
+        table[:, H.POSITION] -= window.start
+        table[0, H.PREVIOUS], table[1:, H.PREVIOUS] = self._last_offset, table[:-1, H.LAST_OFFSET]
+        self._last_offset = int(table[-1, H.LAST_OFFSET])
+        decoder = RunDecoder(self._rows, Scratch.of(window.data), self._decompressed, self._request)
+        chosen = Chosen.of(table, np.empty(0, np.uint8), self._rows, self._request)
+        positions = table[chosen.rows, H.POSITION] + window.start
+        begin = 0
+        while begin < len(chosen):
+            try:
+                for _ in decoder.decode(chosen.part(begin, len(chosen)), window.start):
+                    pass
+                begin = len(chosen)
+            except (CorruptBatch, UnsupportedFormat) as error:
+                if error.position is None:
+                    raise
+                yield Fault(f"the records of a batch with a valid CRC: {error.what}", error.position, error.offset)
+                begin = int(np.searchsorted(positions, error.position, side="right"))
+            if self._rows.rows_filled:
+                self._rows.take()
+                self._rows.ready()
 
 
 @dataclass(slots=True)
@@ -52,25 +197,23 @@ class SegmentCheck:
             fault = Fault(too_large(file.size + file.excess), file.size)
             self.findings.add(Severity.ERROR, file.path, fault, self.topic_partition)
         # Read before the batches are: a live index may tell of batches that come after them.
-        offsets = OffsetIndexCheck(
-            self._index(file, file.files.offset_index, offset_index.ENTRY_SIZE), file.base_offset
-        )
-        times = TimeIndexCheck(self._index(file, file.files.time_index, time_index.ENTRY_SIZE), file.base_offset)
+        data = self._index(file, file.files.offset_index, offset_index.ENTRY_SIZE, "an offset index")
+        offsets = OffsetIndexCheck(data, file.base_offset)
+        data = self._index(file, file.files.time_index, time_index.ENTRY_SIZE, "a time index")
+        times = TimeIndexCheck(data, file.base_offset)
         result = self._walk(file, batches, offsets, times)
-        whole = not result.is_damaged and not result.has_torn_tail
-        if whole and not may_be_written:
-            self._tell(self._path(file, file.files.offset_index), offsets.finish(result.position))
-        offset_faults, time_faults = offsets.faults, times.faults
-        if whole:
-            time_faults = [*time_faults, *([] if may_be_written else times.finish(rolled=True))]
-        self._tell(self._path(file, file.files.offset_index), offset_faults)
-        self._tell(self._path(file, file.files.time_index), time_faults)
-        if not may_be_written:
-            for name, padding in (
-                (file.files.offset_index, offsets.padding),
-                (file.files.time_index, times.padding),
-            ):
-                self._padding(self._path(file, name), padding)
+        offset_path, time_path = self._index_paths(file)
+        finished = not (result.is_damaged or result.has_torn_tail or may_be_written)
+        if finished:
+            self._tell(offset_path, offsets.finish(result.position))
+        self._tell(offset_path, offsets.faults)
+        self._tell(time_path, times.faults)
+        if finished:
+            self._tell(time_path, times.finish(rolled=True))
+        for path, padding in ((offset_path, offsets.padding), (time_path, times.padding)):
+            if padding and not may_be_written:
+                fault = Fault("zeros after the last entry, which rolling the segment or a clean stop cuts off")
+                self._tell_unless_running(path, fault)
         return result
 
     def aborted(self, file: SegmentFile) -> list[AbortedTransaction]:
@@ -127,9 +270,10 @@ class SegmentCheck:
         table = window.table
         previous = batches.last_offset
         self._tell(file.path, batches.take(table))
-        self._tell(self._path(file, file.files.offset_index), offsets.take(table, previous, begin))
+        offset_path, time_path = self._index_paths(file)
+        self._tell(offset_path, offsets.take(table, previous, begin))
         if not result.is_damaged:  # what lies in damage may have been the latest record
-            self._tell(self._path(file, file.files.time_index), times.take(table))
+            self._tell(time_path, times.take(table))
         self._tell(file.path, self.on_window(window, batches))
         result.batches += len(table)
         result.records += int(table[:, H.COUNT].clip(0).sum())
@@ -140,59 +284,44 @@ class SegmentCheck:
 
     def _is_torn_tail(self, file: SegmentFile, result: SegmentResult, wrong: KafkalogError) -> bool:
         """Tell what is wrong after the last good batch; whether an interrupted write explains it."""
-        if file.is_last and not self.closed:
-            try:
-                judge_tail(file, result.position, result.next_offset, self.recovery_point, wrong)
-            except KafkalogError as error:
-                self.findings.add_error(error, file.path, self.topic_partition)
-                return False
-            left = file.size - result.position
-            self.findings.add(
-                Severity.NOTE,
-                file.path,
-                Fault(
-                    f"a torn tail of {left} bytes, which the next start of a broker cuts off ({wrong.what})",
-                    result.position,
-                    result.next_offset,
-                ),
-                self.topic_partition,
-            )
-            result.has_torn_tail = True
-            self.on_bytes(left)
-            return True
-        self.findings.add_error(wrong.at(offset=result.next_offset), file.path, self.topic_partition)
-        return False
+        if not file.is_last or self.closed:
+            self.findings.add_error(wrong.at(offset=result.next_offset), file.path, self.topic_partition)
+            return False
+        try:
+            judge_tail(file, result.position, result.next_offset, self.recovery_point, wrong)
+        except KafkalogError as error:
+            self.findings.add_error(error, file.path, self.topic_partition)
+            return False
+        left = file.size - result.position
+        what = f"a torn tail of {left} bytes, which the next start of a broker cuts off ({wrong.what})"
+        fault = Fault(what, result.position, result.next_offset)
+        self.findings.add(Severity.NOTE, file.path, fault, self.topic_partition)
+        result.has_torn_tail = True
+        self.on_bytes(left)
+        return True
 
-    def _index(self, file: SegmentFile, name: str | None, entry_size: int) -> bytes:
+    def _index(self, file: SegmentFile, name: str | None, entry_size: int, kind: str) -> bytes:
         if name is None:
-            kind = "an offset index" if entry_size == offset_index.ENTRY_SIZE else "a time index"
-            self.findings.add(
-                Severity.ERROR if self.closed else Severity.NOTE,
-                file.path,
-                Fault(f"the segment has not {kind}; the next start of a broker makes it"),
-                self.topic_partition,
-            )
+            fault = Fault(f"the segment has not {kind}; the next start of a broker makes it")
+            self._tell_unless_running(file.path, fault)
             return b""
         try:
             return file.read_index(name, entry_size)
         except FileNotFoundError:
             return b""
         except OSError as error:
-            self.findings.add_unreadable(error, self._path(file, name), self.topic_partition)
+            self.findings.add_unreadable(error, os.path.join(file.directory, name), self.topic_partition)
             return b""
 
-    def _padding(self, path: str, size: int) -> None:
-        if size:
-            self.findings.add(
-                Severity.ERROR if self.closed else Severity.NOTE,
-                path,
-                Fault("zeros after the last entry, which rolling the segment or a clean stop cuts off"),
-                self.topic_partition,
-            )
+    def _index_paths(self, file: SegmentFile) -> tuple[str, str]:
+        """Of the offset index and the time index; the .log's where there is none."""
+        names = (file.files.offset_index, file.files.time_index)
+        offsets, times = (file.path if name is None else os.path.join(file.directory, name) for name in names)
+        return offsets, times
 
     def _tell(self, path: str, faults: Iterable[Fault]) -> None:
-        for fault in faults:
-            self.findings.add(Severity.ERROR, path, fault, self.topic_partition)
+        self.findings.add_errors(path, faults, self.topic_partition)
 
-    def _path(self, file: SegmentFile, name: str | None) -> str:
-        return file.path if name is None else os.path.join(file.directory, name)
+    def _tell_unless_running(self, path: str, fault: Fault) -> None:
+        severity = Severity.ERROR if self.closed else Severity.NOTE
+        self.findings.add(severity, path, fault, self.topic_partition)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,24 +16,19 @@ from kafkalog_spark.errors import CorruptLog, KafkalogError, KeyNotGiven, Unsupp
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import NO_TIMESTAMP, H
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
-from kafkalog_spark.log.check.batch_check import BatchCheck, EpochCheck
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import TransactionCheck
-from kafkalog_spark.log.check.partition_check import PartitionResult, made_record_check
-from kafkalog_spark.log.check.segment_check import SegmentCheck, SegmentResult
+from kafkalog_spark.log.check.partition_check import PartitionResult
+from kafkalog_spark.log.check.segment_check import BatchCheck, EpochCheck, RecordCheck, SegmentCheck, SegmentResult
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.segment_file import Window
 from kafkalog_spark.log.remote.part_finder import PartFinder
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing, epochs_within, objects_in
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote, producers_after
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
-from kafkalog_spark.log.tiered.lineage import LineageMerge, NotNeeded
+from kafkalog_spark.log.tiered.lineage import NotNeeded
 from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteObjects
 from kafkalog_spark.log.tiered.tier_options import KeyRing
-
-if TYPE_CHECKING:
-    from kafkalog_spark.log.check.record_check import RecordCheck
-
 
 # One remote segment: its manifest and sizes, its indexes, and every batch as the broker had it.
 
@@ -87,7 +82,7 @@ class RemoteSegmentCheck:
         except KafkalogError as error:
             self.findings.add_error(error, self.held.log_path, self._name)
         except OSError as error:
-            self._cannot_read(error)
+            self.findings.add_unreadable(error, error.filename or self.held.log_path, self._name)
         return None
 
     @property
@@ -130,7 +125,7 @@ class RemoteSegmentCheck:
             path = self.held.path_of(file if file in self.held.objects else RemoteFile.INDEXES)
             self.findings.add_error(error, path, self._name)
         except OSError as error:
-            self._cannot_read(error)
+            self.findings.add_unreadable(error, error.filename or self.held.log_path, self._name)
         return None
 
     def _epoch_faults(self, epochs: list[EpochEntry]) -> Iterator[Fault]:
@@ -167,12 +162,7 @@ class RemoteSegmentCheck:
             yield from self._epochs.take(table)
 
     def _tell(self, faults: Iterator[Fault]) -> None:
-        for fault in faults:
-            self.findings.add(Severity.ERROR, self.held.log_path, fault, self._name)
-
-    def _cannot_read(self, error: OSError) -> None:
-        fault = Fault(f"cannot be read: {error.strerror}")
-        self.findings.add(Severity.ERROR, error.filename or self.held.log_path, fault, self._name)
+        self.findings.add_errors(self.held.log_path, faults, self._name)
 
 
 def open_transactions(producers: list[ProducerEntry]) -> dict[int, int]:
@@ -216,11 +206,13 @@ class TierCheck:
         held: list[StoredSegment] = []
         for remote in self.place.remote:
             held += self._whole_segments(remote)
-        held.sort(key=lambda one: (one.segment.partition.topic_id, one.segment.start_offset, one.segment.end_offset))
+        held.sort(
+            key=lambda copy: (copy.segment.partition.topic_id, copy.segment.start_offset, copy.segment.end_offset)
+        )
         checks: dict[str, RemoteSegmentCheck] = {}
         before: RemoteSegmentCheck | None = None
-        for one in held:
-            before = checks[one.segment.name] = self._check_segment(one, before)
+        for stored in held:
+            before = checks[stored.segment.name] = self._check_segment(stored, before)
         self._check_overlaps(checks)
         if len(checks) == len(held):
             self._check_walk()
@@ -257,7 +249,7 @@ class TierCheck:
                 self.findings.add_error(error, os.path.join(remote.directory, _any_name(one)), self._name)
                 continue
             except OSError as error:
-                self._add(Severity.ERROR, error.filename or remote.directory, f"cannot be read: {error.strerror}")
+                self.findings.add_unreadable(error, error.filename or remote.directory, self._name)
                 continue
             if held is not None:
                 yield held
@@ -271,7 +263,7 @@ class TierCheck:
             segment.partition, segment.start_offset,
         ):  # fmt: skip
             open_before = before.open_after
-        records = made_record_check() if self.records else None
+        records = RecordCheck() if self.records else None
         check = RemoteSegmentCheck(held, self.place.options.keys, self.findings, open_before, records, self.on_bytes)
         found = check.run()
         result = self._result
@@ -291,11 +283,11 @@ class TierCheck:
             start, until = max(mine.start_offset, its.start_offset), min(mine.until, its.until)
             # what another leader wrote in another epoch may differ: an election has put one of the two aside
             if mine.partition == its.partition and start < until and mine.leader_epochs == its.leader_epochs:
-                for fault in overlap_faults(other.batches, one.batches, one.held.log_path, start, until):
-                    self.findings.add(Severity.ERROR, other.held.log_path, fault, self._name)
+                faults = overlap_faults(other.batches, one.batches, one.held.log_path, start, until)
+                self.findings.add_errors(other.held.log_path, faults, self._name)
 
     def _check_walk(self) -> None:
-        """True if the segments make one log, by the rules."""
+        """Hold the segments against the rules by which they make one log."""
         place = self.place
         finder = PartFinder(self._name, place.remote, place.options, place.metadata, pass_over_damage=True)
         try:
@@ -305,9 +297,6 @@ class TierCheck:
             if not isinstance(error, KeyNotGiven):  # reported for each segment
                 self._add(Severity.ERROR, place.directory, f"the segments cannot be put together: {error}")
             return
-        self._tell_of(walk)
-
-    def _tell_of(self, walk: LineageMerge) -> None:
         where = self.place.remote[0].directory
         for hole in walk.holes:
             fault = Fault(f"offsets {hole.start} to {hole.until - 1} are held by no segment", offset=hole.start)

@@ -63,7 +63,8 @@ def scan_with_damage(
     with the last range and with one that reaches the end of the log, even if there is no offset in it. Raises DataLoss
     without `on_loss`, NotALogDirectory.
     """
-    until = MAX_INT64 if is_last or _reaches_log_end(log, end) else end
+    before_last = log.segments and end < log.segments[-1].base_offset  # then the end of the log is not looked for
+    until = MAX_INT64 if is_last or (not before_last and end >= log.log_end_offset) else end
     if start >= until:
         return
     of_records = tuple(name for name in columns if name in COLUMN_TYPES)
@@ -72,7 +73,7 @@ def scan_with_damage(
     buffers = buffers or ScanBuffers()
     scanner = scanner_for(log, start, end, request, statistics, buffers)
     rows = scanner.rows
-    widen = _Widened(columns, log.topic, log.partition)
+    widened = _Widened(columns, log.topic, log.partition)
     offset, tries = start, 0
     while offset < until:
         file = log.open_segment_at(offset)
@@ -102,17 +103,18 @@ def scan_with_damage(
             rows.set_offset_range(offset, end)
             for run in judged.runs:
                 for batch in _read_run(scanner, file, run, offset, end, statistics, judged):
-                    yield widen.records(batch)
+                    yield widened.records(batch)
             statistics.bytes_read += file.bytes_read
-            ours = [one for one in judged.stretches if _is_ours(one, start, end, until, is_first)]
-            yield from widen.damage(ours)
+            in_range = [found for found in judged.stretches if _is_in_range(found, start, end, until, is_first)]
+            if in_range:
+                yield widened.damage(in_range)
         tries = 0
         if file.next_base_offset is None:
             break
         offset = max(offset, file.next_base_offset)
     if rows.rows_filled:
         statistics.rows += rows.rows_filled
-        yield widen.records(rows.take())
+        yield widened.records(rows.take())
 
 
 def _read_run(
@@ -139,12 +141,7 @@ def _read_run(
             return
 
 
-def _reaches_log_end(log: PartitionLog, end: int) -> bool:
-    """True if no good batch lies at `end` or after it. The log ends where its last segment begins, or later."""
-    return not (log.segments and end < log.segments[-1].base_offset) and end >= log.log_end_offset
-
-
-def _is_ours(stretch: Stretch, start: int, end: int, until: int, is_first: bool) -> bool:
+def _is_in_range(stretch: Stretch, start: int, end: int, until: int, is_first: bool) -> bool:
     """True if a stretch is to be reported with [start, end), which stretches after it up to `until` belong to."""
     first, following = stretch.first_offset, stretch.next_offset
     if first < start:
@@ -169,23 +166,21 @@ class _Widened:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def damage(self, stretches: list[Stretch]) -> Iterator[pa.RecordBatch]:
-        if not stretches:
-            return
+    def damage(self, stretches: list[Stretch]) -> pa.RecordBatch:
         rows = [
             {
                 **self._place,
-                "_error": one.error,
-                "_file": one.path,
-                "_position": one.position,
-                "_length": one.size,
-                "_first_offset": one.first_offset,
-                "_next_offset": one.next_offset,
+                "_error": stretch.error,
+                "_file": stretch.path,
+                "_position": stretch.position,
+                "_length": stretch.size,
+                "_first_offset": stretch.first_offset,
+                "_next_offset": stretch.next_offset,
             }
-            for one in stretches
+            for stretch in stretches
         ]
         arrays = [
             pa.array([row.get(name) for row in rows], kind)
             for name, kind in zip(self._columns, self._types, strict=True)
         ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

@@ -1,25 +1,109 @@
-"""A segment as runs of good batches and the damaged stretches between them, with the offsets that are missing."""
+"""A segment from its first byte to its last: good batches, and the damage between them, with nothing left out; and
+which of the good batches stand in the log, with the offsets that are missing."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
+from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, H
 from kafkalog_spark.log.read.batch_search import find_batch_behind
-from kafkalog_spark.log.read.segment_file import SegmentFile, Table, Window
-from kafkalog_spark.log.tables.damage import Damage, stretches
+from kafkalog_spark.log.read.log_end import judge_tail
+from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.segment_file import SegmentFile, Table, Window, too_large
 
 if TYPE_CHECKING:
     from kafkalog_spark.log.read.partition_scan import ScanState  # loads the kernels
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes [position, position + size) that are no good batch.
+
+    header: where a batch begins there whose own length takes it to the end of the stretch; its CRC, at least, is
+    wrong, so any field may be. is_torn_tail: an interrupted write explains it. next_offset: after the good batch
+    before; found: base offset of the good one after it, None at the end of the segment.
+    """
+
+    position: int
+    size: int
+    error: str
+    header: BatchHeader | None
+    is_torn_tail: bool
+    next_offset: int
+    found: int | None
+
+
+def stretches(file: SegmentFile, position: int = 0, recovery_point: int | None = None) -> Iterator[Window | Damage]:
+    """The whole segment from the batch at `position` on. A window's bytes are gone when the next one comes.
+
+    recovery_point: offset up to which the log was flushed, where that is known: a torn tail begins after it. Raises
+    NotALogDirectory where the file cannot be read.
+    """
+    next_offset = file.base_offset
+    while True:
+        wrong: KafkalogError | None = None
+        for window, wrong in file.windows(position):  # noqa: B007 - looked at after the loop
+            if len(window.table):
+                position = int(window.table[-1, H.POSITION] + window.table[-1, H.SIZE])
+                after = int(window.table[-1, H.LAST_OFFSET]) + 1
+                if file.next_base_offset is None or after <= file.next_base_offset:  # else an offset that was changed
+                    next_offset = after
+                yield window
+        if wrong is None:
+            break
+        torn = _is_torn_tail(file, position, next_offset, recovery_point, wrong)
+        # Not from next_offset on: the batch before may be one that came here from further on in the file.
+        found = None if torn else find_batch_behind(file, position, file.base_offset)
+        end = file.size if found is None else found.position
+        what = wrong.what if not torn else f"a torn tail, which the next start of a broker cuts off: {wrong.what}"
+        yield Damage(
+            position, end - position, what, _whole(file, position, end), torn, next_offset, found and found.base_offset
+        )
+        if found is None:
+            break
+        position = end
+    if file.excess:
+        what = too_large(file.size + file.excess)
+        yield Damage(file.size, file.excess, what, None, False, next_offset, None)
+
+
+def _is_torn_tail(
+    file: SegmentFile, position: int, next_offset: int, recovery_point: int | None, wrong: KafkalogError
+) -> bool:
+    if file.is_last:
+        with suppress(KafkalogError):
+            judge_tail(file, position, next_offset, recovery_point, wrong)
+            return True
+    return False
+
+
+def _whole(file: SegmentFile, position: int, end: int) -> BatchHeader | None:
+    """The header at `position` if its batch ends at `end`."""
+    try:
+        header = file.header_at(position)
+    except (CorruptBatch, UnsupportedFormat):
+        return None
+    return header if header is not None and header.end == end else None
+
+
+def windows_from(log: PartitionLog, start: int) -> Iterator[Window]:
+    """The good batches of a log from the one with the offset `start` on. Raises FileNotFoundError when a segment goes
+    away, NotALogDirectory."""
+    for index in range(log.segment_index(start), len(log.segments)):
+        with log.open_segment(index) as file:
+            position = file.locate(start) if start > file.base_offset else 0
+            yield from (part for part in stretches(file, position, log.recovery_point) if isinstance(part, Window))
 
 
 # Which of a segment's good batches can stand in one log together. Decisions on header tables.
@@ -33,8 +117,8 @@ Rows = npt.NDArray[np.bool_]
 
 def fitting(table: Table, base_offset: int, next_base_offset: int | None, last_offset: int) -> Rows:
     """bool[n]: which batches are kept after `last_offset`, in a segment [base_offset, next_base_offset)."""
-    base, last = table[:, H.BASE_OFFSET], table[:, H.LAST_OFFSET]
     # of a wrapper the first offset is not known: what its header says is its last one
+    base, last = table[:, H.BASE_OFFSET], table[:, H.LAST_OFFSET]
     end = MAX_INT64 if next_base_offset is None else next_base_offset
     lowest = max(base_offset, last_offset + 1)
     possible = (base >= lowest) & (last >= base) & (last < end) & (last - base_offset <= MAX_RELATIVE_OFFSET)
@@ -42,59 +126,45 @@ def fitting(table: Table, base_offset: int, next_base_offset: int | None, last_o
     if (base[rows][1:] > last[rows][:-1]).all():
         return possible
     keep = np.zeros(len(table), bool)
-    keep[rows[_longest_chain(base[rows].tolist(), last[rows].tolist())]] = True
+    keep[rows[_longest_chain(base[rows], last[rows])]] = True
     return keep
-
-
-def _longest_chain(base: list[int], last: list[int]) -> list[int]:
-    """Places of the longest row of intervals [base, last] that follow each other."""
-    ends: list[int] = []  # the lowest last offset of a chain of so many
-    places: list[int] = []  # and the interval that ends it
-    before = [-1] * len(base)
-    for at, (first, end) in enumerate(zip(base, last, strict=True)):
-        length = bisect_left(ends, first)
-        before[at] = places[length - 1] if length else -1
-        if length == len(ends):
-            ends.append(end)
-            places.append(at)
-        elif end < ends[length]:
-            ends[length], places[length] = end, at
-    chain = []
-    at = places[-1] if places else -1
-    while at >= 0:
-        chain.append(at)
-        at = before[at]
-    return chain[::-1]
 
 
 def true_epochs(epochs: npt.NDArray[np.int64], highest: int) -> npt.NDArray[np.int64]:
     """int64[n]: the leader epochs that batches are given, none below `highest`, that of the batch before.
 
-    Those of the longest row that does not fall are believed, and stand for what lies between.
+    Those of the longest chain that does not fall are believed, and stand for what lies between.
     """
-    given = np.maximum.accumulate(np.concatenate(([highest], epochs)))[1:]
-    if (epochs == given).all() or (epochs == NO_LEADER_EPOCH).all():
+    rising = np.maximum.accumulate(np.concatenate(([highest], epochs)))[1:]
+    if (epochs == rising).all() or (epochs == NO_LEADER_EPOCH).all():
         return epochs
-    ends: list[int] = []
-    places: list[int] = []
-    before = [-1] * len(epochs)
-    for at, epoch in enumerate(epochs.tolist()):
-        if epoch < highest:
-            continue
-        length = bisect_right(ends, epoch)
-        before[at] = places[length - 1] if length else -1
-        if length == len(ends):
-            ends.append(epoch)
-            places.append(at)
-        else:
-            ends[length], places[length] = epoch, at
+    rows = np.flatnonzero(epochs >= highest)
+    rows = rows[_longest_chain(epochs[rows] + 1, epochs[rows])]  # an epoch may follow itself
     believed = np.full(len(epochs), highest, np.int64)
-    at = places[-1] if places else -1
-    while at >= 0:
-        believed[at] = epochs[at]
-        at = before[at]
-    found: npt.NDArray[np.int64] = np.maximum.accumulate(believed)
-    return found
+    believed[rows] = epochs[rows]
+    rising = np.maximum.accumulate(believed)
+    return rising
+
+
+def _longest_chain(firsts: npt.NDArray[np.int64], lasts: npt.NDArray[np.int64]) -> list[int]:
+    """Rows of the longest chain in which each `first` is above the `last` before it."""
+    ends: list[int] = []  # the lowest `last` of a chain of each length
+    rows: list[int] = []  # and the row that ends it
+    before = [-1] * len(firsts)
+    for row, (first, last) in enumerate(zip(firsts.tolist(), lasts.tolist(), strict=True)):
+        length = bisect_left(ends, first)
+        before[row] = rows[length - 1] if length else -1
+        if length == len(ends):
+            ends.append(last)
+            rows.append(row)
+        elif last < ends[length]:
+            ends[length], rows[length] = last, row
+    chain = []
+    row = rows[-1] if rows else -1
+    while row >= 0:
+        chain.append(row)
+        row = before[row]
+    return chain[::-1]
 
 
 # A segment judged as a whole: which of its batches stand in the log, and what lies between them.
@@ -142,12 +212,13 @@ def judged_batches(
     batches that are lost for what their records are. Raises NotALogDirectory.
     """
     judge = _Judge(file, last_offset, leader_epoch)
-    for found in stretches(file, file.begin, recovery_point):
-        if isinstance(found, Damage):
-            judge.lost.append(Lost(found.position, found.size, found.error, found.is_torn_tail))
+    for stretch in stretches(file, file.begin, recovery_point):
+        if isinstance(stretch, Damage):
+            judge.lost.append(Lost(stretch.position, stretch.size, stretch.error, stretch.is_torn_tail))
         else:
-            yield from judge.take(found, bad_records)
-    yield from judge.rest()
+            yield from judge.take(stretch, bad_records)
+    yield from judge.walk(judge.held, judge.fitting(judge.held))
+    yield from judge.lost
 
 
 def end_of(row: Table) -> int:
@@ -156,53 +227,44 @@ def end_of(row: Table) -> int:
 
 
 class _Judge:
+    """held: batches that are judged with those of the next window; lost: after the batches that have been judged."""
+
     def __init__(self, file: SegmentFile, last_offset: int, leader_epoch: int) -> None:
         self._file = file
         self._last_offset = last_offset
         self._leader_epoch = leader_epoch
-        self._held: Table | None = None
+        self.held: Table = np.empty((0, len(H)), np.int64)
         self.lost: deque[Lost] = deque()
-        """After the batches that have been judged."""
 
     def take(self, window: Window, bad_records: FirstBad | None) -> Iterator[Kept | Lost]:
         table = window.table.copy()
         if bad_records is not None:
-            bad = np.fromiter(bad_records(self._with_bytes(window)), np.int64)
-            for row in np.flatnonzero(np.isin(table[:, H.POSITION], bad)).tolist():
-                self.lost.append(Lost(int(table[row, H.POSITION]), int(table[row, H.SIZE]), BAD_RECORDS))
-            table = table[~np.isin(table[:, H.POSITION], bad)]
-        held = table if self._held is None else np.concatenate((self._held, table))
+            needed = end_of(table[-1]) - window.start
+            if len(window.data) < needed:  # of a large batch a window has the header only
+                window = Window(window.table, memoryview(self._file.read(window.start, needed)), window.start)
+            is_bad = np.isin(table[:, H.POSITION], np.fromiter(bad_records(window), np.int64))
+            self.lost += [Lost(int(row[H.POSITION]), int(row[H.SIZE]), BAD_RECORDS) for row in table[is_bad]]
+            table = table[~is_bad]
+        held = np.concatenate((self.held, table))
         done = max(len(held) - _HELD_BACK, 0)
-        keep = self._fitting(held)
-        yield from self._walk(held[:done], keep[:done])
-        self._held = held[done:]
+        yield from self.walk(held[:done], self.fitting(held)[:done])
+        self.held = held[done:]
 
-    def rest(self) -> Iterator[Kept | Lost]:
-        """No batch follows those that were held back."""
-        if self._held is not None and len(self._held):
-            yield from self._walk(self._held, self._fitting(self._held))
-        self._held = None
-        yield from self._lost_before(MAX_INT64)
-
-    def _fitting(self, table: Table) -> np.ndarray:
+    def fitting(self, table: Table) -> Rows:
         return fitting(table, self._file.base_offset, self._file.next_base_offset, self._last_offset)
 
-    def _with_bytes(self, window: Window) -> Window:
-        """The window with all bytes of its batches: of a large one it has the header only."""
-        needed = end_of(window.table[-1]) - window.start
-        if len(window.data) >= needed:
-            return window
-        return Window(window.table, memoryview(self._file.read(window.start, needed)), window.start)
-
-    def _walk(self, table: Table, keep: np.ndarray) -> Iterator[Kept | Lost]:
+    def walk(self, table: Table, keep: Rows) -> Iterator[Kept | Lost]:
         epochs = table[:, H.LEADER_EPOCH].copy()
         epochs[keep] = true_epochs(epochs[keep], self._leader_epoch)
-        breaks = np.flatnonzero(~keep | (table[:, H.POSITION] != _ends_before(table)))
+        positions = table[:, H.POSITION]
+        ends_before = np.concatenate((positions[:1], positions[:-1] + table[:-1, H.SIZE]))
+        breaks = np.flatnonzero(~keep | (positions != ends_before))
         row = 0
         while row < len(table):
-            yield from self._lost_before(int(table[row, H.POSITION]))
+            while self.lost and self.lost[0].position < positions[row]:
+                yield self.lost.popleft()
             if not keep[row]:
-                yield Lost(int(table[row, H.POSITION]), int(table[row, H.SIZE]), OUT_OF_LINE)
+                yield Lost(int(positions[row]), int(table[row, H.SIZE]), OUT_OF_LINE)
                 row += 1
                 continue
             following = breaks[np.searchsorted(breaks, row, side="right") :]
@@ -211,16 +273,6 @@ class _Judge:
             self._leader_epoch = int(epochs[end - 1])
             yield Kept(table[row:end], epochs[row:end])
             row = end
-
-    def _lost_before(self, position: int) -> Iterator[Lost]:
-        while self.lost and self.lost[0].position < position:
-            yield self.lost.popleft()
-
-
-def _ends_before(table: Table) -> np.ndarray:
-    """int64[n], where the batch before each one ends; of the first one its own position."""
-    ends: np.ndarray = np.concatenate((table[:1, H.POSITION], table[:-1, H.POSITION] + table[:-1, H.SIZE]))
-    return ends
 
 
 @dataclass(slots=True)
@@ -261,42 +313,38 @@ class JudgedSegment:
 def judged_segment(file: SegmentFile, recovery_point: int | None) -> JudgedSegment:
     """Judge a whole segment. What an interrupted write left at the end of the log is no damage. Raises
     NotALogDirectory."""
-    found = JudgedSegment()
+    judged = JudgedSegment()
     last_offset, open_stretch = file.first_offset - 1, False
     for part in judged_batches(file, last_offset, recovery_point=recovery_point):
         if isinstance(part, Lost):
             if part.is_torn_tail:
                 continue
             if open_stretch:
-                found.stretches[-1].size = part.position + part.size - found.stretches[-1].position
+                judged.stretches[-1].size = part.position + part.size - judged.stretches[-1].position
             else:
-                found.stretches.append(
+                judged.stretches.append(
                     Stretch(part.position, part.size, part.why, file.path, last_offset + 1, file.next_base_offset, True)
                 )
             open_stretch = True
             continue
         table = part.table
-        base, last = first_offset(table, last_offset), int(table[-1, H.LAST_OFFSET])
+        # a wrapper's header names its last offset only
+        base = last_offset + 1 if table[0, H.COUNT] < 0 else int(table[0, H.BASE_OFFSET])
+        last = int(table[-1, H.LAST_OFFSET])
         if open_stretch:
-            found.stretches[-1].next_offset, found.stretches[-1].to_the_end = base, False
+            judged.stretches[-1].next_offset, judged.stretches[-1].to_the_end = base, False
         position, end = int(table[0, H.POSITION]), end_of(table[-1])
-        if found.runs and found.runs[-1].end == position:
-            found.runs[-1].end, found.runs[-1].last_offset = end, last
+        if judged.runs and judged.runs[-1].end == position:
+            judged.runs[-1].end, judged.runs[-1].last_offset = end, last
         else:
-            found.runs.append(Run(position, end, base, last))
+            judged.runs.append(Run(position, end, base, last))
         last_offset, open_stretch = last, False
     if not open_stretch and file.is_whole:
-        _add_what_was_cut_off(found, file, last_offset + 1, recovery_point)
-    return found
+        _add_missing_end(judged, file, last_offset + 1, recovery_point)
+    return judged
 
 
-def first_offset(table: np.ndarray, last_offset: int) -> int:
-    """The lowest offset that the first batch of a header table can hold, after `last_offset`: a wrapper's header names
-    its last one only."""
-    return last_offset + 1 if table[0, H.COUNT] < 0 else int(table[0, H.BASE_OFFSET])
-
-
-def _add_what_was_cut_off(found: JudgedSegment, file: SegmentFile, first: int, recovery_point: int | None) -> None:
+def _add_missing_end(judged: JudgedSegment, file: SegmentFile, first: int, recovery_point: int | None) -> None:
     """Add the loss at the end of a file whose last batch is good, where something proves that more lay there: an entry
     of its offset index, or at the end of the log the recovery point."""
     if file.is_last:
@@ -311,7 +359,7 @@ def _add_what_was_cut_off(found: JudgedSegment, file: SegmentFile, first: int, r
             return
         proof = f"its offset index names a batch at byte {beyond.position}"
     error = f"the file ends here, and {proof}"
-    found.stretches.append(Stretch(file.size, 0, error, file.path, first, file.next_base_offset, True))
+    judged.stretches.append(Stretch(file.size, 0, error, file.path, first, file.next_base_offset, True))
 
 
 def pass_over_records(

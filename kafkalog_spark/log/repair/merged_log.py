@@ -1,14 +1,19 @@
-"""Copies of one partition as one log, to those who read it: its segments are pieces of the copies' segments.
+"""Copies of one partition put together to one log: replicas=merge.
 
-What was found when the copies were put together stays: nobody may be writing to them. A task gets the pieces of its
-partition with its place, and opens nothing else.
+The copy that a read would take (`replicas.chosen_copy`) is the log. What is damaged in it, or missing at its ends, is
+taken from the others, batch by batch: replication copies bytes, so every copy has the same batches at the same offsets,
+as far as they are of one lineage. A batch of another copy counts where its leader epoch is the one that the log's
+leader epochs name for its offset; what a leader wrote that was put aside is of no log.
+
+The pieces are settled once: nobody may be writing to the copies. A task gets the pieces of its partition with its
+location, and opens nothing else.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,65 +44,71 @@ from kafkalog_spark.log.repair.damaged_segment import (
 )
 from kafkalog_spark.store.interface import Store
 
-# Copies of one partition, put together to one log: replicas=merge.
-#
-# The copy that a read would take (replicas.best) is the log. What is damaged in it, or missing at its ends, is taken
-# from the others, batch by batch: replication copies bytes, so every copy has the same batches at the same offsets,
-# as far as they are of one lineage. A batch of another copy counts where its leader epoch is the one that the log's
-# leader epochs name for its offset; what a leader wrote that was put aside is of no log.
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Bytes [begin, end) of segment `segment` of copy `copy`, which hold the offsets [first_offset, next_offset) of the
-    log, or, is_damaged, are no good batches of them; then no copy has any. The first copy is the one that counts. A
-    piece without bytes is where an empty last segment begins."""
+class LogPiece:
+    """Bytes [begin, end) of a copy's segment, which hold the offsets [first_offset, next_offset) of the log, or,
+    is_damaged, are no good batches of them; then no copy has any. A piece without bytes is where an empty last segment
+    begins. from_other_copy: not of the copy that counts."""
 
-    copy: int
-    segment: int
+    directory: str
+    store: Store
+    files: SegmentFiles
     begin: int
     end: int
     first_offset: int
     next_offset: int
     is_damaged: bool = False
+    from_other_copy: bool = False
 
 
 Gap = tuple[int, int]
 """Offsets [first, end) that the first copy lacks; MAX_INT64 for an end that is not known."""
 
 
-def merged_pieces(
-    logs: Sequence[PartitionLog], lineage: Sequence[EpochEntry], *, is_compacted: bool = False
-) -> list[Piece]:
-    """The pieces of the log in order. logs: of all copies, opened with pass_over_damage, the one that counts first.
-    lineage: its leader epochs, by offset; empty where it has none, then epochs decide nothing.
-
-    is_compacted: holes between segments are the cleaner's. Reads all bytes of the first copy, and of the others the
-    segments in which something is looked for.
-    """
-    merge = _Merge(logs, lineage)
-    log = logs[0]
-    starts = [other.segments[0].base_offset for other in logs if other.segments]
-    reached = min(starts, default=0)
-    for index in range(len(log.segments)):
-        base = log.segments[index].base_offset
-        before = [(reached, base)] if reached < base and (index == 0 or not is_compacted) else []
-        reached = max(reached, base, merge.add_segment(index, before))
-    merge.fill([(reached, MAX_INT64)])
-    merge.add_log_end()
-    return sorted(merge.pieces, key=lambda piece: piece.first_offset)
-
-
 class _Merge:
+    """logs: of all copies, opened with pass_over_damage, the one that counts first. lineage: its leader epochs, by
+    offset; empty where it has none, then epochs decide nothing."""
+
     def __init__(self, logs: Sequence[PartitionLog], lineage: Sequence[EpochEntry]) -> None:
-        self.pieces: list[Piece] = []
+        self.pieces: list[LogPiece] = []
         self._logs = logs
         self._starts = np.array([entry.start_offset for entry in lineage], np.int64)
         self._epochs = np.array([entry.epoch for entry in lineage], np.int64)
 
-    def add_segment(self, index: int, before: list[Gap]) -> int:
-        """A segment of the first copy, with its damage and the gaps `before` it filled; returns the offset after it.
-        One that cannot be read is damaged as a whole."""
+    def run(self, *, is_compacted: bool) -> list[LogPiece]:
+        """The pieces of the log in order. is_compacted: holes between segments are the cleaner's. Reads all bytes of
+        the first copy, and of the others the segments that may fill a gap."""
+        log = self._logs[0]
+        reached = min((other.segments[0].base_offset for other in self._logs if other.segments), default=0)
+        for index, segment in enumerate(log.segments):
+            base = segment.base_offset
+            self._add_segment(index, [(reached, base)] if reached < base and (index == 0 or not is_compacted) else [])
+            reached = max(reached, base, self._end)
+        self._fill([(reached, MAX_INT64)])
+        base = log.segments[-1].base_offset if log.segments else 0
+        if base > self._end:  # the log goes on there, whatever was deleted before it
+            self._add(0, len(log.segments) - 1, 0, 0, base, base)
+        return sorted(self.pieces, key=lambda piece: piece.first_offset)
+
+    @property
+    def _end(self) -> int:
+        return max((piece.next_offset for piece in self.pieces), default=0)
+
+    def _add(
+        self, copy: int, segment: int, begin: int, end: int, first_offset: int, next_offset: int, damaged: bool = False
+    ) -> None:
+        log = self._logs[copy]
+        files = log.segments[segment]
+        self.pieces.append(
+            LogPiece(log.directory, log.store, files, begin, end, first_offset, next_offset, damaged, copy > 0)
+        )
+
+    def _add_segment(self, index: int, gaps: list[Gap]) -> None:
+        """A segment of the first copy, with its damage and the gaps before it filled. One that cannot be read is
+        damaged as a whole."""
         log = self._logs[0]
         try:
             with log.open_segment(index) as file:
@@ -106,18 +117,16 @@ class _Merge:
             path, base = log.segment_path(index), log.segments[index].base_offset
             _log.warning("replicas=merge: %s is looked for in other copies: %s", path, error)
             judged = JudgedSegment([], [Stretch(0, 1, str(error), path, base, log.next_base_offset(index), True)])
-        self.pieces += [
-            Piece(0, index, run.position, run.end, run.base_offset, run.last_offset + 1) for run in judged.runs
-        ]
-        gaps, of_gap = list(before), {}
+        for run in judged.runs:
+            self._add(0, index, run.position, run.end, run.base_offset, run.last_offset + 1)
+        damage_of: dict[Gap, Stretch] = {}
         for stretch in judged.stretches:
             end = MAX_INT64 if stretch.next_offset is None else stretch.next_offset
             if stretch.first_offset < end:
-                gaps.append((stretch.first_offset, end))
-                of_gap[stretch.first_offset, end] = stretch
-        for gap, left in self.fill(gaps).items():
-            damaged = of_gap.get(gap)
-            if damaged is None or not damaged.size:
+                damage_of[stretch.first_offset, end] = stretch
+        for gap, left in self._fill([*gaps, *damage_of]).items():
+            damage = damage_of.get(gap)
+            if damage is None or not damage.size:
                 continue
             for first, end in left:
                 if end == MAX_INT64:
@@ -125,63 +134,49 @@ class _Merge:
                     if first > gap[0] and first >= flushed:
                         continue  # other copies have all that was there
                     end = max(flushed, first + 1)  # nobody knows more of it than that it was there
-                begin = damaged.position
-                self.pieces.append(Piece(0, index, begin, begin + damaged.size, first, end, is_damaged=True))
-        return max((piece.next_offset for piece in self.pieces), default=0)
+                self._add(0, index, damage.position, damage.position + damage.size, first, end, True)
 
-    def add_log_end(self) -> None:
-        """Nothing at the base offset of the last segment of the first copy, where no piece reaches it: the log goes on
-        there, whatever was deleted before it."""
-        log = self._logs[0]
-        base = log.segments[-1].base_offset if log.segments else 0
-        if base > max((piece.next_offset for piece in self.pieces), default=0):
-            self.pieces.append(Piece(0, len(log.segments) - 1, 0, 0, base, base))
-
-    def fill(self, gaps: list[Gap]) -> dict[Gap, list[Gap]]:
+    def _fill(self, gaps: list[Gap]) -> dict[Gap, list[Gap]]:
         """Add what the other copies have of the gaps; returns what none of them has, by gap."""
         left = {gap: [gap] for gap in gaps}
         for copy in range(1, len(self._logs)):
-            wanted = sorted(hole for holes in left.values() for hole in holes)
-            if not wanted:
+            missing = sorted(hole for holes in left.values() for hole in holes)
+            if not missing:
                 break
-            taken = list(self._of_copy(copy, wanted))
-            self.pieces += taken
-            left = {gap: [rest for hole in holes for rest in _holes(hole, taken)] for gap, holes in left.items()}
+            before = len(self.pieces)
+            self._fill_from(copy, missing)
+            added = self.pieces[before:]
+            left = {gap: [rest for hole in holes for rest in _holes(hole, added)] for gap, holes in left.items()}
         return left
 
-    def _of_copy(self, copy: int, gaps: list[Gap]) -> Iterator[Piece]:
-        """The batches that a copy has of the gaps, neighbours together."""
+    def _fill_from(self, copy: int, gaps: list[Gap]) -> None:
         log = self._logs[copy]
-        for index in range(len(log.segments)):
-            following = log.next_base_offset(index)
-            of_segment = [
-                gap
-                for gap in gaps
-                if gap[1] > log.segments[index].base_offset and (following is None or gap[0] < following)
-            ]
-            if not of_segment:
+        for index, segment in enumerate(log.segments):
+            end = log.next_base_offset(index)
+            inside = [gap for gap in gaps if gap[1] > segment.base_offset and (end is None or gap[0] < end)]
+            if not inside:
                 continue
             try:
                 with log.open_segment(index) as file:
                     last_offset = file.base_offset - 1
                     for part in judged_batches(file, last_offset, recovery_point=log.recovery_point):
                         if not isinstance(part, Lost):
-                            yield from self._pieces_of(copy, index, part.table, last_offset, of_segment)
+                            self._add_batches(copy, index, part.table, last_offset, inside)
                             last_offset = int(part.table[-1, H.LAST_OFFSET])
             except (FileNotFoundError, NotALogDirectory) as error:
                 _log.warning("replicas=merge: %s is not looked into: %s", log.segment_path(index), error)
 
-    def _pieces_of(self, copy: int, index: int, table: Table, before: int, gaps: list[Gap]) -> Iterator[Piece]:
+    def _add_batches(self, copy: int, index: int, table: Table, last_offset: int, gaps: list[Gap]) -> None:
+        """Add the batches that lie in gaps and are of the log's lineage, neighbours as one piece."""
         last = table[:, H.LAST_OFFSET]
-        base = np.where(table[:, H.COUNT] < 0, np.concatenate(([before], last[:-1])) + 1, table[:, H.BASE_OFFSET])
+        base = np.where(table[:, H.COUNT] < 0, np.concatenate(([last_offset], last[:-1])) + 1, table[:, H.BASE_OFFSET])
         firsts, ends = np.array(gaps, np.int64).T
         gap = np.searchsorted(firsts, base, side="right") - 1
-        wanted = (gap >= 0) & (last < ends[np.maximum(gap, 0)]) & self._of_lineage(table, base)
-        rows = np.flatnonzero(wanted)
+        rows = np.flatnonzero((gap >= 0) & (last < ends[np.maximum(gap, 0)]) & self._of_lineage(table, base))
         breaks = np.flatnonzero((np.diff(rows) > 1) | (np.diff(gap[rows]) != 0)) + 1
         for run in np.split(rows, breaks) if len(rows) else ():
-            begin, stop = int(table[run[0], H.POSITION]), end_of(table[run[-1]])
-            yield Piece(copy, index, begin, stop, int(base[run[0]]), int(last[run[-1]]) + 1)
+            begin, end = int(table[run[0], H.POSITION]), end_of(table[run[-1]])
+            self._add(copy, index, begin, end, int(base[run[0]]), int(last[run[-1]]) + 1)
 
     def _of_lineage(self, table: Table, base: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """bool[n]: whether each batch's leader epoch is that of the log at its offset."""
@@ -189,14 +184,14 @@ class _Merge:
         if not len(self._starts):
             return np.ones(len(table), bool)
         slots = np.searchsorted(self._starts, base, side="right") - 1
-        # below the first start that is known, any epoch up to the first one
         expected = self._epochs[np.maximum(slots, 0)]
-        fits = (epochs == expected) | ((slots < 0) & (epochs <= expected))
-        found: npt.NDArray[np.bool_] = fits | (epochs == NO_LEADER_EPOCH)
-        return found
+        # below the first start that is known, any epoch up to the first one
+        fits: npt.NDArray[np.bool_] = epochs == expected
+        fits |= ((slots < 0) & (epochs <= expected)) | (epochs == NO_LEADER_EPOCH)
+        return fits
 
 
-def _holes(gap: Gap, pieces: Sequence[Piece]) -> list[Gap]:
+def _holes(gap: Gap, pieces: Sequence[LogPiece]) -> list[Gap]:
     """Gaps that remain between the pieces inside a gap."""
     left, reached = [], gap[0]
     inside = [piece for piece in pieces if gap[0] <= piece.first_offset < gap[1]]
@@ -205,19 +200,6 @@ def _holes(gap: Gap, pieces: Sequence[Piece]) -> list[Gap]:
             left.append((reached, piece.first_offset))
         reached = piece.next_offset
     return [*left, (reached, gap[1])] if reached < gap[1] else left
-
-
-_log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class PieceOfCopy:
-    """A piece with where its bytes are. next_base_offset: of its segment in its own log."""
-
-    piece: Piece
-    directory: str
-    store: Store
-    files: SegmentFiles
 
 
 class MergedLog(PartitionLog):
@@ -230,10 +212,10 @@ class MergedLog(PartitionLog):
         super().__init__(location, replace(hints, recovery_point=MAX_INT64))
 
     def _list(self) -> None:
-        self._take([], [replace(one.files, base_offset=one.piece.first_offset) for one in self.pieces])
+        self._take([], [replace(piece.files, base_offset=piece.first_offset) for piece in self.pieces])
 
     def refresh(self) -> None:
-        """Nothing: what was found when the copies were put together stays."""
+        """Nothing: the pieces are settled."""
 
     def has_changed(self, file: SegmentFile) -> bool:
         """Never: what is wrong with a file is damage."""
@@ -249,52 +231,51 @@ class MergedLog(PartitionLog):
         """Where the last piece ends; where it begins if it is damage, and that is passed over."""
         if not self.pieces:
             return LogEnd(self._log_start, 0)
-        last = self.pieces[-1].piece
+        last = self.pieces[-1]
         if last.is_damaged and self.pass_over_damage:
             return LogEnd(max(last.first_offset, self._log_start), last.begin)
         return LogEnd(max(last.next_offset, self._log_start), last.end)
 
     def open_segment(self, index: int) -> SegmentFile:
         """See PartitionLog: the file of a piece, as if it held nothing else."""
-        one = self.pieces[index]
-        following = self.next_base_offset(index)
+        piece = self.pieces[index]
+        end = self.next_base_offset(index)
         try:
             file = SegmentFile.open(
-                one.store, one.directory, one.files, following, self.name, pass_over_damage=self.pass_over_damage
+                piece.store, piece.directory, piece.files, end, self.name, pass_over_damage=self.pass_over_damage
             )
         except FileNotFoundError:
             raise
         except OSError as error:
             raise self._cannot_open(self.segment_path(index), error) from error
-        return file.part(one.piece.begin, one.piece.end, one.piece.first_offset)
+        return file.part(piece.begin, piece.end, piece.first_offset)
 
     def segment_path(self, index: int) -> str:
-        one = self.pieces[index]
-        return os.path.join(one.directory, one.files.log)
+        return os.path.join(self.pieces[index].directory, self.pieces[index].files.log)
 
     def size_of(self, index: int) -> int:
         """Bytes of a piece."""
-        return self.pieces[index].piece.end - self.pieces[index].piece.begin
+        return self.pieces[index].end - self.pieces[index].begin
 
 
 @dataclass(frozen=True)
 class MergedLocation(PartitionLocation):
     """Where the pieces of a partition lie. directory, store: of the copy that counts."""
 
-    pieces: tuple[PieceOfCopy, ...] = ()
+    pieces: tuple[LogPiece, ...] = ()
     log_start: int = 0
 
     def open_unread(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
-        """The log that the pieces make; what checkpoints say has been asked."""
+        """The log that the pieces make; the checkpoints were read when the copies were put together."""
         return MergedLog(self, hints)
 
     @property
     def stores(self) -> tuple[Store, ...]:
-        return tuple({id(one.store): one.store for one in self.pieces}.values()) or (self.store,)
+        return tuple({id(piece.store): piece.store for piece in self.pieces}.values()) or (self.store,)
 
     @property
     def has_checkpoints(self) -> bool:
-        """See PartitionLocation: they have been asked."""
+        """See PartitionLocation: they were read when the copies were put together."""
         return False
 
     @property
@@ -306,41 +287,36 @@ class MergedLocation(PartitionLocation):
 def merged_locations(
     places: Mapping[TopicPartition, PartitionLocation],
     copies: Mapping[TopicPartition, Sequence[PartitionLocation]],
-    wanted: Collection[TopicPartition],
+    partitions: Collection[TopicPartition],
 ) -> dict[TopicPartition, PartitionLocation]:
-    """Where to read each of the `wanted` partitions: of those with several copies, what these make together. Reads
-    their bytes. Raises OptionError as merged_place; NotALogDirectory, as chosen_locations."""
-    check_one_topic(places, copies, wanted)
-    return {tp: merged_place(copies[tp]) if tp in copies else places[tp] for tp in wanted}
+    """Where to read each of these partitions: of those with several copies, what these make together. Reads
+    their bytes. Raises OptionError as merged_location; NotALogDirectory, as chosen_locations."""
+    check_one_topic(places, copies, partitions)
+    return {tp: merged_location(copies[tp]) if tp in copies else places[tp] for tp in partitions}
 
 
-def merged_place(copies: Sequence[PartitionLocation]) -> PartitionLocation:
-    """The copies of one partition as one place. Raises OptionError where segments are in tiered storage."""
-    for place in copies:
-        if place.local is not place:
+def merged_location(copies: Sequence[PartitionLocation]) -> PartitionLocation:
+    """The copies of one partition as one location. Raises OptionError where segments are in tiered storage."""
+    for copy in copies:
+        if copy.local is not copy:
             raise OptionError(
-                f"replicas=merge is of log directories alone, and segments of {place.topic}-{place.partition} are in "
+                f"replicas=merge is of log directories alone, and segments of {copy.topic}-{copy.partition} are in "
                 "tiered storage",
                 hint="replicas=longest reads them",
             )
     chosen = chosen_copy(copies, pass_over_damage=True)
     if chosen is None:
         return copies[0]
-    first, ordered = chosen[0].place, sorted(chosen[1], key=lambda copy: -copy.epoch)
-    others = [copy.place for copy in ordered if copy.place is not first]
-    logs = [place.local.open(pass_over_damage=True) for place in (first, *others)]
+    first, by_epoch = chosen[0].place, sorted(chosen[1], key=lambda copy: -copy.epoch)
+    ordered = [first, *(copy.place for copy in by_epoch if copy.place is not first)]
+    logs = [copy.local.open(pass_over_damage=True) for copy in ordered]
     lineage = sorted(leader_epochs(first.store, first.directory), key=lambda entry: entry.start_offset)
-    cleaned = any(
-        (first.topic, first.partition) in offset_checkpoint(place.store, place.log_dir, CLEANER_OFFSET_CHECKPOINT)
-        for place in (first, *others)
+    is_compacted = any(
+        (first.topic, first.partition) in offset_checkpoint(copy.store, copy.log_dir, CLEANER_OFFSET_CHECKPOINT)
+        for copy in ordered
     )
-    pieces = merged_pieces(logs, lineage, is_compacted=cleaned)
-    found = tuple(
-        PieceOfCopy(piece, log.directory, log.store, log.segments[piece.segment])
-        for piece in pieces
-        for log in (logs[piece.copy],)
-    )
-    taken = sum(piece.next_offset - piece.first_offset for piece in pieces if piece.copy)
+    pieces = tuple(_Merge(logs, lineage).run(is_compacted=is_compacted))
+    taken = sum(piece.next_offset - piece.first_offset for piece in pieces if piece.from_other_copy)
     if taken:
         _log.warning(
             "replicas=merge: %s-%d is read from %s, and %d offsets of it from other copies",
@@ -348,4 +324,4 @@ def merged_place(copies: Sequence[PartitionLocation]) -> PartitionLocation:
         )  # fmt: skip
     deleted_to = max(log.hints.log_start or 0 for log in logs)
     start = max(pieces[0].first_offset if pieces else logs[0].log_start_offset, deleted_to)
-    return MergedLocation(first.topic, first.partition, first.directory, first.store, found, start)
+    return MergedLocation(first.topic, first.partition, first.directory, first.store, pieces, start)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -47,10 +47,10 @@ from kafkalog_spark.log.read.partition_log import (
     offset_checkpoint,
     parsed_file,
 )
-from kafkalog_spark.log.read.segment_file import SegmentFile, Table, Window
+from kafkalog_spark.log.read.segment_file import SegmentFile, Table
 from kafkalog_spark.log.repair.damaged_segment import FirstBad, Lost, end_of, judged_batches
-from kafkalog_spark.log.repair.merged_log import MergedLog, merged_place
-from kafkalog_spark.log.repair.report import Loss, PartitionReport, RepairReport, Taken, key_text, known, lost_keys
+from kafkalog_spark.log.repair.merged_log import MergedLog, merged_location
+from kafkalog_spark.log.repair.report import Loss, PartitionReport, RepairReport, Taken, key_text, lost_keys
 from kafkalog_spark.log.write.segment_recovery import INDEX_INTERVAL_BYTES, IndexBuilder
 
 if TYPE_CHECKING:
@@ -103,11 +103,18 @@ class SegmentRepair:
         """Copy what is good in a file, after what has been copied. Raises OSError, NotALogDirectory."""
         self._report.bytes_before += file.size - file.begin
         log = self._log
-        for found in judged_batches(file, log.last_offset, log.leader_epoch, recovery_point, bad_records):
-            if isinstance(found, Lost):
-                self._lose(file, found)
-            else:
-                self._copy(file, found.table, found.epochs)
+        for part in judged_batches(file, log.last_offset, log.leader_epoch, recovery_point, bad_records):
+            if not isinstance(part, Lost):
+                self._copy(file, part.table, part.epochs)
+                continue
+            keys, records = lost_keys(file, part.position, part.size)
+            shown, before = tuple(map(key_text, keys)), None if log.timestamp == NO_TIMESTAMP else log.timestamp
+            log.pending.append(
+                Loss(
+                    file.path, part.position, part.size, part.why, log.last_offset + 1, None, before, keys=shown,
+                    keys_read=records,
+                )
+            )  # fmt: skip
 
     def finish(self, *, keep_empty: bool) -> None:
         """Write the indexes. Nothing is left of a segment without batches, unless keep_empty."""
@@ -150,10 +157,9 @@ class SegmentRepair:
     def _follow(self, file: SegmentFile, run: Table, epochs: np.ndarray) -> None:
         """Note what later batches and the partition's small files need to know of these batches."""
         log = self._log
-        self._report.losses += [
-            replace(loss, next_offset=int(run[0, H.BASE_OFFSET]), timestamp_after=known(int(run[0, H.MAX_TIMESTAMP])))
-            for loss in log.pending
-        ]
+        first, timestamp = int(run[0, H.BASE_OFFSET]), int(run[0, H.MAX_TIMESTAMP])
+        after = None if timestamp == NO_TIMESTAMP else timestamp
+        self._report.losses += [replace(loss, next_offset=first, timestamp_after=after) for loss in log.pending]
         log.pending.clear()
         changes = np.flatnonzero(np.diff(np.concatenate(([log.leader_epoch], epochs))) > 0)
         ends = [log.last_offset, *run[:, H.LAST_OFFSET].tolist()]
@@ -177,22 +183,6 @@ class SegmentRepair:
             except CorruptBatch:
                 continue  # the check says so; it ends nothing
 
-    def _lose(self, file: SegmentFile, lost: Lost) -> None:
-        log, keys = self._log, lost_keys(file, lost.position, lost.size)
-        log.pending.append(
-            Loss(
-                file.path,
-                lost.position,
-                lost.size,
-                lost.why,
-                log.last_offset + 1,
-                None,
-                known(log.timestamp),
-                keys=tuple(key_text(key) for key in keys.keys),
-                keys_read=keys.records,
-            )
-        )
-
 
 # One partition: its segments repaired one after the other, and the small files alongside them made anew.
 
@@ -213,10 +203,18 @@ def repair_partition(place: PartitionLocation, log_dir: Path, *, records: bool =
     directory.mkdir()
     first = source.segments[0].base_offset if source.segments else source.log_start_offset
     log = LogSoFar(first - 1, TransactionState(_open_at(source, first)))
-    _repair_segments(source, directory, log, report, _record_check() if records else None)
-    if not any(directory.glob(f"*{names.LOG_SUFFIX}")):
-        _empty_segment(directory, first)
-    report.log_end_offset = max(log.last_offset + 1, _last_base(directory))
+    bad_records: FirstBad | None = None
+    if records:
+        from kafkalog_spark.log.check.segment_check import RecordCheck  # loads Numba
+
+        check = RecordCheck()
+        bad_records = lambda window: (fault.position for fault in check.take(window) if fault.position is not None)  # noqa: E731
+    _repair_segments(source, directory, log, report, bad_records)
+    bases = [int(path.stem) for path in directory.glob(f"*{names.LOG_SUFFIX}")]
+    if not bases:  # a partition without a segment is none that a broker would leave
+        for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
+            (directory / (names.segment_name(first) + suffix)).touch()
+    report.log_end_offset = max(log.last_offset + 1, max(bases, default=first))
     report.log_start_offset = min(source.log_start_offset, report.log_end_offset)
     report.open_transactions = dict(log.transactions.open)
     if log.epochs:
@@ -238,15 +236,21 @@ def _repair_segments(
     for index in range(len(source.segments)):
         try:
             with source.open_segment(index) as file:
-                if writer is None or _begins_segment(file, writer, log):
+                # Pieces of one segment lie in one, with what another copy has of it.
+                if (
+                    writer is None
+                    or file.is_whole
+                    or writer.size + file.size - file.begin > MAX_INT32
+                    or (file.base_offset > writer.base_offset and file.base_offset > log.last_offset)
+                ):
                     if writer is not None:
                         writer.finish(keep_empty=False)
                     base = file.base_offset if file.base_offset > log.last_offset else file.first_offset
                     writer = SegmentRepair(base, directory, log, report)
                 empty_end = file.is_last and file.size == 0  # an empty last segment says where the log goes on
                 writer.add(file, source.recovery_point, bad_records)
-                if isinstance(source, MergedLog) and source.pieces[index].piece.copy:
-                    piece = source.pieces[index].piece
+                piece = source.pieces[index] if isinstance(source, MergedLog) else None
+                if piece is not None and piece.from_other_copy:
                     size = piece.end - piece.begin
                     report.taken.append(Taken(file.path, piece.begin, size, piece.first_offset, piece.next_offset))
         except (KafkalogError, FileNotFoundError) as error:
@@ -255,35 +259,16 @@ def _repair_segments(
         writer.finish(keep_empty=empty_end)
 
 
-def _begins_segment(file: SegmentFile, writer: SegmentRepair, log: LogSoFar) -> bool:
-    """True if what is in `file` goes to a segment of its own. Pieces of one segment lie in one, with what another copy
-    has of it."""
-    too_large = writer.size + file.size - file.begin > MAX_INT32
-    return file.is_whole or too_large or (file.base_offset > writer.base_offset and file.base_offset > log.last_offset)
-
-
 def _epochs(source: PartitionLog, log: LogSoFar) -> list[tuple[int, int]]:
     """(epoch, start offset) of the batches' leader epochs; the source's checkpoint may know an earlier start, of
     batches that compaction or damage has taken away."""
-    said = {entry.epoch: entry.start_offset for entry in leader_epochs(source.store, source.directory)}
-    found = []
+    checkpoint = {entry.epoch: entry.start_offset for entry in leader_epochs(source.store, source.directory)}
+    epochs = []
     for begun in log.epochs:
-        start = said.get(begun.epoch, begun.first_batch)
+        start = checkpoint.get(begun.epoch, begun.first_batch)
         latest = max(begun.first_batch, source.log_start_offset)  # below that records were deleted
-        found.append((begun.epoch, start if begun.after <= start <= latest else begun.first_batch))
-    return found
-
-
-def _record_check() -> FirstBad:
-    """Decodes records, as kafkalog-check --records does. Imported when it is asked for: it loads Numba."""
-    from kafkalog_spark.log.check.record_check import RecordCheck
-
-    check = RecordCheck()
-
-    def positions(window: Window) -> Iterator[int]:
-        return (fault.position for fault in check.take(window) if fault.position is not None)
-
-    return positions
+        epochs.append((begun.epoch, start if begun.after <= start <= latest else begun.first_batch))
+    return epochs
 
 
 def _open_at(source: PartitionLog, first: int) -> dict[int, int]:
@@ -296,16 +281,6 @@ def _open_at(source: PartitionLog, first: int) -> dict[int, int]:
                 return {}
             return {e.producer_id: e.transaction_first_offset for e in entries if e.has_open_transaction}
     return {}
-
-
-def _empty_segment(directory: Path, base_offset: int) -> None:
-    """A partition without a segment is none that a broker would leave."""
-    for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
-        (directory / (names.segment_name(base_offset) + suffix)).touch()
-
-
-def _last_base(directory: Path) -> int:
-    return max(int(path.stem) for path in directory.glob(f"*{names.LOG_SUFFIX}"))
 
 
 _METADATA_DIR = f"{CLUSTER_METADATA_TOPIC}-0"
@@ -332,33 +307,29 @@ def repair_log_dirs(
     report = RepairReport(str(target))
     check_one_topic(dirs.places, dirs.copies, list(dirs.places))
     marks: dict[TopicPartition, int] = {}
+    starts: dict[TopicPartition, int] = {}
     for tp, first in dirs.places.items():
-        found, place = _repaired(first, dirs.copies.get(tp, ()), target, records=records)
-        report.partitions.append(found)
-        if found.error is None and place.local.has_checkpoints:
-            said = offset_checkpoint(place.store, place.log_dir, HIGH_WATERMARK_CHECKPOINT).get(
-                tp, found.log_end_offset
-            )
-            marks[tp] = min(max(said, found.log_start_offset), found.log_end_offset)
+        place = first
+        try:
+            place = merged_location(dirs.copies[tp]) if tp in dirs.copies else first
+        except (KafkalogError, FileNotFoundError) as error:  # the other partitions go on
+            repaired = PartitionReport(first.topic, first.partition, first.directory, error=str(error))
+        else:
+            repaired = repair_partition(place, target, records=records)
+        report.partitions.append(repaired)
+        start, end = repaired.log_start_offset, repaired.log_end_offset
+        if repaired.error is None:
+            if start:
+                starts[tp] = start
+            if place.local.has_checkpoints:
+                checkpoint = offset_checkpoint(place.store, place.log_dir, HIGH_WATERMARK_CHECKPOINT)
+                marks[tp] = min(max(checkpoint.get(tp, end), start), end)
         if on_partition is not None:
-            on_partition(found, len(dirs.places))
+            on_partition(repaired, len(dirs.places))
     write_offset_checkpoint(target / HIGH_WATERMARK_CHECKPOINT, marks)
-    starts = {(one.topic, one.partition): one.log_start_offset for one in report.partitions if one.error is None}
-    write_offset_checkpoint(target / LOG_START_OFFSET_CHECKPOINT, {tp: at for tp, at in starts.items() if at})
+    write_offset_checkpoint(target / LOG_START_OFFSET_CHECKPOINT, starts)
     _copy_of_broker(dirs, target, report)
     return report
-
-
-def _repaired(
-    place: PartitionLocation, copies: Sequence[PartitionLocation], target: Path, *, records: bool
-) -> tuple[PartitionReport, PartitionLocation]:
-    """A partition, made of its copies where there are several; and where it was read. What cannot be read is its
-    report's error: the other partitions go on."""
-    try:
-        place = merged_place(copies) if copies else place
-    except (KafkalogError, FileNotFoundError) as error:
-        return PartitionReport(place.topic, place.partition, place.directory, error=str(error)), place
-    return repair_partition(place, target, records=records), place
 
 
 def _new_directory(destination: str | os.PathLike[str], roots: list[Path]) -> Path:
@@ -417,7 +388,8 @@ def _copy_regular_files(source: Path, target: Path) -> list[tuple[str, str]]:
             with descriptor(entry.path, os.O_RDONLY | os.O_NOFOLLOW) as fd:
                 size = os.fstat(fd).st_size
                 if size <= MAX_SEGMENT_SIZE:
-                    _copy(fd, target / entry.name)
+                    with open(fd, "rb", closefd=False) as file, open(target / entry.name, "xb") as copy:
+                        shutil.copyfileobj(file, copy)
                 else:
                     left_out.append((entry.name, f"it has {size} bytes, and Kafka's files {MAX_SEGMENT_SIZE} at most"))
         except OSError as error:
@@ -425,8 +397,3 @@ def _copy_regular_files(source: Path, target: Path) -> list[tuple[str, str]]:
                 raise
             left_out.append((entry.name, "it is a link" if entry.is_symlink() else str(error.strerror)))
     return left_out
-
-
-def _copy(fd: int, target: Path) -> None:
-    with open(fd, "rb", closefd=False) as file, open(target, "xb") as copy:
-        shutil.copyfileobj(file, copy)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import codecs
 import datetime
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
-from kafkalog_spark.format.layout import NO_TIMESTAMP, Codec
+from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.format.records import read_records
 from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
 from kafkalog_spark.log.read.segment_file import SegmentFile
@@ -113,60 +114,53 @@ class RepairReport:
 
     def lines(self) -> list[str]:
         """Text of the report: a line for each loss, and a summary."""
-        found = [f"note: {note}" for note in self.notes]
+        lines = [f"note: {note}" for note in self.notes]
         for partition in self.partitions:
             name = f"{partition.topic}-{partition.partition}"
             if partition.error is not None:
-                found.append(f"lost: {name}: {partition.error}")
-            found += [_taken_line(name, taken) for taken in partition.taken]
-            found += [_loss_line(name, loss) for loss in partition.losses]
+                lines.append(f"lost: {name}: {partition.error}")
+            lines += [
+                f"taken: {name} {taken.path} from byte {taken.position}, {taken.size} bytes: offsets "
+                f"{taken.first_offset} to {taken.next_offset - 1}, which {name} lacks or has damaged in the copy that "
+                "counts"
+                for taken in partition.taken
+            ]
+            lines += [_loss_line(name, loss) for loss in partition.losses]
             if partition.epochs_rewritten:
-                found.append(f"changed: {name}: the leader epoch of {partition.epochs_rewritten} batches")
+                lines.append(f"changed: {name}: the leader epoch of {partition.epochs_rewritten} batches")
             if partition.losses:
-                found += [
+                lines += [
                     f"note: {name}: the transaction of producer id {producer} at offset {first} has no end; its marker "
                     "may be among what is lost"
                     for producer, first in sorted(partition.open_transactions.items())
                 ]
-            found += [f"note: {name}: {note}" for note in partition.notes]
+            lines += [f"note: {name}: {note}" for note in partition.notes]
         kept = sum(partition.bytes_kept for partition in self.partitions)
-        found.append(
+        lines.append(
             f"{len(self.partitions)} partitions, {sum(partition.batches for partition in self.partitions)} batches, "
             f"{kept / 1e6:.1f} MB kept, {self.bytes_lost / 1e6:.3f} MB lost in "
             f"{sum(len(partition.losses) for partition in self.partitions)} places: {self.destination}"
         )
-        return found
+        return lines
 
 
 def _loss_line(name: str, loss: Loss) -> str:
     upto = "on" if loss.next_offset is None else f"to {loss.next_offset - 1}"
-    offsets = f"offsets {loss.first_offset} {upto}"
-    if loss.next_offset == loss.first_offset:
-        offsets = "no offset"
-    where = f"{name} {loss.path} at byte {loss.position}, {loss.size} bytes"
-    return f"lost: {where}: {offsets}{_times(loss)}: {loss.why}{_keys_text(loss)}"
-
-
-def _times(loss: Loss) -> str:
-    before, after = loss.timestamp_before, loss.timestamp_after
-    if before is None:
-        return "" if after is None else f", before {_time(after)}"
-    return f", after {_time(before)}" if after is None else f", between {_time(before)} and {_time(after)}"
-
-
-def _keys_text(loss: Loss) -> str:
-    if not loss.keys:
-        return ""
-    more = len(loss.keys) - _SHOWN_KEYS
-    shown = ", ".join(loss.keys[:_SHOWN_KEYS]) + (f" and {more} more" if more > 0 else "")
-    return f"; keys that can still be read there: {shown}"
-
-
-def _taken_line(name: str, taken: Taken) -> str:
-    return (
-        f"taken: {name} {taken.path} from byte {taken.position}, {taken.size} bytes: offsets {taken.first_offset} to "
-        f"{taken.next_offset - 1}, which {name} lacks or has damaged in the copy that counts"
-    )
+    offsets = "no offset" if loss.next_offset == loss.first_offset else f"offsets {loss.first_offset} {upto}"
+    times = ""
+    match loss.timestamp_before, loss.timestamp_after:
+        case int(before), int(after):
+            times = f", between {_time(before)} and {_time(after)}"
+        case int(before), None:
+            times = f", after {_time(before)}"
+        case None, int(after):
+            times = f", before {_time(after)}"
+    keys = ""
+    if loss.keys:
+        more = len(loss.keys) - _SHOWN_KEYS
+        keys = f"; keys that can still be read there: {', '.join(loss.keys[:_SHOWN_KEYS])}"
+        keys += f" and {more} more" if more > 0 else ""
+    return f"lost: {name} {loss.path} at byte {loss.position}, {loss.size} bytes: {offsets}{times}: {loss.why}{keys}"
 
 
 def key_text(key: bytes) -> str:
@@ -187,11 +181,6 @@ def _time(ms: int) -> str:
         return f"{ms} ms"
 
 
-def known(ms: int) -> int | None:
-    """A timestamp, None where there is none."""
-    return None if ms == NO_TIMESTAMP else ms
-
-
 # Keys of lost batches, as far as they can still be read: whose records are gone.
 #
 # Nothing proves them: the CRC that would is wrong, or the batch is in the wrong place. A record is read where it is
@@ -206,35 +195,27 @@ _MOST_RECORDS = 100_000
 """Records of a loss whose keys are listed: plain Python reads some 500,000 a second."""
 
 
-@dataclass(slots=True)
-class LostKeys:
-    """records: whose key could be read, null or not. keys: different ones in their order, at most MOST_KEYS, of
-    each at most KEY_BYTES + 1 bytes."""
+def lost_keys(file: SegmentFile, position: int, size: int) -> tuple[dict[bytes, None], int]:
+    """Different keys of v2 batches in the bytes [position, position + size) in their order, at most MOST_KEYS, of each
+    at most KEY_BYTES + 1 bytes; and the number of records whose key, null or not, could be read.
 
-    records: int = 0
-    keys: dict[bytes, None] = field(default_factory=dict)
-
-    def take(self, key: bytes | None) -> None:
-        self.records += 1
-        if key is not None and len(self.keys) < MOST_KEYS:
-            self.keys[key] = None
-
-
-def lost_keys(file: SegmentFile, position: int, size: int) -> LostKeys:
-    """The keys of v2 batches in the bytes [position, position + size). Raises NotALogDirectory where the file cannot be
-    read, and nothing for what it holds."""
-    found, end = LostKeys(), position + size
-    while position + layout.RECORDS_AT < end and found.records < _MOST_RECORDS:
+    Raises NotALogDirectory where the file cannot be read, and nothing for what it holds.
+    """
+    keys: dict[bytes, None] = {}
+    records, end = 0, position + size
+    while position + layout.RECORDS_AT < end and records < _MOST_RECORDS:
         try:
             header = file.header_at(position)
         except KafkalogError:
-            return found
+            break
         if header is None or header.end > end or header.magic != 2:
-            return found
+            break
         for key in _keys_of(file, header):
-            found.take(key)
+            records += 1
+            if key is not None and len(keys) < MOST_KEYS:
+                keys[key] = None
         position = header.end
-    return found
+    return keys, records
 
 
 def _keys_of(file: SegmentFile, header: BatchHeader) -> Iterator[bytes | None]:
@@ -243,24 +224,15 @@ def _keys_of(file: SegmentFile, header: BatchHeader) -> Iterator[bytes | None]:
         return
     payload = memoryview(file.read(header.position, header.size))[layout.RECORDS_AT :]
     if header.codec != Codec.NONE:
-        payload = _decompressed(header.codec, payload)
+        output = Output(Scratch(1 << 20), 0, _MOST_BYTES)
+        with suppress(KafkalogError):  # what came before the fault is there
+            decompress(header.codec, payload, output)
+        payload = output.scratch.view[: output.at]
     previous, last = -1, header.last_offset - header.base_offset
-    try:
+    with suppress(CorruptBatch):
         for record in read_records(payload, header.record_count, header.base_timestamp):
             if not previous < record.offset_delta <= last:
                 return
             previous = record.offset_delta
             end = record.key_at + min(record.key_size, KEY_BYTES + 1)  # one more shows that it goes on
             yield bytes(payload[record.key_at : end]) if record.key_size >= 0 else None
-    except CorruptBatch:
-        return
-
-
-def _decompressed(codec: int, data: memoryview) -> memoryview:
-    """As much as decompresses."""
-    output = Output(Scratch(1 << 20), 0, _MOST_BYTES)
-    try:
-        decompress(codec, data, output)
-    except KafkalogError:
-        pass  # what came before the fault is there
-    return output.scratch.view[: output.at]

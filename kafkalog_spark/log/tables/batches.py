@@ -16,7 +16,7 @@ from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_file import Table as HeaderTable
-from kafkalog_spark.log.tables.damage import Damage, stretches
+from kafkalog_spark.log.repair.damaged_segment import Damage, stretches
 from kafkalog_spark.log.tables.table import BATCHES, constant, timestamp_us, timestamps
 
 # How large the records of a batch are without compression.
@@ -78,63 +78,37 @@ def batch_rows(
     maker = _Columns(file, log.topic, log.partition, max_decompressed)
     schema = BATCHES.schema(columns)
     position = file.locate(start) if start > file.base_offset else 0
-    for found in stretches(file, position, log.recovery_point):
-        if isinstance(found, Damage):
-            row = maker.of_damage(found)
-            arrays = [pa.array([row.get(name)], _KINDS[name]) for name in columns]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    for part in stretches(file, position, log.recovery_point):
+        if isinstance(part, Damage):
+            yield from BATCHES.batches(columns, [maker.of_damage(part)])
             continue
-        table = found.table[(found.table[:, H.LAST_OFFSET] >= start) & (found.table[:, H.BASE_OFFSET] < end)]
+        table = part.table[(part.table[:, H.LAST_OFFSET] >= start) & (part.table[:, H.BASE_OFFSET] < end)]
         if len(table):
             yield pa.RecordBatch.from_arrays([maker.column(name, table) for name in columns], schema=schema)
-        if int(found.table[-1, H.BASE_OFFSET]) >= end:
+        if int(part.table[-1, H.BASE_OFFSET]) >= end:
             return
 
 
 _Rows = npt.NDArray[np.bool_]
 
 
-def _v2(table: HeaderTable) -> _Rows:
-    rows: _Rows = table[:, H.MAGIC] == 2
-    return rows
-
-
 def _flag(table: HeaderTable, mask: int) -> _Rows:
-    rows: _Rows = _v2(table) & ((table[:, H.ATTRIBUTES] & mask) != 0)
+    rows: _Rows = (table[:, H.MAGIC] == 2) & ((table[:, H.ATTRIBUTES] & mask) != 0)
     return rows
 
 
-def _known(values: npt.NDArray[np.int64], known: _Rows, name: str) -> pa.Array:
-    return pa.array(values, _KINDS[name], mask=~known)
-
-
-def _base_offset(table: HeaderTable) -> pa.Array:
-    return _known(table[:, H.BASE_OFFSET], table[:, H.COUNT] >= 0, "base_offset")
-
-
-def _record_count(table: HeaderTable) -> pa.Array:
-    return _known(table[:, H.COUNT], table[:, H.COUNT] >= 0, "record_count")
+def _names(codes: npt.NDArray[np.int64], unknown: _Rows, names: pa.Array) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32(), mask=unknown), names).cast(pa.string())
 
 
 def _codec(table: HeaderTable) -> pa.Array:
     codes = table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC
-    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32(), mask=codes > max(Codec)), _CODECS).cast(
-        pa.string()
-    )
+    return _names(codes, codes > max(Codec), _CODECS)
 
 
 def _timestamp_type(table: HeaderTable) -> pa.Array:
     codes = (table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) // layout.ATTRIBUTE_LOG_APPEND_TIME
-    indices = pa.array(codes, pa.int32(), mask=table[:, H.MAGIC] == 0)
-    return pa.DictionaryArray.from_arrays(indices, _TIMESTAMP_TYPES).cast(pa.string())
-
-
-def _base_timestamp(table: HeaderTable) -> pa.Array:
-    return timestamps(table[:, H.BASE_TIMESTAMP], ~_flag(table, layout.ATTRIBUTE_DELETE_HORIZON))
-
-
-def _delete_horizon(table: HeaderTable) -> pa.Array:
-    return timestamps(table[:, H.BASE_TIMESTAMP], _flag(table, layout.ATTRIBUTE_DELETE_HORIZON))
+    return _names(codes, table[:, H.MAGIC] == 0, _TIMESTAMP_TYPES)
 
 
 def _last_sequence(table: HeaderTable) -> pa.Array:
@@ -143,31 +117,38 @@ def _last_sequence(table: HeaderTable) -> pa.Array:
     return pa.array(np.where(base < 0, layout.NO_SEQUENCE, last), pa.int32())
 
 
-def _plain(column: H, name: str) -> Callable[[HeaderTable], pa.Array]:
-    return lambda table: pa.array(table[:, column], _KINDS[name])
+def _plain(name: str, column: H, *, of_wrappers: bool = True) -> Callable[[HeaderTable], pa.Array]:
+    """of_wrappers: whether the header of a wrapper tells it."""
+    if of_wrappers:
+        return lambda table: pa.array(table[:, column], _KINDS[name])
+    return lambda table: pa.array(table[:, column], _KINDS[name], mask=table[:, H.COUNT] < 0)
 
 
 _OF_TABLE: dict[str, Callable[[HeaderTable], pa.Array]] = {
-    "position": _plain(H.POSITION, "position"),
-    "size": _plain(H.SIZE, "size"),
-    "base_offset": _base_offset,
-    "last_offset": _plain(H.LAST_OFFSET, "last_offset"),
-    "record_count": _record_count,
-    "magic": _plain(H.MAGIC, "magic"),
+    "position": _plain("position", H.POSITION),
+    "size": _plain("size", H.SIZE),
+    "base_offset": _plain("base_offset", H.BASE_OFFSET, of_wrappers=False),
+    "last_offset": _plain("last_offset", H.LAST_OFFSET),
+    "record_count": _plain("record_count", H.COUNT, of_wrappers=False),
+    "magic": _plain("magic", H.MAGIC),
     "codec": _codec,
     "timestamp_type": _timestamp_type,
-    "base_timestamp": _base_timestamp,
+    "base_timestamp": lambda table: timestamps(
+        table[:, H.BASE_TIMESTAMP], ~_flag(table, layout.ATTRIBUTE_DELETE_HORIZON)
+    ),
     "max_timestamp": lambda table: timestamps(table[:, H.MAX_TIMESTAMP]),
-    "delete_horizon": _delete_horizon,
-    "producer_id": _plain(H.PRODUCER_ID, "producer_id"),
-    "producer_epoch": _plain(H.PRODUCER_EPOCH, "producer_epoch"),
-    "base_sequence": _plain(H.BASE_SEQUENCE, "base_sequence"),
+    "delete_horizon": lambda table: timestamps(
+        table[:, H.BASE_TIMESTAMP], _flag(table, layout.ATTRIBUTE_DELETE_HORIZON)
+    ),
+    "producer_id": _plain("producer_id", H.PRODUCER_ID),
+    "producer_epoch": _plain("producer_epoch", H.PRODUCER_EPOCH),
+    "base_sequence": _plain("base_sequence", H.BASE_SEQUENCE),
     "last_sequence": _last_sequence,
     "transactional": lambda table: pa.array(_flag(table, layout.ATTRIBUTE_TRANSACTIONAL)),
     "control": lambda table: pa.array(_flag(table, layout.ATTRIBUTE_CONTROL)),
-    "leader_epoch": _plain(H.LEADER_EPOCH, "leader_epoch"),
-    "crc_stored": _plain(H.CRC, "crc_stored"),
-    "crc_computed": _plain(H.CRC, "crc_computed"),  # the batches of a window have the right one
+    "leader_epoch": _plain("leader_epoch", H.LEADER_EPOCH),
+    "crc_stored": _plain("crc_stored", H.CRC),
+    "crc_computed": _plain("crc_computed", H.CRC),  # the batches of a window have the right one
     "valid": lambda table: constant(True, pa.bool_(), len(table)),
     "error": lambda table: constant(None, pa.string(), len(table)),
 }

@@ -17,7 +17,7 @@ from kafkalog_spark.log.read.discovery import Root
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.tables.batches import batch_rows
-from kafkalog_spark.log.tables.groups import consumer_offset_rows, group_rows
+from kafkalog_spark.log.tables.internal_topics import consumer_offset_rows, group_rows, transactional_id_rows
 from kafkalog_spark.log.tables.segments import left_over_rows, partition_rows, segment_rows
 from kafkalog_spark.log.tables.table import (
     BATCHES,
@@ -29,49 +29,17 @@ from kafkalog_spark.log.tables.table import (
     SEGMENTS,
     TRANSACTIONAL_IDS,
     TRANSACTIONS,
-    collected,
 )
-from kafkalog_spark.log.tables.table_query import Surroundings, TableQuery, TableUnit
-from kafkalog_spark.log.tables.transactions import producer_rows, transaction_rows, transactional_id_rows
-
-# The table `findings`: what kafkalog-check reports, a partition at a time.
-
-
-def partition_finding_rows(place: PartitionLocation, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """Rows of findings about a partition's directory and its entries in checkpoints."""
-    yield from _rows(check_partition(place), columns)
-
-
-def directory_finding_rows(
-    roots: Iterable[Root], places: Mapping[TopicPartition, PartitionLocation], columns: tuple[str, ...]
-) -> Iterator[pa.RecordBatch]:
-    """Rows of findings about log directories themselves: their own files, topic ids that differ."""
-    yield from _rows(check_directories(roots, places), columns)
-
-
-def _rows(findings: list[Finding], columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    rows = (_row(finding) for finding in findings)
-    yield from collected(FINDINGS.schema(columns), ([row[name] for name in columns] for row in rows))
-
-
-def _row(finding: Finding) -> dict[str, object]:
-    topic, partition = None, None
-    if finding.topic_partition is not None:
-        topic, _, number = finding.topic_partition.rpartition("-")
-        partition = int(number)
-    fault = finding.fault
-    return {
-        "topic": topic,
-        "partition": partition,
-        "severity": finding.severity.value,
-        "path": finding.path,
-        "position": fault.position,
-        "offset": fault.offset,
-        "what": fault.what,
-        "expected": fault.expected,
-        "got": fault.got,
-    }
-
+from kafkalog_spark.log.tables.table_query import (
+    Surroundings,
+    TableQuery,
+    TableUnit,
+    partitions_of,
+    surroundings_of,
+    table_query,
+    units_of,
+)
+from kafkalog_spark.log.tables.transactions import producer_rows, transaction_rows
 
 _log = logging.getLogger(__name__)
 
@@ -98,7 +66,7 @@ class _Reader:
 
     def rows(self, unit: TableUnit) -> Rows:
         if unit.place is None:
-            yield from directory_finding_rows(self._around.roots, self._around.places, self._query.columns)
+            yield from self._findings(check_directories(self._around.roots, self._around.places))
             return
         try:
             yield from self._of_place(unit, unit.place)
@@ -114,7 +82,7 @@ class _Reader:
         if query.of is PARTITIONS:
             yield from partition_rows(place, columns)
         elif query.of is FINDINGS:
-            yield from partition_finding_rows(place, columns)
+            yield from self._findings(check_partition(place))
         elif query.of is CONSUMER_OFFSETS:
             yield from consumer_offset_rows(self._log(place), columns, self._end_of, history=query.history)
         elif query.of is GROUPS:
@@ -129,6 +97,14 @@ class _Reader:
             yield from left_over_rows(self._log(place), columns)
         else:
             yield from self._of_segment(unit, unit.segment, place)
+
+    def _findings(self, findings: list[Finding]) -> Rows:
+        rows = []
+        for finding in findings:
+            topic, _, number = (finding.topic_partition or "").rpartition("-")
+            row = {"severity": finding.severity.value, "path": finding.path} | finding.fault._asdict()
+            rows.append(row | ({"topic": topic, "partition": int(number)} if number else {}))
+        return FINDINGS.batches(self._query.columns, rows)
 
     def _of_segment(self, unit: TableUnit, base_offset: int, place: PartitionLocation) -> Rows:
         log = self._log(place)
@@ -191,3 +167,23 @@ def _gone(unit: TableUnit, error: FileNotFoundError) -> DataLoss:
         path=error.filename or unit.place.directory,
         offset=unit.segment,
     )
+
+
+def open_table(
+    name: str,
+    places: Mapping[TopicPartition, PartitionLocation],
+    roots: tuple[Root, ...],
+    topic: str | None = None,
+    columns: Iterable[str] | None = None,
+    *,
+    history: bool = False,
+) -> pa.RecordBatchReader:
+    """A table of the partitions in `places`, or of those of one topic. See LogDirs.table."""
+    query = table_query(name, columns, of_topics=topic is not None, history=history)
+    chosen = {tp: places[tp] for tp in partitions_of(query, places) if topic is None or tp[0] == topic}
+
+    def rows() -> Rows:
+        around = surroundings_of(query, places, roots)
+        yield from rows_of_units(units_of(query, chosen, whole=topic is None), query, around)
+
+    return pa.RecordBatchReader.from_batches(query.of.schema(query.columns), rows())

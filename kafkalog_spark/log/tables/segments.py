@@ -20,8 +20,9 @@ from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexChec
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog, leader_epochs, offset_checkpoint
 from kafkalog_spark.log.read.segment_file import SegmentFile, Window
-from kafkalog_spark.log.tables.damage import Damage, stretches
-from kafkalog_spark.log.tables.table import PARTITIONS, SEGMENTS, collected, timestamp_us
+from kafkalog_spark.log.repair.damaged_segment import Damage, stretches
+from kafkalog_spark.log.tables.table import PARTITIONS, SEGMENTS, timestamp_us
+from kafkalog_spark.log.tables.table_query import left_overs, segment_size
 
 _TRANSIENT = {names.DELETED_SUFFIX: "deleted", names.CLEANED_SUFFIX: "cleaned", names.SWAP_SUFFIX: "swap"}
 
@@ -31,9 +32,9 @@ def segment_rows(
 ) -> Iterator[pa.RecordBatch]:
     """The row of `log`'s open segment. Raises FileNotFoundError when an index goes away meanwhile, NotALogDirectory."""
     walk = _Walk.of(file)
-    for found in stretches(file, 0, log.recovery_point):
-        walk.take(found)
-    row: dict[str, Any] = {
+    for part in stretches(file, 0, log.recovery_point):
+        walk.take(part)
+    row = {
         "topic": log.topic,
         "partition": log.partition,
         "segment": file.base_offset,
@@ -45,17 +46,13 @@ def segment_rows(
         "aborted_transactions": _aborted(file),
         **walk.row(),
     }
-    yield from collected(SEGMENTS.schema(columns), [[row[name] for name in columns]])
+    return SEGMENTS.batches(columns, [row])
 
 
 def left_over_rows(log: PartitionLog, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     """The .log files of a partition's directory that are not part of its log."""
-    live = {segment.log for segment in log.segments}
     rows = []
-    for name in sorted(log.names):
-        file = names.parse_segment_file(name)
-        if file is None or file.suffix != names.LOG_SUFFIX or name in live:
-            continue
+    for name, file in left_overs(log).items():
         path = os.path.join(log.directory, name)
         facts = log.facts.get(name)
         try:
@@ -66,8 +63,8 @@ def left_over_rows(log: PartitionLog, columns: tuple[str, ...]) -> Iterator[pa.R
         state = "deleted" if file.transient_suffix is None else _TRANSIENT[file.transient_suffix]
         row = {"topic": log.topic, "partition": log.partition, "segment": file.base_offset}
         row |= {"state": state, "file": path, "size": size}
-        rows.append([row.get(name) for name in columns])
-    yield from collected(SEGMENTS.schema(columns), rows)
+        rows.append(row)
+    return SEGMENTS.batches(columns, rows)
 
 
 def _aborted(file: SegmentFile) -> int | None:
@@ -128,15 +125,14 @@ class _Walk:
             made.times_wrong = len(made.times.faults)
         return made
 
-    def take(self, found: Window | Damage) -> None:
-        """The next stretch."""
-        if isinstance(found, Damage):
-            self.damaged += found.size
-            self.error = self.error or found.error
+    def take(self, part: Window | Damage) -> None:
+        if isinstance(part, Damage):
+            self.damaged += part.size
+            self.error = self.error or part.error
             if self.offsets is not None:
                 self.offsets.lost()
             return
-        table = found.table
+        table = part.table
         begin = int(table[0, H.POSITION])
         if self.offsets is not None:
             self.offsets_wrong += len(list(self.offsets.take(table, self.end_offset - 1, begin)))
@@ -194,23 +190,13 @@ def partition_rows(place: PartitionLocation, columns: tuple[str, ...]) -> Iterat
         "directory": place.directory,
         "topic_id": None if topic_id is None else uuid_to_text(topic_id),
         "segments": len(log.segments),
-        "size": _size(log),
+        "size": sum(segment_size(log, index) for index in range(len(log.segments))),
         "log_start_offset": log.log_start_offset,
         "leader_epochs": [entry._asdict() for entry in leader_epochs(place.store, place.directory)],
         **of_log_dir,
         **_ends(place, log),
     }
-    yield from collected(PARTITIONS.schema(columns), [[row[name] for name in columns]])
-
-
-def _size(log: PartitionLog) -> int:
-    total = 0
-    for index in range(len(log.segments)):
-        try:
-            total += log.size_of(index)
-        except FileNotFoundError:
-            continue  # retention was here
-    return total
+    return PARTITIONS.batches(columns, [row])
 
 
 def _ends(place: PartitionLocation, log: PartitionLog) -> dict[str, Any]:

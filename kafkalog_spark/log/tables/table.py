@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from kafkalog_spark.format.layout import NO_TIMESTAMP
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 """As in `records`. What lies outside of what it can hold (year 294,247 and more) is null."""
+_LARGEST_MS = (2**63 - 1) // 1000
+_ROWS_A_BATCH = 8 << 10
+"""Of tables whose rows are made one by one."""
 TEXT, BOOL, INT, LONG, DOUBLE = pa.string(), pa.bool_(), pa.int32(), pa.int64(), pa.float64()
 
 
@@ -67,6 +71,14 @@ class Table:
                     f"the table '{self.name}' has no column '{name}'", hint=f"its columns are {', '.join(by_name)}"
                 )
         return pa.schema([pa.field(name, by_name[name].type) for name in columns])
+
+    def batches(self, columns: tuple[str, ...], rows: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+        """These columns of rows, as RecordBatches; none for no rows. A row is null where it has no value of a name;
+        timestamps are in microseconds."""
+        schema, left = self.schema(columns), iter(rows)
+        while chunk := list(islice(left, _ROWS_A_BATCH)):
+            arrays = [pa.array([row.get(field.name) for row in chunk], field.type) for field in schema]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 # Every table but `records`: its columns, their Arrow types and what they mean, in one place.
@@ -336,14 +348,6 @@ TABLES = {
 }  # fmt: skip
 
 
-# From what was found to RecordBatches: columns of numpy tables, and small rows in plain Python.
-
-ROWS_A_BATCH = 8 << 10
-"""Rows that are collected for one batch, of tables whose rows are few."""
-
-_LARGEST_MS = (2**63 - 1) // 1000
-
-
 def timestamps(ms: npt.NDArray[np.int64], known: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """Milliseconds as a column; null for -1, for what is not `known`, and for what microseconds cannot hold."""
     good = (ms != NO_TIMESTAMP) & (ms >= -_LARGEST_MS) & (ms <= _LARGEST_MS)
@@ -360,36 +364,3 @@ def timestamp_us(ms: int) -> int | None:
 def constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
     """A column that says the same everywhere."""
     return pa.repeat(pa.scalar(value, kind), rows)
-
-
-class RowCollector:
-    """Rows as tuples in the order of `schema`, handed over as RecordBatches."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
-        self._columns: list[list[Any]] = [[] for _ in schema]
-
-    def add(self, row: Sequence[Any]) -> None:
-        """row: as long as the schema; timestamps in microseconds."""
-        for column, value in zip(self._columns, row, strict=True):
-            column.append(value)
-
-    def __len__(self) -> int:
-        return len(self._columns[0])
-
-    def take(self) -> pa.RecordBatch:
-        """Rows added since the last call, as a RecordBatch."""
-        arrays = [pa.array(column, field.type) for column, field in zip(self._columns, self._schema, strict=True)]
-        self._columns = [[] for _ in self._schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-
-def collected(schema: pa.Schema, rows: Iterable[Sequence[Any]]) -> Iterator[pa.RecordBatch]:
-    """The rows in batches of ROWS_A_BATCH; none for no rows."""
-    collector = RowCollector(schema)
-    for row in rows:
-        collector.add(row)
-        if len(collector) >= ROWS_A_BATCH:
-            yield collector.take()
-    if len(collector):
-        yield collector.take()

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from kafkalog_spark.log.read.discovery import Root
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
-from kafkalog_spark.log.tables.table import FINDINGS, PRODUCERS, SEGMENTS, TABLES, TRANSACTIONS, Table, Unit
+from kafkalog_spark.log.tables.table import FINDINGS, PRODUCERS, RECORDS, SEGMENTS, TABLES, TRANSACTIONS, Table, Unit
 
 if TYPE_CHECKING:
-    from kafkalog_spark.log.tables.transactions import TransactionalId
+    from kafkalog_spark.log.tables.internal_topics import TransactionalId
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,26 @@ class Surroundings:
     coordinators: Mapping[int, TransactionalId] = field(default_factory=dict)
 
 
+def table_query(
+    name: str, columns: Iterable[str] | None = None, *, of_topics: bool = False, history: bool = False
+) -> TableQuery:
+    """The query of a table. of_topics: whether it is narrowed to topics. Raises OptionError for a name or a column that
+    there is not, and for what the table does not have: a history, or topics."""
+    table = TABLES.get(name)
+    if table is None and name == RECORDS:
+        raise OptionError(f"the table '{name}' has no history", hint="compaction leaves what there is of it")
+    if table is None:
+        raise OptionError(f"there is no table '{name}'", hint=f"there are {', '.join((RECORDS, *TABLES))}")
+    if history and not table.has_history:
+        of = ", ".join(table.name for table in TABLES.values() if table.has_history)
+        raise OptionError(f"the table '{name}' has no history", hint=f"these have one: {of}")
+    if of_topics and not table.of_topics:
+        raise OptionError(f"the table '{name}' is not of single topics", hint="filter its rows")
+    chosen = table.default_columns if columns is None else tuple(columns)
+    table.schema(chosen)
+    return TableQuery(name, chosen, history)
+
+
 def partitions_of(query: TableQuery, present: Mapping[TopicPartition, PartitionLocation]) -> list[TopicPartition]:
     """Those that a query is about when nothing is subscribed to: all, or those of its internal topic."""
     topic = {Unit.OFFSETS_TOPIC: OFFSETS_TOPIC, Unit.TRANSACTION_TOPIC: TRANSACTION_TOPIC}.get(query.of.unit)
@@ -70,12 +91,12 @@ def surroundings_of(
     """places: of all partitions, whatever is subscribed to."""
     table = query.of
     if table in (TRANSACTIONS, PRODUCERS) and {"transactional_id", "coordinator_state", "state"} & {*query.columns}:
-        from kafkalog_spark.log.tables.transactions import coordinators
+        from kafkalog_spark.log.tables.internal_topics import coordinators
 
-        wanted = [place for (topic, _), place in places.items() if topic == TRANSACTION_TOPIC]
-        return Surroundings(coordinators=coordinators(place.open(pass_over_damage=True) for place in wanted))
-    asks_ends = table.unit is Unit.OFFSETS_TOPIC and {"log_end_offset", "lag"} & {*query.columns}
-    return Surroundings(places, roots) if asks_ends or table is FINDINGS else Surroundings()
+        states = [place for (topic, _), place in places.items() if topic == TRANSACTION_TOPIC]
+        return Surroundings(coordinators=coordinators(place.open(pass_over_damage=True) for place in states))
+    needs_ends = table.unit is Unit.OFFSETS_TOPIC and {"log_end_offset", "lag"} & {*query.columns}
+    return Surroundings(places, roots) if needs_ends or table is FINDINGS else Surroundings()
 
 
 def units_of(
@@ -99,32 +120,28 @@ def units_of(
             continue
         start, end = (0, MAX_INT64) if ranges is None else ranges[tp]
         log = place.open(pass_over_damage=True)
-        if query.of.unit is Unit.SEGMENT:
-            units += _of_segments(log, place, start, end)
-            if query.of is SEGMENTS and ranges is None and _has_left_overs(log):
-                units.append(TableUnit(place))
-        else:
-            units.append(TableUnit(place, size=sum(_size(log, index) for index in range(len(log.segments)))))
+        if query.of.unit is not Unit.SEGMENT:
+            units.append(TableUnit(place, size=sum(segment_size(log, index) for index in range(len(log.segments)))))
+            continue
+        for index, segment in enumerate(log.segments):
+            next_base = log.next_base_offset(index)
+            if segment.base_offset < end and (next_base is None or next_base > start):
+                units.append(TableUnit(place, segment.base_offset, start, end, segment_size(log, index)))
+        if query.of is SEGMENTS and ranges is None and left_overs(log):
+            units.append(TableUnit(place))
     return units
 
 
-def _of_segments(log: PartitionLog, place: PartitionLocation, start: int, end: int) -> list[TableUnit]:
-    found = []
-    for index, segment in enumerate(log.segments):
-        following = log.next_base_offset(index)
-        if segment.base_offset < end and (following is None or following > start):
-            found.append(TableUnit(place, segment.base_offset, start, end, _size(log, index)))
-    return found
-
-
-def _size(log: PartitionLog, index: int) -> int:
+def segment_size(log: PartitionLog, index: int) -> int:
+    """Bytes of a .log; 0 where it has gone: whoever reads it finds out what that means."""
     try:
         return log.size_of(index)
     except FileNotFoundError:
-        return 0  # whoever reads it finds out what that means
+        return 0
 
 
-def _has_left_overs(log: PartitionLog) -> bool:
+def left_overs(log: PartitionLog) -> dict[str, names.SegmentFileName]:
+    """The .log files in the directory that are not part of the log, by name."""
     live = {segment.log for segment in log.segments}
-    parsed = ((name, names.parse_segment_file(name)) for name in log.names)
-    return any(file is not None and file.suffix == names.LOG_SUFFIX and name not in live for name, file in parsed)
+    parsed = {name: names.parse_segment_file(name) for name in sorted(log.names) if name not in live}
+    return {name: file for name, file in parsed.items() if file is not None and file.suffix == names.LOG_SUFFIX}

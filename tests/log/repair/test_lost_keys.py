@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.log.repair.report import KEY_BYTES, MOST_KEYS, LostKeys, key_text, lost_keys
+from kafkalog_spark.log.repair.report import KEY_BYTES, MOST_KEYS, key_text, lost_keys
 from tests.log.helpers.batch_builder import CODECS, V2Record, batch
 from tests.log.helpers.damaged_log import TIME, open_log, patched, write_segments
 
@@ -15,35 +15,35 @@ def made(first: int, keys: list[bytes | None], codec: int = 0) -> bytes:
     return batch(first, [V2Record(first + n, TIME, key, b"v" * 20) for n, key in enumerate(keys)], codec=codec)
 
 
-def found(root: Path, data: bytes) -> LostKeys:
+def found(root: Path, data: bytes) -> tuple[dict[bytes, None], int]:
     with open_log(write_segments(root, {0: data})).open_segment(0) as file:
         return lost_keys(file, 0, file.size)
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
 def test_of_batches_that_decode_every_key(codec: int, tmp_path: Path) -> None:
-    keys = found(tmp_path, made(0, [b"a", b"b", None, b"a"], codec) + made(4, [b"c"], codec))
-    assert (list(keys.keys), keys.records) == ([b"a", b"b", b"c"], 5)
+    keys, records = found(tmp_path, made(0, [b"a", b"b", None, b"a"], codec) + made(4, [b"c"], codec))
+    assert (list(keys), records) == ([b"a", b"b", b"c"], 5)
 
 
 def test_up_to_the_first_record_that_is_malformed(tmp_path: Path) -> None:
     whole = made(0, [b"key-%d" % n for n in range(10)])
     at = whole.index(b"key-6") - 4
-    keys = found(tmp_path, patched(whole, at, b"\xff\xff\xff") + made(10, [b"next"]))
-    assert list(keys.keys)[:5] == [b"key-%d" % n for n in range(5)]
-    assert b"key-7" not in keys.keys
-    assert list(keys.keys)[-1] == b"next"
+    keys, _ = found(tmp_path, patched(whole, at, b"\xff\xff\xff") + made(10, [b"next"]))
+    assert list(keys)[:5] == [b"key-%d" % n for n in range(5)]
+    assert b"key-7" not in keys
+    assert list(keys)[-1] == b"next"
 
 
 def test_of_a_batch_whose_length_is_gone_nothing(tmp_path: Path) -> None:
-    assert found(tmp_path, patched(made(0, [b"a"]), 8, b"\x7f\xff\xff\xff")).keys == {}
-    assert found(tmp_path, bytes(500)).keys == {}
-    assert found(tmp_path, b"").keys == {}
+    assert found(tmp_path, patched(made(0, [b"a"]), 8, b"\x7f\xff\xff\xff")) == ({}, 0)
+    assert found(tmp_path, bytes(500)) == ({}, 0)
+    assert found(tmp_path, b"") == ({}, 0)
 
 
 def test_a_report_is_not_flooded(tmp_path: Path) -> None:
-    keys = found(tmp_path, made(0, [b"%d" % n for n in range(MOST_KEYS + 50)]))
-    assert (len(keys.keys), keys.records) == (MOST_KEYS, MOST_KEYS + 50)
+    keys, records = found(tmp_path, made(0, [b"%d" % n for n in range(MOST_KEYS + 50)]))
+    assert (len(keys), records) == (MOST_KEYS, MOST_KEYS + 50)
 
 
 def test_keys_as_text() -> None:
@@ -53,9 +53,9 @@ def test_keys_as_text() -> None:
 
 
 def test_of_a_large_key_its_first_bytes(tmp_path: Path) -> None:
-    keys = found(tmp_path, made(0, [b"k" * 100_000]))
-    assert [len(key) for key in keys.keys] == [KEY_BYTES + 1]
-    assert [key_text(key) for key in keys.keys] == ["k" * KEY_BYTES + "..."]
+    keys, _ = found(tmp_path, made(0, [b"k" * 100_000]))
+    assert [len(key) for key in keys] == [KEY_BYTES + 1]
+    assert [key_text(key) for key in keys] == ["k" * KEY_BYTES + "..."]
     assert key_text(b"k" * KEY_BYTES) == "k" * KEY_BYTES
     assert key_text(b"k" * (KEY_BYTES - 1) + "ü".encode()) == "k" * (KEY_BYTES - 1) + "..."
     assert key_text(b"\xff" * 1000) == "0x" + "ff" * KEY_BYTES + "..."

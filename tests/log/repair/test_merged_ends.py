@@ -12,7 +12,7 @@ from kafkalog_spark.errors import CorruptBatch, NotALogDirectory, OptionError
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
-from kafkalog_spark.log.repair.merged_log import merged_place
+from kafkalog_spark.log.repair.merged_log import merged_location
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
 from kafkalog_spark.log.tiered.tier_options import NO_TIER
 from tests.log.helpers.damaged_copies import broken, broker, data
@@ -92,4 +92,4 @@ def test_tiered_storage_is_refused(tmp_path: Path) -> None:
     remote = RemoteDir.__new__(RemoteDir)
     tiered = [TieredLocation(TOPIC, 0, place.directory, place.store, True, (remote,), NO_TIER) for place in places]
     with pytest.raises(OptionError, match="orders-0 are in tiered storage"):
-        merged_place(tiered)
+        merged_location(tiered)
