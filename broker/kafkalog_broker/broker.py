@@ -25,8 +25,8 @@ from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.security.authorizer import Authorizer
 from kafkalog_broker.security.scram_users import ScramUsers
 from kafkalog_broker.security.tls import Tls
-from kafkalog_broker.share.fetching.deliveries import Deliveries
-from kafkalog_broker.share.state.share_coordinator import ShareCoordinator
+from kafkalog_broker.share.share_coordinator import ShareCoordinator
+from kafkalog_broker.share.share_partition_manager import SharePartitionManager
 from kafkalog_broker.storage.housekeeping import DueFlushes
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
@@ -79,7 +79,7 @@ class Broker:
     markers: MarkerWriter
     share_state_topic: CoordinatorLog
     share_coordinator: ShareCoordinator
-    deliveries: Deliveries
+    share_partitions: SharePartitionManager
     producer_ids: ProducerIds
     ensure_topic: EnsureTopic
     quota_file: StateCopies[Quotas]

@@ -17,12 +17,12 @@ from kafkalog_broker.groups.modern.group_context import ShareGroupSettings, shar
 from kafkalog_broker.groups.modern.group_records import SharedTopic
 from kafkalog_broker.protocol.api_registry import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
-from kafkalog_broker.share.fetching.deliveries import Deliveries
-from kafkalog_broker.share.fetching.share_sessions import Partition
-from kafkalog_broker.share.partition.acquisition import Acknowledgement
-from kafkalog_broker.share.partition.in_flight_batch import AcknowledgeType
-from kafkalog_broker.share.state.share_coordinator import ShareCoordinator
-from kafkalog_broker.share.state.state_records import NO_START_OFFSET, SharePartitionKey, share_partition
+from kafkalog_broker.share.in_flight_batch import AcknowledgeType
+from kafkalog_broker.share.share_coordinator import ShareCoordinator
+from kafkalog_broker.share.share_partition import Acknowledgement
+from kafkalog_broker.share.share_partition_manager import SharePartitionManager
+from kafkalog_broker.share.share_sessions import Partition
+from kafkalog_broker.share.state_records import NO_START_OFFSET, SharePartitionKey, share_partition
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.format.names import SHARE_STATE_TOPIC
 
@@ -68,7 +68,7 @@ async def acknowledge_all(request: Request, broker: Broker, turn: TimeSlice) -> 
                 if not 0 <= key.partition < known.partitions:
                     raise BrokerError(ErrorCode.unknown_topic_or_partition)
                 if batches:
-                    broker.deliveries.acknowledge(key, asked.member_id, batches)
+                    broker.share_partitions.acknowledge(key, asked.member_id, batches)
                     written.add(broker.share_coordinator.partition_for(key))
                 result[key.topic_id, key.partition] = Said()
             except BrokerError as error:
@@ -166,7 +166,7 @@ async def alter_offsets(
         if (topic := broker.topics.by_id(topic_id)) is not None
     }
     epoch = share_groups.begin_altering(group_id, infos)
-    broker.deliveries.forget_group(group_id)
+    broker.share_partitions.forget_group(group_id)
     failed: dict[tuple[UUID | None, int], BrokerError] = {}
     for topic_id, offsets in wanted.items():
         async for index, offset in turn.spread(offsets.items()):
@@ -185,7 +185,7 @@ async def delete_offsets(
     """Outcome of each topic that had state. Raises BrokerError."""
     share_groups = broker.groups.share_groups(group_id)
     found = share_groups.begin_deleting(group_id, list(topics))
-    broker.deliveries.forget_group(group_id)
+    broker.share_partitions.forget_group(group_id)
     outcomes = await _delete_state(broker, group_id, found, turn)
     gone = [topic for topic, outcome in outcomes.items() if outcome is None]
     if gone:
@@ -197,7 +197,7 @@ async def delete_group(broker: Broker, group_id: str) -> None:
     """Raises BrokerError: group_id_not_found, non_empty_group, and those of the share coordinator."""
     share_groups = broker.groups.share_groups(group_id)
     found = share_groups.all_with_state(group_id)
-    broker.deliveries.forget_group(group_id)
+    broker.share_partitions.forget_group(group_id)
     for outcome in (await _delete_state(broker, group_id, found, TimeSlice())).values():
         if outcome is not None:
             raise outcome
@@ -222,7 +222,7 @@ async def _delete_state(
 
 
 class ShareParts:
-    """Gives a broker `share_state_topic`, `share_coordinator` and `deliveries`."""
+    """Gives a broker `share_state_topic`, `share_coordinator` and `share_partitions`."""
 
     def __init__(self, broker: Broker, scheduler: Scheduler) -> None:
         self._broker = broker
@@ -233,7 +233,7 @@ class ShareParts:
             config.share_coordinator_load_buffer_size,
         )  # fmt: skip
         broker.share_coordinator = ShareCoordinator(config, clock, state, self._partitions_of)
-        broker.deliveries = Deliveries(
+        broker.share_partitions = SharePartitionManager(
             config.group_share_max_share_sessions, broker.share_coordinator, self._log_of, self.settings_of, clock,
             scheduler, broker.workers.run_blocking,
         )  # fmt: skip
@@ -242,7 +242,7 @@ class ShareParts:
     def stop(self) -> None:
         for task in self._initializing:
             task.cancel()
-        self._broker.share_coordinator.shutdown()
+        self._broker.share_coordinator.runtime.stop()
 
     def settings_of(self, group_id: str) -> ShareGroupSettings:
         """Present settings of a share group."""

@@ -3,7 +3,7 @@
 78 ShareFetch, versions 1 and 2: records of a share group's partitions, acquired by the member (KIP-932).
 
 Waits up to max_wait_ms for min_bytes, woken by appends and by records that others give back. The acknowledgements that
-it brings are carried out first. Sessions remember the partitions (`share/fetching/share_sessions.py`).
+it brings are carried out first. Sessions remember the partitions (`share/share_sessions.py`).
 
 v2  acquire mode: strictly no more than max records (KIP-1206); renewing locks (KIP-1222)
 
@@ -33,15 +33,15 @@ from kafkalog_broker.protocol.fetch_response import ShareFetchPartition, encode_
 from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.quotas.client_quotas import Client
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.share.fetching.share_fetch import Answers, Asked, Given, share_fetch
-from kafkalog_broker.share.fetching.share_sessions import (
+from kafkalog_broker.share.share_fetch import FetchedShare, FetchedShares, ShareFetch, ShareFetchParams
+from kafkalog_broker.share.share_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     Partition,
     SessionKey,
     ShareSession,
 )
-from kafkalog_broker.share.state.state_records import NO_TOPIC, SharePartitionKey
+from kafkalog_broker.share.state_records import NO_TOPIC, SharePartitionKey
 
 _RECORD_LIMIT = 1  # ShareAcquireMode
 
@@ -62,13 +62,13 @@ async def share_fetch_request(request: Request, broker: Broker) -> Encoded:
         said = await acknowledge_all(request, broker, turn)
         with_acks = _with_acks(asked)
         said = {partition: one for partition, one in said.items() if partition in with_acks}
-    answers: Answers = {}
+    answers: FetchedShares = {}
     if not is_renewing:
         answers = await _fetched(request, broker, context.partitions)
     if context.session is not None and not context.is_first:
         answers = _worth_saying(context.session, answers)
     if asked.share_session_epoch == FINAL_EPOCH:
-        broker.deliveries.end_session(SessionKey(asked.group_id, asked.member_id))
+        broker.share_partitions.end_session(SessionKey(asked.group_id, asked.member_id))
     return await _encoded(request, broker, answers, said)
 
 
@@ -90,7 +90,7 @@ def _check_asks_for_nothing(asked: Any) -> None:
 
 async def _context(request: Request, broker: Broker, has_acks: bool) -> _Context:
     """Raises BrokerError (SharePartitionManager.newContext)."""
-    asked, sessions = request.entity, broker.deliveries.sessions
+    asked, sessions = request.entity, broker.share_partitions.sessions
     key, epoch = SessionKey(asked.group_id, asked.member_id), asked.share_session_epoch
     named = [(topic.topic_id or NO_TOPIC, one.partition_index) for topic in asked.topics for one in topic.partitions]
     if epoch == FINAL_EPOCH:
@@ -101,7 +101,7 @@ async def _context(request: Request, broker: Broker, has_acks: bool) -> _Context
             raise BrokerError(ErrorCode.invalid_request)
         named = list(dict.fromkeys(named))  # a partition is read once, however often it is named
         session = sessions.begin(key, named)
-        broker.deliveries.connected(id(request.connection), request.connection.on_close, session)
+        broker.share_partitions.connected(id(request.connection), request.connection.on_close, session)
         return _Context(named, session, is_first=True)
     session = sessions.next_request(key, epoch)
     forgotten = [
@@ -117,8 +117,8 @@ def _with_acks(asked: Any) -> set[Partition]:
     return {(topic.topic_id or NO_TOPIC, one.partition_index) for topic in asked.topics for one in topic.partitions}
 
 
-async def _fetched(request: Request, broker: Broker, partitions: Sequence[Partition]) -> Answers:
-    asked, refused = request.entity, Answers()
+async def _fetched(request: Request, broker: Broker, partitions: Sequence[Partition]) -> FetchedShares:
+    asked, refused = request.entity, FetchedShares()
     keys: list[SharePartitionKey] = []
     async for topic_id, index in TimeSlice().spread(partitions):
         key = SharePartitionKey(asked.group_id, topic_id, index)
@@ -129,26 +129,27 @@ async def _fetched(request: Request, broker: Broker, partitions: Sequence[Partit
         if code is ErrorCode.none:
             keys.append(key)
         else:
-            refused[key] = Given(code)
+            refused[key] = FetchedShare(code)
     max_bytes = min(asked.max_bytes, broker.config.fetch_max_bytes)
     if broker.quotas.in_use:
         max_bytes = min(max_bytes, broker.quotas.fetch_bytes(_client(request)) or max_bytes)
-    wanted = Asked(
+    params = ShareFetchParams(
         asked.member_id, asked.max_records, asked.batch_size, min(asked.min_bytes, max_bytes), max_bytes,
         asked.max_wait.total_seconds(), getattr(asked, "share_acquire_mode", 0) == _RECORD_LIMIT,
     )  # fmt: skip
     connection = request.connection
-    answers = await share_fetch(broker.deliveries, keys, wanted, connection.on_close, lambda: connection.closed)
-    return {**answers, **refused}
+    fetch = ShareFetch(broker.share_partitions, keys, params)
+    fetched = await fetch.run(connection.on_close, lambda: connection.closed)
+    return {**fetched, **refused}
 
 
 def _client(request: Request) -> Client:
     return Client.of(request.connection.principal, request.client_id)
 
 
-def _worth_saying(session: ShareSession, answers: Answers) -> Answers:
+def _worth_saying(session: ShareSession, answers: FetchedShares) -> FetchedShares:
     """Filters a session's later responses: partitions with records, an error, or a change."""
-    told: Answers = {}
+    told: FetchedShares = {}
     for key, given in answers.items():
         place = key.topic_id, key.partition
         must = session.partitions.get(place, False)
@@ -159,7 +160,7 @@ def _worth_saying(session: ShareSession, answers: Answers) -> Answers:
     return told
 
 
-async def _encoded(request: Request, broker: Broker, answers: Answers, said: Mapping[Partition, Said]) -> Encoded:
+async def _encoded(request: Request, broker: Broker, answers: FetchedShares, said: Mapping[Partition, Said]) -> Encoded:
     asked = request.entity
     topics: dict[UUID, dict[int, ShareFetchPartition]] = {}
     for key, given in answers.items():
@@ -176,7 +177,7 @@ async def _encoded(request: Request, broker: Broker, answers: Answers, said: Map
         throttle_ms = broker.quotas.record_fetch(_client(request), size)
         if throttle_ms:
             request.connection.mute(throttle_ms / 1000)
-    lock_ms = broker.deliveries.settings_of(asked.group_id).limits.lock_ms
+    lock_ms = broker.share_partitions.settings_of(asked.group_id).limits.lock_ms
     return encode_share_fetch(
         [(topic_id, list(partitions.values())) for topic_id, partitions in topics.items()],
         lock_timeout_ms=lock_ms, throttle_ms=throttle_ms,
@@ -196,7 +197,7 @@ async def share_acknowledge(request: Request, broker: Broker) -> Any:
         raise BrokerError(ErrorCode.invalid_request, "Invalid group id in the request.")
     check_member_id(asked.member_id)
     key = SessionKey(asked.group_id, asked.member_id)
-    sessions = broker.deliveries.sessions
+    sessions = broker.share_partitions.sessions
     if epoch == INITIAL_EPOCH:
         raise BrokerError(ErrorCode.invalid_share_session_epoch)
     if epoch == FINAL_EPOCH:
@@ -205,7 +206,7 @@ async def share_acknowledge(request: Request, broker: Broker) -> Any:
         sessions.next_request(key, epoch)
     said = await acknowledge_all(request, broker, turn)
     if epoch == FINAL_EPOCH:
-        broker.deliveries.end_session(key)
+        broker.share_partitions.end_session(key)
     topics = []
     for topic in asked.topics:
         partitions = tuple(
@@ -217,5 +218,5 @@ async def share_acknowledge(request: Request, broker: Broker) -> Any:
             for partition in topic.partitions
         )  # fmt: skip
         topics.append(entity(module.ShareAcknowledgeTopicResponse, topic_id=topic.topic_id, partitions=partitions))
-    lock_ms = broker.deliveries.settings_of(asked.group_id).limits.lock_ms
+    lock_ms = broker.share_partitions.settings_of(asked.group_id).limits.lock_ms
     return respond(request, responses=tuple(topics), acquisition_lock_timeout=timedelta(milliseconds=lock_ms))

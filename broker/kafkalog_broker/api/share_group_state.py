@@ -16,8 +16,8 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.codec import response_class
 from kafkalog_broker.protocol.response_entity import entity, respond, response_module
-from kafkalog_broker.share.state.state_records import NOT_COUNTED, SharePartitionKey, StateBatch, share_partition
-from kafkalog_broker.share.state.state_shard import WriteState
+from kafkalog_broker.share.share_coordinator import WriteState
+from kafkalog_broker.share.state_records import NOT_COUNTED, SharePartitionKey, StateBatch, share_partition
 
 Fields = Mapping[str, Any]
 

@@ -30,8 +30,8 @@ from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, error_response, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.share.state.state_records import NO_START_OFFSET, NOT_COUNTED, SharePartitionKey
-from kafkalog_broker.share.state.state_shard import UNKNOWN_PARTITION, Summary
+from kafkalog_broker.share.share_coordinator import UNKNOWN_PARTITION, Summary
+from kafkalog_broker.share.state_records import NO_START_OFFSET, NOT_COUNTED, SharePartitionKey
 
 
 @api(76, 1, 1)

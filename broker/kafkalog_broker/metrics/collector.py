@@ -144,10 +144,10 @@ class Collector:
         for state, count in states.items():
             samples.add("kafkalog_share_groups", count, state)
         in_flight = 0
-        async for delivery in turn.spread(list(self._broker.deliveries.in_use())):
-            in_flight += delivery.partition.in_flight
-        samples.add("kafkalog_share_sessions", len(self._broker.deliveries.sessions))
-        samples.add("kafkalog_share_partitions", len(self._broker.deliveries))
+        async for active in turn.spread(list(self._broker.share_partitions.active())):
+            in_flight += active.partition.in_flight
+        samples.add("kafkalog_share_sessions", len(self._broker.share_partitions.sessions))
+        samples.add("kafkalog_share_partitions", len(self._broker.share_partitions.active()))
         samples.add("kafkalog_share_in_flight_offsets", in_flight)
 
     def _of_quotas(self, samples: Samples) -> None:

@@ -1,6 +1,3 @@
 """Share groups (KIP-932), queues over partitions: which records of a partition are in flight with whom, and the share
-coordinator, which keeps that in `__share_group_state`. Their members are in groups/share.
-
-`partition` holds what is in flight, `state` the share coordinator, `fetching` what members are given. Nothing of it
-knows a socket.
+coordinator, which keeps that in `__share_group_state`. Their members are in groups/share. Nothing here knows a socket.
 """

@@ -9,12 +9,12 @@ from uuid import UUID
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_context import Limits, ShareGroupSettings
-from kafkalog_broker.share.fetching.deliveries import Delivery
-from kafkalog_broker.share.fetching.share_fetch import Asked, Given, _Readable, _ShareFetch
-from kafkalog_broker.share.partition.acquisition import Acquired, Span, Wanted, acquire
-from kafkalog_broker.share.partition.share_partition import SharePartition
-from kafkalog_broker.share.state.state_records import SharePartitionKey
-from kafkalog_broker.share.state.state_shard import WriteState
+from kafkalog_broker.share.acquisition import Acquired, AcquireRequest, Span, acquire
+from kafkalog_broker.share.share_coordinator import WriteState
+from kafkalog_broker.share.share_fetch import FetchedShare, Readable, ShareFetch, ShareFetchParams
+from kafkalog_broker.share.share_partition import SharePartition
+from kafkalog_broker.share.share_partition_manager import ActiveSharePartition
+from kafkalog_broker.share.state_records import SharePartitionKey
 from kafkalog_broker.storage.partition.log_segment import FileSlice
 from tests.broker.groups.helpers.virtual_time import VirtualTime
 
@@ -35,16 +35,17 @@ class Writes:
 
 
 class InUse:
-    """A delivery over virtual time. lock_ms may be changed, as the property of a group is."""
+    """A share partition in use over virtual time. lock_ms may be changed, as the property of a group is."""
 
     def __init__(self, lock_ms: int = 30_000) -> None:
         self.lock_ms = lock_ms
         self.time, self.coordinator, self.partition = VirtualTime(), Writes(), SharePartition(0)
         log = SimpleNamespace(subscribe=lambda call: None, unsubscribe=lambda call: None, name="orders-0")
-        self.delivery = Delivery(
-            KEY, cast(Any, log), self.partition, (0, 0), cast(Any, self.coordinator), lambda group: self.settings,
-            self.time.clock, self.time, lambda delivery: None,
+        manager = SimpleNamespace(
+            coordinator=self.coordinator, settings_of=lambda group: self.settings, scheduler=self.time,
+            now=self.time.clock.monotonic_ms, forget=lambda active: None,
         )  # fmt: skip
+        self.active = ActiveSharePartition(cast(Any, manager), KEY, cast(Any, log), self.partition, (0, 0))
 
     @property
     def settings(self) -> ShareGroupSettings:
@@ -52,9 +53,9 @@ class InUse:
 
     def get(self, first: int, last: int) -> list[Acquired]:
         now = self.time.clock.monotonic_ms()
-        wanted = Wanted("m", self.partition.next_fetch_offset(), [Span(first, last)], 50, 500, now)
+        wanted = AcquireRequest("m", self.partition.next_fetch_offset(), [Span(first, last)], 50, 500, now)
         found = acquire(self.partition, wanted, self.settings.limits)
-        self.delivery.watch_locks()
+        self.active.watch_locks()
         return found
 
 
@@ -96,7 +97,7 @@ def test_locks_that_cannot_be_written_are_looked_at_again_also_where_others_end_
     one.coordinator.failure = None
     one.time.advance(100)
     assert one.coordinator.written == [(0, 9), (10, 19)]
-    one.delivery.close()
+    one.active.close()
     assert one.time.waiting == 0
 
 
@@ -121,11 +122,11 @@ class Handle:
         return found
 
 
-def given_of(one: InUse, handle: Handle, max_records: int) -> Given:
+def given_of(one: InUse, handle: Handle, max_records: int) -> FetchedShare:
     found = FileSlice(cast(Any, handle), 0, len(handle.data))
-    asked = Asked("m", max_records, 500, 1, 1 << 20, 0)
-    fetch = _ShareFetch(cast(Any, SimpleNamespace(now=lambda: 0)), [KEY], asked, lambda: False)
-    return fetch._give(_Readable(one.delivery, 0, 1 << 40, found, 1 << 40), max_records, 1 << 20)
+    asked = ShareFetchParams("m", max_records, 500, 1, 1 << 20, 0)
+    fetch = ShareFetch(cast(Any, SimpleNamespace(now=lambda: 0)), [KEY], asked)
+    return fetch.acquire(Readable(one.active, 0, 1 << 40, found, 1 << 40), max_records, 1 << 20)
 
 
 def test_however_many_records_are_wanted_no_more_headers_are_read_than_locks_can_be_given() -> None:

@@ -5,19 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.groups.modern.group_context import Limits
-from kafkalog_broker.share.partition.acquisition import (
-    Acknowledgement,
-    Acquired,
-    Span,
-    Wanted,
-    acknowledge,
-    acquire,
-    archive_aborted,
-    expire,
-)
-from kafkalog_broker.share.partition.in_flight_batch import AcknowledgeType, RecordState
-from kafkalog_broker.share.partition.share_partition import SharePartition
-from kafkalog_broker.share.state.state_records import StateBatch, combined
+from kafkalog_broker.share.acquisition import Acquired, AcquireRequest, Span, acquire, archive_aborted
+from kafkalog_broker.share.in_flight_batch import AcknowledgeType, RecordState
+from kafkalog_broker.share.share_partition import Acknowledgement, SharePartition
+from kafkalog_broker.share.state_records import StateBatch, combined
 
 LIMITS = Limits(max_in_flight=100, max_deliveries=5, lock_ms=1000)
 
@@ -29,7 +20,7 @@ def spans(first: int, last: int, size: int = 10) -> list[Span]:
 def get(partition: SharePartition, log: list[Span], batch_size: int = 500) -> list[Acquired]:
     offset = partition.next_fetch_offset()
     found = [span for span in log if span.last >= offset]
-    return acquire(partition, Wanted("m", offset, found, 50, batch_size, 0), LIMITS)
+    return acquire(partition, AcquireRequest("m", offset, found, 50, batch_size, 0), LIMITS)
 
 
 def test_a_read_committed_partition_goes_past_an_aborted_transaction_longer_than_its_locks() -> None:
@@ -48,7 +39,7 @@ def test_an_aborted_transaction_after_records_that_somebody_holds_waits_for_them
     partition, log = SharePartition(0), spans(0, 49)
     assert archive_aborted(partition, get(partition, log), spans(10, 49)) == [(0, 9, 1)]
     assert (partition.start_offset, partition.complete) == (0, 40)
-    change = expire(partition, 1000, LIMITS)
+    change = partition.expire(1000, LIMITS)
     assert change.batches == [StateBatch(0, 9, RecordState.AVAILABLE, 1)]
     change.done()
     assert get(partition, log) == [(0, 9, 2)]
@@ -75,7 +66,7 @@ def test_a_batch_size_of_nothing_gives_whole_batches_of_the_log(batch_size: int)
     partition = SharePartition(0)
     assert get(partition, spans(0, 29), batch_size) == [(0, 9, 1), (10, 19, 1), (20, 29, 1)]
     assert [(batch.first, batch.last) for batch in partition.batches] == [(0, 9), (10, 19), (20, 29)]
-    written = combined((), expire(partition, 1000, LIMITS).batches, 0)
+    written = combined((), partition.expire(1000, LIMITS).batches, 0)
     loaded = SharePartition(0, written)
     assert (loaded.next_fetch_offset(), loaded.end_offset) == (0, 29)
 
@@ -84,10 +75,10 @@ def test_nothing_after_the_end_is_given_while_others_hold_all_locks_that_compact
     partition, log = SharePartition(0), spans(0, 99)
     assert get(partition, log, 50) == [(0, 49, 1)]
     assert get(partition, log, 50) == [(50, 99, 1)]
-    acknowledge(partition, "m", [Acknowledgement(50, 99, [AcknowledgeType.RELEASE])], 0, LIMITS).done()
+    partition.acknowledge("m", [Acknowledgement(50, 99, [AcknowledgeType.RELEASE])], 0, LIMITS).done()
     log = [*spans(0, 49), Span(500, 509)]
     assert get(partition, log) == []
     assert [(batch.first, batch.last) for batch in partition.batches] == [(0, 49), (50, 99)]
     assert (partition.start_offset, partition.end_offset, partition.complete) == (0, 99, 50)
-    acknowledge(partition, "m", [Acknowledgement(0, 49, [AcknowledgeType.ACCEPT])], 0, LIMITS).done()
+    partition.acknowledge("m", [Acknowledgement(0, 49, [AcknowledgeType.ACCEPT])], 0, LIMITS).done()
     assert get(partition, log) == [(500, 509, 1)]

@@ -7,6 +7,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -18,9 +19,9 @@ from hypothesis import strategies as st
 from kafkalog_broker.admin.share_groups import BATCHES_A_STEP, Said, checked
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.modern.group_context import Limits
-from kafkalog_broker.share.partition.acquisition import Acknowledgement, Change, Span, Wanted, acknowledge, acquire
-from kafkalog_broker.share.partition.share_partition import SharePartition
-from kafkalog_broker.share.state.state_records import StateBatch, combined
+from kafkalog_broker.share.acquisition import AcquireRequest, Span, acquire
+from kafkalog_broker.share.share_partition import Acknowledgement, SharePartition, StateChange
+from kafkalog_broker.share.state_records import StateBatch, combined
 from tests.broker.share.helpers.lines_run import lines_run
 from tests.searches import examples
 
@@ -35,6 +36,9 @@ STATE_BATCHES = st.lists(
     ),
     max_size=9,
 )  # fmt: skip
+
+
+rank = attrgetter("delivery_count", "delivery_state")
 
 
 def by_offset(batches: Sequence[StateBatch]) -> dict[int, tuple[int, int]]:
@@ -61,7 +65,7 @@ def test_of_each_offset_the_highest_count_and_then_the_highest_state_holds(
     assert by_offset(found) == highest
     assert found == sorted(found)
     if len(found) > 1:  # neighbours that say the same are one
-        assert all(a.last_offset + 1 < b.first_offset or a.rank != b.rank for a, b in pairwise(found))
+        assert all(a.last_offset + 1 < b.first_offset or rank(a) != rank(b) for a, b in pairwise(found))
 
 
 def rising(count: int) -> list[StateBatch]:
@@ -97,7 +101,7 @@ def held(offsets: int, batch_size: int = 10_000, start: int = 0) -> SharePartiti
     """All offsets acquired by "m", in batches of some size."""
     partition = SharePartition(0)
     spans = [Span(at, min(at + batch_size, offsets) - 1) for at in range(0, offsets, batch_size)]
-    assert acquire(partition, Wanted("m", 0, spans, offsets, batch_size, 0), LIMITS)
+    assert acquire(partition, AcquireRequest("m", 0, spans, offsets, batch_size, 0), LIMITS)
     if start:
         partition.log_start_moved(start)
     return partition
@@ -108,7 +112,7 @@ def outcome(partition: SharePartition, said: Sequence[Acknowledgement]) -> tuple
     refused = None
     written: dict[int, tuple[int, int]] = {}
     try:
-        change: Change = acknowledge(partition, "m", said, 500, LIMITS)
+        change: StateChange = partition.acknowledge("m", said, 500, LIMITS)
         written = by_offset(combined((), change.batches, -1))
         change.done()
     except BrokerError as error:
@@ -153,7 +157,7 @@ def test_many_acknowledgements_of_one_batch_do_not_go_through_all_of_it_each() -
     def all_of(count: int) -> int:
         partition = held(count)
         said = [Acknowledgement(at, at, [1 + at % 2]) for at in range(count)]
-        return lines_run(lambda: acknowledge(partition, "m", said, 0, LIMITS))
+        return lines_run(lambda: partition.acknowledge("m", said, 0, LIMITS))
 
     few, many = all_of(FEW), all_of(MANY)
     assert many < 8 * few

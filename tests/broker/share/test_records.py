@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from uuid import UUID
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog_broker.share.state.state_records import (
+from kafkalog_broker.share.state_records import (
     SNAPSHOT,
     UPDATE,
     StateBatch,
@@ -27,6 +28,7 @@ from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
 from tests.searches import examples
 
 RECORDS = json.loads(Path(__file__).with_name("kafka-4.3.0-records.json").read_text())
+rank = attrgetter("delivery_count", "delivery_state")
 ORDERS = UUID("3e0a6dba-bc5b-4376-8bd2-a06421ecab66")
 
 
@@ -88,11 +90,11 @@ def test_combined_batches_say_of_each_offset_what_ranks_highest(one, other, star
     for batch in [*one, *other]:
         for offset in range(batch.first_offset, batch.last_offset + 1):
             if offset >= start:
-                expected[offset] = max(expected.get(offset, (0, 0)), batch.rank)
-    said = {offset: batch.rank for batch in result for offset in range(batch.first_offset, batch.last_offset + 1)}
+                expected[offset] = max(expected.get(offset, (0, 0)), rank(batch))
+    said = {offset: rank(batch) for batch in result for offset in range(batch.first_offset, batch.last_offset + 1)}
     assert said == expected
     assert result == sorted(result)
     assert sum(batch.last_offset - batch.first_offset + 1 for batch in result) == len(expected)
     if len([*one, *other]) > 1:
         for before, after in pairwise(result):
-            assert before.last_offset + 1 < after.first_offset or before.rank != after.rank
+            assert before.last_offset + 1 < after.first_offset or rank(before) != rank(after)

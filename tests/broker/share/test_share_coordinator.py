@@ -11,9 +11,14 @@ import pytest
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, OffsetsBatch, ProducerEpoch, Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.share.state.share_coordinator import ShareCoordinator
-from kafkalog_broker.share.state.state_records import SNAPSHOT, SharePartitionKey, StateBatch, decode_state_key
-from kafkalog_broker.share.state.state_shard import PIECE, RedundantOffsets, Summary, WriteState
+from kafkalog_broker.share.share_coordinator import (
+    KEYS_A_STEP,
+    RedundantOffsets,
+    ShareCoordinator,
+    Summary,
+    WriteState,
+)
+from kafkalog_broker.share.state_records import SNAPSHOT, SharePartitionKey, StateBatch, decode_state_key
 from kafkalog_spark.format.names import SHARE_STATE_TOPIC
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 from tests.broker.manual_clock import ManualClock
@@ -121,7 +126,7 @@ def test_what_does_not_change_is_snapshotted_now_and_then(topic: Topic) -> None:
 def many(topic: Topic, clock: ManualClock) -> tuple[ShareCoordinator, list[SharePartitionKey]]:
     """Share partitions for more than ten steps, which are due to be snapshotted."""
     one = coordinator(topic, clock)
-    keys = [SharePartitionKey(f"group {number}", TOPIC, 0) for number in range(10 * PIECE + 1)]
+    keys = [SharePartitionKey(f"group {number}", TOPIC, 0) for number in range(10 * KEYS_A_STEP + 1)]
     for key in keys:
         one.initialize(key, 1, 5)
     clock.advance(300_001)
@@ -134,7 +139,7 @@ def test_many_share_partitions_are_snapshotted_step_by_step(topic: Topic) -> Non
     for _ in one.due():
         written.append(len(topic.records))
     assert len(topic.records) == 2 * len(keys)
-    assert max(after - before for before, after in pairwise(written)) == PIECE
+    assert max(after - before for before, after in pairwise(written)) == KEYS_A_STEP
     assert topic.start == len(keys), "what the snapshots supersede is pruned"
     again = coordinator(topic, clock)
     assert {again.read(key, 0).start_offset for key in keys} == {5}

@@ -9,22 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_context import Limits
-from kafkalog_broker.share.partition.acquisition import (
-    Acknowledgement,
-    Acquired,
-    Change,
-    Span,
-    Wanted,
-    acknowledge,
-    acquire,
-    archive_aborted,
-    expire,
-    release,
-    without,
-)
-from kafkalog_broker.share.partition.in_flight_batch import AcknowledgeType, RecordState
-from kafkalog_broker.share.partition.share_partition import SharePartition
-from kafkalog_broker.share.state.state_records import StateBatch, combined
+from kafkalog_broker.share.acquisition import Acquired, AcquireRequest, Span, acquire, archive_aborted, without
+from kafkalog_broker.share.in_flight_batch import AcknowledgeType, RecordState
+from kafkalog_broker.share.share_partition import Acknowledgement, SharePartition, StateChange
+from kafkalog_broker.share.state_records import StateBatch, combined
 from tests.searches import examples
 
 LIMITS = Limits(max_in_flight=100, max_deliveries=5, lock_ms=1000)
@@ -44,12 +32,12 @@ def get(
 ) -> list[Acquired]:
     offset = partition.next_fetch_offset()
     return acquire(
-        partition, Wanted(member, offset, [s for s in log if s.last >= offset], most, 500, now, **also), limits
+        partition, AcquireRequest(member, offset, [s for s in log if s.last >= offset], most, 500, now, **also), limits
     )
 
 
-def say(partition: SharePartition, first: int, last: int, *types: int, member="m", now=0, limits=LIMITS) -> Change:
-    change = acknowledge(partition, member, [Acknowledgement(first, last, types)], now, limits)
+def say(partition: SharePartition, first: int, last: int, *types: int, member="m", now=0, limits=LIMITS) -> StateChange:
+    change = partition.acknowledge(member, [Acknowledgement(first, last, types)], now, limits)
     change.done()
     return change
 
@@ -99,8 +87,8 @@ def test_a_lock_ends():
     partition, log = SharePartition(0), spans(0, 4)
     get(partition, log)
     assert partition.next_deadline == 1000
-    assert expire(partition, 999, LIMITS).batches == []
-    change = expire(partition, 1000, LIMITS)
+    assert partition.expire(999, LIMITS).batches == []
+    change = partition.expire(1000, LIMITS)
     assert change.batches == [StateBatch(0, 3, RecordState.AVAILABLE, 1)]
     assert change.done()
     with pytest.raises(BrokerError) as refused:
@@ -113,7 +101,7 @@ def test_a_lock_is_renewed():
     partition, log = SharePartition(0), spans(0, 4)
     get(partition, log)
     say(partition, 0, 1, RENEW, now=900)
-    expire(partition, 1000, LIMITS).done()
+    partition.expire(1000, LIMITS).done()
     assert get(partition, log, "n", now=1000) == [(2, 3, 2)]
     say(partition, 0, 1, ACCEPT, now=1500)
     assert partition.start_offset == 2
@@ -168,7 +156,7 @@ def test_the_log_begins_later():
     assert partition.start_offset == 15
     say(partition, 10, 19, ACCEPT, member="n")
     assert partition.start_offset == 15  # as in Kafka, until the lock of those before it ends
-    expire(partition, 1000, LIMITS).done()
+    partition.expire(1000, LIMITS).done()
     assert partition.start_offset == 20
 
 
@@ -219,12 +207,12 @@ def test_acknowledgements_that_are_refused_change_nothing(first, last, member, c
     partition, log = SharePartition(0), spans(0, 4)
     get(partition, log)
     with pytest.raises(BrokerError, match=said) as refused:
-        acknowledge(
-            partition, member, [Acknowledgement(0, 1, [ACCEPT]), Acknowledgement(first, last, [ACCEPT])][1:], 0, LIMITS
+        partition.acknowledge(
+            member, [Acknowledgement(0, 1, [ACCEPT]), Acknowledgement(first, last, [ACCEPT])][1:], 0, LIMITS
         )
     assert refused.value.code is code
     with pytest.raises(BrokerError):
-        acknowledge(partition, "m", [Acknowledgement(0, 1, [ACCEPT]), Acknowledgement(1, 1, [REJECT])], 0, LIMITS)
+        partition.acknowledge("m", [Acknowledgement(0, 1, [ACCEPT]), Acknowledgement(1, 1, [REJECT])], 0, LIMITS)
     assert partition.complete == 0
     say(partition, 0, 3, ACCEPT)
     assert partition.start_offset == 4
@@ -245,7 +233,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.written: list[StateBatch] = []
         self.written_start = 0
 
-    def _done(self, change: Change) -> None:
+    def _done(self, change: StateChange) -> None:
         self.written_start = self.partition.start_offset
         self.written = combined(self.written, change.batches, self.written_start)
         change.done()
@@ -271,7 +259,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         one = data.draw(st.booleans())
         types = data.draw(st.lists(st.integers(0, 4), min_size=last - first + 1, max_size=last - first + 1))
         said = Acknowledgement(first, last, types[:1] if one else types)
-        change = acknowledge(self.partition, member, [said], self.now, LIMITS)
+        change = self.partition.acknowledge(member, [said], self.now, LIMITS)
         if fails:
             change.undo()
             return
@@ -288,14 +276,14 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
     @rule(member=st.sampled_from("abc"))
     def leave(self, member: str) -> None:
-        self._done(release(self.partition, member, LIMITS))
+        self._done(self.partition.release(member, LIMITS))
         self._let_go(lambda holder, deadline: holder == member)
 
     @rule(ms=st.integers(1, 1500))
     def wait(self, ms: int) -> None:
         self.now += ms
         if self.now >= self.partition.next_deadline:
-            self._done(expire(self.partition, self.now, LIMITS))
+            self._done(self.partition.expire(self.now, LIMITS))
         self._let_go(lambda holder, deadline: deadline <= self.now)
 
     def _let_go(self, goes) -> None:
@@ -336,7 +324,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
             if self.partition.start_offset >= end:
                 break
             for first, last, _ in get(self.partition, self.log, "z", 30, self.now, strictly=self.strictly):
-                self._done(acknowledge(self.partition, "z", [Acknowledgement(first, last, [ACCEPT])], self.now, LIMITS))
+                self._done(self.partition.acknowledge("z", [Acknowledgement(first, last, [ACCEPT])], self.now, LIMITS))
         assert self.partition.start_offset == end
 
 

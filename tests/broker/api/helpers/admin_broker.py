@@ -70,7 +70,7 @@ class AdminBroker:
         )
         self.connection = ConnectionInfo()
         self.groups = Groups()
-        self.deliveries = self.share_coordinator = NoShareGroups()
+        self.share_partitions = self.share_coordinator = NoShareGroups()
         self._dirs = open_log_dirs(self.config.log_dirs, self.node_id, self.clock.now_ms())
         self.dynamic_configs = DynamicConfigs(directories, self.node_id)
         self.tls = Tls()

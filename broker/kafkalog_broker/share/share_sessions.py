@@ -5,6 +5,7 @@ A session belongs to a connection and ends with it. Its epoch counts the request
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID
@@ -40,13 +41,6 @@ class ShareSession:
         for partition in forgotten:
             self.partitions.pop(partition, None)
 
-    def advance(self) -> None:
-        self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
-
-
-def _no_session() -> BrokerError:
-    return BrokerError(ErrorCode.share_session_not_found, "The share session was not found.")
-
 
 class ShareSessions:
     """At most `slots` of them (group.share.max.share.sessions)."""
@@ -54,21 +48,16 @@ class ShareSessions:
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._sessions: dict[SessionKey, ShareSession] = {}
-        self._members: dict[str, int] = {}
+        self._members: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    @property
-    def partitions(self) -> int:
-        """Number of partitions in all sessions."""
-        return sum(len(session.partitions) for session in self._sessions.values())
 
     def get(self, key: SessionKey) -> ShareSession:
         """Raises BrokerError share_session_not_found."""
         session = self._sessions.get(key)
         if session is None:
-            raise _no_session()
+            raise BrokerError(ErrorCode.share_session_not_found, "The share session was not found.")
         return session
 
     def begin(self, key: SessionKey, partitions: Iterable[Partition]) -> ShareSession:
@@ -77,7 +66,7 @@ class ShareSessions:
         if len(self._sessions) >= self._slots:
             raise BrokerError(ErrorCode.share_session_limit_reached, "The limit of share sessions has been reached.")
         session = self._sessions[key] = ShareSession(key, partitions)
-        self._members[key.group_id] = self._members.get(key.group_id, 0) + 1
+        self._members[key.group_id] += 1
         return session
 
     def next_request(self, key: SessionKey, epoch: int) -> ShareSession:
@@ -88,18 +77,14 @@ class ShareSessions:
             raise BrokerError(
                 ErrorCode.invalid_share_session_epoch, f"share session epoch {epoch}, expected {session.epoch}"
             )
-        session.advance()
+        session.epoch = 1 if epoch == _LAST_EPOCH else epoch + 1
         return session
 
-    def remove(self, key: SessionKey) -> ShareSession | None:
-        session = self._sessions.pop(key, None)
-        if session is not None:
-            left = self._members[key.group_id] - 1
-            if left:
-                self._members[key.group_id] = left
-            else:
+    def remove(self, key: SessionKey) -> None:
+        if self._sessions.pop(key, None) is not None:
+            self._members[key.group_id] -= 1
+            if not self._members[key.group_id]:
                 del self._members[key.group_id]
-        return session
 
     def is_current(self, session: ShareSession) -> bool:
         return self._sessions.get(session.key) is session

@@ -12,39 +12,29 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.coordinator.coordinator_log import encoded
 from kafkalog_spark.format.messages import decode_key, message
 from kafkalog_spark.format.names import SHARE_STATE_TOPIC
 
-# State batches: runs of offsets that have been delivered equally often and are in the same state.
-#
-# `combined` is what PersisterStateBatchCombiner does: what is written of a share partition over and over becomes one
-# list without overlaps. Where two say different things of an offset, the higher delivery count wins, then the later
-# state.
-
 
 class StateBatch(NamedTuple):
-    """The offsets [first_offset, last_offset]. delivery_state: RecordState as a number."""
+    """Offsets [first_offset, last_offset] delivered equally often and in one state: RecordState as a number."""
 
     first_offset: int
     last_offset: int
     delivery_state: int
     delivery_count: int
 
-    @property
-    def rank(self) -> tuple[int, int]:
-        """The higher one wins."""
-        return self.delivery_count, self.delivery_state
-
 
 NO_START_OFFSET = -1
 
 
 def combined(so_far: Iterable[StateBatch], new: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
-    """Batches without overlaps, in order; nothing below `start_offset`, unless that is not known (-1).
+    """Batches without overlaps, in order; nothing below `start_offset`, unless that is not known (-1). Where two say
+    different things of an offset, the higher delivery count wins, then the later state (PersisterStateBatchCombiner).
 
     One sweep over the edges of all of them: at each, what covers the next offsets with the highest rank counts.
     """
@@ -71,15 +61,12 @@ def combined(so_far: Iterable[StateBatch], new: Iterable[StateBatch], start_offs
             heappop(covering)
         if covering:
             count, state, _ = covering[0]
-            _append(result, StateBatch(edge, next_edge - 1, -state, -count))
+            before = result[-1] if result else None
+            if before is not None and before[1:] == (edge - 1, -state, -count):
+                result[-1] = before._replace(last_offset=next_edge - 1)
+            else:
+                result.append(StateBatch(edge, next_edge - 1, -state, -count))
     return result
-
-
-def _append(result: list[StateBatch], batch: StateBatch) -> None:
-    if result and result[-1].last_offset + 1 == batch.first_offset and result[-1].rank == batch.rank:
-        result[-1] = result[-1]._replace(last_offset=batch.last_offset)
-    else:
-        result.append(batch)
 
 
 SNAPSHOT, UPDATE = 0, 1
@@ -122,9 +109,9 @@ class ShareState:
     write_timestamp_ms: int = 0
 
 
-def state_key(kind: int, key: SharePartitionKey) -> bytes:
+def state_key(key_type: int, key: SharePartitionKey) -> bytes:
     """Raises BrokerError where the group's id is too long."""
-    return encoded(_KEYS[kind], key)
+    return encoded(_KEYS[key_type], key)
 
 
 def snapshot_value(state: ShareState) -> bytes:
@@ -144,21 +131,26 @@ def update_value(state: ShareState) -> bytes:
 
 def decode_state_key(key: bytes) -> tuple[int, SharePartitionKey] | None:
     """(type, share partition); None for a type that Kafka 4.3 does not know. Raises CorruptLog."""
-    found = decode_key(SHARE_STATE_TOPIC, key)
-    return None if found is None else (found[0], SharePartitionKey(*found[1]))
+    decoded = decode_key(SHARE_STATE_TOPIC, key)
+    return None if decoded is None else (decoded[0], SharePartitionKey(*decoded[1]))
 
 
 def decode_snapshot(value: bytes) -> ShareState:
     """Raises CorruptLog, and UnsupportedFormat for a later version."""
     epoch, state_epoch, leader_epoch, start, created, written, batches, complete = _SNAPSHOT_VALUE.decode(value)
-    return ShareState(epoch, state_epoch, leader_epoch, start, complete, _batches(batches), created, written)
+    return ShareState(
+        epoch,
+        state_epoch,
+        leader_epoch,
+        start,
+        complete,
+        tuple(StateBatch(*batch) for batch in batches),
+        created,
+        written,
+    )
 
 
 def decode_update(value: bytes) -> ShareState:
     """Raises CorruptLog, and UnsupportedFormat for a later version."""
     epoch, leader_epoch, start, batches, complete = _UPDATE_VALUE.decode(value)
-    return ShareState(epoch, 0, leader_epoch, start, complete, _batches(batches))
-
-
-def _batches(found: Iterable[Iterable[Any]]) -> tuple[StateBatch, ...]:
-    return tuple(StateBatch(*batch) for batch in found)
+    return ShareState(epoch, 0, leader_epoch, start, complete, tuple(StateBatch(*batch) for batch in batches))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
-
-# The states of a record that is in flight, and what acknowledging it makes of it (RecordState, AcknowledgeType).
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from operator import attrgetter
 
 
 class RecordState(enum.IntEnum):
-    """As records of __share_group_state and state batches number them. Acquired records are never written."""
+    """State of a record in flight, as records of __share_group_state number it. Acquired records are never written."""
 
     AVAILABLE = 0
     ACQUIRED = 1
@@ -36,37 +36,20 @@ class AcknowledgeType(enum.IntEnum):
     RENEW = 4
 
 
-AFTER: Mapping[int, RecordState] = {
-    AcknowledgeType.GAP: RecordState.ARCHIVED,
-    AcknowledgeType.ACCEPT: RecordState.ACKNOWLEDGED,
-    AcknowledgeType.RELEASE: RecordState.AVAILABLE,
-    AcknowledgeType.REJECT: RecordState.ARCHIVED,
-}
-"""State of an acquired record after an acknowledgement. RENEW leaves it acquired, for longer."""
-
-
-def released_state(delivery_count: int, limit: int) -> RecordState:
-    """State of a record that is released."""
-    return RecordState.ARCHIVED if delivery_count >= limit else RecordState.AVAILABLE
-
-
 NO_MEMBER = ""
+_first = attrgetter("first")
 
 
+@dataclass(slots=True, eq=False)
 class Run:
     """The offsets [first, last], delivered `count` times. `deadline` (ms): when their acquisition lock ends."""
 
-    __slots__ = ("count", "deadline", "first", "last", "member", "state")
-
-    def __init__(
-        self, first: int, last: int, state: RecordState, count: int, member: str = NO_MEMBER, deadline: int = 0
-    ) -> None:
-        self.first = first
-        self.last = last
-        self.state = state
-        self.count = count
-        self.member = member
-        self.deadline = deadline
+    first: int
+    last: int
+    state: RecordState
+    count: int
+    member: str = NO_MEMBER
+    deadline: int = 0
 
     def copy(self) -> Run:
         return Run(self.first, self.last, self.state, self.count, self.member, self.deadline)
@@ -74,25 +57,21 @@ class Run:
     def __len__(self) -> int:
         return self.last - self.first + 1
 
-    def free(self, state: RecordState) -> None:
+    def set_free(self, state: RecordState) -> None:
         """Nobody holds it any more."""
         self.state, self.member, self.deadline = state, NO_MEMBER, 0
 
-    def acquired_by(self, member: str, deadline: int) -> None:
+    def release(self, max_deliveries: int) -> None:
+        """Make it available, unless it has been delivered as often as it may be."""
+        self.set_free(RecordState.ARCHIVED if self.count >= max_deliveries else RecordState.AVAILABLE)
+
+    def acquire(self, member: str, deadline: int) -> None:
         self.state, self.member, self.deadline = RecordState.ACQUIRED, member, deadline
         self.count += 1
 
     @property
     def is_terminal(self) -> bool:
         return self.state in TERMINAL
-
-    def is_like(self, other: Run) -> bool:
-        return (
-            self.state is other.state
-            and self.count == other.count
-            and self.member == other.member
-            and self.deadline == other.deadline
-        )
 
 
 class InFlightBatch:
@@ -142,20 +121,23 @@ class InFlightBatch:
     def take(self, run: Run, count: int) -> Run:
         """The first `count` offsets of a run, as a run of its own."""
         self._cut(run.first + count)
-        return self.runs[bisect_right(self.runs, run.first, key=_first) - 1]
+        return self.run_at(run.first)
 
     def run_at(self, offset: int) -> Run:
         return self.runs[bisect_right(self.runs, offset, key=_first) - 1]
 
-    def join(self) -> None:
-        """Neighbours that are alike become one run."""
-        joined = [self.runs[0]]
+    def merge_runs(self) -> None:
+        """Merge neighbours that differ in their offsets only."""
+        merged = [self.runs[0]]
         for run in self.runs[1:]:
-            if run.is_like(joined[-1]):
-                joined[-1].last = run.last
+            before = merged[-1]
+            if (run.state, run.count, run.member, run.deadline) == (
+                before.state, before.count, before.member, before.deadline
+            ):  # fmt: skip
+                before.last = run.last
             else:
-                joined.append(run)
-        self.runs = joined
+                merged.append(run)
+        self.runs = merged
 
     def _cut(self, offset: int) -> None:
         if not self.first < offset <= self.last:
@@ -167,7 +149,3 @@ class InFlightBatch:
             rest.first = offset
             run.last = offset - 1
             self.runs.insert(at + 1, rest)
-
-
-def _first(run: Run) -> int:
-    return run.first

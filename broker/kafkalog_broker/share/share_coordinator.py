@@ -1,0 +1,387 @@
+"""The share coordinator: where the state of a share partition is kept, and what is written there.
+
+Kafka's brokers ask it over the network (InitializeShareGroupState and its kin); the parts of this one call it. All
+calls come from the event loop's thread, and none of them waits. A write is an update of the last snapshot, and every so
+many updates a snapshot of its own, so that what is older can be pruned; what is written is replayed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from typing import NamedTuple
+from uuid import UUID
+
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, OffsetsBatch, Record
+from kafkalog_broker.coordinator.runtime import CoordinatorRuntime
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.share.state_records import (
+    NO_START_OFFSET,
+    NOT_COUNTED,
+    SNAPSHOT,
+    UPDATE,
+    SharePartitionKey,
+    ShareState,
+    StateBatch,
+    combined,
+    decode_snapshot,
+    decode_state_key,
+    decode_update,
+    snapshot_value,
+    state_key,
+    update_value,
+)
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.format.names import SHARE_STATE_TOPIC
+from kafkalog_spark.format.partition_metadata import uuid_to_text
+
+_log = logging.getLogger(__name__)
+
+NO_EPOCH = -1
+KEYS_A_STEP = 64
+"""Share partitions of a step: a snapshot is made, written and taken over in some 15 microseconds, and in more where
+there are many locks."""
+UNKNOWN_PARTITION = "This server does not host this topic-partition."
+"""Text of Kafka's error."""
+_DROPPED = 2
+"""Superseded entries dropped for each snapshot: more than one, or all would be dropped at the next look-up."""
+
+
+class RedundantOffsets:
+    """Up to where a partition of __share_group_state is superseded (Kafka's ShareCoordinatorOffsetsManager).
+
+    Each share partition needs its last snapshot and what follows: below the smallest of these nothing is needed.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[SharePartitionKey, int] = {}
+        self._heap: list[tuple[int, SharePartitionKey]] = []
+        self._end = 0
+        """After the last snapshot or tombstone that was seen."""
+
+    def moved(self, key: SharePartitionKey, offset: int, *, is_gone: bool) -> None:
+        """A snapshot, or a tombstone, lies at `offset`."""
+        if is_gone:
+            self._last.pop(key, None)
+        else:
+            self._last[key] = offset
+            heappush(self._heap, (offset, key))
+        self._end = max(self._end, offset)
+        for _ in range(_DROPPED):
+            self._drop_first()
+
+    def first_needed(self) -> int:
+        """Records below may be deleted; 0 where none may. With nothing known any more, the last tombstone stays."""
+        while self._drop_first():
+            pass
+        return self._heap[0][0] if self._heap else self._end
+
+    def _drop_first(self) -> bool:
+        """Drop the first entry if it was superseded; True if so."""
+        if not self._heap or self._last.get(self._heap[0][1]) == self._heap[0][0]:
+            return False
+        heappop(self._heap)
+        return True
+
+
+class WriteState(NamedTuple):
+    """Change of a share partition's state. Epochs -1: not checked. start_offset -1: as before."""
+
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    batches: Collection[StateBatch]
+
+
+class Summary(NamedTuple):
+    """Summary of a share partition's state, unknown ones included."""
+
+    state_epoch: int = 0
+    leader_epoch: int = 0
+    start_offset: int = NO_START_OFFSET
+    delivery_complete_count: int = NOT_COUNTED
+
+
+@dataclass(slots=True)
+class _Entry:
+    state: ShareState
+    updates: int = 0
+    """Since the last snapshot."""
+
+
+class ShareStateShard:
+    """The share partitions of one partition of __share_group_state (Kafka's ShareCoordinatorShard)."""
+
+    def __init__(self, updates_per_snapshot: int) -> None:
+        self._updates_per_snapshot = updates_per_snapshot
+        self.entries: dict[SharePartitionKey, _Entry] = {}
+        self.redundant = RedundantOffsets()
+
+    def needs_snapshot(self, entry: _Entry) -> bool:
+        return entry.updates >= self._updates_per_snapshot
+
+    def replay(self, offset: int, record: Record) -> None:
+        """Take over a record of the log. Raises CorruptLog, UnsupportedFormat."""
+        key_type_and_key = decode_state_key(record[0])
+        if key_type_and_key is None:
+            return
+        key_type, key = key_type_and_key
+        value, entry = record[1], self.entries.get(key)
+        if key_type == SNAPSHOT:
+            if value is None:
+                self.entries.pop(key, None)
+            elif entry is None:
+                self.entries[key] = _Entry(decode_snapshot(value))
+            else:
+                entry.state = decode_snapshot(value)
+                if self.needs_snapshot(entry):
+                    entry.updates = 0
+            self.redundant.moved(key, offset, is_gone=value is None)
+        elif value is not None:
+            update = decode_update(value)
+            if entry is None:
+                self.entries[key] = _Entry(update, 1)
+            else:
+                entry.state = _merged(entry.state, update)
+                entry.updates += 1
+
+
+class ShareCoordinator:
+    """partitions_of: how many partitions a topic has, None when there is none of that id."""
+
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, log: CoordinatorLog, partitions_of: Callable[[UUID], int | None]
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._partitions_of = partitions_of
+        self.runtime: CoordinatorRuntime[ShareStateShard, ShareStateShard] = CoordinatorRuntime(
+            log, self._load, lambda partition, shard: shard
+        )
+        now = clock.monotonic_ms()
+        self._next_prune_ms = now + config.share_coordinator_state_topic_prune_interval_ms
+        self._next_cold_ms = now + config.share_coordinator_cold_partition_snapshot_interval_ms
+
+    def _load(self, batches: Iterable[OffsetsBatch]) -> ShareStateShard:
+        """A shard with the records of a partition replayed; in any thread. Records that cannot be read are logged."""
+        shard = ShareStateShard(self._config.share_coordinator_snapshot_update_records_per_snapshot)
+        for batch in batches:
+            for offset, record in enumerate(batch.records, batch.base_offset):
+                try:
+                    shard.replay(offset, record)
+                except KafkalogError as error:
+                    _log.error("a record of %s is left out: %s", SHARE_STATE_TOPIC, error)
+        return shard
+
+    def partition_for(self, key: SharePartitionKey) -> int:
+        """Which partition of the topic a share partition lives in: by `group:topic id:partition`."""
+        return self.runtime.partition_for(f"{key.group_id}:{uuid_to_text(key.topic_id)}:{key.partition}")
+
+    # requests; each raises BrokerError, and then nothing has changed
+
+    def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
+        """Codes: invalid_request, fenced_state_epoch, unknown_topic_or_partition."""
+        shard = self._shard(key)
+        entry = shard.entries.get(key)
+        if entry is not None:
+            _check_state_epoch(entry.state, state_epoch)
+        self._check_exists(key)
+        snapshot_epoch = 0 if entry is None else entry.state.snapshot_epoch + 1
+        complete = NOT_COUNTED if start_offset == NO_START_OFFSET else 0
+        now = self._clock.now_ms()
+        self._put(
+            shard, key, _snapshot(key, ShareState(snapshot_epoch, state_epoch, 0, start_offset, complete, (), now, now))
+        )
+
+    def write(self, key: SharePartitionKey, change: WriteState) -> None:
+        """Codes: invalid_request, fenced_leader_epoch, fenced_state_epoch, unknown_topic_or_partition."""
+        shard = self._shard(key)
+        entry = shard.entries.get(key)
+        if entry is None:
+            raise BrokerError(
+                ErrorCode.invalid_request, "Write operation on uninitialized share partition not allowed."
+            )
+        if change.leader_epoch != NO_EPOCH:
+            _check_leader_epoch(entry.state, change.leader_epoch)
+        _check_state_epoch(entry.state, change.state_epoch)
+        self._check_exists(key)
+        self._update(shard, key, entry, change, entry.state.leader_epoch)
+
+    def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState:
+        """The state; a newer epoch of the leader who reads is written first. Codes: invalid_request,
+        fenced_leader_epoch, unknown_topic_or_partition."""
+        shard = self._shard(key)
+        entry = shard.entries.get(key)
+        if entry is None:
+            raise BrokerError(ErrorCode.invalid_request, "Read operation on uninitialized share partition not allowed.")
+        state = entry.state
+        _check_leader_epoch(state, leader_epoch)
+        self._check_exists(key)
+        if leader_epoch not in (NO_EPOCH, state.leader_epoch):
+            change = WriteState(state.state_epoch, leader_epoch, state.start_offset, state.delivery_complete_count, ())
+            self._update(shard, key, entry, change, leader_epoch)
+        return state
+
+    def summary(self, key: SharePartitionKey) -> Summary:
+        """Codes: invalid_request, unknown_topic_or_partition."""
+        shard = self._shard(key)
+        self._check_exists(key)
+        if key not in shard.entries:
+            return Summary()
+        state = shard.entries[key].state
+        return Summary(state.state_epoch, state.leader_epoch, state.start_offset, state.delivery_complete_count)
+
+    def delete(self, key: SharePartitionKey) -> None:
+        """Codes: invalid_request, unknown_topic_or_partition."""
+        shard = self._shard(key)
+        self._check_exists(key)
+        if key in shard.entries:
+            self._put(shard, key, _tombstone(key))
+
+    def _shard(self, key: SharePartitionKey) -> ShareStateShard:
+        shard = self.runtime.get(self.partition_for(key))
+        if key.partition < 0:
+            raise BrokerError(ErrorCode.invalid_request, "The partition id cannot be a negative number.")
+        return shard
+
+    def _check_exists(self, key: SharePartitionKey) -> None:
+        partitions = self._partitions_of(key.topic_id)
+        if partitions is None or key.partition >= partitions:
+            raise BrokerError(ErrorCode.unknown_topic_or_partition, UNKNOWN_PARTITION)
+
+    def _update(
+        self, shard: ShareStateShard, key: SharePartitionKey, entry: _Entry, change: WriteState, leader_epoch: int
+    ) -> None:
+        update = ShareState(
+            entry.state.snapshot_epoch, 0, leader_epoch, change.start_offset, change.delivery_complete_count,
+            tuple(change.batches),
+        )  # fmt: skip
+        if shard.needs_snapshot(entry):
+            now = self._clock.now_ms()
+            state = replace(
+                _merged(entry.state, update), snapshot_epoch=entry.state.snapshot_epoch + 1, create_timestamp_ms=now,
+                write_timestamp_ms=now,
+            )  # fmt: skip
+            self._put(shard, key, _snapshot(key, state))
+        else:
+            update = replace(update, batches=tuple(combined((), change.batches, change.start_offset)))
+            self._put(shard, key, (state_key(UPDATE, key), update_value(update)))
+
+    def _put(self, shard: ShareStateShard, key: SharePartitionKey, record: Record) -> None:
+        self._write(self.partition_for(key), shard, [record])
+
+    def _write(self, partition: int, shard: ShareStateShard, records: list[Record]) -> None:
+        for offset, record in enumerate(records, self.runtime.write(partition, records)):
+            shard.replay(offset, record)
+
+    # what happens by itself
+
+    def due(self) -> Generator[None, None, None]:
+        """Prune, and snapshot what was not for long, when it is time: step by step."""
+        now = self._clock.monotonic_ms()
+        if now >= self._next_cold_ms:
+            interval = self._config.share_coordinator_cold_partition_snapshot_interval_ms
+            self._next_cold_ms = now + interval
+            for partition, shard in self.runtime.served().items():
+                steps = self._cold_snapshots(shard, interval)
+                yield from self._write_steps(partition, shard, steps, "snapshot what has not changed")
+        if now >= self._next_prune_ms:
+            self._next_prune_ms = now + self._config.share_coordinator_state_topic_prune_interval_ms
+            self.prune()
+
+    def prune(self) -> None:
+        """Delete the records that later snapshots supersede."""
+        for partition, shard in self.runtime.served().items():
+            try:
+                self.runtime.log.prune(partition, shard.redundant.first_needed())
+            except BrokerError as error:
+                _log.warning("%s-%d is not pruned: %s", SHARE_STATE_TOPIC, partition, error)
+
+    def on_topics_deleted(self, topics: Collection[UUID]) -> Iterator[None]:
+        """The state of their share partitions goes with them, step by step."""
+        for partition, shard in self.runtime.served().items():
+            steps = (
+                [_tombstone(key) for key in keys if key.topic_id in topics and key in shard.entries]
+                for keys in _key_steps(shard)
+            )
+            yield from self._write_steps(partition, shard, steps, "forget deleted topics")
+
+    def _cold_snapshots(self, shard: ShareStateShard, interval_ms: int) -> Iterator[list[Record]]:
+        """Snapshots of what was not snapshotted for so long, since nothing before the oldest one can be pruned. None
+        while all were made here: then nothing has moved since (ShareCoordinatorShard.snapshotColdPartitions)."""
+        for keys in _key_steps(shard):
+            states = [shard.entries[key].state for key in keys if key in shard.entries]
+            if any(state.create_timestamp_ms == state.write_timestamp_ms for state in states):
+                break
+            yield []
+        else:
+            return
+        for keys in _key_steps(shard):
+            now = self._clock.now_ms()
+            states_by_key = [(key, shard.entries[key].state) for key in keys if key in shard.entries]
+            yield [
+                _snapshot(key, replace(state, snapshot_epoch=state.snapshot_epoch + 1, write_timestamp_ms=now))
+                for key, state in states_by_key
+                if now - state.write_timestamp_ms >= interval_ms
+            ]
+
+    def _write_steps(
+        self, partition: int, shard: ShareStateShard, steps: Iterable[list[Record]], what: str
+    ) -> Generator[None, None, None]:
+        """Write the records of each step before the next is made; not what is left when the partition is served no
+        more."""
+        try:
+            for records in steps:
+                if records:
+                    self._write(partition, shard, records)
+                yield
+                if self.runtime.if_open(partition) is not shard:
+                    return
+        except BrokerError as error:
+            _log.warning("%s-%d: could not %s: %s", SHARE_STATE_TOPIC, partition, what, error)
+
+
+def _key_steps(shard: ShareStateShard) -> Iterator[list[SharePartitionKey]]:
+    """Keys in lists of bounded length; some may be gone when their turn comes."""
+    keys = list(shard.entries)
+    for at in range(0, len(keys), KEYS_A_STEP):
+        yield keys[at : at + KEYS_A_STEP]
+
+
+def _check_leader_epoch(state: ShareState, leader_epoch: int) -> None:
+    if leader_epoch < state.leader_epoch:
+        raise BrokerError(
+            ErrorCode.fenced_leader_epoch, "The leader epoch in the request is older than the epoch on the broker."
+        )
+
+
+def _check_state_epoch(state: ShareState, state_epoch: int) -> None:
+    if NO_EPOCH != state_epoch < state.state_epoch:
+        raise BrokerError(
+            ErrorCode.fenced_state_epoch,
+            "The share coordinator rejected the request because the share-group state epoch did not match.",
+        )
+
+
+def _merged(state: ShareState, update: ShareState) -> ShareState:
+    start = state.start_offset if update.start_offset == NO_START_OFFSET else update.start_offset
+    return replace(
+        state,
+        leader_epoch=state.leader_epoch if update.leader_epoch == NO_EPOCH else update.leader_epoch,
+        start_offset=start,
+        delivery_complete_count=update.delivery_complete_count,
+        batches=tuple(combined(state.batches, update.batches, start)),
+    )
+
+
+def _snapshot(key: SharePartitionKey, state: ShareState) -> Record:
+    return state_key(SNAPSHOT, key), snapshot_value(state)
+
+
+def _tombstone(key: SharePartitionKey) -> Record:
+    return state_key(SNAPSHOT, key), None
