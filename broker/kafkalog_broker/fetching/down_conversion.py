@@ -84,8 +84,7 @@ def kinds_of(table: I64, log: Log, request: ConversionRequest, up_to: int) -> I6
     kinds[is_v2 & ((attributes & layout.ATTRIBUTE_CONTROL) != 0)] = Conversion.HIDDEN
     if (is_v2 & ((attributes & layout.ATTRIBUTE_TRANSACTIONAL) != 0)).any():
         kinds[AbortedRanges(log.aborted_between(request.offset, up_to)).hides(table)] = Conversion.HIDDEN
-    found: I64 = kinds.astype(np.int64)
-    return found
+    return kinds.astype(np.int64)
 
 
 def as_array(data: memoryview) -> U8:
@@ -130,64 +129,15 @@ MOST_BATCH = MAX_DECOMPRESSED
 """Bytes of a batch that is taken into memory."""
 
 
-class Converted(NamedTuple):
-    """pieces: bytes-like, `size` bytes in all. next_offset: all below was looked at. is_full: there is no more room."""
-
-    pieces: list[Any]
-    size: int
-    next_offset: int
-    is_full: bool
-
-
-def convert(log: Log, request: ConversionRequest) -> Converted:
-    """The window at `request.offset`. Raises BrokerError where there is nothing in front of what is wrong: that of
-    Log.find_range, corrupt_message, message_too_large, unsupported_compression_type. Loads Numba."""
-    end_s = perf_counter() + AT_ONCE_S
-    found = log.find_range(request.offset, READ_BYTES, up_to=request.until, at_least_one=True)
-    if not found.slices:
-        return Converted([], 0, request.until, False)
-    if len(found.slices[0]) > MOST_BATCH:
-        raise BrokerError(
-            ErrorCode.message_too_large, f"a batch of {len(found.slices[0])} bytes, {MOST_BATCH} are converted at most"
-        )
-    data = memoryview(log.read_slice(found.slices[0]))
-    out = _Out(request)
-    next_offset = request.offset
-    try:
-        load_kernel()  # in its way: nobody waits for LLVM
-        table, wrong = sweep_batches(data)
-        kinds = kinds_of(table, log, request, found.next_offset)
-        # neighbours of one kind together, unless each makes a wrapper of its own
-        for first, last in pairwise(np.flatnonzero(np.diff(kinds, prepend=-1, append=-1)).tolist()):
-            kind = Conversion(int(kinds[first]))
-            for begin, end in pairwise(range(first, last + 1)) if kind.is_packed else ((first, last),):
-                out.take(kind, data, table[begin:end])
-                if out.is_full:
-                    return out.converted(next_offset)
-                next_offset = max(int(table[end - 1, H.LAST_OFFSET]) + 1, next_offset)
-                if perf_counter() >= end_s:
-                    return out.converted(next_offset)
-        if wrong is None and (rest := len(data) - int(table[:, H.SIZE].sum())):
-            wrong = CorruptBatch(f"{rest} bytes come after a batch and are none")
-        if wrong is not None:
-            raise wrong
-    except KafkalogError as error:
-        if not out.pieces:
-            if isinstance(error, BrokerError):
-                raise
-            raise BrokerError(ErrorCode.corrupt_message, error.what) from error
-        out.is_full = True  # it is reported when it is asked for
-        return out.converted(next_offset)
-    return out.converted(found.next_offset)
-
-
-class _Out:
-    """Output of a window so far."""
+class Converted:
+    """What a window became. pieces: bytes-like, `size` bytes in all. next_offset: all below was looked at. is_full:
+    there is no more room."""
 
     def __init__(self, request: ConversionRequest) -> None:
         self.request = request
         self.pieces: list[Any] = []
         self.size = 0
+        self.next_offset = request.offset
         self.is_full = False
 
     @property
@@ -206,20 +156,57 @@ class _Out:
         elif not self.pieces and self.request.cut:
             self.add(piece[: self.request.room])
 
-    def take(self, kind: Conversion, data: memoryview, rows: I64) -> None:
-        match kind:
-            case Conversion.READABLE:
-                _readable(self, data, rows)
-            case Conversion.RECORDS | Conversion.MESSAGES:
-                _plain(self, data, rows, kind)
-            case Conversion.PACKED_RECORDS | Conversion.PACKED_MESSAGES:
-                _packed(self, data, rows, kind)
 
-    def converted(self, next_offset: int) -> Converted:
-        return Converted(self.pieces, self.size, next_offset, self.is_full)
+def convert(log: Log, request: ConversionRequest) -> Converted:
+    """The window at `request.offset`. Raises BrokerError where there is nothing in front of what is wrong: that of
+    Log.find_range, corrupt_message, message_too_large, unsupported_compression_type. Loads Numba."""
+    end_s = perf_counter() + AT_ONCE_S
+    out = Converted(request)
+    found = log.find_range(request.offset, READ_BYTES, up_to=request.until, at_least_one=True)
+    if not found.slices:
+        out.next_offset = request.until
+        return out
+    if len(found.slices[0]) > MOST_BATCH:
+        raise BrokerError(
+            ErrorCode.message_too_large, f"a batch of {len(found.slices[0])} bytes, {MOST_BATCH} are converted at most"
+        )
+    data = memoryview(log.read_slice(found.slices[0]))
+    try:
+        load_kernel()  # in its way: nobody waits for LLVM
+        table, wrong = sweep_batches(data)
+        kinds = kinds_of(table, log, request, found.next_offset)
+        # neighbours of one kind together, unless each makes a wrapper of its own
+        for first, last in pairwise(np.flatnonzero(np.diff(kinds, prepend=-1, append=-1)).tolist()):
+            kind = Conversion(int(kinds[first]))
+            for begin, end in pairwise(range(first, last + 1)) if kind.is_packed else ((first, last),):
+                match kind:
+                    case Conversion.READABLE:
+                        _readable(out, data, table[begin:end])
+                    case Conversion.RECORDS | Conversion.MESSAGES:
+                        _plain(out, data, table[begin:end], kind)
+                    case Conversion.PACKED_RECORDS | Conversion.PACKED_MESSAGES:
+                        _packed(out, data, table[begin:end], kind)
+                if out.is_full:
+                    return out
+                out.next_offset = max(int(table[end - 1, H.LAST_OFFSET]) + 1, out.next_offset)
+                if perf_counter() >= end_s:
+                    return out
+        if wrong is None and (rest := len(data) - int(table[:, H.SIZE].sum())):
+            wrong = CorruptBatch(f"{rest} bytes come after a batch and are none")
+        if wrong is not None:
+            raise wrong
+    except KafkalogError as error:
+        if not out.pieces:
+            if isinstance(error, BrokerError):
+                raise
+            raise BrokerError(ErrorCode.corrupt_message, error.what) from error
+        out.is_full = True  # it is reported when it is asked for
+    else:
+        out.next_offset = found.next_offset
+    return out
 
 
-def _readable(out: _Out, data: memoryview, rows: I64) -> None:
+def _readable(out: Converted, data: memoryview, rows: I64) -> None:
     start = int(rows[0, H.POSITION])
     ends = np.cumsum(rows[:, H.SIZE])
     fitting = int(np.searchsorted(ends, out.left, side="right"))
@@ -230,7 +217,7 @@ def _readable(out: _Out, data: memoryview, rows: I64) -> None:
         out.add_too_large(data[position : position + size])
 
 
-def _plain(out: _Out, data: memoryview, rows: I64, kind: Conversion) -> None:
+def _plain(out: Converted, data: memoryview, rows: I64, kind: Conversion) -> None:
     """Batches and messages that are not compressed, all in one call."""
     units, most = _units(rows), len(rows)
     if kind == Conversion.MESSAGES:
@@ -248,7 +235,7 @@ def _plain(out: _Out, data: memoryview, rows: I64, kind: Conversion) -> None:
         raise CorruptBatch("a record is malformed")
 
 
-def _packed(out: _Out, data: memoryview, rows: I64, kind: Conversion) -> None:
+def _packed(out: Converted, data: memoryview, rows: I64, kind: Conversion) -> None:
     """Convert a compressed batch or wrapper into wrappers of what there is room for."""
     from kafkalog_spark.log.decode.run_decoder import open_wrapper  # with Numba: not when a broker starts
 
@@ -273,13 +260,15 @@ def _packed(out: _Out, data: memoryview, rows: I64, kind: Conversion) -> None:
     _pack_again(out, kind, codec, payload, units)
 
 
-def _pack_again(out: _Out, kind: Conversion, codec: int, payload: U8, units: I64) -> None:
+def _pack_again(out: Converted, kind: Conversion, codec: int, payload: U8, units: I64) -> None:
     magic, unit = out.request.magic, units[0]
     append_time = bool(unit[Unit.APPEND_TIME])
     while True:
         messages, malformed = _found(kind, payload, units, out.request.offset, MOST_WRAPPED)
         ends = _ends(messages, magic)
-        count = int(np.searchsorted(ends, _chunk(out.left), side="right"))
+        # of a wrapper that fits even when its messages do not compress
+        chunk = max(min(out.left - OVERHEAD - out.left // 64, WRAPPED_BYTES), 1)
+        count = int(np.searchsorted(ends, chunk, side="right"))
         if malformed and count == len(messages):
             raise CorruptBatch("a record is malformed")
         if not len(messages):
@@ -289,9 +278,7 @@ def _pack_again(out: _Out, kind: Conversion, codec: int, payload: U8, units: I64
             some = messages[:count]
             time = unit[Unit.TIMESTAMP] if append_time else some[:, Message.TIMESTAMP].max(initial=layout.NO_TIMESTAMP)
             plain = _written(payload, some, magic, relative=magic == 1)
-            made = wrapped(
-                magic, codec, plain, int(some[-1, Message.OFFSET]), int(time), append_time=append_time
-            )  # fmt: skip
+            made = wrapped(magic, codec, plain, int(some[-1, Message.OFFSET]), int(time), append_time=append_time)
             if len(made) <= out.left or count == 1:
                 break
             count = max(int(np.searchsorted(ends, ends[count - 1] // 2, side="right")), 1)
@@ -308,29 +295,20 @@ def _pack_again(out: _Out, kind: Conversion, codec: int, payload: U8, units: I64
             return
 
 
-def _chunk(left: int) -> int:
-    """Bytes of messages that a wrapper of `left` bytes has room for, even when they do not compress."""
-    return max(min(left - OVERHEAD - left // 64, WRAPPED_BYTES), 1)
-
-
 def _units(rows: I64) -> I64:
     """int64[n, len(Unit)] of batches v2."""
     units = np.empty((len(rows), len(Unit)), np.int64)
     units[:, Unit.START] = rows[:, H.POSITION] + layout.RECORDS_AT
     units[:, Unit.END] = rows[:, H.POSITION] + rows[:, H.SIZE]
     units[:, Unit.BASE_OFFSET], units[:, Unit.COUNT] = rows[:, H.BASE_OFFSET], rows[:, H.COUNT]
-    units[:, Unit.BASE_TIMESTAMP], units[:, Unit.TIMESTAMP] = (
-        rows[:, H.BASE_TIMESTAMP],
-        rows[:, H.MAX_TIMESTAMP],
-    )
+    units[:, Unit.BASE_TIMESTAMP], units[:, Unit.TIMESTAMP] = rows[:, H.BASE_TIMESTAMP], rows[:, H.MAX_TIMESTAMP]
     units[:, Unit.APPEND_TIME] = (rows[:, H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME) != 0
     return units
 
 
 def _found(kind: Conversion, payload: U8, units: I64, offset: int, most: int) -> tuple[I64, bool]:
     """int64[n, len(Message)], at most so many; whether something malformed comes after them."""
-    from kafkalog_broker.fetching.conversion_kernel import find_records
-    from kafkalog_broker.storage.append.message_set_kernel import find_messages
+    from kafkalog_broker.storage.append.message_set_kernel import find_messages, find_records
     from kafkalog_spark.kernels.primitives import CRC32_TABLE
 
     messages = np.empty((most, len(Message)), np.int64)
@@ -353,7 +331,7 @@ def _ends(messages: I64, magic: int) -> I64:
 
 def _written(payload: U8, messages: I64, magic: int, *, relative: bool = False) -> memoryview:
     """relative: offsets count from the first message, as in a wrapper v1."""
-    from kafkalog_broker.fetching.conversion_kernel import write_messages
+    from kafkalog_broker.storage.append.message_set_kernel import write_messages
     from kafkalog_spark.kernels.primitives import CRC32_TABLE
 
     out = np.empty(int(_ends(messages, magic)[-1]), np.uint8)

@@ -45,7 +45,7 @@ from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition_removal import PartitionRemoval, remove, rename_for_deletion
 from kafkalog_broker.storage.recovery.log_loader import LoadProgress, ProgressWatch, bytes_to_recover
 from kafkalog_broker.storage.topic_registry import TopicRegistry
-from kafkalog_broker.storage.topics_file import PartitionPlace, Reconciled, Topic, find_partition_dirs, reconcile
+from kafkalog_broker.storage.topics_file import PartitionDir, Reconciled, Topic, find_partition_dirs, reconcile
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.atomic_file import DIRECTORY_MODE, fsync_directory
 from kafkalog_spark.format.partition_metadata import (
@@ -159,7 +159,7 @@ class LogManager(LogTable):
         for a partition that lies in two directories and when no directory works, BrokerError when the registry cannot
         be written.
         """
-        places: list[PartitionPlace] = []
+        places: list[PartitionDir] = []
         compacted: set[str] = set()
         for log_dir in self.dirs.online:
             try:
@@ -286,17 +286,14 @@ class LogManager(LogTable):
         if key in self.entries or key in self.absent:
             raise BrokerError(ErrorCode.topic_already_exists, f"partition {topic}-{partition} is there already")
         while True:
-            placed = None if places is None else places.log_dir_of(key)
-            log_dir = placed or self.next_log_dir()
+            log_dir = None if places is None else places.log_dir_of(key)
+            if places is None or log_dir is None:  # or it went offline since
+                places = NewPartitions({key: (log_dir := self.next_log_dir())})
+                places.make()
             entry = LogEntry(topic, partition, topic_id, log_dir, log_dir.path / f"{topic}-{partition}")
             is_ours = False
             try:
-                if places is not None and placed is not None:
-                    places.take(key)
-                else:
-                    log_dir.forget_checkpointed([key])
-                    entry.path.mkdir(DIRECTORY_MODE)
-                    fsync_directory(log_dir.path)
+                places.take(key)
                 is_ours = True
                 # not synced: the registry knows the topic, so at worst the directory is made again
                 loaded = create_log_files(entry.path, topic_id, log_start_offset=0, leader_epoch=0, sync=False)

@@ -151,7 +151,7 @@ KEPT_CONFIGS = {"retention.ms": "-1", "retention.bytes": "-1"}
 """Overrides of a topic whose configuration is not known: nothing of it is deleted until they are set again."""
 
 
-class PartitionPlace(NamedTuple):
+class PartitionDir(NamedTuple):
     """A live partition directory. topic_id: what partition.metadata says; None when there is none, or a damaged one."""
 
     topic: str
@@ -164,23 +164,23 @@ class PartitionPlace(NamedTuple):
 class FoundDirs(NamedTuple):
     """`live`, and the directories of deleted partitions that wait for their removal."""
 
-    live: list[PartitionPlace]
+    live: list[PartitionDir]
     deleted: list[Path]
 
 
 def find_partition_dirs(log_dir: LogDirectory) -> FoundDirs:
     """The partition directories in a log directory. Raises OSError."""
-    live: list[PartitionPlace] = []
+    live: list[PartitionDir] = []
     deleted: list[Path] = []
-    for parsed, found in partition_dirs(log_dir.path):
-        path = Path(found)
+    for parsed, name in partition_dirs(log_dir.path):
+        path = Path(name)
         if parsed.kind is DirKind.DELETE:
             deleted.append(path)
         elif parsed.kind is DirKind.LIVE:
-            live.append(PartitionPlace(parsed.topic, parsed.partition, log_dir, path, _topic_id(path)))
+            live.append(PartitionDir(parsed.topic, parsed.partition, log_dir, path, _topic_id(path)))
         elif parsed.kind is not DirKind.METADATA:
             _log.warning("%s is left alone: a -%s directory is not served", path, parsed.kind.value)
-    return FoundDirs(sorted(live, key=lambda place: (place.topic, place.partition)), deleted)
+    return FoundDirs(sorted(live, key=lambda directory: (directory.topic, directory.partition)), deleted)
 
 
 def _topic_id(path: Path) -> uuid.UUID | None:
@@ -194,19 +194,19 @@ def _topic_id(path: Path) -> uuid.UUID | None:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """serve: the places to load, with their topic. changed: topics the registry is to take in. deleted: partitions of
+    """serve: the directories to load, with their topic. changed: topics the registry is to take in. deleted: those of
     topics that were deleted before the crash. strays: directories of another topic of that name, which stay as they
     are. missing: (topic, partition) without a directory."""
 
-    serve: list[tuple[PartitionPlace, Topic]]
+    serve: list[tuple[PartitionDir, Topic]]
     changed: dict[str, Topic]
-    deleted: list[PartitionPlace]
-    strays: list[PartitionPlace]
+    deleted: list[PartitionDir]
+    strays: list[PartitionDir]
     missing: list[tuple[Topic, int]]
 
 
 def reconcile(
-    places: Sequence[PartitionPlace],
+    directories: Sequence[PartitionDir],
     topics: Mapping[str, Topic],
     deleted_ids: frozenset[uuid.UUID],
     compacted: Iterable[str],
@@ -221,30 +221,30 @@ def reconcile(
     all_topics, changed = dict(topics), dict[str, Topic]()
     compacted = frozenset(compacted)
     result = Reconciled([], changed, [], [], [])
-    accepted: dict[tuple[str, int], PartitionPlace] = {}
-    for place in places:
-        known = all_topics.get(place.topic)
-        if place.topic_id in deleted_ids:
-            result.deleted.append(place)
+    accepted: dict[tuple[str, int], PartitionDir] = {}
+    for directory in directories:
+        topic = all_topics.get(directory.topic)
+        if directory.topic_id in deleted_ids:
+            result.deleted.append(directory)
             continue
-        if known is None:
-            configs = {**KEPT_CONFIGS, "cleanup.policy": "compact"} if place.topic in compacted else KEPT_CONFIGS
-            known = Topic(place.topic, place.topic_id or new_id(), 0, internal.get(place.topic, configs))
-        elif place.topic_id not in (None, known.id):
-            result.strays.append(place)
+        if topic is None:
+            configs = {**KEPT_CONFIGS, "cleanup.policy": "compact"} if directory.topic in compacted else KEPT_CONFIGS
+            topic = Topic(directory.topic, directory.topic_id or new_id(), 0, internal.get(directory.topic, configs))
+        elif directory.topic_id not in (None, topic.id):
+            result.strays.append(directory)
             continue
-        if place.partition >= known.partitions:
-            known = Topic(known.name, known.id, place.partition + 1, known.configs)
-            changed[known.name] = known
-        all_topics[known.name] = known
-        other = accepted.setdefault((place.topic, place.partition), place)
-        if other is not place:
+        if directory.partition >= topic.partitions:
+            topic = Topic(topic.name, topic.id, directory.partition + 1, topic.configs)
+            changed[topic.name] = topic
+        all_topics[topic.name] = topic
+        other = accepted.setdefault((directory.topic, directory.partition), directory)
+        if other is not directory:
             raise LogDirError(
-                f"partition {place.topic}-{place.partition} also lies in {other.path.parent}",
-                path=str(place.path),
+                f"partition {directory.topic}-{directory.partition} also lies in {other.path.parent}",
+                path=str(directory.path),
                 hint="move one of the two out of the log directories",
             )
-    result.serve.extend((place, all_topics[place.topic]) for place in accepted.values())
+    result.serve.extend((directory, all_topics[directory.topic]) for directory in accepted.values())
     result.missing.extend(
         (topic, partition)
         for topic in all_topics.values()

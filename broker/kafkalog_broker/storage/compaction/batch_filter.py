@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kafkalog_broker.storage.append.kernel_fields import Message, SetFault
+from kafkalog_broker.storage.append.message_set_kernel import find_messages
 from kafkalog_broker.storage.compaction.cleaner_kernel import (
     CleanLimit,
     CleanOutcome,
@@ -30,8 +32,7 @@ from kafkalog_broker.storage.partition.cleaned_segment import RetainedBatches
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import Codec, H
-from kafkalog_spark.kernels.primitives import CRC32C_TABLE
-from kafkalog_spark.kernels.rows import FAULTS, Status
+from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
 from kafkalog_spark.log.decode.decompress import Scratch
 from kafkalog_spark.log.decode.run_decoder import Decompressor, OpenedWrapper, kinds_of, open_wrapper, runs
 from kafkalog_spark.log.read.segment_file import Window
@@ -47,7 +48,6 @@ class MessageFilter:
     def __init__(self, keys: OffsetMap, scratch: Scratch) -> None:
         self._keys = keys
         self._scratch = scratch
-        self._keep = np.empty(1 << 10, np.uint8)
 
     def pieces(self, window: Window, first: int, last: int, keeps_tombstones: bool) -> Iterator[RetainedBatches]:
         """The remainder of the rows [first, last) of a window, all messages or all wrappers of one format. Raises
@@ -63,58 +63,53 @@ class MessageFilter:
         table = window.table[first:last]
         start, magic, payload = int(window.starts[first]), int(table[0, H.MAGIC]), window.payload
         end = start + int(table[:, H.SIZE].sum())
-        seen, kept = self._chosen(window, payload, start, end, magic, 0, start, keeps_tombstones)
-        if not kept:
-            return
-        stays = self._keep[:seen] != 0
-        out = np.empty(end - start, np.uint8)
-        filled_to = int(copy_messages(payload, start, end, magic, 0, 0, self._keep, out, 0)[0])
-        yield RetainedBatches(out.data[:filled_to], table[stays][:, [H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]])
+        messages = messages_in(payload, start, end, magic)
+        stays = self._stays(payload, messages, keeps_tombstones)
+        if stays.any():
+            out = np.empty(end - start, np.uint8)
+            filled = int(copy_messages(payload, messages[stays], magic, 0, out))
+            yield RetainedBatches(out.data[:filled], table[stays][:, [H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]])
 
     def _wrapper(self, window: Window, row: int, keeps_tombstones: bool) -> Iterator[RetainedBatches]:
         """A compressed message set: whole, or with fewer messages in it."""
         header = window.table[row]
         wrapper = opened(window, row, self._scratch)
-        payload = self._scratch.read_only()
-        magic, position = int(header[H.MAGIC]), int(window.starts[row])
-        seen, kept = self._chosen(window, payload, 0, wrapper.end, magic, wrapper.add, position, keeps_tombstones)
-        if not kept:
-            return
-        if kept == seen:
+        payload, magic = self._scratch.read_only(), int(header[H.MAGIC])
+        messages = messages_in(payload, 0, wrapper.end, magic, wrapper.add)
+        stays = self._stays(payload, messages, keeps_tombstones)
+        if stays.all():
             batches = header[[H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]].reshape(1, 3)
             yield RetainedBatches(window.batch(row), batches)
-            return
-        out = np.empty(wrapper.end, np.uint8)
-        filled_to, _, last_offset, largest = copy_messages(
-            payload, 0, wrapper.end, magic, wrapper.add, int(magic == 1), self._keep, out, 0
-        )
-        if header[H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME or magic == 0:
-            largest = int(header[H.MAX_TIMESTAMP])
-        data = _wrapped(header, wrapper, out.data[:filled_to], int(last_offset), int(largest))
-        yield RetainedBatches(data, np.array([[len(data), last_offset, largest]], np.int64))
+        elif stays.any():
+            kept = messages[stays]
+            out = np.empty(wrapper.end, np.uint8)
+            base_offset = int(kept[0, Message.OFFSET]) if magic == 1 else 0
+            filled = int(copy_messages(payload, kept, magic, base_offset, out))
+            last_offset, largest = int(kept[-1, Message.OFFSET]), int(kept[:, Message.TIMESTAMP].max())
+            if header[H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME or magic == 0:
+                largest = int(header[H.MAX_TIMESTAMP])
+            data = _wrapped(header, wrapper, out.data[:filled], last_offset, largest)
+            yield RetainedBatches(data, np.array([[len(data), last_offset, largest]], np.int64))
 
-    def _chosen(
-        self,
-        window: Window,
-        payload: npt.NDArray[np.uint8],
-        start: int,
-        end: int,
-        magic: int,
-        add: int,
-        at: int,
-        keeps_tombstones: bool,
-    ) -> tuple[int, int]:
-        """(messages, how many stay); `_keep` says which."""
-        most = (end - start) // layout.LEGACY_MIN_SIZE[magic]
-        if most > self._keep.size:
-            self._keep = np.empty(most, np.uint8)
-        table, secret = self._keys.table
-        seen, kept = choose_messages(
-            payload, start, end, magic, add, table, secret, self._keep, self._keys.latest_offset, int(keeps_tombstones)
-        )
-        if kept < 0:
-            raise CorruptBatch(FAULTS[Status(-int(kept))], position=window.start + at)
-        return int(seen), int(kept)
+    def _stays(
+        self, payload: npt.NDArray[np.uint8], messages: npt.NDArray[np.int64], keeps_tombstones: bool
+    ) -> npt.NDArray[np.bool_]:
+        keep = np.empty(len(messages), np.uint8)
+        choose_messages(payload, messages, *self._keys.table, self._keys.latest_offset, int(keeps_tombstones), keep)
+        return keep != 0
+
+
+def messages_in(
+    payload: npt.NDArray[np.uint8], start: int, end: int, magic: int, add: int = 0, from_offset: int = layout.MIN_INT64
+) -> npt.NDArray[np.int64]:
+    """int64[n, len(Message)] of the messages v0 or v1 in payload[start:end], as find_messages. Raises CorruptBatch."""
+    messages = np.empty(((end - start) // layout.LEGACY_MIN_SIZE[magic], len(Message)), np.int64)
+    rows, fault = find_messages(
+        payload, start, end, magic, add, from_offset, layout.MAX_INT64, 1, CRC32_TABLE[:0], messages
+    )
+    if fault != SetFault.NONE:
+        raise CorruptBatch(f"a message has a fault: {SetFault(fault).name.lower().replace('_', ' ')}")
+    return messages[:rows]
 
 
 def opened(window: Window, row: int, scratch: Scratch) -> OpenedWrapper:

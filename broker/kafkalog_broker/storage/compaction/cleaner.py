@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.compaction.batch_filter import BatchFilter, Verdict, opened
+from kafkalog_broker.storage.compaction.batch_filter import BatchFilter, Verdict, messages_in, opened
 from kafkalog_broker.storage.compaction.cleanable import (
     CleanedTransactions,
     KnownProducers,
@@ -173,11 +173,12 @@ class Cleaner:
         magic, starts = int(window.table[begun, H.MAGIC]), window.starts
         if not compressed:
             end = int(starts[ended - 1] + window.table[ended - 1, H.SIZE])
-            return self._keys.add_messages(window.payload, int(starts[begun]), end, magic, 0, first)
+            messages = messages_in(window.payload, int(starts[begun]), end, magic, 0, first)
+            return self._keys.add_messages(window.payload, messages)
         for row in range(begun, ended):
             wrapper = opened(window, row, self._decompressor.scratch)
             payload = self._decompressor.scratch.read_only()
-            if not self._keys.add_messages(payload, 0, wrapper.end, magic, wrapper.add, first):
+            if not self._keys.add_messages(payload, messages_in(payload, 0, wrapper.end, magic, wrapper.add, first)):
                 return False
         return True
 

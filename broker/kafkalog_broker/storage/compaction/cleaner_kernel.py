@@ -11,21 +11,20 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from kafkalog_broker.storage.compaction.offset_map_kernel import latest_offset, message_at
+from kafkalog_broker.storage.append.kernel_fields import Message
+from kafkalog_broker.storage.compaction.offset_map_kernel import latest_offset
 from kafkalog_spark.format import layout
 from kafkalog_spark.kernels.encode import varint_size, write_varint
 from kafkalog_spark.kernels.primitives import (
     copy_bytes,
     crc_of,
     kernel_for,
-    read_i32,
-    read_i64,
     varint,
     varint32,
     write_i32,
     write_i64,
 )
-from kafkalog_spark.kernels.rows import Status, record_fields, well_formed
+from kafkalog_spark.kernels.rows import record_fields, well_formed
 
 
 class CleanUnit(IntEnum):
@@ -178,6 +177,7 @@ def _put_header(out, start, end, attributes, base_timestamp, max_timestamp, coun
     write_i32(out, start + layout.CRC_AT, crc_of(out, start + layout.ATTRIBUTES_AT, end, crc_table))
 
 
+_KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _OUT = types.Array(types.uint8, 1, "C")
 _INT64 = types.Array(types.int64, 1, "C")
@@ -255,67 +255,37 @@ def clean_batches(  # type: ignore[no-untyped-def]
 
 
 # Messages of formats v0 and v1: survival under compaction, and a message set without the others.
-#
-# Importing this loads Numba.
-
-_KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
 
 
-@kernel_for(types.UniTuple(_I64, 2)(_BYTES, _I64, _I64, _I64, _I64, _UINT64_2, _UINT64, _OUT, _I64, _I64))
-def choose_messages(payload, start, end, magic, add, table, secret, keep, latest, keeps_tombstones):  # type: ignore[no-untyped-def]
-    """Flag in `keep` which of the messages v0 or v1 in payload[start:end] stay, `add` added to each offset.
+@kernel_for(_I64(_BYTES, _INT64_2, _UINT64_2, _UINT64, _I64, _I64, _OUT))
+def choose_messages(payload, messages, table, secret, latest, keeps_tombstones, keep):  # type: ignore[no-untyped-def]
+    """Flag in `keep` which messages v0 or v1 (see find_messages) stay; returns how many.
 
     Those above offset `latest` do; keeps_tombstones: 1 when a tombstone that is its key's latest does.
-
-    Returns (messages, how many stay), (position, -Status) for a fault. `keep` has room for all.
     """
-    key_field = np.int64(_KEY_AT_V1) if magic == 1 else np.int64(_KEY_AT_V0)
-    at: Any = np.int64(start)
-    seen: Any = np.int64(0)
     kept: Any = np.int64(0)
-    while at < end:
-        size, key_size = message_at(payload, at, end, key_field)
-        if size < 0:
-            return at, size
-        if seen >= keep.size:
-            return at, -np.int64(Status.RECORD_OVERRUNS)
-        key_at = at + key_field + 4
-        value_size = read_i32(payload, key_at + max(key_size, np.int64(0)))
+    for row in range(messages.shape[0]):
+        offset, key_size = messages[row, Message.OFFSET], messages[row, Message.KEY_SIZE]
         stays: Any = True
-        if read_i64(payload, at) + add <= latest:
-            stays = key_size >= 0 and (value_size >= 0 or keeps_tombstones != 0)
+        if offset <= latest:
+            stays = key_size >= 0 and (messages[row, Message.VALUE_SIZE] >= 0 or keeps_tombstones != 0)
             if stays:
-                stays = read_i64(payload, at) + add >= latest_offset(table, secret, payload, key_at, key_size)
-        keep[seen] = np.uint8(stays)
+                stays = offset >= latest_offset(table, secret, payload, messages[row, Message.KEY_AT], key_size)
+        keep[row] = np.uint8(stays)
         kept += stays
-        seen += 1
+    return kept
+
+
+@kernel_for(_I64(_BYTES, _INT64_2, _I64, _I64, _OUT))
+def copy_messages(payload, messages, magic, base_offset, out):  # type: ignore[no-untyped-def]
+    """Copy messages of format `magic` to `out`, which has room, with offsets that count from `base_offset`: they lie
+    outside a message's CRC. Returns the bytes written."""
+    before_key = np.int64(_KEY_AT_V1 if magic == 1 else _KEY_AT_V0) + 4
+    at: Any = np.int64(0)
+    for row in range(messages.shape[0]):
+        start = messages[row, Message.KEY_AT] - before_key
+        size = messages[row, Message.END] - start
+        copy_bytes(out, at, payload, start, size)
+        write_i64(out, at, messages[row, Message.OFFSET] - base_offset)
         at += size
-    return seen, kept
-
-
-@kernel_for(types.UniTuple(_I64, 4)(_BYTES, _I64, _I64, _I64, _I64, _I64, _OUT, _OUT, _I64))
-def copy_messages(payload, start, end, magic, add, relative, keep, out, at_out):  # type: ignore[no-untyped-def]
-    """Copy the messages of payload[start:end] that `keep` flags to out[at_out:], which has room.
-
-    relative: 1 to give them offsets that count from the first one kept, as inside a wrapper v1. Offsets lie outside a
-    message's CRC. Returns (position after them, first offset, last offset, largest timestamp or -1).
-    """
-    at: Any = np.int64(start)
-    seen: Any = np.int64(0)
-    first: Any = np.int64(-1)
-    last: Any = np.int64(-1)
-    largest: Any = np.int64(-1)
-    while at < end:
-        size = read_i32(payload, at + layout.LENGTH_AT) + layout.LOG_OVERHEAD
-        if keep[seen] != 0:
-            last = read_i64(payload, at) + add
-            if first < 0:
-                first = last
-            copy_bytes(out, at_out, payload, at, size)
-            write_i64(out, at_out, last - first if relative != 0 else last)
-            if magic == 1:
-                largest = max(largest, read_i64(payload, at + layout.LEGACY_TIMESTAMP_AT))
-            at_out += size
-        seen += 1
-        at += size
-    return at_out, first, last, largest
+    return at

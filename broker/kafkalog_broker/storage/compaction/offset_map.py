@@ -10,7 +10,6 @@ purpose; without the secret nobody can make keys of one SipHash, and a pair that
 from __future__ import annotations
 
 import secrets
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +21,6 @@ from kafkalog_broker.storage.compaction.offset_map_kernel import (
     map_messages,
     map_records,
 )
-from kafkalog_spark.errors import CorruptBatch
-from kafkalog_spark.kernels.rows import FAULTS, Status
 
 ENTRY_SIZE = CLEANER_MAP_ENTRY_BYTES
 
@@ -80,19 +77,9 @@ class OffsetMap:
         from_offset: int,
     ) -> bool:
         """Add the keys of v2 batches (see map_records); False when the map is full."""
-        return self._done(
-            map_records(payload, starts, ends, units, from_offset, self._table, self._secret, self._state)
-        )
+        status = map_records(payload, starts, ends, units, from_offset, self._table, self._secret, self._state)
+        return bool(status == MapStatus.DONE)
 
-    def add_messages(
-        self, payload: npt.NDArray[np.uint8], start: int, end: int, magic: int, add: int, from_offset: int
-    ) -> bool:
-        """As add_records, for messages v0 or v1 (see map_messages). Raises CorruptBatch."""
-        return self._done(
-            map_messages(payload, start, end, magic, add, from_offset, self._table, self._secret, self._state)
-        )
-
-    def _done(self, status: Any) -> bool:
-        if status in (MapStatus.DONE, MapStatus.FULL):
-            return bool(status == MapStatus.DONE)
-        raise CorruptBatch(FAULTS[Status(status)])
+    def add_messages(self, payload: npt.NDArray[np.uint8], messages: npt.NDArray[np.int64]) -> bool:
+        """As add_records, for messages v0 or v1 (see find_messages)."""
+        return bool(map_messages(payload, messages, self._table, self._secret, self._state) == MapStatus.DONE)

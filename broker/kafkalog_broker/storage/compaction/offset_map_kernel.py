@@ -6,14 +6,13 @@ Importing this loads Numba, which a broker that has nothing to compact does with
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 from numba import njit, types
 
-from kafkalog_spark.format import layout
-from kafkalog_spark.kernels.primitives import kernel_for, read_i32, read_i64
-from kafkalog_spark.kernels.rows import Status, record_fields, well_formed
+from kafkalog_broker.storage.append.kernel_fields import Message
+from kafkalog_spark.kernels.primitives import kernel_for
+from kafkalog_spark.kernels.rows import record_fields, well_formed
 
 
 class MapState(IntEnum):
@@ -32,13 +31,6 @@ class MapSlot(IntEnum):
     NEXT = 2  # the key's latest offset + 1; 0 when the slot is empty
 
 
-class Secret(IntEnum):
-    """Entries of the key of the hash, uint64[len(Secret)]."""
-
-    K0 = 0
-    K1 = 1
-
-
 class MapUnit(IntEnum):
     """Columns of map_records' `units`, int64[n, len(MapUnit)]: a v2 batch."""
 
@@ -48,13 +40,12 @@ class MapUnit(IntEnum):
 
 
 class MapStatus(IntEnum):
-    """Why a kernel came back, besides the faults of rows.Status."""
+    """Why a kernel came back."""
 
     DONE = 0
     FULL = 1  # the key of the record after LATEST finds no room
 
 
-_KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
 _SIP = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)  # SipHash's constants
 _SIP0, _SIP1, _SIP2, _SIP3 = (np.uint64(value) for value in _SIP)
 
@@ -133,23 +124,8 @@ def _slot_of(table, low, high):  # type: ignore[no-untyped-def]
 @njit
 def latest_offset(table, secret, data, at, size):  # type: ignore[no-untyped-def]
     """The offset that the map has for the key data[at:at + size]; -1 when it is not in the map."""
-    low, high = siphash128(data, at, size, secret[Secret.K0], secret[Secret.K1])
+    low, high = siphash128(data, at, size, secret[0], secret[1])
     return np.int64(table[_slot_of(table, low, high), MapSlot.NEXT]) - 1
-
-
-@njit
-def message_at(payload, at, end, key_field):  # type: ignore[no-untyped-def]
-    """(size, key size) of the message v0 or v1 at payload[at:end], whose key's size lies at `key_field`; (-Status, 0)
-    for a fault."""
-    if end - at < key_field + 8:
-        return -np.int64(Status.RECORD_OVERRUNS), np.int64(0)
-    size = read_i32(payload, at + layout.LENGTH_AT) + layout.LOG_OVERHEAD
-    if size < key_field + 8 or size > end - at:
-        return -np.int64(Status.RECORD_OVERRUNS), np.int64(0)
-    key_size = read_i32(payload, at + key_field)
-    if key_size > size - key_field - 8:
-        return -np.int64(Status.FIELD_OVERRUNS), np.int64(0)
-    return size, key_size
 
 
 @njit
@@ -157,7 +133,7 @@ def _put(table, secret, state, data, at, size, offset):  # type: ignore[no-untyp
     """False when there is no room: no key goes into a full map, whether it is there already or not (as in Kafka)."""
     if state[MapState.ENTRIES] >= state[MapState.MOST]:
         return False
-    low, high = siphash128(data, at, size, secret[Secret.K0], secret[Secret.K1])
+    low, high = siphash128(data, at, size, secret[0], secret[1])
     slot = _slot_of(table, low, high)
     if table[slot, MapSlot.NEXT] == 0:
         table[slot, MapSlot.LOW] = low
@@ -207,20 +183,13 @@ def map_records(payload, starts, ends, units, from_offset, table, secret, state)
     return np.int64(MapStatus.DONE)
 
 
-@kernel_for(_I64(_BYTES, _I64, _I64, _I64, _I64, _I64, _TABLE, _SECRET, _INT64))
-def map_messages(payload, start, end, magic, add, from_offset, table, secret, state):  # type: ignore[no-untyped-def]
-    """As map_records for the messages v0 or v1 in payload[start:end], `add` added to each offset. Returns a
-    MapStatus."""
-    key_field = np.int64(_KEY_AT_V1) if magic == 1 else np.int64(_KEY_AT_V0)
-    at: Any = np.int64(start)
-    while at < end:
-        size, key_size = message_at(payload, at, end, key_field)
-        if size < 0:
-            return -size
-        offset = read_i64(payload, at) + add
-        if offset >= from_offset:
-            if key_size >= 0 and not _put(table, secret, state, payload, at + key_field + 4, key_size, offset):
-                return np.int64(MapStatus.FULL)
-            state[MapState.LATEST] = offset
-        at += size
+@kernel_for(_I64(_BYTES, _UNITS, _TABLE, _SECRET, _INT64))
+def map_messages(payload, messages, table, secret, state):  # type: ignore[no-untyped-def]
+    """As map_records for messages v0 or v1 (see find_messages)."""
+    for row in range(messages.shape[0]):
+        key_at, key_size = messages[row, Message.KEY_AT], messages[row, Message.KEY_SIZE]
+        offset = messages[row, Message.OFFSET]
+        if key_size >= 0 and not _put(table, secret, state, payload, key_at, key_size, offset):
+            return np.int64(MapStatus.FULL)
+        state[MapState.LATEST] = offset
     return np.int64(MapStatus.DONE)

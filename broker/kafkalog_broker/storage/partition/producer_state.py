@@ -221,29 +221,29 @@ class ProducerState:
         Raises BrokerError: invalid_producer_epoch, out_of_order_sequence_number, invalid_txn_state,
         transaction_coordinator_fenced. from_client=False leaves sequences unchecked: coordinators do not count.
         """
-        known = self._producers.get(batch.producer_id)
+        producer = self._producers.get(batch.producer_id)
         if batch.is_control:
-            if known is not None and marker is not None:
-                _check_marker(known, batch, marker)
+            if producer is not None and marker is not None:
+                _check_marker(producer, batch, marker)
             return None
-        if known is not None:
+        if producer is not None:
             if from_client:
-                duplicate = known.duplicate_of(batch.producer_epoch, batch.base_sequence, batch.last_sequence)
+                duplicate = producer.duplicate_of(batch.producer_epoch, batch.base_sequence, batch.last_sequence)
                 if duplicate is not None:
                     return duplicate
-            _check_epoch(known, batch)
+            _check_epoch(producer, batch)
         if from_client:
-            knows_batches = known is not None and bool(known.batches)
+            knows_batches = producer is not None and bool(producer.batches)
             self.verifications.check(batch.producer_id, batch.base_sequence, knows_batches=knows_batches)
-        if known is None:  # any first sequence: what was known may have been expired or deleted
+        if producer is None:  # any first sequence: what was known may have been expired or deleted
             return None
         if from_client:
-            _check_sequence(known, batch)
-        if known.transaction_first_offset != NO_TRANSACTION and not batch.is_transactional:
+            _check_sequence(producer, batch)
+        if producer.transaction_first_offset != NO_TRANSACTION and not batch.is_transactional:
             raise BrokerError(
                 ErrorCode.invalid_txn_state,
                 f"producer id {batch.producer_id} has a transaction open since offset "
-                f"{known.transaction_first_offset}, a batch outside of it cannot be written",
+                f"{producer.transaction_first_offset}, a batch outside of it cannot be written",
             )
         return None
 
@@ -253,13 +253,13 @@ class ProducerState:
         if batch.producer_id < 0 or (batch.is_control and marker is None):
             return None
         self.verifications.clear(batch.producer_id)
-        known = self._producers.get(batch.producer_id) or Producer(batch.producer_id)
-        batches = known.batches if known.epoch == batch.producer_epoch else ()
-        coordinator_epoch, first = known.coordinator_epoch, known.transaction_first_offset
+        producer = self._producers.get(batch.producer_id) or Producer(batch.producer_id)
+        batches = producer.batches if producer.epoch == batch.producer_epoch else ()
+        coordinator_epoch, first = producer.coordinator_epoch, producer.transaction_first_offset
         aborted = None
         if marker is not None:
             coordinator_epoch, first = marker.coordinator_epoch, NO_TRANSACTION
-            aborted = self._end_transaction(known, batch.last_offset, marker)
+            aborted = self._end_transaction(producer, batch.last_offset, marker)
         else:
             latest = KnownBatch(
                 batch.last_sequence, batch.last_offset, batch.last_offset - batch.base_offset, batch.max_timestamp
@@ -267,9 +267,9 @@ class ProducerState:
             batches = (*batches[1 - BATCHES_KEPT :], latest)
             if batch.is_transactional and first == NO_TRANSACTION:
                 first = batch.base_offset
-                self._open[first] = known.id
-        self._producers[known.id] = Producer(
-            known.id, batch.producer_epoch, coordinator_epoch, batch.max_timestamp, first, batches
+                self._open[first] = producer.id
+        self._producers[producer.id] = Producer(
+            producer.id, batch.producer_epoch, coordinator_epoch, batch.max_timestamp, first, batches
         )
         return aborted
 
@@ -356,25 +356,25 @@ class ProducerState:
         self.end_offset = end_offset
 
 
-def _check_epoch(known: Producer, batch: BatchHeader) -> None:
-    if batch.producer_epoch < known.epoch:
+def _check_epoch(producer: Producer, batch: BatchHeader) -> None:
+    if batch.producer_epoch < producer.epoch:
         raise BrokerError(
             ErrorCode.invalid_producer_epoch,
-            f"producer id {batch.producer_id} writes with epoch {batch.producer_epoch}, the latest is {known.epoch}",
+            f"producer id {batch.producer_id} writes with epoch {batch.producer_epoch}, the latest is {producer.epoch}",
         )
 
 
-def _check_sequence(known: Producer, batch: BatchHeader) -> None:
+def _check_sequence(producer: Producer, batch: BatchHeader) -> None:
     """ProducerAppendInfo.checkSequence."""
-    if batch.producer_epoch != known.epoch:
-        if batch.base_sequence != 0 and known.epoch != NO_PRODUCER_EPOCH:
+    if batch.producer_epoch != producer.epoch:
+        if batch.base_sequence != 0 and producer.epoch != NO_PRODUCER_EPOCH:
             raise BrokerError(
                 ErrorCode.out_of_order_sequence_number,
                 f"producer id {batch.producer_id} begins epoch {batch.producer_epoch} with sequence "
                 f"{batch.base_sequence}, expected 0",
             )
         return
-    last = known.last_sequence
+    last = producer.last_sequence
     expected = (last + 1) & MAX_INT32
     if batch.base_sequence != expected:
         raise BrokerError(
@@ -384,21 +384,21 @@ def _check_sequence(known: Producer, batch: BatchHeader) -> None:
         )
 
 
-def _check_marker(known: Producer, batch: BatchHeader, marker: Marker) -> None:
-    _check_epoch(known, batch)
-    is_open = known.transaction_first_offset != NO_TRANSACTION
+def _check_marker(producer: Producer, batch: BatchHeader, marker: Marker) -> None:
+    _check_epoch(producer, batch)
+    is_open = producer.transaction_first_offset != NO_TRANSACTION
     # The same epoch again, and nothing open: the marker was written before and its coordinator does not know it.
-    if marker.transaction_version >= _EPOCH_BUMP and batch.producer_epoch == known.epoch and is_open:
+    if marker.transaction_version >= _EPOCH_BUMP and batch.producer_epoch == producer.epoch and is_open:
         raise BrokerError(
             ErrorCode.invalid_producer_epoch,
             f"a marker with epoch {batch.producer_epoch} for producer id {batch.producer_id}, whose open transaction "
             f"was written with the same: in version {marker.transaction_version} it must be higher",
         )
-    if marker.coordinator_epoch < known.coordinator_epoch:
+    if marker.coordinator_epoch < producer.coordinator_epoch:
         raise BrokerError(
             ErrorCode.transaction_coordinator_fenced,
             f"a marker of coordinator epoch {marker.coordinator_epoch} for producer id {batch.producer_id}, the "
-            f"latest is {known.coordinator_epoch}",
+            f"latest is {producer.coordinator_epoch}",
         )
 
 

@@ -8,9 +8,8 @@ the first that stays. With a cleanup.policy without `delete` only the first coun
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
+from typing import NamedTuple
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.partition.log_segment import LogSegment
@@ -20,27 +19,16 @@ from kafkalog_spark.format.time_index import load_time_index
 from kafkalog_spark.log.read.discovery import log_files
 
 
-class DeletionReason(Enum):
-    LOG_START_OFFSET = 1
-    SIZE = 2
-    TIME = 3
+class Deletion(NamedTuple):
+    """The `count` oldest segments are to be deleted.
 
-
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    """Segments to delete, the oldest ones: one for each of `reasons`.
-
-    `roll_first`: these are all segments, so an empty one must be made at the log end offset before they go.
     `log_start_offset`: where the log begins without them; the caller moves there before a file is renamed.
+    `roll_first`: these are all segments, so an empty one must be made at the log end offset before they go.
     """
 
-    reasons: tuple[DeletionReason, ...]
+    count: int
     log_start_offset: int
     roll_first: bool
-
-    @property
-    def count(self) -> int:
-        return len(self.reasons)
 
 
 def segments_to_delete(
@@ -57,28 +45,25 @@ def segments_to_delete(
     No segment goes that holds offsets at or above the high watermark, and never an active one that is empty. Raises
     OSError.
     """
-    reasons: list[DeletionReason] = []
+    count = 0
 
     def upper_bound(slot: int) -> int:
         return segments[slot + 1].base_offset if slot + 1 < len(segments) else log_end_offset
 
-    def extend(reason: DeletionReason, goes: Callable[[int], bool]) -> None:
-        for slot in range(len(reasons), len(segments)):
-            is_last = slot + 1 == len(segments)
-            if is_last and segments[slot].size == 0:
+    def delete_while(goes: Callable[[int], bool]) -> None:
+        nonlocal count
+        while count < len(segments):
+            if count + 1 == len(segments) and segments[count].size == 0:
                 return
-            if high_watermark < upper_bound(slot) or not goes(slot):
+            if high_watermark < upper_bound(count) or not goes(count):
                 return
-            reasons.append(reason)
+            count += 1
 
     # The active segment has no next one, whose base offset the log start offset could have reached.
-    extend(
-        DeletionReason.LOG_START_OFFSET,
-        lambda slot: slot + 1 < len(segments) and upper_bound(slot) <= log_start_offset,
-    )
+    delete_while(lambda slot: slot + 1 < len(segments) and upper_bound(slot) <= log_start_offset)
     if config.is_deleted:
         if config.retention_bytes >= 0:
-            surplus = sum(segment.size for segment in segments[len(reasons) :]) - config.retention_bytes
+            surplus = sum(segment.size for segment in segments[count:]) - config.retention_bytes
 
             def is_surplus(slot: int) -> bool:
                 nonlocal surplus
@@ -87,11 +72,11 @@ def segments_to_delete(
                 surplus -= segments[slot].size
                 return True
 
-            extend(DeletionReason.SIZE, is_surplus)
+            delete_while(is_surplus)
         if config.retention_ms >= 0:
-            extend(DeletionReason.TIME, lambda slot: now_ms - segments[slot].largest_timestamp > config.retention_ms)
-    new_start = max(log_start_offset, upper_bound(len(reasons) - 1)) if reasons else log_start_offset
-    return Deletion(tuple(reasons), new_start, bool(reasons) and len(reasons) == len(segments))
+            delete_while(lambda slot: now_ms - segments[slot].largest_timestamp > config.retention_ms)
+    new_start = max(log_start_offset, upper_bound(count - 1)) if count else log_start_offset
+    return Deletion(count, new_start, 0 < count == len(segments))
 
 
 def may_be_due(directory: Path, config: LogConfig, log_start_offset: int, now_ms: int) -> bool:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kafkalog_broker.storage.partition.retention import DeletionReason, segments_to_delete
+from kafkalog_broker.storage.partition.retention import segments_to_delete
 from tests.broker.storage.helpers.stored_logs import log_config
 
 DAY = 24 * 3600 * 1000
@@ -48,7 +48,6 @@ def test_nothing_goes_without_limits():
 def test_segments_below_the_log_start_offset_go_but_never_the_active_one(start, count):
     deletion = decided(start=start)
     assert deletion.count == count
-    assert deletion.reasons == (DeletionReason.LOG_START_OFFSET,) * count
     assert deletion.log_start_offset == start
     assert not deletion.roll_first
 
@@ -94,8 +93,12 @@ def test_nothing_at_or_above_the_high_watermark_goes(hw, count):
 
 
 def test_size_comes_before_time():
-    deletion = decided(policy=retention(2 * DAY - 1, 150))
-    assert deletion.reasons == (DeletionReason.SIZE, DeletionReason.TIME)
+    """What size has taken is not counted against retention.bytes again, and age goes on after it."""
+    assert decided(policy=retention(UNLIMITED, 150)).count == 1
+    assert decided(policy=retention(2 * DAY - 1, 150)).count == 2
+    young = [Segment(0, 100, NOW), Segment(10, 100, NOW - 2 * DAY), Segment(20, 50, NOW)]
+    assert decided(young, retention(DAY, UNLIMITED)).count == 0
+    assert decided(young, retention(DAY, 150)).count == 2
 
 
 def test_random_logs_never_lose_a_segment_behind_one_that_stays():
@@ -112,6 +115,14 @@ def test_random_logs_never_lose_a_segment_behind_one_that_stays():
         assert start <= deletion.log_start_offset <= hw
         assert deletion.roll_first == (not kept)
         assert kept or segments[-1].size
-        if policy.is_deleted and policy.retention_bytes >= 0 and DeletionReason.SIZE in deletion.reasons:
-            after_size = len(deletion.reasons) - deletion.reasons.count(DeletionReason.TIME)
-            assert sum(segment.size for segment in segments[after_size:]) >= policy.retention_bytes
+        by_start = decided(segments, KEEP, start=start, hw=hw, end=end).count
+        by_size = decided(
+            segments,
+            retention(UNLIMITED, policy.retention_bytes, deletes=policy.is_deleted),
+            start=start,
+            hw=hw,
+            end=end,
+        ).count
+        assert by_start <= by_size <= deletion.count
+        if by_size > by_start:
+            assert sum(segment.size for segment in segments[by_size:]) >= policy.retention_bytes
