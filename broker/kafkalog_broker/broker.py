@@ -31,8 +31,7 @@ from kafkalog_broker.storage.housekeeping import DueFlushes
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.producer_ids import ProducerIds
-from kafkalog_broker.storage.topic_registry import TopicRegistry
-from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_broker.telemetry.client_instances import ClientInstances
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_ends import MarkerWriter, TransactionEnds

@@ -17,6 +17,7 @@ from tests.broker.api.helpers import admin_scenario as admin
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.api.helpers.plain_entities import request_entity
 from tests.broker.net.helpers.served import produce_request
+from tests.broker.storage.helpers.stored_logs import append_records
 from tests.log.helpers.batch_builder import V2Record, batch
 
 INIT_PRODUCER_ID = 22
@@ -136,7 +137,7 @@ def test_a_topic_of_the_name_of_one_that_is_leaving_waits_for_it(
         may_go_on.set()
         await leaving
         assert (await coming).id != first.id
-        assert made.log("orders", 1).append_records([(b"k", b"v")], 1).base_offset == 0
+        assert append_records(made.log("orders", 1), [(b"k", b"v")], 1).base_offset == 0
 
     broker.run(go(broker.broker))
 

@@ -28,6 +28,7 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE, OFFSETS_TOPIC
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
 from tests.broker.groups.helpers.commits import commit_at_once
+from tests.broker.storage.helpers.stored_logs import append_records
 
 SECONDS = 30
 BACKLOG = "socket.listen.backlog.size"
@@ -258,7 +259,7 @@ def test_a_start_that_fails_leaves_everything_as_it_was(
         broker = Server(config)
         await broker.start()
         await broker.ensure_topic("orders", 3, {})
-        broker.log("orders", 0).append_records([(b"k", b"v")], 1)
+        append_records(broker.log("orders", 0), [(b"k", b"v")], 1)
         await broker.stop()
         assert broker.logs.to_recover == []
         before, threads = files_of(tmp_path), threading.active_count()

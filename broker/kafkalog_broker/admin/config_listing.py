@@ -23,8 +23,7 @@ from kafkalog_broker.config.log_config import INTERNAL_SEGMENT_BYTES, LogConfig,
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, REFUSALS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request
-from kafkalog_broker.storage.topic_registry import check_topic_name
-from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_broker.storage.topic_registry import Topic, check_topic_name
 
 # Resources that configuration belongs to: a topic, this broker, all brokers, the loggers.
 

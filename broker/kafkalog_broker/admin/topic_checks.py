@@ -18,8 +18,7 @@ from kafkalog_broker.protocol.metadata_response import (
     TopicMetadata,
 )
 from kafkalog_broker.storage.log_table import LogEntry
-from kafkalog_broker.storage.topic_registry import check_topic_name
-from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_broker.storage.topic_registry import Topic, check_topic_name
 from kafkalog_spark.format.names import is_internal
 
 DEFAULT = -1

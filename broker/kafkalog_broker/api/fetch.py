@@ -279,7 +279,7 @@ def _encode(version: int, context: FetchContext, fetched: Fetched) -> Encoded:
     name: Any = None
     partitions: list[PartitionFetchResponse] = []
     for one in fetched.partitions:
-        asked, answer = one.asked, one.answer
+        asked, answer = one.request, one.answer
         topic = asked.topic
         if session is not None:
             must_tell = session.must_tell(

@@ -42,8 +42,7 @@ from kafkalog_broker.protocol.metadata_response import (
 from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import LogRate
-from kafkalog_broker.storage.topic_registry import check_topic_name
-from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_broker.storage.topic_registry import Topic, check_topic_name
 from kafkalog_spark.format.names import is_internal
 
 _ENCODE_AT_ONCE = 1_000

@@ -39,8 +39,7 @@ from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import LogRate
-from kafkalog_broker.storage.topic_registry import Outcome
-from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_broker.storage.topic_registry import Outcome, Topic
 from kafkalog_spark.format.names import is_internal
 from kafkalog_spark.format.partition_metadata import new_uuid
 

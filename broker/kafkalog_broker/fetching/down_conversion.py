@@ -13,8 +13,6 @@ taken AT_ONCE_S: then it is another request's turn there.
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from enum import IntEnum
 from itertools import pairwise
@@ -31,7 +29,7 @@ from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.append.fetched_batches import sweep_batches
 from kafkalog_broker.storage.append.kernel_fields import Message, SetFault, Unit
-from kafkalog_broker.storage.append.recompression import checksum, unpacked
+from kafkalog_broker.storage.append.recompression import checksum, unpacked, wrapper_of
 from kafkalog_broker.storage.append.record_walk import load_kernel
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
@@ -69,58 +67,28 @@ class Conversion(IntEnum):
     MESSAGES = 4  # v1 that must become v0
     PACKED_MESSAGES = 5
 
-    @property
-    def is_packed(self) -> bool:
-        return self in (Conversion.PACKED_RECORDS, Conversion.PACKED_MESSAGES)
-
 
 def kinds_of(table: I64, log: Log, request: ConversionRequest, up_to: int) -> I64:
     """int64[n]: the Conversion of each batch."""
     magic, attributes = table[:, H.MAGIC], table[:, H.ATTRIBUTES]
     packed = (attributes & layout.ATTRIBUTE_CODEC) != Codec.NONE
-    kinds = np.where(magic == 2, Conversion.RECORDS, Conversion.MESSAGES) + packed
+    kinds: I64 = (np.where(magic == 2, Conversion.RECORDS, Conversion.MESSAGES) + packed).astype(np.int64)
     kinds[magic <= request.magic] = Conversion.READABLE
     is_v2 = magic == 2
     kinds[is_v2 & ((attributes & layout.ATTRIBUTE_CONTROL) != 0)] = Conversion.HIDDEN
     if (is_v2 & ((attributes & layout.ATTRIBUTE_TRANSACTIONAL) != 0)).any():
         kinds[AbortedRanges(log.aborted_between(request.offset, up_to)).hides(table)] = Conversion.HIDDEN
-    return kinds.astype(np.int64)
+    return kinds
 
 
 def as_array(data: memoryview) -> U8:
     return np.frombuffer(data.toreadonly() if len(data) else b"", np.uint8)
 
 
-# A compressed message set v0 or v1 in its wrapper, as brokers wrote it.
-
+READ_BYTES = 256 << 10
 OVERHEAD = layout.LEGACY_MIN_SIZE[1]
 """Bytes that a wrapper has more than its value."""
-_HEAD = struct.Struct(">qiI")
-_NULL_KEY = -1
 _LZ4_CHECKSUM_AT = 6  # in a frame that tells neither its size nor a dictionary: `compress` makes no other
-
-
-def wrapped(
-    magic: int, codec: int, messages: memoryview, last_offset: int, timestamp: int, *, append_time: bool
-) -> bytes:
-    """The wrapper of `messages`, whose offsets are relative in v1. timestamp: ms, of v1 only; append_time: it is that
-    of LogAppendTime. lz4 frames of v0 have the header checksum that Kafka wrote before 0.10 (KAFKA-3160), which clients
-    of that time ask for."""
-    value = compress(Codec(codec), messages)
-    if codec == Codec.LZ4 and magic == 0:
-        # The checksum of the frame's header, over the magic number too.
-        old = checksum(value[:_LZ4_CHECKSUM_AT])
-        value = value[:_LZ4_CHECKSUM_AT] + bytes((old,)) + value[_LZ4_CHECKSUM_AT + 1 :]
-    if magic == 1:
-        attributes = codec | (layout.ATTRIBUTE_LOG_APPEND_TIME if append_time else 0)
-        body = struct.pack(">bbqii", magic, attributes, timestamp, _NULL_KEY, len(value))
-    else:
-        body = struct.pack(">bbii", magic, codec, _NULL_KEY, len(value))
-    crc = zlib.crc32(value, zlib.crc32(body))
-    return _HEAD.pack(last_offset, 4 + len(body) + len(value), crc) + body + value
-
-
-READ_BYTES = 256 << 10
 WRAPPED_BYTES = 1 << 20
 """Bytes of messages in a wrapper: what clients of that time asked for at most by default."""
 MOST_WRAPPED = WRAPPED_BYTES // layout.LEGACY_MIN_SIZE[0]
@@ -178,7 +146,8 @@ def convert(log: Log, request: ConversionRequest) -> Converted:
         # neighbours of one kind together, unless each makes a wrapper of its own
         for first, last in pairwise(np.flatnonzero(np.diff(kinds, prepend=-1, append=-1)).tolist()):
             kind = Conversion(int(kinds[first]))
-            for begin, end in pairwise(range(first, last + 1)) if kind.is_packed else ((first, last),):
+            is_packed = kind in (Conversion.PACKED_RECORDS, Conversion.PACKED_MESSAGES)
+            for begin, end in pairwise(range(first, last + 1)) if is_packed else ((first, last),):
                 match kind:
                     case Conversion.READABLE:
                         _readable(out, data, table[begin:end])
@@ -225,12 +194,12 @@ def _plain(out: Converted, data: memoryview, rows: I64, kind: Conversion) -> Non
     else:
         most = min(int(np.maximum(rows[:, H.COUNT], 0).sum()), int(rows[:, H.SIZE].sum()) // layout.MIN_RECORD_SIZE)
     magic, payload = out.request.magic, as_array(data)
-    messages, malformed = _found(kind, payload, units, out.request.offset, most)
+    messages, malformed = _find(kind, payload, units, out.request.offset, most)
     fitting = int(np.searchsorted(_ends(messages, magic), out.left, side="right"))
     if fitting:
-        out.add(_written(payload, messages[:fitting], magic))
+        out.add(_write(payload, messages[:fitting], magic))
     if fitting < len(messages):
-        out.add_too_large(_written(payload, messages[fitting : fitting + 1], magic))
+        out.add_too_large(_write(payload, messages[fitting : fitting + 1], magic))
     elif malformed:
         raise CorruptBatch("a record is malformed")
 
@@ -264,7 +233,7 @@ def _pack_again(out: Converted, kind: Conversion, codec: int, payload: U8, units
     magic, unit = out.request.magic, units[0]
     append_time = bool(unit[Unit.APPEND_TIME])
     while True:
-        messages, malformed = _found(kind, payload, units, out.request.offset, MOST_WRAPPED)
+        messages, malformed = _find(kind, payload, units, out.request.offset, MOST_WRAPPED)
         ends = _ends(messages, magic)
         # of a wrapper that fits even when its messages do not compress
         chunk = max(min(out.left - OVERHEAD - out.left // 64, WRAPPED_BYTES), 1)
@@ -277,8 +246,13 @@ def _pack_again(out: Converted, kind: Conversion, codec: int, payload: U8, units
         while True:
             some = messages[:count]
             time = unit[Unit.TIMESTAMP] if append_time else some[:, Message.TIMESTAMP].max(initial=layout.NO_TIMESTAMP)
-            plain = _written(payload, some, magic, relative=magic == 1)
-            made = wrapped(magic, codec, plain, int(some[-1, Message.OFFSET]), int(time), append_time=append_time)
+            plain = _write(payload, some, magic, relative=magic == 1)
+            value = compress(Codec(codec), plain)
+            if codec == Codec.LZ4 and magic == 0:  # clients of that time ask for a checksum over more (KAFKA-3160)
+                old = checksum(value[:_LZ4_CHECKSUM_AT])
+                value = value[:_LZ4_CHECKSUM_AT] + bytes((old,)) + value[_LZ4_CHECKSUM_AT + 1 :]
+            attributes = codec | (layout.ATTRIBUTE_LOG_APPEND_TIME if append_time and magic == 1 else 0)
+            made = wrapper_of(magic, attributes, value, int(some[-1, Message.OFFSET]), int(time))
             if len(made) <= out.left or count == 1:
                 break
             count = max(int(np.searchsorted(ends, ends[count - 1] // 2, side="right")), 1)
@@ -306,7 +280,7 @@ def _units(rows: I64) -> I64:
     return units
 
 
-def _found(kind: Conversion, payload: U8, units: I64, offset: int, most: int) -> tuple[I64, bool]:
+def _find(kind: Conversion, payload: U8, units: I64, offset: int, most: int) -> tuple[I64, bool]:
     """int64[n, len(Message)], at most so many; whether something malformed comes after them."""
     from kafkalog_broker.storage.append.message_set_kernel import find_messages, find_records
     from kafkalog_spark.kernels.primitives import CRC32_TABLE
@@ -329,7 +303,7 @@ def _ends(messages: I64, magic: int) -> I64:
     return ends
 
 
-def _written(payload: U8, messages: I64, magic: int, *, relative: bool = False) -> memoryview:
+def _write(payload: U8, messages: I64, magic: int, *, relative: bool = False) -> memoryview:
     """relative: offsets count from the first message, as in a wrapper v1."""
     from kafkalog_broker.storage.append.message_set_kernel import write_messages
     from kafkalog_spark.kernels.primitives import CRC32_TABLE
@@ -377,19 +351,19 @@ async def read_converted(
     errors = False
     count = len(partitions)
     for number in range(count):
-        place = (begin + number) % count
-        asked = partitions[place]
+        index = (begin + number) % count
+        request = partitions[index]
         if turn.over:
             await turn.next()
         try:
-            fetched[place] = await reading.partition(asked, find_log(asked))
+            fetched[index] = await reading.partition(request, find_log(request))
         except BrokerError as error:
             errors = True
             code = error.code
             if code is ErrorCode.kafka_storage_error:  # which these clients do not know: they look for the leader
                 code = ErrorCode.not_leader_or_follower
-            fetched[place] = FetchedPartition(asked, PartitionFetchResponse(asked.partition, code))
-    in_order = [fetched[place] for place in range(count)]
+            fetched[index] = FetchedPartition(request, PartitionFetchResponse(request.partition, code))
+    in_order = [fetched[index] for index in range(count)]
     # What keeps back more than there was room for is not waited for.
     size = reading.size if reading.left > 0 else max(reading.size, max_bytes)
     return Fetched(in_order, size, errors)
@@ -406,22 +380,22 @@ class _Reading:
         self.left = max_bytes
         self.size = 0
 
-    async def partition(self, asked: FetchPartition, log: Log) -> FetchedPartition:
+    async def partition(self, request: FetchPartition, log: Log) -> FetchedPartition:
         """Raises BrokerError where there is nothing to give in front of what is wrong."""
-        log.check_fetch_offset(asked.fetch_offset)
+        log.check_fetch_offset(request.fetch_offset)
         until = log.high_watermark
-        answer = PartitionFetchResponse(asked.partition, 0, until, log.last_stable_offset, log.log_start_offset)
-        result = FetchedPartition(asked, answer, 0, log, log.appended_bytes)
+        answer = PartitionFetchResponse(request.partition, 0, until, log.last_stable_offset, log.log_start_offset)
+        result = FetchedPartition(request, answer, 0, log, log.appended_bytes)
         pieces: list[Any] = []
-        offset = asked.fetch_offset
+        offset = request.fetch_offset
         is_full = False
         while offset < until and not is_full and not self._is_over():
-            room = min(asked.max_bytes - result.size, self.left)
+            room = min(request.max_bytes - result.size, self.left)
             whole = not self._is_hard and not self.size
             if room <= 0 and not whole:
                 is_full = True
                 break
-            cut = self._is_hard and not pieces and (room == asked.max_bytes or not self.size)
+            cut = self._is_hard and not pieces and (room == request.max_bytes or not self.size)
             try:
                 found: Converted = await self._run(
                     convert, log, ConversionRequest(offset, until, self._magic, max(room, 0), whole, cut)

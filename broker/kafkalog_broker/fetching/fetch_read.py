@@ -37,7 +37,7 @@ class FetchedPartition:
     whether appends would change nothing, since a limit kept back records that there are (`is_full`).
     """
 
-    asked: FetchPartition
+    request: FetchPartition
     answer: PartitionFetchResponse
     size: int = 0
     log: Log | None = None
@@ -74,16 +74,16 @@ async def read_all(
     if FileHandle.open_now >= MANY_OPEN:
         max_bytes, at_once = min(max_bytes, READ_AT_ONCE_BYTES), _ALL
     left = max_bytes
-    for number, asked in enumerate(partitions, 1):
+    for number, request in enumerate(partitions, 1):
         if not number % TURN_EVERY and turn.over:
             await turn.next()
         try:
-            log = find_log(asked)
-            log.check_leader_epoch(asked.current_leader_epoch)
-            result = _read(asked, log, left, at_once, left == max_bytes, committed)
+            log = find_log(request)
+            log.check_leader_epoch(request.current_leader_epoch)
+            result = _read(request, log, left, at_once, left == max_bytes, committed)
         except BrokerError as error:
             errors = True
-            result = FetchedPartition(asked, PartitionFetchResponse(asked.partition, error.code))
+            result = FetchedPartition(request, PartitionFetchResponse(request.partition, error.code))
         if size := result.size:
             left -= size
             total += size
@@ -98,29 +98,29 @@ async def read_all(
 
 
 def _read(
-    asked: FetchPartition, log: Log, left: int, at_once: int, at_least_one: bool, committed: bool
+    request: FetchPartition, log: Log, left: int, at_once: int, at_least_one: bool, committed: bool
 ) -> FetchedPartition:
     until = high_watermark = log.high_watermark
     stable = log.last_stable_offset
     if committed:
         until = stable
-    offset = asked.fetch_offset
-    if asked.last_fetched_epoch >= 0:
-        diverging = log.diverging_epoch(offset, asked.last_fetched_epoch)
+    offset = request.fetch_offset
+    if request.last_fetched_epoch >= 0:
+        diverging = log.diverging_epoch(offset, request.last_fetched_epoch)
         if diverging is not None:
-            answer = PartitionFetchResponse(asked.partition, 0, high_watermark, stable, log.log_start_offset)
+            answer = PartitionFetchResponse(request.partition, 0, high_watermark, stable, log.log_start_offset)
             answer.diverging_epoch = diverging
-            return FetchedPartition(asked, answer, 0, log, log.appended_bytes, committed)
+            return FetchedPartition(request, answer, 0, log, log.appended_bytes, committed)
     # asked for also where nothing is to be read: an offset out of range is an error, not the end of the log
     log.check_fetch_offset(offset)
-    answer = PartitionFetchResponse(asked.partition, 0, high_watermark, stable, log.log_start_offset)
-    result = FetchedPartition(asked, answer, 0, log, log.appended_bytes, committed)
+    answer = PartitionFetchResponse(request.partition, 0, high_watermark, stable, log.log_start_offset)
+    result = FetchedPartition(request, answer, 0, log, log.appended_bytes, committed)
     if committed:
         answer.aborted_transactions = ()
     if offset < until:
         result.is_full = True
         if left > 0 or at_least_one:
-            found = log.find_range(offset, min(left, asked.max_bytes), up_to=until, at_least_one=at_least_one)
+            found = log.find_range(offset, min(left, request.max_bytes), up_to=until, at_least_one=at_least_one)
             result.is_full = found.next_offset < until
             if found.slices:
                 answer.records = [log.read_slice(part) if len(part) <= at_once else part for part in found.slices]

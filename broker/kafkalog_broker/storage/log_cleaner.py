@@ -20,7 +20,6 @@ from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.compaction.cleanable import Cleanable, LogFacts, SegmentFacts, cleanable
 from kafkalog_broker.storage.compaction.cleaning_request import (
-    CleanerStatistics,
     CleaningAborted,
     CleaningHost,
     CleaningRequest,
@@ -43,12 +42,12 @@ _MEGABYTE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A log that may be cleaned. segments: all of it, the active one last."""
+    """A log that may be cleaned."""
 
     entry: LogEntry
     log: Log
     config: LogConfig
-    segments: tuple[LogSegment, ...]
+    segments: tuple[LogSegment, ...]  # the active one last
     facts: LogFacts
 
     @property
@@ -65,12 +64,6 @@ class CleanerTotals:
     bytes_read: int = 0
     bytes_written: int = 0
     seconds: float = 0.0
-
-    def add(self, statistics: CleanerStatistics, seconds: float) -> None:
-        self.runs += 1
-        self.bytes_read += statistics.bytes_read
-        self.bytes_written += statistics.bytes_written
-        self.seconds += seconds
 
 
 class LogCleaner:
@@ -309,8 +302,9 @@ class LogCleaner:
             CleaningHost(log, self._owner, clock.now_ms, self._throttler, self._schedule_removal),
         )
         seconds = time.monotonic() - began
-        self.totals.add(statistics, seconds)
-        read, written = statistics.bytes_read, statistics.bytes_written
+        read, written, totals = statistics.bytes_read, statistics.bytes_written, self.totals
+        totals.runs, totals.seconds = totals.runs + 1, totals.seconds + seconds
+        totals.bytes_read, totals.bytes_written = totals.bytes_read + read, totals.bytes_written + written
         _log.info(
             "cleaned %s, dirty from offset %d to %d: %.1f MB became %.1f MB in %.2f s (%.1f MB/s); %d %% of the map of "
             "keys was in use",

@@ -223,7 +223,14 @@ def open_log_dirs(
         now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
         for log_dir in opened:
             if log_dir.is_online:
-                _identify(log_dir, metas.get(log_dir.path), agreed, node_id, now)
+                meta = metas.get(
+                    log_dir.path
+                )  # where it lacks something, that is written; what else stands there is kept
+                log_dir.id = (meta.directory_id if meta else None) or uuid_to_text(new_uuid())
+                whole = MetaProperties(VERSION_KRAFT, agreed, node_id, log_dir.id, meta.other if meta else {})
+                if meta != whole:
+                    with log_dir.guarded():
+                        write_meta_properties(log_dir.path / META_PROPERTIES_FILE, whole, now)
         dirs = LogDirectories(tuple(opened), agreed, node_id)
         if not dirs.online:
             raise LogDirError(f"no log directory works: {dirs.failures()}")
@@ -266,17 +273,6 @@ def agree(metas: Mapping[Path, MetaProperties], node_id: int, cluster_id: str | 
                     hint="one is a copy of the other: take one of them out of log.dirs",
                 )
     return uuid_to_text(new_uuid()) if cluster_id is None else cluster_id
-
-
-def _identify(
-    log_dir: LogDirectory, meta: MetaProperties | None, cluster_id: str, node_id: int, now: datetime.datetime
-) -> None:
-    """Write meta.properties where it is missing or lacks something; what else stands in it is kept."""
-    log_dir.id = (meta.directory_id if meta else None) or uuid_to_text(new_uuid())
-    whole = MetaProperties(VERSION_KRAFT, cluster_id, node_id, log_dir.id, meta.other if meta else {})
-    if meta != whole:
-        with log_dir.guarded():
-            write_meta_properties(log_dir.path / META_PROPERTIES_FILE, whole, now)
 
 
 class PartitionUsage(NamedTuple):

@@ -44,8 +44,14 @@ from kafkalog_broker.storage.partition.local_log import create_log_files
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition_removal import PartitionRemoval, remove, rename_for_deletion
 from kafkalog_broker.storage.recovery.log_loader import LoadProgress, ProgressWatch, bytes_to_recover
-from kafkalog_broker.storage.topic_registry import TopicRegistry
-from kafkalog_broker.storage.topics_file import PartitionDir, Reconciled, Topic, find_partition_dirs, reconcile
+from kafkalog_broker.storage.topic_registry import (
+    PartitionDir,
+    Reconciled,
+    Topic,
+    TopicRegistry,
+    find_partition_dirs,
+    reconcile,
+)
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.atomic_file import DIRECTORY_MODE, fsync_directory
 from kafkalog_spark.format.partition_metadata import (
@@ -159,7 +165,7 @@ class LogManager(LogTable):
         for a partition that lies in two directories and when no directory works, BrokerError when the registry cannot
         be written.
         """
-        places: list[PartitionDir] = []
+        directories: list[PartitionDir] = []
         compacted: set[str] = set()
         for log_dir in self.dirs.online:
             try:
@@ -167,20 +173,20 @@ class LogManager(LogTable):
                 for checkpoint in log_dir.checkpoints:
                     checkpoint.read()
                 compacted.update(topic for topic, _ in log_dir.cleaner_offsets.known)
-                found = find_partition_dirs(log_dir)
-                for path in found.deleted:
+                partition_dirs = find_partition_dirs(log_dir)
+                for path in partition_dirs.deleted:
                     self._schedule_removal(path, 0)
-                places += found.live
+                directories += partition_dirs.live
             except OSError as error:
                 log_dir.fail(error)
-        if places and not self.topics.was_read:
+        if directories and not self.topics.was_read:
             _log.warning(
                 "there is no topic registry: topics are taken in from %d partition directories; their configuration "
                 "overrides are not known, so nothing of them is deleted (retention.ms=-1) until they are set again",
-                len(places),
+                len(directories),
             )
         internal = internal_topic_configs(self.config)
-        plan = reconcile(places, self.topics.topics, self.topics.deleted, compacted, new_uuid, internal)
+        plan = reconcile(directories, self.topics.topics, self.topics.deleted, compacted, new_uuid, internal)
         self._take_in(plan)
         self._recover(progress or (lambda _: None))
         self._create_missing(plan)
@@ -194,17 +200,19 @@ class LogManager(LogTable):
         self._housekeeping.start()
 
     def _take_in(self, plan: Reconciled) -> None:
-        for place in plan.strays:
-            _log.warning("%s is left alone: it belongs to another topic of that name (partition.metadata)", place.path)
+        for directory in plan.strays:
+            _log.warning(
+                "%s is left alone: it belongs to another topic of that name (partition.metadata)", directory.path
+            )
         self.topics.take_in(plan.changed.values())
-        for place, topic in plan.serve:
-            self.add(LogEntry(topic.name, place.partition, topic.id, place.log_dir, place.path))
-            if place.topic_id is None:
-                with place.log_dir.guarded():
-                    write_partition_metadata(place.path / PARTITION_METADATA_FILE, PartitionMetadata(topic.id))
-        for place in plan.deleted:
-            with place.log_dir.guarded():
-                self._schedule_removal(rename_for_deletion(place.path, place.topic, place.partition), 0)
+        for directory, topic in plan.serve:
+            self.add(LogEntry(topic.name, directory.partition, topic.id, directory.log_dir, directory.path))
+            if directory.topic_id is None:
+                with directory.log_dir.guarded():
+                    write_partition_metadata(directory.path / PARTITION_METADATA_FILE, PartitionMetadata(topic.id))
+        for directory in plan.deleted:
+            with directory.log_dir.guarded():
+                self._schedule_removal(rename_for_deletion(directory.path, directory.topic, directory.partition), 0)
         if self.all_online:
             self.topics.forget_deleted(self.topics.deleted)
         for log_dir in self.dirs.all:
@@ -275,9 +283,14 @@ class LogManager(LogTable):
         return NewPartitions(log_dirs)
 
     def create(
-        self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig, places: NewPartitions | None = None
+        self,
+        topic: str,
+        partition: int,
+        topic_id: uuid.UUID,
+        config: LogConfig,
+        prepared: NewPartitions | None = None,
     ) -> Log:
-        """A new, empty log. places: with its directory made; without, it is made here, which takes an fsync.
+        """A new, empty log. prepared: with its directory made; without, it is made here, which takes an fsync.
 
         Raises BrokerError: kafka_storage_error, topic_already_exists when there is such a partition. Whatever it
         raises, no directory of the partition is left, unless its log directory has failed.
@@ -286,14 +299,14 @@ class LogManager(LogTable):
         if key in self.entries or key in self.absent:
             raise BrokerError(ErrorCode.topic_already_exists, f"partition {topic}-{partition} is there already")
         while True:
-            log_dir = None if places is None else places.log_dir_of(key)
-            if places is None or log_dir is None:  # or it went offline since
-                places = NewPartitions({key: (log_dir := self.next_log_dir())})
-                places.make()
+            log_dir = None if prepared is None else prepared.log_dir_of(key)
+            if prepared is None or log_dir is None:  # or it went offline since
+                prepared = NewPartitions({key: (log_dir := self.next_log_dir())})
+                prepared.make()
             entry = LogEntry(topic, partition, topic_id, log_dir, log_dir.path / f"{topic}-{partition}")
             is_ours = False
             try:
-                places.take(key)
+                prepared.take(key)
                 is_ours = True
                 # not synced: the registry knows the topic, so at worst the directory is made again
                 loaded = create_log_files(entry.path, topic_id, log_start_offset=0, leader_epoch=0, sync=False)
@@ -377,13 +390,9 @@ class LogManager(LogTable):
                 if log is not None:
                     log.update_config(config)
 
-    def update_config(self, config: BrokerConfig) -> None:
-        """The broker's defaults have changed: so may every log's configuration."""
-        for _ in self.updating_config(config):
-            pass
-
     def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
-        """As `update_config`, in steps, a topic at a time: 40 us each. Logs that are opened meanwhile have it."""
+        """The broker's defaults have changed: so may every log's configuration. In steps, a topic at a time, 40 us
+        each; logs that are opened meanwhile have it."""
         self.config = config
         self.cleaner.reconfigure(config)
         for topic in list(self.topics):

@@ -26,8 +26,7 @@ from kafkalog_broker.storage.partition.local_log import LoadedLog, LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import is_passing
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from kafkalog_broker.storage.topic_registry import TopicRegistry
-from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.read.discovery import log_bytes
 

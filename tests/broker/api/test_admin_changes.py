@@ -36,6 +36,7 @@ from tests.broker.api.helpers.admin_scenario import (
     total,
 )
 from tests.broker.api.helpers.plain_entities import request_entity
+from tests.broker.storage.helpers.stored_logs import append_records
 
 
 @pytest.fixture
@@ -161,7 +162,7 @@ def test_an_index_too_small_for_an_entry_is_taken_and_the_topic_served(broker, s
     ask(broker, create(new_topic("invoices")))
     for topic in ("orders", "payments", "invoices"):
         for _ in range(2):
-            broker.log(topic, 0).append_records([(b"key", b"value")], broker.clock.now_ms())
+            append_records(broker.log(topic, 0), [(b"key", b"value")], broker.clock.now_ms())
             broker.log(topic, 0).roll(broker.clock.now_ms())
         assert broker.log(topic, 0).log_end_offset == 2
 
@@ -173,7 +174,7 @@ def test_a_record_that_was_acknowledged_meanwhile_keeps_a_topic_that_could_not_b
         if index == 2:
             raise BrokerError(ErrorCode.kafka_storage_error, "the disk is full")
         log = create_log(topic, index, *rest)
-        log.append_records([(b"key", b"value")], broker.clock.now_ms())
+        append_records(log, [(b"key", b"value")], broker.clock.now_ms())
         return log
 
     monkeypatch.setattr(broker.logs, "create", create_and_produce)

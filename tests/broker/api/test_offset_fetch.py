@@ -8,7 +8,7 @@ import pytest
 from kafkalog_broker.api import offset_fetch
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.classic.offset_records import OffsetAndMetadata, OffsetKey
-from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_broker.storage.topic_registry import Topic
 from tests.broker.api.helpers.group_calls import COMMIT, FETCH, FakeBroker, call, commit_values, error_answer, versions
 
 

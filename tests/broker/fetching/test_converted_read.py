@@ -127,7 +127,7 @@ def test_the_partition_that_is_read_first_is_another_one_each_time(tmp_path: Pat
         fetched = await read_converted(
             asked, lambda _: log, run, version=2, max_bytes=4_000, begin=begin, turn=TimeSlice(), is_over=lambda: False
         )
-        assert [one.asked.partition for one in fetched.partitions] == [0, 1, 2]
+        assert [one.request.partition for one in fetched.partitions] == [0, 1, 2]
         return [one.size > 0 for one in fetched.partitions]
 
     assert [asyncio.run(sizes(begin)) for begin in (0, 1, 2, -1)] == [

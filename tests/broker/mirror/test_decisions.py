@@ -23,7 +23,7 @@ from kafkalog_broker.mirror.node_fetcher import Backoff, RateLimit
 from kafkalog_broker.mirror.source import parse_bootstrap
 from kafkalog_broker.protocol.client_codec import SourcePartition, SourceTopic
 from kafkalog_broker.protocol.fetch_client import Fetched, FetchFrom
-from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_broker.storage.topic_registry import Topic
 from kafkalog_spark.errors import OptionError
 
 ONE, TWO, NO_ID = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=0)

@@ -26,8 +26,7 @@ from kafkalog_broker.runtime.clock import SystemClock
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
-from kafkalog_broker.storage.topic_registry import TopicRegistry
-from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 from kafkalog_spark.format.partition_metadata import new_uuid
 from tests.broker.mirror.helpers.mirrors import log_data
@@ -43,6 +42,7 @@ from tests.broker.mirror.helpers.scripted_source import (
     ScriptedTopic,
 )
 from tests.broker.storage.helpers.loaded_logs import records
+from tests.broker.storage.helpers.stored_logs import append_records
 
 WAIT_S = 60
 """For what takes a moment on an idle machine."""
@@ -81,7 +81,7 @@ class Running:
             (topic,) = self.topics.create_all([Topic(OFFSETS_TOPIC, new_uuid(), 1)])
             assert isinstance(topic, Topic)
             log = self.logs.create(topic.name, 0, topic.id, LogConfig.of(config, {}))
-            log.append_records([(b"group", b"77")], 1)
+            append_records(log, [(b"group", b"77")], 1)
         options = MirrorOptions(
             bootstrap=parse_bootstrap(self.source.bootstrap), directory=self.directory, topics=re.compile(".*"),
             refresh_s=0.05, own_internal_topics=self.own, **self.options,

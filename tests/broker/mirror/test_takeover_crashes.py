@@ -21,14 +21,14 @@ from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.topic_registry import TopicRegistry
-from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
 from kafkalog_spark.format.partition_metadata import new_uuid
 from kafkalog_spark.log.write.encoded_batch import build_batch
 from tests.broker.mirror.helpers.mirrors import log_data
+from tests.broker.storage.helpers.stored_logs import append_records
 
 INTERNAL = {"__consumer_offsets": {"cleanup.policy": "compact"}}
 
@@ -226,7 +226,7 @@ def test_leader_epochs_that_metadata_cannot_say_are_never_made(copy: Path, check
         log = opened.logs.get(topic, partition)
         assert log is not None
         assert log.leader_epoch == 2**31 - 1
-        assert log.append_records([(None, b"written")], 2000).last_offset == log.log_end_offset - 1
+        assert append_records(log, [(None, b"written")], 2000).last_offset == log.log_end_offset - 1
     opened.close()
 
 
@@ -240,9 +240,9 @@ def test_a_log_without_offsets_left_takes_no_record_and_all_logs_are_closed(
     Follower(full).truncate_fully_and_start_at(2**63 - 2)
     full.lead(8)
     with pytest.raises(BrokerError, match="the log is full") as refused:
-        full.append_records([(None, b"one"), (None, b"more")], 2000)
+        append_records(full, [(None, b"one"), (None, b"more")], 2000)
     assert refused.value.code is ErrorCode.record_list_too_large
-    assert full.append_records([(None, b"the last one")], 2000).last_offset == 2**63 - 2
+    assert append_records(full, [(None, b"the last one")], 2000).last_offset == 2**63 - 2
     monkeypatch.setattr(full, "close", lambda: int("no log can be closed like this"))
     opened.close()
     assert other.is_closed

@@ -373,9 +373,9 @@ def test_the_number_of_threads_changes_while_the_broker_runs(tmp_path):
     cleaner.start()
     assert cleaner_threads(cleaner) == 1
     config = broker.logs.config
-    broker.logs.update_config(config.with_dynamic({"log.cleaner.threads": "2"}, {}))
+    list(broker.logs.updating_config(config.with_dynamic({"log.cleaner.threads": "2"}, {})))
     assert cleaner_threads(cleaner) == 2
-    broker.logs.update_config(config.with_dynamic({}, {}))
+    list(broker.logs.updating_config(config.with_dynamic({}, {})))
     eventually(lambda: cleaner_threads(cleaner) == 1)
     broker.logs.shutdown()
     assert cleaner_threads(cleaner) == 0

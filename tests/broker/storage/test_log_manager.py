@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog_broker.storage.log_directory import LogDirError
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from kafkalog_broker.storage.topics_file import TOPICS_FILE
+from kafkalog_broker.storage.topic_registry import TOPICS_FILE
 from kafkalog_spark.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from kafkalog_spark.format.partition_metadata import read_partition_metadata
 from tests.broker.storage.helpers.managed_logs import (

@@ -8,7 +8,7 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.log_directory import LogDirectory
-from kafkalog_broker.storage.topics_file import TOPICS_FILE, RegistryState, Topic, format_registry, parse_registry
+from kafkalog_broker.storage.topic_registry import TOPICS_FILE, RegistryState, Topic, format_registry, parse_registry
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 from tests.broker.storage.helpers.one_topic import OneTopicRegistry
 

@@ -118,9 +118,12 @@ def write_records(payload, messages, out):  # type: ignore[no-untyped-def]
     """Write messages to `out` as records with offset deltas 0, 1, 2 ... and timestamps relative to the first; returns
     the bytes written. `out` has room for as many as the messages have: a record is never longer than its message."""
     filled: Any = np.int64(0)
+    base: Any = np.int64(0)
     for row in range(messages.shape[0]):
         message = messages[row]
-        number, delta = np.int64(row), message[Message.TIMESTAMP] - messages[0, Message.TIMESTAMP]
+        if row == 0:
+            base = message[Message.TIMESTAMP]
+        number, delta = np.int64(row), message[Message.TIMESTAMP] - base
         key_size, value_size = (
             max(message[Message.KEY_SIZE], np.int64(-1)),
             max(message[Message.VALUE_SIZE], np.int64(-1)),

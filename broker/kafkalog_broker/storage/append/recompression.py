@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 import threading
+import zlib
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.append.record_walk import renumbered
@@ -83,6 +85,16 @@ def rebuilt(
     )  # fmt: skip
     seal(made, 0, len(made), fields)
     return made
+
+
+def wrapper_of(
+    magic: int, attributes: int, value: bytes, last_offset: int, timestamp: int, key: bytes = b"\xff\xff\xff\xff"
+) -> bytes:
+    """The message v0 or v1 around a compressed message set. timestamp: ms, of v1 only; key: the field, length and
+    bytes."""
+    fields = struct.pack(">bbq", magic, attributes, timestamp) if magic else struct.pack(">bb", magic, attributes)
+    body = b"".join((fields, key, struct.pack(">i", len(value)), value))
+    return struct.pack(">qiI", last_offset, len(body) + 4, zlib.crc32(body)) + body
 
 
 # The checksum in the header of an lz4 frame, which the codec's library does not show, and Kafka looks at.

@@ -6,8 +6,6 @@ megabyte is there, and packed again one by one where they have changed. Messages
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -16,6 +14,7 @@ import numpy.typing as npt
 
 from kafkalog_broker.storage.append.kernel_fields import Message, SetFault
 from kafkalog_broker.storage.append.message_set_kernel import find_messages
+from kafkalog_broker.storage.append.recompression import wrapper_of
 from kafkalog_broker.storage.compaction.cleaner_kernel import (
     CleanLimit,
     CleanOutcome,
@@ -39,65 +38,6 @@ from kafkalog_spark.log.read.segment_file import Window
 from kafkalog_spark.log.write.compress import compress
 from kafkalog_spark.log.write.encoded_batch import seal
 
-# Messages v0 and v1 without what compaction removes. They keep their format, and inside a wrapper their codec.
-
-
-class MessageFilter:
-    """scratch: where wrappers are decompressed."""
-
-    def __init__(self, keys: OffsetMap, scratch: Scratch) -> None:
-        self._keys = keys
-        self._scratch = scratch
-
-    def pieces(self, window: Window, first: int, last: int, keeps_tombstones: bool) -> Iterator[RetainedBatches]:
-        """The remainder of the rows [first, last) of a window, all messages or all wrappers of one format. Raises
-        CorruptBatch, UnsupportedFormat."""
-        if not window.table[first, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC:
-            yield from self._messages(window, first, last, keeps_tombstones)
-            return
-        for row in range(first, last):
-            yield from self._wrapper(window, row, keeps_tombstones)
-
-    def _messages(self, window: Window, first: int, last: int, keeps_tombstones: bool) -> Iterator[RetainedBatches]:
-        """Messages that stand alone; each is a batch of its own."""
-        table = window.table[first:last]
-        start, magic, payload = int(window.starts[first]), int(table[0, H.MAGIC]), window.payload
-        end = start + int(table[:, H.SIZE].sum())
-        messages = messages_in(payload, start, end, magic)
-        stays = self._stays(payload, messages, keeps_tombstones)
-        if stays.any():
-            out = np.empty(end - start, np.uint8)
-            filled = int(copy_messages(payload, messages[stays], magic, 0, out))
-            yield RetainedBatches(out.data[:filled], table[stays][:, [H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]])
-
-    def _wrapper(self, window: Window, row: int, keeps_tombstones: bool) -> Iterator[RetainedBatches]:
-        """A compressed message set: whole, or with fewer messages in it."""
-        header = window.table[row]
-        wrapper = opened(window, row, self._scratch)
-        payload, magic = self._scratch.read_only(), int(header[H.MAGIC])
-        messages = messages_in(payload, 0, wrapper.end, magic, wrapper.add)
-        stays = self._stays(payload, messages, keeps_tombstones)
-        if stays.all():
-            batches = header[[H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]].reshape(1, 3)
-            yield RetainedBatches(window.batch(row), batches)
-        elif stays.any():
-            kept = messages[stays]
-            out = np.empty(wrapper.end, np.uint8)
-            base_offset = int(kept[0, Message.OFFSET]) if magic == 1 else 0
-            filled = int(copy_messages(payload, kept, magic, base_offset, out))
-            last_offset, largest = int(kept[-1, Message.OFFSET]), int(kept[:, Message.TIMESTAMP].max())
-            if header[H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME or magic == 0:
-                largest = int(header[H.MAX_TIMESTAMP])
-            data = _wrapped(header, wrapper, out.data[:filled], last_offset, largest)
-            yield RetainedBatches(data, np.array([[len(data), last_offset, largest]], np.int64))
-
-    def _stays(
-        self, payload: npt.NDArray[np.uint8], messages: npt.NDArray[np.int64], keeps_tombstones: bool
-    ) -> npt.NDArray[np.bool_]:
-        keep = np.empty(len(messages), np.uint8)
-        choose_messages(payload, messages, *self._keys.table, self._keys.latest_offset, int(keeps_tombstones), keep)
-        return keep != 0
-
 
 def messages_in(
     payload: npt.NDArray[np.uint8], start: int, end: int, magic: int, add: int = 0, from_offset: int = layout.MIN_INT64
@@ -119,17 +59,6 @@ def opened(window: Window, row: int, scratch: Scratch) -> OpenedWrapper:
         return open_wrapper(window.batch(row), header.magic, header.attributes, header.last_offset, scratch)
     except KafkalogError as error:
         raise error.at(position=header.position, offset=header.last_offset) from None
-
-
-def _wrapped(
-    header: npt.NDArray[np.int64], wrapper: OpenedWrapper, messages: memoryview, last_offset: int, timestamp: int
-) -> bytes:
-    """A wrapper around `messages`, with the magic, codec and timestamp type of the one that `header` is of."""
-    magic, codec = int(header[H.MAGIC]), int(header[H.ATTRIBUTES]) & layout.ATTRIBUTE_CODEC
-    value = compress(Codec(codec), messages)
-    kept = struct.pack(">bb", magic, int(header[H.ATTRIBUTES])) + (struct.pack(">q", timestamp) if magic else b"")
-    body = kept + wrapper.key + struct.pack(">i", len(value)) + value
-    return struct.pack(">qiI", last_offset, len(body) + 4, zlib.crc32(body)) + body
 
 
 _OUT_SIZE = 1 << 20
@@ -156,6 +85,7 @@ class BatchFilter:
     """
 
     def __init__(self, keys: OffsetMap, now_ms: int, horizon_ms: int) -> None:
+        self._keys = keys
         self._table, self._secret = keys.table
         self._limits = np.zeros(len(CleanLimit), np.int64)
         self._limits[CleanLimit.LATEST] = keys.latest_offset
@@ -165,18 +95,65 @@ class BatchFilter:
         self._keep = np.empty(1 << 10, np.uint8)
         self._decompressor = Decompressor()
         self.unreadable: tuple[int, int | None] = (0, None)
-        self._messages = MessageFilter(keys, self._decompressor.scratch)
 
     def pieces(self, window: Window, verdict: Verdict, keeps_legacy_tombstones: bool) -> Iterator[RetainedBatches]:
         """The remainder of a window, in order. Raises CorruptBatch, UnsupportedFormat."""
         for first, last in runs(kinds_of(window.table)):
             compressed = bool(window.table[first, H.ATTRIBUTES] & layout.ATTRIBUTE_CODEC)
-            if window.table[first, H.MAGIC] < 2:
-                yield from self._messages.pieces(window, first, last, keeps_legacy_tombstones)
+            if window.table[first, H.MAGIC] < 2 and not compressed:
+                yield from self._messages(window, first, last, keeps_legacy_tombstones)
+            elif window.table[first, H.MAGIC] < 2:
+                for row in range(first, last):
+                    yield from self._wrapper(window, row, keeps_legacy_tombstones)
             elif compressed:
                 yield from self._compressed(window, verdict, first, last)
             else:
                 yield from self._plain(window, verdict, first, last)
+
+    # ---- v0 and v1: they keep their format, and inside a wrapper their codec
+
+    def _messages(self, window: Window, first: int, last: int, keeps_tombstones: bool) -> Iterator[RetainedBatches]:
+        """Messages that stand alone; each is a batch of its own."""
+        table = window.table[first:last]
+        start, magic, payload = int(window.starts[first]), int(table[0, H.MAGIC]), window.payload
+        end = start + int(table[:, H.SIZE].sum())
+        messages = messages_in(payload, start, end, magic)
+        stays = self._stays(payload, messages, keeps_tombstones)
+        if stays.any():
+            out = np.empty(end - start, np.uint8)
+            filled = int(copy_messages(payload, messages[stays], magic, 0, out))
+            yield RetainedBatches(out.data[:filled], table[stays][:, [H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]])
+
+    def _wrapper(self, window: Window, row: int, keeps_tombstones: bool) -> Iterator[RetainedBatches]:
+        """A compressed message set: whole, or with fewer messages in it."""
+        header = window.table[row]
+        wrapper = opened(window, row, self._decompressor.scratch)
+        payload, magic = self._decompressor.scratch.read_only(), int(header[H.MAGIC])
+        messages = messages_in(payload, 0, wrapper.end, magic, wrapper.add)
+        stays = self._stays(payload, messages, keeps_tombstones)
+        if stays.all():
+            batches = header[[H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]].reshape(1, 3)
+            yield RetainedBatches(window.batch(row), batches)
+        elif stays.any():
+            kept = messages[stays]
+            out = np.empty(wrapper.end, np.uint8)
+            base_offset = int(kept[0, Message.OFFSET]) if magic == 1 else 0
+            filled = int(copy_messages(payload, kept, magic, base_offset, out))
+            last_offset, largest = int(kept[-1, Message.OFFSET]), int(kept[:, Message.TIMESTAMP].max())
+            if header[H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME or magic == 0:
+                largest = int(header[H.MAX_TIMESTAMP])
+            attributes = int(header[H.ATTRIBUTES])
+            value = compress(Codec(attributes & layout.ATTRIBUTE_CODEC), out.data[:filled])
+            data = wrapper_of(magic, attributes, value, last_offset, largest, wrapper.key)
+            yield RetainedBatches(data, np.array([[len(data), last_offset, largest]], np.int64))
+
+    def _stays(
+        self, payload: npt.NDArray[np.uint8], messages: npt.NDArray[np.int64], keeps_tombstones: bool
+    ) -> npt.NDArray[np.bool_]:
+        stays = np.empty(len(messages), np.bool_)
+        latest, flags = self._keys.latest_offset, stays.view(np.uint8)
+        choose_messages(payload, messages, self._table, self._secret, latest, int(keeps_tombstones), flags)
+        return stays
 
     # ---- v2
 
@@ -209,28 +186,17 @@ class BatchFilter:
         """Batches as they were, and those that have changed, compressed again."""
         pieces: list[bytes | memoryview] = []
         batches: list[tuple[int, int, int]] = []
-        for row, (outcome, at, size, last_offset, max_timestamp, _) in zip(
-            rows.tolist(), results.tolist(), strict=True
-        ):
+        for row, (outcome, at, size, last_offset, max_timestamp) in zip(rows.tolist(), results.tolist(), strict=True):
             if outcome == CleanOutcome.DROPPED:
                 continue
             data: bytes | memoryview = self._out.data[at : at + size]
             if outcome in (CleanOutcome.WHOLE, CleanOutcome.UNREADABLE):
                 data = window.batch(row)
             elif outcome == CleanOutcome.REWRITTEN:
-                codec = int(window.table[row, H.ATTRIBUTES]) & layout.ATTRIBUTE_CODEC
-                data = self._pack(self._out.data[at : at + size], codec)
+                data = _packed_again(data, int(window.table[row, H.ATTRIBUTES]) & layout.ATTRIBUTE_CODEC)
             pieces.append(data)
             batches.append((len(data), last_offset, max_timestamp))
         return RetainedBatches(b"".join(pieces), np.array(batches, np.int64).reshape(-1, 3))
-
-    def _pack(self, batch: memoryview, codec: int) -> bytes:
-        """With the codec's default level, whatever the topic's is, as Kafka's cleaner does."""
-        fields = list(layout.BATCH_HEADER.unpack_from(batch))
-        fields[5] |= codec  # the attributes
-        packed = bytearray(layout.BATCH_OVERHEAD) + compress(Codec(codec), batch[layout.RECORDS_AT :])
-        seal(packed, 0, len(packed), tuple(fields))
-        return bytes(packed)
 
     def _run(
         self,
@@ -275,6 +241,15 @@ class BatchFilter:
                 self._out = np.empty(int(limits[CleanLimit.NEEDED]), np.uint8)
         if self._out.size > _OUT_SIZE:
             self._out = np.empty(_OUT_SIZE, np.uint8)
+
+
+def _packed_again(batch: bytes | memoryview, codec: int) -> bytes:
+    """With the codec's default level, whatever the topic's is, as Kafka's cleaner does."""
+    fields = list(layout.BATCH_HEADER.unpack_from(batch))
+    fields[5] |= codec  # the attributes
+    packed = bytearray(layout.BATCH_OVERHEAD) + compress(Codec(codec), batch[layout.RECORDS_AT :])
+    seal(packed, 0, len(packed), tuple(fields))
+    return bytes(packed)
 
 
 def _units(window: Window, verdict: Verdict, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import heapq
 import operator
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -127,36 +128,30 @@ class SourceSize(NamedTuple):
     time_index: int
 
 
-T = TypeVar("T")
-
-
 def group_segments(
-    segments: Sequence[T], size_of: Callable[[T], SourceSize], max_size: int, max_index_size: int, end_offset: int
-) -> list[list[T]]:
-    """Neighbours that become one segment: no larger than segment.bytes, with indexes that hold what theirs hold, and
-    offsets that fit an index.
+    sizes: Sequence[SourceSize], max_size: int, max_index_size: int, end_offset: int
+) -> list[tuple[int, int]]:
+    """(first, end) of neighbours that become one segment: no larger than segment.bytes, with indexes that hold what
+    theirs hold, and offsets that fit an index.
 
     end_offset: after the last segment. A segment that is empty is never left alone, however far its offset reaches.
     """
-    groups: list[list[T]] = []
-    sizes = [size_of(segment) for segment in segments]
-    total = sizes[0] if sizes else None
-    for place, size in enumerate(sizes):
-        after = sizes[place + 1].base_offset if place + 1 < len(sizes) else end_offset
+    firsts: list[int] = []
+    total = SourceSize(0, 0, 0, 0)
+    for slot, size in enumerate(sizes):
+        after = sizes[slot + 1].base_offset if slot + 1 < len(sizes) else end_offset
         if (
-            groups
-            and total is not None
+            firsts
             and total.log + size.log <= max_size
             and total.offset_index + size.offset_index <= max_index_size
             and total.time_index + size.time_index <= max_index_size
             and (size.log == 0 or after - 1 - total.base_offset <= MAX_RELATIVE_OFFSET)
         ):
-            groups[-1].append(segments[place])
             total = SourceSize(total.base_offset, *map(operator.add, total[1:], size[1:]))
         else:
-            groups.append([segments[place]])
+            firsts.append(slot)
             total = size
-    return groups
+    return list(pairwise((*firsts, len(sizes))))
 
 
 # Last batches of producers that are still known: their headers stay (Cleaner.cleanInto).

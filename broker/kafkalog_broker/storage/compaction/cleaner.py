@@ -96,16 +96,17 @@ class Cleaner:
         legacy_horizon_ms = _modified_ns(clean[-1]) // 1_000_000 - config.delete_retention_ms if clean else 0
         self._map_keys()
         end = self._keys.latest_offset + 1
-        self._statistics.map_utilization = self._keys.utilization
+        self._statistics.map_utilization = len(self._keys) / len(self._keys.table[0])
         sources = [segment for segment in request.segments[:-1] if segment.base_offset < end]
         if not sources:
             return max(end, request.first_dirty_offset), self._statistics
         transactions = CleanedTransactions(self._aborted(sources[0].base_offset, sources[-1].next_offset))
         batches = BatchFilter(self._keys, request.now_ms, request.now_ms + config.delete_retention_ms)
-        for group in group_segments(
-            sources, _sizes, config.segment_bytes, config.segment_index_bytes, request.first_uncleanable_offset
+        sizes = [_sizes(segment) for segment in sources]
+        for first, last in group_segments(
+            sizes, config.segment_bytes, config.segment_index_bytes, request.first_uncleanable_offset
         ):
-            self._clean_group(group, batches, transactions, legacy_horizon_ms)
+            self._clean_group(sources[first:last], batches, transactions, legacy_horizon_ms)
         self._statistics.unreadable_batches, self._statistics.first_unreadable = batches.unreadable
         return end, self._statistics
 

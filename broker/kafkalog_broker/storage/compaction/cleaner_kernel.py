@@ -71,7 +71,6 @@ class CleanResult(IntEnum):
     OUT_SIZE = 2
     LAST_OFFSET = 3
     MAX_TIMESTAMP = 4
-    KEPT = 5  # records
 
 
 class CleanOutcome(IntEnum):
@@ -210,7 +209,7 @@ def clean_batches(  # type: ignore[no-untyped-def]
         readable, kept, tombstones = _choose_records(payload, start, end, unit, table, secret, keep, limits)
         sets_horizon = kept > 0 and (tombstones or unit[CleanUnit.ENDED_EMPTY] != 0) and has_horizon == 0
         row[CleanResult.OUT_AT], row[CleanResult.LAST_OFFSET] = at_out, unit[CleanUnit.LAST_OFFSET]
-        row[CleanResult.MAX_TIMESTAMP], row[CleanResult.KEPT] = unit[CleanUnit.MAX_TIMESTAMP], kept
+        row[CleanResult.MAX_TIMESTAMP] = unit[CleanUnit.MAX_TIMESTAMP]
         if not readable or (kept > 0 and kept == unit[CleanUnit.COUNT] and not sets_horizon):
             row[CleanResult.OUTCOME] = np.int64(CleanOutcome.WHOLE) if readable else np.int64(CleanOutcome.UNREADABLE)
             row[CleanResult.OUT_SIZE] = unit[CleanUnit.SIZE]

@@ -59,11 +59,6 @@ class OffsetMap:
         self._state[MapState.LATEST] = offset
 
     @property
-    def utilization(self) -> float:
-        """How full the table is, 0 to 1."""
-        return len(self) / len(self._table)
-
-    @property
     def table(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
         """(entries, secret), what kernels search."""
         return self._table, self._secret

@@ -31,6 +31,13 @@ class MapSlot(IntEnum):
     NEXT = 2  # the key's latest offset + 1; 0 when the slot is empty
 
 
+class Secret(IntEnum):
+    """Entries of the key of the hash, uint64[len(Secret)]."""
+
+    K0 = 0
+    K1 = 1
+
+
 class MapUnit(IntEnum):
     """Columns of map_records' `units`, int64[n, len(MapUnit)]: a v2 batch."""
 
@@ -124,7 +131,7 @@ def _slot_of(table, low, high):  # type: ignore[no-untyped-def]
 @njit
 def latest_offset(table, secret, data, at, size):  # type: ignore[no-untyped-def]
     """The offset that the map has for the key data[at:at + size]; -1 when it is not in the map."""
-    low, high = siphash128(data, at, size, secret[0], secret[1])
+    low, high = siphash128(data, at, size, secret[Secret.K0], secret[Secret.K1])
     return np.int64(table[_slot_of(table, low, high), MapSlot.NEXT]) - 1
 
 
@@ -133,7 +140,7 @@ def _put(table, secret, state, data, at, size, offset):  # type: ignore[no-untyp
     """False when there is no room: no key goes into a full map, whether it is there already or not (as in Kafka)."""
     if state[MapState.ENTRIES] >= state[MapState.MOST]:
         return False
-    low, high = siphash128(data, at, size, secret[0], secret[1])
+    low, high = siphash128(data, at, size, secret[Secret.K0], secret[Secret.K1])
     slot = _slot_of(table, low, high)
     if table[slot, MapSlot.NEXT] == 0:
         table[slot, MapSlot.LOW] = low

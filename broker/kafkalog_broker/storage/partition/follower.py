@@ -101,18 +101,15 @@ class Follower:
                     if local.is_time_to_roll(batches.header(row), now_ms):
                         local.roll(now_ms)
                     rest = Window(table[row:], batches.data, batches.start)
-                    count = local.how_many_fit(rest, now_ms)
-                    self._append_run(rest.first(count))
-                    row += count
+                    run = rest.first(local.how_many_fit(rest, now_ms))
+                    self._assign_epochs(run)
+                    segment = local.append_all(run)
+                    self._log.appended_bytes += int(run.table[:, H.SIZE].sum())
+                    for aborted in replay(self._log.producer_state, run):
+                        segment.add_aborted(aborted)
+                    row += len(run.table)
         finally:
             local.appended(now_ms)
-
-    def _append_run(self, run: Window) -> None:
-        self._assign_epochs(run)
-        segment = self._local.append_all(run)
-        self._log.appended_bytes += int(run.table[:, H.SIZE].sum())
-        for aborted in replay(self._log.producer_state, run):
-            segment.add_aborted(aborted)
 
     def _assign_epochs(self, run: Window) -> None:
         """Before the bytes are written, as a leader does. What is older than epochs has none, and what comes after it

@@ -17,17 +17,16 @@ from typing import NamedTuple
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
-from kafkalog_broker.storage.partition.local_log import LoadedLog, LocalLog, LogIdentity, LogWork, create_log_files
+from kafkalog_broker.storage.partition.local_log import LoadedLog, LocalLog, LogIdentity, LogWork
 from kafkalog_broker.storage.partition.log_reader import LogReader
 from kafkalog_broker.storage.partition.log_segment import FileHandles, LogSegment
 from kafkalog_broker.storage.partition.producer_state import Marker
 from kafkalog_broker.storage.partition.retention import segments_to_delete
 from kafkalog_spark.errors import CorruptLog
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.atomic_file import DIRECTORY_MODE
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import ControlType
-from kafkalog_spark.log.write.encoded_batch import EncodedBatch, build_batch, control_batch
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch, control_batch
 
 EVERY_APPEND = 1
 """The value of flush.messages with which only what is on disk is acknowledged and shown to consumers."""
@@ -51,7 +50,7 @@ class AppendInfo(NamedTuple):
 
 
 class Log(LogReader):
-    """Make it with `create` for a new partition, or from what `log_loader.load_log` found in a directory.
+    """Made of what `log_loader.load_log` found in a directory, or of a new partition's files (create_log_files).
 
     config: replaced as a whole by `update_config`. call_soon: how `flush`, in its thread, hands the wake-up of
     subscribers to the thread they live in (an event loop's call_soon_threadsafe). on_failure: called, once and through
@@ -74,26 +73,6 @@ class Log(LogReader):
         self.config = config
         self.directory = loaded.directory
         self.on_failure = on_failure
-
-    @classmethod
-    def create(
-        cls,
-        identity: LogIdentity,
-        config: LogConfig,
-        directory: Path,
-        now_ms: int,
-        *,
-        log_start_offset: int = 0,
-        leader_epoch: int = 0,
-        sync: bool = True,
-        **options: object,
-    ) -> Log:
-        """A new, empty log in `directory`, which is made. As create_log_files."""
-        directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-        loaded = create_log_files(
-            directory, identity.topic_id, log_start_offset=log_start_offset, leader_epoch=leader_epoch, sync=sync
-        )
-        return cls(identity, config, loaded, now_ms, **options)  # type: ignore[arg-type]
 
     @property
     def work(self) -> LogWork:
@@ -126,10 +105,6 @@ class Log(LogReader):
         """Append a v2 batch of the broker's own, which is not validated again. Raises as append."""
         own = data if isinstance(data, bytearray) else bytearray(data)
         return self._append(EncodedBatch.of(own), now_ms, from_client=False, marker=None)
-
-    def append_records(self, records: Sequence[tuple[bytes | None, bytes | None]], now_ms: int) -> AppendInfo:
-        """Append the broker's own (key, value) records as one batch. Raises as append."""
-        return self._append(build_batch(records, now_ms), now_ms, from_client=False, marker=None)
 
     def append_control(
         self,

@@ -93,14 +93,6 @@ class Producer(NamedTuple):
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
-    def duplicate_of(self, epoch: int, first_sequence: int, last_sequence: int) -> KnownBatch | None:
-        """The known batch with exactly these sequences."""
-        if epoch == self.epoch:
-            for batch in self.batches:
-                if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
-                    return batch
-        return None
-
     def entry(self) -> ProducerEntry:
         """The row of a snapshot: of the batches only the last one survives."""
         last = self.batches[-1] if self.batches else None
@@ -227,10 +219,10 @@ class ProducerState:
                 _check_marker(producer, batch, marker)
             return None
         if producer is not None:
-            if from_client:
-                duplicate = producer.duplicate_of(batch.producer_epoch, batch.base_sequence, batch.last_sequence)
-                if duplicate is not None:
-                    return duplicate
+            if from_client and batch.producer_epoch == producer.epoch:
+                for sent in producer.batches:
+                    if sent.last_sequence == batch.last_sequence and sent.first_sequence == batch.base_sequence:
+                        return sent
             _check_epoch(producer, batch)
         if from_client:
             knows_batches = producer is not None and bool(producer.batches)

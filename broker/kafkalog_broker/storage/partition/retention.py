@@ -8,8 +8,8 @@ the first that stays. With a cleanup.policy without `delete` only the first coun
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.partition.log_segment import LogSegment
@@ -19,7 +19,8 @@ from kafkalog_spark.format.time_index import load_time_index
 from kafkalog_spark.log.read.discovery import log_files
 
 
-class Deletion(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Deletion:
     """The `count` oldest segments are to be deleted.
 
     `log_start_offset`: where the log begins without them; the caller moves there before a file is renamed.

@@ -21,7 +21,7 @@ from kafkalog_broker.groups.consumer.consumer_group_manager import (
 )
 from kafkalog_broker.groups.modern.group_context import TopicsView
 from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse
-from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_broker.storage.topic_registry import Topic
 from tests.broker.groups.helpers.commits import commit_at_once
 from tests.broker.groups.helpers.virtual_time import World
 

@@ -22,7 +22,7 @@ from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest, Heartb
 from kafkalog_broker.groups.modern.group_records import SharedTopic
 from kafkalog_broker.groups.share.share_group import ShareGroup
 from kafkalog_broker.groups.share.share_group_manager import ShareGroupManager
-from kafkalog_broker.storage.topics_file import Topic
+from kafkalog_broker.storage.topic_registry import Topic
 from tests.broker.groups.consumer.test_consumer_group_machine import Topics
 from tests.broker.groups.helpers.virtual_time import World
 from tests.broker.share.helpers.lines_run import lines_run

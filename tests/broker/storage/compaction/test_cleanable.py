@@ -98,7 +98,7 @@ def test_a_checkpoint_in_the_active_segment_leaves_nothing():
 
 
 def groups(*sizes, most=100, most_index=100, end=10_000):
-    return group_segments(list(sizes), lambda size: size, most, most_index, end)
+    return [list(sizes[first:last]) for first, last in group_segments(sizes, most, most_index, end)]
 
 
 def size(base, log_size, index=1, time_index=1):

@@ -6,12 +6,12 @@ import numpy as np
 from numba import njit
 
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
-from kafkalog_broker.storage.compaction.offset_map_kernel import latest_offset, siphash128
+from kafkalog_broker.storage.compaction.offset_map_kernel import Secret, latest_offset, siphash128
 
 
 @njit
 def _hash_of(key, secret):  # type: ignore[no-untyped-def]
-    return siphash128(key, np.int64(0), np.int64(key.size), secret[0], secret[1])
+    return siphash128(key, np.int64(0), np.int64(key.size), secret[Secret.K0], secret[Secret.K1])
 
 
 @njit

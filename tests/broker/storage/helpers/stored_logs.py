@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,10 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.partition.local_log import LogIdentity
-from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.partition.local_log import LogIdentity, create_log_files
+from kafkalog_broker.storage.partition.log import AppendInfo, Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
-from kafkalog_spark.log.write.encoded_batch import EncodedBatch
+from kafkalog_spark.log.write.encoded_batch import EncodedBatch, build_batch
 from tests.log.helpers.batch_builder import V2Record, batch
 
 NOW = 1_700_000_000_000
@@ -45,8 +47,27 @@ def validated(how_many=1, /, **fields) -> EncodedBatch:
     return validate_batch(sent(how_many, **fields), log_config(message_timestamp_after_max_ms=2**62), NOW)
 
 
+def create_log(
+    identity: LogIdentity,
+    config: LogConfig,
+    directory: Path,
+    now_ms: int,
+    *,
+    log_start_offset: int = 0,
+    leader_epoch: int = 0,
+    sync: bool = True,
+    **options: Any,
+) -> Log:
+    """A new, empty log in `directory`, which is made."""
+    directory.mkdir(parents=True, exist_ok=True)
+    loaded = create_log_files(
+        directory, identity.topic_id, log_start_offset=log_start_offset, leader_epoch=leader_epoch, sync=sync
+    )
+    return Log(identity, config, loaded, now_ms, **options)
+
+
 def new_log(directory: Path, now_ms: int = NOW, *, options=None, **config) -> Log:
-    return Log.create(IDENTITY, log_config(**config), directory / "orders-0", now_ms, **(options or {}))
+    return create_log(IDENTITY, log_config(**config), directory / "orders-0", now_ms, **(options or {}))
 
 
 def reopened(directory: Path, now_ms: int = NOW, *, clean=True, recovery_point=0, log_start_offset=0, **config) -> Log:
@@ -116,3 +137,8 @@ def sizes(log):
 def contents(directory: Path) -> dict[str, bytes]:
     """Its files by name."""
     return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def append_records(log: Log, records: Sequence[tuple[bytes | None, bytes | None]], now_ms: int) -> AppendInfo:
+    """Append (key, value) records as one batch of the broker's own."""
+    return log.append_batch(build_batch(records, now_ms).data, now_ms)

@@ -11,7 +11,6 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_broker.storage.partition.local_log import LogIdentity
-from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.errors import CorruptBatch, UnexpectedAppendOffset, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
@@ -31,6 +30,7 @@ from tests.broker.storage.helpers.stored_logs import (
     TOPIC_ID,
     bases,
     code_of,
+    create_log,
     log_bytes,
     log_config,
     reopened,
@@ -58,7 +58,7 @@ def test_a_follower_of_kafkas_log_has_kafkas_files(golden, tmp_path):
     too."""
     config = log_config(index_interval_bytes=512 if golden.topic.startswith(DENSE) else 4096)
     start = int(golden.segments()[0].stem)
-    log = Log.create(
+    log = create_log(
         LogIdentity(golden.topic, golden.partition, TOPIC_ID), config, tmp_path / golden.name, 0,
         log_start_offset=start, sync=False,
     )  # fmt: skip

@@ -12,6 +12,7 @@ from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
 from tests.broker.storage.helpers.stored_logs import (
     NOW,
+    append_records,
     code_of,
     log_bytes,
     new_log,
@@ -92,7 +93,7 @@ def test_duplicates_are_known_after_a_clean_restart(tmp_path):
 
 
 def test_records_of_the_broker_itself_are_appended_as_pairs_and_as_a_batch(log):
-    assert log.append_records([(b"k", b"v"), (b"k2", None), (None, b"")], NOW) == (0, 2, -1, 0, False)
+    assert append_records(log, [(b"k", b"v"), (b"k2", None), (None, b"")], NOW) == (0, 2, -1, 0, False)
     assert log.append_batch(sent(2), NOW).base_offset == 3
     from tests.log.helpers.plain_decoder import decode_records
 

@@ -20,7 +20,6 @@ import pytest
 
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.partition.local_log import LogIdentity
-from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.producer_state import read_marker
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import parse_header
@@ -28,7 +27,7 @@ from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leade
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
-from tests.broker.storage.helpers.stored_logs import TOPIC_ID, log_config
+from tests.broker.storage.helpers.stored_logs import TOPIC_ID, create_log, log_config
 from tests.golden_data import KAFKA_4_3, golden_logs
 from tests.log.helpers.batch_builder import sealed
 
@@ -74,7 +73,7 @@ def replayed(golden, directory, *, close=True):
         **CONFIG.get(golden.topic, {}),
     )
     start = int(golden.segments()[0].stem)
-    log = Log.create(
+    log = create_log(
         LogIdentity(golden.topic, golden.partition, TOPIC_ID), config, directory / golden.name, 0,
         log_start_offset=start, sync=False,
     )  # fmt: skip
