@@ -24,7 +24,7 @@ from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.compaction.cleaning_request import CleaningHost, CleaningRequest
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
-from kafkalog_broker.storage.partition.local_log import LogIdentity
+from kafkalog_broker.storage.partition.local_log import LogIdentity, create_log_files
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.producer_state import LastRecord
@@ -75,7 +75,11 @@ def filled(directory: Path, codec: Codec, value_size: int, batch_size: int) -> t
     config = LogConfig.of(
         BrokerConfig.from_properties({}), {"cleanup.policy": "compact", "segment.bytes": str(64 << 20)}
     )
-    log = Log.create(LogIdentity("compacted", 0, uuid.UUID(int=1)), config, directory / "compacted-0", NOW)
+    identity = LogIdentity("compacted", 0, uuid.UUID(int=1))
+    path = directory / "compacted-0"
+    path.mkdir(parents=True)
+    loaded = create_log_files(path, identity.topic_id, log_start_offset=0, leader_epoch=0, sync=False)
+    log = Log(identity, config, loaded, NOW)
     chance = np.random.default_rng(1)
     size, rows = 0, 50_000
     while size < UNCOMPRESSED:
