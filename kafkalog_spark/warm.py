@@ -80,10 +80,10 @@ def _decode(kernel: Callable[..., object]) -> None:
 def _searching() -> None:
     from kafkalog_spark.kernels.search import search_legacy, search_v2
     from kafkalog_spark.log.decode.decompress import Scratch
-    from kafkalog_spark.log.decode.run_decoder import RecordSearch
+    from kafkalog_spark.log.decode.run_decoder import patterns_of
 
     nothing, units = np.empty(0, np.int64), np.empty((0, 6), np.int64)
-    patterns = RecordSearch.of(RecordPredicate()).patterns
+    patterns = patterns_of(RecordPredicate())
     for search in (search_v2, search_legacy):
         search(Scratch(64).read_only(), nothing, nothing, units, np.empty(0, np.int64), np.empty(0, np.uint8), patterns)
 

@@ -18,7 +18,8 @@ import mmap
 import struct
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain, repeat
 
 import lz4.block
 import numpy as np
@@ -205,42 +206,31 @@ def decompress(codec: int, source: memoryview, output: Output) -> int:
     return output.at
 
 
-def _steps() -> Callable[[], int]:
-    size = _FIRST_STEP // 2
-
-    def next_step() -> int:
-        nonlocal size
-        size = min(2 * size, _LARGEST_STEP)
-        return size
-
-    return next_step
+def _steps() -> Iterator[int]:
+    """Bytes to decompress at once: more from step to step."""
+    return chain((_FIRST_STEP << step for step in range(4)), repeat(_LARGEST_STEP))
 
 
 def _gzip(source: memoryview, output: Output) -> None:
-    step = _steps()
+    steps = _steps()
     at = members = 0
     while at < len(source):
         members += 1
         if members > _GZIP_MEMBERS:
             raise CorruptBatch(f"its gzip stream has more than {_GZIP_MEMBERS} members")
         output.next_piece()
-        at = _gzip_member(source, at, output, step)
-
-
-def _gzip_member(source: memoryview, at: int, output: Output, step: Callable[[], int]) -> int:
-    """Decompress the member at source[at:]; returns where the next one begins."""
-    member = zlib.decompressobj(wbits=31)
-    while not member.eof:
-        # zlib copies what it has not consumed of a piece, or does not belong to the member: pieces are small
-        piece = source[at : at + _GZIP_FEED]
-        at += len(piece)
-        data = member.decompress(piece, step())
-        if not data and not piece and not member.eof:
-            raise CorruptBatch("its gzip stream ends early")
-        output.put(data)
-        while member.unconsumed_tail and not member.eof:
-            output.put(member.decompress(member.unconsumed_tail, step()))
-    return at - len(member.unused_data)
+        member = zlib.decompressobj(wbits=31)
+        while not member.eof:
+            # zlib copies what it has not consumed of a piece, or does not belong to the member: pieces are small
+            piece = source[at : at + _GZIP_FEED]
+            at += len(piece)
+            data = member.decompress(piece, next(steps))
+            if not data and not piece and not member.eof:
+                raise CorruptBatch("its gzip stream ends early")
+            output.put(data)
+            while member.unconsumed_tail and not member.eof:
+                output.put(member.decompress(member.unconsumed_tail, next(steps)))
+        at -= len(member.unused_data)
 
 
 def _snappy(source: memoryview, output: Output) -> None:
@@ -299,31 +289,19 @@ def _lz4(source: memoryview, output: Output) -> None:
 
 
 def _zstd(source: memoryview, output: Output) -> None:
-    keeps = False
-    try:
-        _decompress_zstd(_zstd_context(), source, output)
-        keeps = output.at - output.start <= _KEPT_CONTEXT
-    finally:
-        if not keeps:
-            _contexts.zstd = None
-
-
-def _decompress_zstd(context: zstandard.ZstdDecompressor, source: memoryview, output: Output) -> None:
-    step = _steps()
+    context: zstandard.ZstdDecompressor = getattr(_contexts, "zstd", None) or zstandard.ZstdDecompressor()
+    _contexts.zstd = None
+    steps = _steps()
     with context.stream_reader(source, read_across_frames=True, closefd=False) as reader:
         while output.left:
-            size = reader.readinto(output.room(step()))
+            size = reader.readinto(output.room(next(steps)))
             if size == 0:
-                return
+                break
             output.wrote(size)
-        output.demand(len(reader.read(1)))
-
-
-def _zstd_context() -> zstandard.ZstdDecompressor:
-    context: zstandard.ZstdDecompressor | None = getattr(_contexts, "zstd", None)
-    if context is None:
-        context = _contexts.zstd = zstandard.ZstdDecompressor()
-    return context
+        else:
+            output.demand(len(reader.read(1)))
+    if output.at - output.start <= _KEPT_CONTEXT:
+        _contexts.zstd = context
 
 
 _CODECS: dict[int, Callable[[memoryview, Output], None]] = {

@@ -124,13 +124,8 @@ class RowBuffers:
                 break
         else:
             rows_set = _new_rows(limits)
-        for bitmap in (
-            rows_set.key_valid,
-            rows_set.value_valid,
-            rows_set.header_lists_valid,
-            rows_set.header_value_valid,
-        ):
-            bitmap.fill(0)
+        for name in ("key_valid", "value_valid", "header_lists_valid", "header_value_valid"):
+            getattr(rows_set, name).fill(0)
         self.rows = rows_set
         self._kind = wanted
         self._taken = False
@@ -192,7 +187,12 @@ class RowBuffers:
     def _header_lists(self, n: int) -> pa.Array:
         rows, cursor = self.rows, self.cursor
         count = int(cursor[C.HEADERS])
-        keys = _valid_utf8(_binary(pa.string(), count, rows.header_key_offsets, rows.header_key_data, None, 0))
+        keys = _binary(pa.string(), count, rows.header_key_offsets, rows.header_key_data, None, 0)
+        try:
+            keys.validate(full=True)
+        except pa.ArrowInvalid:  # as Java's consumer decodes them: bytes that are no UTF-8 become U+FFFD
+            raw = keys.cast(pa.binary())
+            keys = pa.array([key.decode("utf-8", "replace") for key in raw.to_pylist()], pa.string())
         values = _binary(
             pa.binary(), count, rows.header_value_offsets, rows.header_value_data, rows.header_value_valid,
             cursor[C.HEADER_VALUE_NULLS],
@@ -263,16 +263,6 @@ def _binary(
     return pa.Array.from_buffers(
         kind, n, [validity, pa.py_buffer(offsets), pa.py_buffer(data).slice(0, used)], null_count=int(nulls)
     )
-
-
-def _valid_utf8(keys: pa.Array) -> pa.Array:
-    """Header keys as Java's consumer decodes them: bytes that are no UTF-8 become U+FFFD."""
-    try:
-        keys.validate(full=True)
-    except pa.ArrowInvalid:
-        raw = keys.cast(pa.binary())
-        return pa.array([key.decode("utf-8", "replace") for key in raw.to_pylist()], pa.string())
-    return keys
 
 
 class _Constant:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise, repeat
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -190,36 +190,16 @@ class Chosen:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def part(self, first: int, end: int) -> Chosen:
-        """[first, end) of them; shares the arrays."""
-        part = slice(first, end)
-        return Chosen(
-            self.table, self.rows[part], self.kinds[part], self.starts[part], self.ends[part], self.units[part]
-        )
-
-    def where(self, wanted: np.ndarray) -> Chosen:
-        """Those for which bool[n] `wanted` says so; copies."""
-        return Chosen(
-            self.table, self.rows[wanted], self.kinds[wanted], self.starts[wanted], self.ends[wanted],
-            self.units[wanted],
-        )  # fmt: skip
-
-    def runs(self) -> Iterator[Chosen]:
-        """Neighbours of the same kind together."""
-        for first, end in runs(self.kinds):
-            yield self.part(first, end)
+    def __getitem__(self, which: slice | np.ndarray) -> Chosen:
+        """Some of them: a slice shares the arrays, a bool[n] copies."""
+        arrays = self.rows, self.kinds, self.starts, self.ends, self.units
+        return Chosen(self.table, *(array[which] for array in arrays))
 
     @property
     def headers(self) -> np.ndarray:
         """int64[n, len(H)], their rows of the header table."""
-        found: np.ndarray = self.table[self.rows]
-        return found
-
-    @property
-    def attributes(self) -> np.ndarray:
-        """int64[n], batch attributes."""
-        found: np.ndarray = self.table[self.rows, H.ATTRIBUTES]
-        return found
+        headers: np.ndarray = self.table[self.rows]
+        return headers
 
     def blame(self, error: KafkalogError, i: int, position: int) -> KafkalogError:
         """Tell the error that batch `i` of them, in a window from byte `position` of the file, is the bad one."""
@@ -237,39 +217,34 @@ class SearchResult(NamedTuple):
     status: int
 
 
-@dataclass(frozen=True, slots=True)
-class RecordSearch:
+def patterns_of(wanted: RecordPredicate) -> Patterns:
     """The conditions as kernels take them."""
+    given = {
+        Condition.KEY: wanted.key,
+        Condition.PREFIX: wanted.key_prefix,
+        Condition.PART: wanted.value_contains,
+        Condition.HEADER: wanted.header_name,
+        Condition.HEADER_VALUE: wanted.header_value,
+    }
+    is_given = np.zeros(len(Condition), np.int64)
+    for condition, pattern in given.items():
+        is_given[condition] = pattern is not None
+    key, prefix, part, header, value = (np.frombuffer(pattern or b"", np.uint8) for pattern in given.values())
+    return Patterns(is_given, key, prefix, part, steps_of(wanted.value_contains or b""), header, value)
 
-    patterns: Patterns
 
-    @classmethod
-    def of(cls, wanted: RecordPredicate) -> RecordSearch:
-        given = {
-            Condition.KEY: wanted.key,
-            Condition.PREFIX: wanted.key_prefix,
-            Condition.PART: wanted.value_contains,
-            Condition.HEADER: wanted.header_name,
-            Condition.HEADER_VALUE: wanted.header_value,
-        }
-        asked = np.zeros(len(Condition), np.int64)
-        for condition, pattern in given.items():
-            asked[condition] = pattern is not None
-        key, prefix, part, header, value = (np.frombuffer(pattern or b"", np.uint8) for pattern in given.values())
-        return cls(Patterns(asked, key, prefix, part, steps_of(wanted.value_contains or b""), header, value))
-
-    def find(self, payload: npt.NDArray[np.uint8], run: Chosen, *, legacy: bool) -> SearchResult:
-        """Search the batches of a run, whose records lie in `payload`."""
-        search = search_legacy if legacy else search_v2
-        hits = np.zeros(len(run), np.uint8)
-        found = np.empty(_FEW, np.int64)
-        while True:
-            matches, stopped, status = search(payload, run.starts, run.ends, run.units, found, hits, self.patterns)
-            if matches <= len(found):
-                break
-            found = np.empty(matches, np.int64)
-        hits[stopped:] = 0
-        return SearchResult(hits.view(bool), found[:matches], int(stopped), int(Status(status)))
+def _search_run(patterns: Patterns, payload: npt.NDArray[np.uint8], run: Chosen, *, legacy: bool) -> SearchResult:
+    """Search the batches of a run, whose records lie in `payload`."""
+    search = search_legacy if legacy else search_v2
+    hits = np.zeros(len(run), np.uint8)
+    found = np.empty(_FEW, np.int64)
+    while True:
+        matches, stopped, status = search(payload, run.starts, run.ends, run.units, found, hits, patterns)
+        if matches <= len(found):
+            break
+        found = np.empty(matches, np.int64)
+    hits[stopped:] = 0
+    return SearchResult(hits.view(bool), found[:matches], int(stopped), int(Status(status)))
 
 
 class RunDecoder:
@@ -282,39 +257,37 @@ class RunDecoder:
 
     def __init__(self, rows: RowBuffers, window: Scratch, decompressed: Scratch, request: ScanRequest) -> None:
         self._rows = rows
-        self._search = RecordSearch.of(request.wanted) if request.wanted else None
+        self._patterns = patterns_of(request.wanted) if request.wanted else None
         self._window = window
         self._decompressed = decompressed
         self._decompressor = Decompressor(decompressed, request.max_decompressed)
 
     def decode(self, chosen: Chosen, position: int) -> Iterator[pa.RecordBatch]:
         """Decode neighbours of the same kind together."""
-        for run in chosen.runs():
-            yield from _DECODERS[int(run.kinds[0])](self, run, position)
-
-    def _headers_only(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
-        yield from self._run_kernel(rows_from_headers, _NO_PAYLOAD, run, position)
-
-    def _plain_v2(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
-        yield from self._run_kernel(decode_v2, self._window.read_only(), run, position)
+        for first, end in runs(chosen.kinds):
+            run = chosen[first:end]
+            match int(run.kinds[0]):
+                case Kind.FROM_HEADER:
+                    yield from self._run_kernel(rows_from_headers, _NO_PAYLOAD, run, position)
+                case Kind.PLAIN:
+                    yield from self._run_kernel(decode_v2, self._window.read_only(), run, position)
+                case Kind.COMPRESSED:
+                    yield from self._compressed_v2(run, position)
+                case Kind.MESSAGE:
+                    messages = replace(run, units=_legacy_units(run.headers))
+                    yield from self._run_kernel(decode_legacy, self._window.read_only(), messages, position)
+                case _:
+                    for i in range(len(run)):
+                        yield from self._wrapper(run[i : i + 1], position)
 
     def _compressed_v2(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
-        groups = self._decompressor.groups(
-            self._window.view, run.starts, run.ends, run.attributes, run.units[:, U.COUNT]
-        )
+        attributes = run.table[run.rows, H.ATTRIBUTES]
+        groups = self._decompressor.groups(self._window.view, run.starts, run.ends, attributes, run.units[:, U.COUNT])
         for first, end, error in groups:
             good = end if error is None else end - 1
-            yield from self._run_kernel(decode_v2, self._decompressed.read_only(), run.part(first, good), position)
+            yield from self._run_kernel(decode_v2, self._decompressed.read_only(), run[first:good], position)
             if error is not None:
                 raise run.blame(error, good, position) from None
-
-    def _messages(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
-        legacy = replace(run, units=_legacy_units(run.headers))
-        yield from self._run_kernel(decode_legacy, self._window.read_only(), legacy, position)
-
-    def _wrappers(self, run: Chosen, position: int) -> Iterator[pa.RecordBatch]:
-        for i in range(len(run)):
-            yield from self._wrapper(run.part(i, i + 1), position)
 
     def _wrapper(self, one: Chosen, position: int) -> Iterator[pa.RecordBatch]:
         header = one.headers
@@ -341,15 +314,15 @@ class RunDecoder:
         self, kernel: Callable[..., int], payload: np.ndarray, run: Chosen, position: int
     ) -> Iterator[pa.RecordBatch]:
         """Decode a run's records, or those of them that the search finds."""
-        if self._search is None:
+        if self._patterns is None:
             yield from self._call_kernel(kernel, payload, run, position, self._rows.offsets_in)
             return
-        found = self._search.find(payload, run, legacy=kernel is decode_legacy)
+        found = _search_run(self._patterns, payload, run, legacy=kernel is decode_legacy)
         offsets = found.offsets
         if len(self._rows.offsets_in):
             offsets = np.intersect1d(offsets, self._rows.offsets_in, assume_unique=True)
         if len(offsets):
-            yield from self._call_kernel(kernel, payload, run.where(found.hits), position, offsets)
+            yield from self._call_kernel(kernel, payload, run[found.hits], position, offsets)
         if found.stopped < len(run):
             raise run.blame(CorruptBatch(FAULTS[Status(found.status)]), found.stopped, position)
 
@@ -374,16 +347,6 @@ class RunDecoder:
                 raise run.blame(error(FAULTS[Status(status)]), int(rows.cursor[C.UNIT]), position)
             else:
                 rows.grow(status)
-
-
-_DECODERS: dict[int, Any] = {
-    Kind.PLAIN: RunDecoder._plain_v2,
-    Kind.COMPRESSED: RunDecoder._compressed_v2,
-    Kind.MESSAGE: RunDecoder._messages,
-    Kind.WRAPPER: RunDecoder._wrappers,
-    Kind.FROM_HEADER: RunDecoder._headers_only,
-}
-"""Not attributes of the decoder: its buffers would wait for the cycle collector."""
 
 
 def _legacy_units(run: np.ndarray) -> np.ndarray:

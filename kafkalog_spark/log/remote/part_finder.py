@@ -12,51 +12,34 @@ import errno
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import groupby
+from itertools import pairwise
 from typing import NamedTuple
 
-from kafkalog_spark.errors import CorruptLog, KafkalogError, NotALogDirectory, UnsupportedFormat
+from kafkalog_spark.errors import KafkalogError, NotALogDirectory
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.names import SegmentFiles
-from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.log_end import LogEnd
-from kafkalog_spark.log.read.partition_log import IndexedAborts, IndexedRun, PartitionLog, leader_epochs, topic_id
+from kafkalog_spark.log.read.partition_log import PartitionLog, leader_epochs, topic_id
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing, RemoteMetadata
-from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, aborted_of, leader_epochs_of, producers_after
+from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of
 from kafkalog_spark.log.tiered.lineage import (
     Lineage,
     LineageMerge,
-    LocalSpan,
+    OffsetSpan,
     merge_lineage,
     newest,
     topic_id_of,
     why_not_of_the_log,
     without_empty_epochs,
 )
-from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteObjects, RemoteSegment
-from kafkalog_spark.log.tiered.tier_options import KeyRing, TierOptions
+from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteObjects
+from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.store.interface import FileFacts
 
 _log = logging.getLogger(__name__)
-
-
-class UnreadSegment(NamedTuple):
-    """A remote segment of which nothing was asked yet but its names."""
-
-    listing: RemoteDirListing
-    found: RemoteObjects
-
-    @property
-    def log_name(self) -> str:
-        return self.found.objects[RemoteFile.LOG][0]
-
-    @property
-    def log_path(self) -> str:
-        return os.path.join(self.listing.place.directory, self.log_name)
 
 
 class LogPart(NamedTuple):
@@ -64,7 +47,7 @@ class LogPart(NamedTuple):
 
     files: of the segment, with the offset where the part begins as base offset of a remote one. next_base: where the
     local segment ends, None for the last one of a live log; facts: of a local one's files. held: the remote segment;
-    pending: the same, as long as only its names are known. Both None for a local one.
+    listing, objects: the same, as long as only its names are known. All None for a local one.
     """
 
     start: int
@@ -73,11 +56,17 @@ class LogPart(NamedTuple):
     next_base: int | None
     facts: Mapping[str, FileFacts]
     held: StoredSegment | None = None
-    pending: UnreadSegment | None = None
+    listing: RemoteDirListing | None = None
+    objects: RemoteObjects | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        """True for a remote segment of which nothing was asked yet but its names."""
+        return self.listing is not None
 
     @property
     def is_local(self) -> bool:
-        return self.held is None and self.pending is None
+        return self.held is None and self.listing is None
 
     @property
     def end_of_file(self) -> int | None:
@@ -89,9 +78,8 @@ class LogPart(NamedTuple):
     @property
     def remote_path(self) -> str | None:
         """Path of a remote segment's .log; None for a local one."""
-        if self.held is not None:
-            return self.held.log_path
-        return None if self.pending is None else self.pending.log_path
+        source = self.held or self.listing
+        return None if source is None else os.path.join(source.place.directory, self.files.log)
 
 
 @dataclass(frozen=True)
@@ -101,46 +89,6 @@ class PlannedLog:
     log_start: int
     log_end: LogEnd
     parts: tuple[LogPart, ...]
-
-
-def spans_of(local: PartitionLog) -> list[LocalSpan]:
-    """Offset spans of the local segments; the end of the last one is not needed."""
-    bases = [segment.base_offset for segment in local.segments]
-    return [LocalSpan(*span) for span in zip(bases, [*bases[1:], MAX_INT64], strict=True)]
-
-
-def parts_of(walk: LineageMerge, by_id: Mapping[uuid.UUID, StoredSegment], local: PartitionLog | None) -> list[LogPart]:
-    """The parts that the walk of all segments has found."""
-    parts = []
-    for source, start, until in walk.pieces:
-        if source is not None:
-            held = by_id[source.segment_id]
-            parts.append(LogPart(start, until, replace(held.files, base_offset=start), None, {}, held))
-        elif local is not None:
-            parts += local_parts(local, start, until)
-    return parts
-
-
-def parts_by_name(
-    remote: Sequence[UnreadSegment], local: PartitionLog | None, floor: int, last: StoredSegment | None
-) -> list[LogPart]:
-    """The parts as names alone tell them: each segment goes on to where the next one begins, as it does unless leaders
-    copied the same offsets twice. Whoever opens one finds out whether that is so.
-
-    remote: by start offset, all before the local log, whose end is `last` if there is no local one. floor: where the
-    log begins at the earliest.
-    """
-    starts = [pending.found.start_offset for pending in remote]
-    if local is not None:
-        end = local.segments[0].base_offset
-    else:
-        end = last.segment.until if last is not None else 0
-    parts = [
-        LogPart(max(start, floor), until, SegmentFiles(max(start, floor), pending.log_name), None, {}, pending=pending)
-        for pending, start, until in zip(remote, starts, [*starts, end][1:], strict=True)
-        if until > floor
-    ]
-    return parts if local is None else [*parts, *local_parts(local, floor, MAX_INT64)]
 
 
 def local_parts(local: PartitionLog, start: int, until: int) -> list[LogPart]:
@@ -215,8 +163,7 @@ class PartFinder:
     def hold(self, part: LogPart, following: LogPart | None, local: PartitionLog | None) -> StoredSegment:
         """Facts of a pending part's segment. Raises FileNotFoundError where it has gone, or where it is not
         what names let expect: then list again, and `find` goes by the rules."""
-        assert part.pending is not None
-        (held,) = self._ask([part.pending])
+        (held,) = self.ask([part])
         if held is None:
             raise FileNotFoundError(errno.ENOENT, "the segment was deleted", part.remote_path)
         until = held.segment.until
@@ -231,19 +178,19 @@ class PartFinder:
             raise FileNotFoundError(errno.ENOENT, "segments are not one after the other", part.remote_path)
         return held
 
-    def prefetch(self, pending: Sequence[UnreadSegment]) -> None:
-        """Ask about several at once; `hold` finds it done."""
-        self._ask(pending)
-
     def _by_name(
-        self, pending: Sequence[UnreadSegment], local: PartitionLog | None, log_start: int | None
+        self, pending: Sequence[LogPart], local: PartitionLog | None, log_start: int | None
     ) -> list[LogPart] | None:
-        """None where names do not do: segments begin at the same offset or are of several topics, or the last one is
-        none of the log."""
-        starts = {one.found.start_offset for one in pending}
-        if len(starts) < len(pending) or len({id(one.listing) for one in pending}) > 1:
+        """The parts as names alone tell them: each segment goes on to where the next one begins, as it does unless
+        leaders copied the same offsets twice. Whoever opens one finds out whether that is so.
+
+        None where names do not do: segments begin at the same offset or are of several topics, or the last one is none
+        of the log.
+        """
+        starts = [part.start for part in pending]
+        if len(set(starts)) < len(pending) or len({id(part.listing) for part in pending}) > 1:
             return None
-        last = self._ask(pending[-1:])[0] if pending and local is None else None
+        last = self.ask(pending[-1:])[0] if pending and local is None else None
         self._lineage = self._lineage_of(local, [] if last is None else [last])
         if pending and (not self._lineage or (local is None and last is None)):
             return None
@@ -251,53 +198,81 @@ class PartFinder:
             return None
         self.walk = None
         floor = max(log_start or 0, self._lineage[0].start_offset if self._lineage else 0)
-        return parts_by_name(pending, local, floor, last)
+        if local is not None:
+            end = local.segments[0].base_offset
+        else:
+            end = last.segment.until if last is not None else 0
+        parts = [
+            part._replace(start=start, until=until, files=replace(part.files, base_offset=start))
+            for part, start, until in zip(
+                pending, (max(start, floor) for start in starts), [*starts, end][1:], strict=True
+            )
+            if until > floor
+        ]
+        return parts if local is None else [*parts, *local_parts(local, floor, MAX_INT64)]
 
     def _by_walk(
         self,
-        pending: Sequence[UnreadSegment],
+        pending: Sequence[LogPart],
         local: PartitionLog | None,
         living: uuid.UUID | None,
         log_start: int | None,
     ) -> list[LogPart]:
-        held = [one for one in self._ask(pending) if one is not None]
-        remote = [one.segment for one in held]
-        self._lineage = self._lineage_of(local, held)
+        held = {one.segment.segment_id: one for one in self.ask(pending) if one is not None}
+        remote = [one.segment for one in held.values()]
+        self._lineage = self._lineage_of(local, list(held.values()))
+        spans: list[OffsetSpan] = []
+        log_end = None
+        if local is not None:
+            bases = [segment.base_offset for segment in local.segments]
+            spans = [OffsetSpan(*span) for span in pairwise([*bases, MAX_INT64])]
+            if max((segment.until for segment in remote), default=0) > bases[-1]:
+                log_end = local.log_end_offset  # which remote segments must not reach
         self.walk = merge_lineage(
             remote,
             self._lineage,
-            local=spans_of(local) if local is not None else [],
+            local=spans,
             topic_id=living or topic_id_of(remote),
             log_start=log_start,
-            log_end=_log_end_for(local, remote),
+            log_end=log_end,
         )
         for hole in self.walk.holes:
             _log.warning("%s: offsets [%d, %d) are held by no segment", self._name, hole.start, hole.until)
-        return parts_of(self.walk, {one.segment.segment_id: one for one in held}, local)
+        parts = []
+        for source, start, until in self.walk.pieces:
+            if source is not None:
+                stored = held[source.segment_id]
+                parts.append(LogPart(start, until, replace(stored.files, base_offset=start), None, {}, stored))
+            elif local is not None:
+                parts += local_parts(local, start, until)
+        return parts
 
     def _look(
         self, local: PartitionLog | None, living: uuid.UUID | None, *, again: bool, all_of_them: bool = False
-    ) -> list[UnreadSegment]:
+    ) -> list[LogPart]:
         """The segments in all remote directories, or in those of the `living` topic, by start offset; what the local
         log holds is not asked for, but for `all_of_them`."""
         below = local.segments[0].base_offset if local is not None and not all_of_them else None
-        pending: list[UnreadSegment] = []
+        pending: list[LogPart] = []
         for listing in self._listings:
             if living is not None and listing.place.topic_id != living:
                 continue
             known = None if self._metadata is None else self._metadata.of(listing.place.topic_id_partition, again=again)
             try:
-                pending += [UnreadSegment(listing, found) for found in listing.look(known, below=below)]
+                for found in listing.look(known, below=below):
+                    start, (log_name, _) = found.start_offset, found.objects[RemoteFile.LOG]
+                    files = SegmentFiles(start, log_name)
+                    pending.append(LogPart(start, MAX_INT64, files, None, {}, listing=listing, objects=found))
             except OSError as error:
                 raise self._cannot_ask(listing, error) from error
-        return sorted(pending, key=lambda one: one.found.start_offset)
+        return sorted(pending, key=lambda part: part.start)
 
-    def _ask(self, pending: Sequence[UnreadSegment]) -> list[StoredSegment | None]:
+    def ask(self, pending: Sequence[LogPart]) -> list[StoredSegment | None]:
+        """Facts of the segments of pending parts, several at once; None for one that was deleted meanwhile."""
         held: list[StoredSegment | None] = []
         for listing in self._listings:
-            wanted: list[RemoteObjects] = [one.found for one in pending if one.listing is listing]
             try:
-                held += listing.held(wanted)
+                held += listing.held([part.objects for part in pending if part.listing is listing and part.objects])
             except OSError as error:
                 raise self._cannot_ask(listing, error) from error
         return held
@@ -331,73 +306,3 @@ class PartFinder:
                 topic_partition=self._name,
                 path=source.log_path,
             ) from error
-
-
-def _log_end_for(local: PartitionLog | None, remote: Sequence[RemoteSegment]) -> int | None:
-    """The live log's end, which remote segments must not reach: looked for only where one may."""
-    if local is None or max((segment.until for segment in remote), default=0) <= local.segments[-1].base_offset:
-        return None
-    return local.log_end_offset
-
-
-# Aborted transactions of remote segments, by their transaction indexes.
-#
-# Kafka copies a segment once all of its transactions have ended, and with it the index of those whose abort marker
-# lies in it (RemoteLogManager.collectAbortedTransactions). So the batches need not be read twice. A marker may lie
-# in a later segment, and that one may be local: the producer snapshots that are copied with the segments tell which
-# transactions had not ended, and for these alone is read on.
-
-Hold = Callable[[int], StoredSegment | None]
-"""Gives what is known of the remote segment of a part, by its index. Raises as TieredLog.open_segment."""
-
-
-def runs_of(parts: Sequence[LogPart], hold: Hold, start: int, end: int, keys: KeyRing, name: str) -> list[IndexedRun]:
-    """[start, end) in runs of local and of remote parts; see PartitionLog.indexed_runs."""
-    runs: list[IndexedRun] = []
-    for is_local, group in groupby(range(len(parts)), key=lambda index: parts[index].is_local):
-        indexes = list(group)
-        begin, until = max(start, parts[indexes[0]].start), min(end, parts[indexes[-1]].until)
-        if begin >= until:
-            continue
-        asked = [index for index in indexes if parts[index].until > begin]
-        find = None if is_local else partial(_find, asked, hold, begin, until, keys, name)
-        runs.append(IndexedRun(begin, until, find))
-    return runs
-
-
-def _find(indexes: Sequence[int], hold: Hold, start: int, end: int, keys: KeyRing, name: str) -> IndexedAborts | None:
-    """indexes: of remote parts one after the other, from that of `start` on, also past `end`."""
-    found: dict[AbortedTransaction, None] = {}  # segments that overlap tell of the same transactions
-    waiting: dict[int, int] | None = None
-    reached = end
-    for index in indexes:
-        try:
-            segment = hold(index)
-            assert segment is not None
-            search = collect_aborted(aborted_of(segment, keys), start, end)
-        except (CorruptLog, UnsupportedFormat, OSError) as error:
-            _log.warning("%s: the batches are read, as the transaction index cannot be: %s", name, error)
-            return None
-        found.update(dict.fromkeys(search.transactions))
-        reached = segment.segment.until
-        if search.complete:
-            return IndexedAborts(list(found), {}, reached)
-        if reached >= end:
-            waiting = _open_after(segment, end, keys)
-            if waiting == {}:
-                break
-    return None if waiting is None else IndexedAborts(list(found), waiting, reached)
-
-
-def _open_after(segment: StoredSegment, end: int, keys: KeyRing) -> dict[int, int] | None:
-    """Producer id -> first offset, of transactions that began before `end` and had not ended after the segment; None
-    where that cannot be known."""
-    try:
-        producers = producers_after(segment, keys)
-    except (CorruptLog, UnsupportedFormat, OSError):
-        return None
-    return {
-        entry.producer_id: entry.transaction_first_offset
-        for entry in producers
-        if entry.has_open_transaction and entry.transaction_first_offset < end
-    }

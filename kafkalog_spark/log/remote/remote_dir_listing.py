@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from kafkalog_spark.errors import CorruptManifest, CorruptRemoteMetadata, KafkalogError, UnsupportedFormat
@@ -82,25 +83,19 @@ class RemoteMetadata:
             log = chosen[0].place.open()
             start = max(self._reached.get(log.name, 0), log.log_start_offset)
             end = log.log_end_offset
-            for batch in scan_partition(log, start, end, ScanRequest(columns=("value",)), on_loss=_log_loss):
+            for batch in scan_partition(
+                log, start, end, ScanRequest(columns=("value",)), on_loss=partial(_log.warning, "%s")
+            ):
                 for value in batch.column(0).to_pylist():
-                    if value is not None:  # KIP-1266 gives keys to records, and so tombstones
-                        self._take(state, value, log.name)
+                    if value is None:  # KIP-1266 gives keys to records, and so tombstones
+                        continue
+                    try:
+                        state.take(decode_event(value))
+                    except (CorruptRemoteMetadata, UnsupportedFormat) as error:
+                        _log.warning("passed over: %s", error.at(topic_partition=log.name))
             self._reached[log.name] = end
         self._state = state
         self._known = state.by_partition()
-
-    def _take(self, state: RemoteLogState, value: bytes, name: str) -> None:
-        try:
-            event = decode_event(value)
-        except (CorruptRemoteMetadata, UnsupportedFormat) as error:
-            _log.warning("passed over: %s", error.at(topic_partition=name))
-        else:
-            state.take(event)
-
-
-def _log_loss(error: KafkalogError) -> None:
-    _log.warning("%s", error)
 
 
 _MOST_OF_MANIFEST = 64 << 20
@@ -170,8 +165,11 @@ class RemoteDirListing:
             manifest = self._manifest(found) if found.layout is Layout.AIVEN else None
             if manifest is not None and manifest.segment is not None:
                 segment = manifest.segment
-            held = StoredSegment(segment or _named(found), self.place, objects, manifest)
-            return held if segment is not None else self._described(held)
+            if segment is not None:
+                return StoredSegment(segment, self.place, objects, manifest)
+            start = found.start_offset
+            named = RemoteSegment(found.partition, found.segment_id, start, start - 1, (), -1, -1, -1, -1)
+            return self._described(StoredSegment(named, self.place, objects, manifest))
         except FileNotFoundError:
             return None
 
@@ -180,7 +178,12 @@ class RemoteDirListing:
         path = f"{self.place.directory}/{name}"
         try:
             manifest = parse_manifest(self.place.store.read_all(path, _MOST_OF_MANIFEST))
-            check_is_of(manifest, found)
+            segment = manifest.segment
+            key = (found.partition, found.start_offset, found.segment_id)
+            if segment is not None and (segment.partition, segment.start_offset, segment.segment_id) != key:
+                raise CorruptManifest(
+                    f"it is of another segment than its key: {segment}", hint="was the object copied?"
+                )
         except KafkalogError as error:
             raise error.at(topic_partition=self.topic_partition, path=path) from None
         return manifest
@@ -219,23 +222,6 @@ def objects_in(place: RemoteDir, listing: Listing, key_prefix: str = "") -> list
         for one in found
         if one.partition == place.topic_id_partition
     ]
-
-
-def check_is_of(manifest: SegmentManifest, found: RemoteObjects) -> None:
-    """Raise CorruptManifest for a manifest that is of another segment than its key says."""
-    segment = manifest.segment
-    if segment is None:
-        return
-    of_manifest = (segment.partition, segment.start_offset, segment.segment_id)
-    if of_manifest != (found.partition, found.start_offset, found.segment_id):
-        raise CorruptManifest(f"it is of another segment than its key: {segment}", hint="was the object copied?")
-
-
-def _named(found: RemoteObjects) -> RemoteSegment:
-    """A segment as far as names describe it."""
-    return RemoteSegment(
-        found.partition, found.segment_id, found.start_offset, found.start_offset - 1, (), -1, -1, -1, -1
-    )
 
 
 def epochs_within(epochs: list[EpochEntry], start: int, until: int) -> tuple[EpochEntry, ...]:

@@ -105,10 +105,16 @@ def open_remote(
     facts = held.objects[RemoteFile.LOG][1]
     file = store.open(held.log_path, facts)
     try:
-        wrong = _wrong_size(held, file.size)
-        if wrong is not None and not pass_over_damage:
-            raise wrong.at(topic_partition=topic_partition)
-        if wrong is not None:
+        if held.object_size not in (None, file.size):
+            source = "its manifest" if manifest is not None else "__remote_log_metadata"
+            wrong = CorruptLog(
+                f"the object has {file.size} bytes, {source} says {held.object_size}",
+                topic_partition=topic_partition,
+                path=held.log_path,
+                hint="it was cut short or replaced after it was written",
+            )
+            if not pass_over_damage:
+                raise wrong
             _log.warning("mode=DROPMALFORMED: %s", wrong)
         plain = manifest is None or manifest.plain
         if manifest is not None and not plain:
@@ -147,18 +153,6 @@ def _check_chunk_size(manifest: SegmentManifest, held: StoredSegment, topic_part
         )
 
 
-def _wrong_size(held: StoredSegment, size: int) -> CorruptLog | None:
-    expected = held.object_size
-    if expected is None or size == expected:
-        return None
-    source = "its manifest" if held.manifest is not None else "__remote_log_metadata"
-    return CorruptLog(
-        f"the object has {size} bytes, {source} says {expected}",
-        path=held.log_path,
-        hint="it was cut short or replaced after it was written",
-    )
-
-
 def _chunked(
     stored: OpenFile,
     store: Store,
@@ -171,7 +165,13 @@ def _chunked(
     from kafkalog_spark.store.object_store import ObjectFile  # only where chunks are read
 
     ranges = getattr(store, "ranges", None)
-    raw = ranges(path, facts) if ranges is not None else partial(_read_range, store, path, facts)
+
+    def read_range(begin: int, end: int) -> bytes:
+        # opened for each block: several threads fetch at once, and one file is for one thread
+        with closing(store.open(path, facts)) as file:
+            return file.read(begin, end - begin)
+
+    raw = ranges(path, facts) if ranges is not None else read_range
     one_by_one = threading.Lock()  # several blocks are fetched at once; each chunk takes 8 MB more while it is decoded
 
     def fetch(begin: int, end: int) -> memoryview:
@@ -202,12 +202,6 @@ def _chunked(
         align=chunks.original_chunk_size,
         block=DECODED_BLOCK,
     )
-
-
-def _read_range(store: Store, path: str, facts: FileFacts, begin: int, end: int) -> bytes:
-    # opened for each block: several threads fetch at once, and one file is for one thread
-    with closing(store.open(path, facts)) as file:
-        return file.read(begin, end - begin)
 
 
 def _entries(held: StoredSegment, keys: KeyRing, name: str, entry_size: int) -> bytes:

@@ -7,32 +7,39 @@ same offsets, so a remote file keeps its own offsets when it is opened: reading 
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import groupby
 from typing import Self
 
+from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
+from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import (
     LISTINGS,
     NO_HINTS,
+    IndexedAborts,
     IndexedRun,
     OpenHints,
     PartitionLocation,
     PartitionLog,
 )
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.remote.part_finder import LogPart, PartFinder, PlannedLog, runs_of
+from kafkalog_spark.log.remote.part_finder import LogPart, PartFinder, PlannedLog
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteMetadata
-from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, open_remote, producers_after
+from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, aborted_of, open_remote, producers_after
 from kafkalog_spark.log.tiered.lineage import LineageMerge
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 from kafkalog_spark.store.interface import Store
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -195,12 +202,12 @@ class TieredLog(PartitionLog):
         """Facts of a part's remote segment, fetched if needed; None for a local one. Raises
         FileNotFoundError where it is not what it seemed; then list again."""
         part = self._parts[index]
-        if part.pending is None:
+        if not part.is_pending:
             return part.held
         following = self._parts[index + 1] if index + 1 < len(self._parts) else None
         held = self._finder.hold(part, following, self._live_local)
         files = replace(held.files, base_offset=part.start)
-        self._parts[index] = part._replace(held=held, pending=None, files=files)
+        self._parts[index] = part._replace(held=held, listing=None, objects=None, files=files)
         self.segments[index] = files
         return held
 
@@ -210,10 +217,10 @@ class TieredLog(PartitionLog):
             wanted = [
                 index
                 for index, part in enumerate(self._parts)
-                if part.pending is not None and part.start < end and part.until > start
+                if part.is_pending and part.start < end and part.until > start
             ]
             try:
-                self._finder.prefetch([part.pending for part in map(self._parts.__getitem__, wanted) if part.pending])
+                self._finder.ask([self._parts[index] for index in wanted])  # several at once; `_held` finds it done
                 for index in wanted:
                     self._held(index)
                 return
@@ -291,7 +298,7 @@ class TieredLog(PartitionLog):
     def planned_for(self, start: int, end: int) -> PlannedLog:
         """Facts that a task needs to read [start, end) without a listing."""
         self.prefetch_segments(start, end)
-        parts = [part for part in self._parts if part.start < end and part.until > start and part.pending is None]
+        parts = [part for part in self._parts if part.start < end and part.until > start and not part.is_pending]
         return PlannedLog(self.log_start_offset, self.log_end, tuple(parts))
 
     def learnt_from(self, start: int) -> tuple[StoredSegment, ...]:
@@ -301,4 +308,50 @@ class TieredLog(PartitionLog):
     def indexed_runs(self, start: int, end: int) -> list[IndexedRun]:
         """See PartitionLog: remote parts have transaction indexes that are complete."""
         self.prefetch_segments(start, end)
-        return runs_of(self._parts, self._held, start, end, self._keys, self.name)
+        runs: list[IndexedRun] = []
+        for is_local, group in groupby(range(len(self._parts)), key=lambda index: self._parts[index].is_local):
+            indexes = list(group)
+            begin, until = max(start, self._parts[indexes[0]].start), min(end, self._parts[indexes[-1]].until)
+            if begin < until:
+                remote = [index for index in indexes if self._parts[index].until > begin]
+                find = None if is_local else partial(self._aborted_by_index, remote, begin, until)
+                runs.append(IndexedRun(begin, until, find))
+        return runs
+
+    # Kafka copies a segment once all of its transactions have ended, and with it the index of those whose abort marker
+    # lies in it (RemoteLogManager.collectAbortedTransactions). So the batches need not be read twice. A marker may lie
+    # in a later segment, and that one may be local: the producer snapshots that are copied with the segments tell which
+    # transactions had not ended, and for these alone is read on.
+
+    def _aborted_by_index(self, indexes: Sequence[int], start: int, end: int) -> IndexedAborts | None:
+        """Aborted transactions of [start, end) by transaction indexes; None where these cannot be read.
+
+        indexes: of remote parts one after the other, from that of `start` on, also past `end`.
+        """
+        found: dict[AbortedTransaction, None] = {}  # segments that overlap tell of the same transactions
+        waiting: dict[int, int] | None = None
+        reached = end
+        for index in indexes:
+            try:
+                segment = self._held(index)
+                assert segment is not None
+                search = collect_aborted(aborted_of(segment, self._keys), start, end)
+            except (CorruptLog, UnsupportedFormat, OSError) as error:
+                _log.warning("%s: the batches are read, as the transaction index cannot be: %s", self.name, error)
+                return None
+            found.update(dict.fromkeys(search.transactions))
+            reached = segment.segment.until
+            if search.complete:
+                return IndexedAborts(list(found), {}, reached)
+            if reached >= end:
+                try:
+                    waiting = {
+                        entry.producer_id: entry.transaction_first_offset
+                        for entry in producers_after(segment, self._keys)
+                        if entry.has_open_transaction and entry.transaction_first_offset < end
+                    }
+                except (CorruptLog, UnsupportedFormat, OSError):
+                    waiting = None
+                if waiting == {}:
+                    break
+        return None if waiting is None else IndexedAborts(list(found), waiting, reached)

@@ -63,18 +63,6 @@ def decode_chunk_sizes(data: bytes) -> Sizes:
     return values
 
 
-def encode_chunk_sizes(sizes: Sizes) -> bytes:
-    """The bytes that `decode_chunk_sizes` reads, as the plugin writes them. Sizes in bytes, 0 to 2^31 - 1."""
-    count = len(sizes)
-    if count < 2:
-        return _U32.pack(count) + b"".join(_U32.pack(int(size)) for size in sizes)
-    base = int(sizes[:-1].min())
-    rest = sizes[:-1] - base
-    width = max(1, (int(rest.max()).bit_length() + 7) // 8)
-    digits = rest.astype(">u8").view(np.uint8).reshape(count - 1, 8)[:, 8 - width :]
-    return _HEAD.pack(count, base, width) + digits.tobytes() + _U32.pack(int(sizes[-1]))
-
-
 def chunk_sizes_from_text(text: str, expected: int) -> Sizes:
     """The sizes in the manifest's base64 text, of which there must be `expected`. Raises CorruptManifest.
 
@@ -96,11 +84,6 @@ def chunk_sizes_from_text(text: str, expected: int) -> Sizes:
     if len(sizes) != expected:
         raise CorruptManifest(f"transformedChunks has {len(sizes)} chunks, the segment's size makes {expected}")
     return sizes
-
-
-def chunk_sizes_to_text(sizes: Sizes) -> str:
-    """The manifest's text for `sizes`."""
-    return base64.b64encode(zstandard.ZstdCompressor().compress(encode_chunk_sizes(sizes))).decode("ascii")
 
 
 def expect_count(count: int) -> None:
@@ -145,13 +128,12 @@ class ChunkIndex:
     """The chunks of one segment.
 
     positions: int64 of shape (chunks + 1,): where each transformed chunk begins in the object; the last is where the
-    last one ends. fixed: all but the last have one size after the transformation too, and the manifest says so.
+    last one ends.
     """
 
     original_chunk_size: int
     original_file_size: int
     positions: npt.NDArray[np.int64]
-    fixed: bool
 
     @classmethod
     def of_fixed(
@@ -163,7 +145,7 @@ class ChunkIndex:
         sizes = np.full(count, min(transformed_size, MAX_SEGMENT_SIZE + 1), np.int64)
         if count:
             sizes[-1] = min(final_transformed_size, MAX_SEGMENT_SIZE + 1)
-        return cls._of(original_chunk_size, original_file_size, sizes, fixed=True)
+        return cls._of(original_chunk_size, original_file_size, sizes)
 
     @classmethod
     def of_variable(cls, original_chunk_size: int, original_file_size: int, sizes: Sizes) -> Self:
@@ -174,17 +156,17 @@ class ChunkIndex:
                 f"there are sizes of {len(sizes)} chunks, but {original_file_size} bytes in chunks of "
                 f"{original_chunk_size} are {count}"
             )
-        return cls._of(original_chunk_size, original_file_size, sizes, fixed=False)
+        return cls._of(original_chunk_size, original_file_size, sizes)
 
     @classmethod
-    def _of(cls, original_chunk_size: int, original_file_size: int, sizes: Sizes, *, fixed: bool) -> Self:
+    def _of(cls, original_chunk_size: int, original_file_size: int, sizes: Sizes) -> Self:
         for size in (int(sizes.min()), int(sizes.max())) if len(sizes) else ():
             if not 1 <= size <= MAX_SEGMENT_SIZE:
                 raise CorruptManifest(f"a transformed chunk has {size} bytes, expected 1 to 2^31-1")
         positions = np.zeros(len(sizes) + 1, np.int64)
         np.cumsum(sizes, out=positions[1:])
         positions.setflags(write=False)
-        return cls(original_chunk_size, original_file_size, positions, fixed)
+        return cls(original_chunk_size, original_file_size, positions)
 
     @property
     def count(self) -> int:
@@ -229,8 +211,8 @@ class ChunkIndex:
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, ChunkIndex)
-            and (self.original_chunk_size, self.original_file_size, self.fixed)
-            == (other.original_chunk_size, other.original_file_size, other.fixed)
+            and (self.original_chunk_size, self.original_file_size)
+            == (other.original_chunk_size, other.original_file_size)
             and np.array_equal(self.positions, other.positions)
         )
 

@@ -90,8 +90,8 @@ def newest(segments: Iterable[RemoteSegment]) -> RemoteSegment | None:
 # files cost less, so they are preferred.
 
 
-class LocalSpan(NamedTuple):
-    """Offsets [start, until) that local segments hold without a hole."""
+class OffsetSpan(NamedTuple):
+    """Offsets [start, until): those that local segments hold without a hole, or those that nothing holds."""
 
     start: int
     until: int
@@ -104,13 +104,6 @@ class LogPiece(NamedTuple):
     """
 
     source: RemoteSegment | None
-    start: int
-    until: int
-
-
-class Hole(NamedTuple):
-    """Offsets [start, until) that nothing holds."""
-
     start: int
     until: int
 
@@ -139,7 +132,7 @@ class LineageMerge:
     """The log from its start to its end: pieces and holes by offset, neither overlapping; and what is not read."""
 
     pieces: tuple[LogPiece, ...]
-    holes: tuple[Hole, ...]
+    holes: tuple[OffsetSpan, ...]
     left_out: tuple[LeftOut, ...]
 
 
@@ -154,7 +147,7 @@ def merge_lineage(
     remote: Sequence[RemoteSegment],
     lineage: Lineage,
     *,
-    local: Sequence[LocalSpan] = (),
+    local: Sequence[OffsetSpan] = (),
     topic_id: uuid.UUID | None = None,
     log_start: int | None = None,
     log_end: int | None = None,
@@ -184,21 +177,26 @@ def merge_lineage(
             left_out.append(LeftOut(segment, reason))
     spans = _joined(local, log_start or 0)
     pieces, holes = _walk(candidates, spans, floor)
-    left_out += _not_taken(candidates, pieces, spans, floor)
+    taken = {piece.source.segment_id for piece in pieces if piece.source is not None}
+    for segment in candidates:
+        if segment.segment_id not in taken:
+            start = max(segment.start_offset, floor)
+            is_local = any(span.start <= start and segment.until <= span.until for span in spans)
+            left_out.append(LeftOut(segment, NotNeeded.LOCAL if is_local else NotNeeded.COVERED))
     return LineageMerge(tuple(pieces), tuple(holes), tuple(left_out))
 
 
-def _joined(local: Sequence[LocalSpan], log_start: int) -> list[LocalSpan]:
+def _joined(local: Sequence[OffsetSpan], log_start: int) -> list[OffsetSpan]:
     """Spans by offset, from the log's start on, neighbours made one."""
-    joined: list[LocalSpan] = []
+    joined: list[OffsetSpan] = []
     for start, until in sorted(local):
         start = max(start, log_start)
         if start >= until:
             continue
         if joined and start <= joined[-1].until:
-            joined[-1] = LocalSpan(joined[-1].start, max(until, joined[-1].until))
+            joined[-1] = OffsetSpan(joined[-1].start, max(until, joined[-1].until))
         else:
-            joined.append(LocalSpan(start, until))
+            joined.append(OffsetSpan(start, until))
     return joined
 
 
@@ -210,10 +208,12 @@ def _order(segment: RemoteSegment) -> tuple[int, int, int, int, uuid.UUID]:
     )  # fmt: skip
 
 
-def _walk(remote: Sequence[RemoteSegment], local: Sequence[LocalSpan], floor: int) -> tuple[list[LogPiece], list[Hole]]:
+def _walk(
+    remote: Sequence[RemoteSegment], local: Sequence[OffsetSpan], floor: int
+) -> tuple[list[LogPiece], list[OffsetSpan]]:
     waiting = sorted(remote, key=lambda segment: segment.start_offset)
     pieces: list[LogPiece] = []
-    holes: list[Hole] = []
+    holes: list[OffsetSpan] = []
     best: RemoteSegment | None = None  # of those that begin at or before `at`
     next_remote = next_local = 0
     starts = [max(waiting[0].start_offset, floor)] if waiting else []
@@ -236,22 +236,9 @@ def _walk(remote: Sequence[RemoteSegment], local: Sequence[LocalSpan], floor: in
                 follows.append(max(waiting[next_remote].start_offset, floor))
             if not follows:
                 break
-            holes.append(Hole(at, min(follows)))
+            holes.append(OffsetSpan(at, min(follows)))
             at = min(follows)
             continue
         at = piece.until
         pieces.append(piece)
     return pieces, holes
-
-
-def _not_taken(
-    candidates: Sequence[RemoteSegment], pieces: Sequence[LogPiece], local: Sequence[LocalSpan], floor: int
-) -> list[LeftOut]:
-    taken = {piece.source.segment_id for piece in pieces if piece.source is not None}
-    found = []
-    for segment in candidates:
-        if segment.segment_id not in taken:
-            start = max(segment.start_offset, floor)
-            is_local = any(span.start <= start and segment.until <= span.until for span in local)
-            found.append(LeftOut(segment, NotNeeded.LOCAL if is_local else NotNeeded.COVERED))
-    return found

@@ -18,8 +18,8 @@ from kafkalog_spark.errors import CorruptManifest, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
 from kafkalog_spark.format.names import valid_topic_name
-from kafkalog_spark.format.partition_metadata import uuid_from_text, uuid_to_text
-from kafkalog_spark.log.tiered.chunks import ChunkIndex, chunk_count, chunk_sizes_from_text, chunk_sizes_to_text
+from kafkalog_spark.format.partition_metadata import uuid_from_text
+from kafkalog_spark.log.tiered.chunks import ChunkIndex, chunk_count, chunk_sizes_from_text
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment, TopicIdPartition
 
 # Fields of a JSON object with the types they must have, and errors that name the field.
@@ -87,8 +87,6 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:40]}..."
 
 
-VERSION = "1"
-
 INDEX_FIELDS = {
     RemoteFile.OFFSET_INDEX: "offset",
     RemoteFile.TIME_INDEX: "timestamp",
@@ -150,13 +148,16 @@ def parse_manifest(data: bytes) -> SegmentManifest:
         raise CorruptManifest(f"not JSON in UTF-8: {error}") from None
     manifest = JsonFields(value, "")
     version = manifest.text("version")
-    if version != VERSION:
-        raise UnsupportedFormat(f"manifest version {version[:20]!r}, only {VERSION!r} is known")
+    if version != "1":
+        raise UnsupportedFormat(f"manifest version {version[:20]!r}, only '1' is known")
     compressed = manifest.boolean("compression")
     encryption = _encryption(manifest.optional("encryption"))
     chunks = _chunk_index(manifest.fields("chunkIndex"))
-    if encryption is None and not compressed:
-        _expect_plain(chunks)
+    if encryption is None and not compressed and chunks.object_size != chunks.original_file_size:
+        raise CorruptManifest(
+            f"neither compressed nor encrypted, but {chunks.original_file_size} bytes became {chunks.object_size}",
+            hint="originalFileSize, the chunk sizes, compression or encryption is not what it was",
+        )
     return SegmentManifest(
         chunks,
         compressed,
@@ -180,14 +181,6 @@ def _chunk_index(index: JsonFields) -> ChunkIndex:
         sizes = chunk_sizes_from_text(index.text("transformedChunks"), chunk_count(chunk_size, file_size))
         return ChunkIndex.of_variable(chunk_size, file_size, sizes)
     raise UnsupportedFormat(f"chunkIndex.type is {kind[:20]!r}, 'fixed' and 'variable' are known")
-
-
-def _expect_plain(chunks: ChunkIndex) -> None:
-    if chunks.object_size != chunks.original_file_size:
-        raise CorruptManifest(
-            f"neither compressed nor encrypted, but {chunks.original_file_size} bytes became {chunks.object_size}",
-            hint="originalFileSize, the chunk sizes, compression or encryption is not what it was",
-        )
 
 
 def _encryption(encryption: JsonFields | None) -> SegmentEncryption | None:
@@ -253,56 +246,3 @@ def _segment(given: JsonFields | None, size: int) -> RemoteSegment | None:
         given.integer("brokerId", -1),
         given.integer("eventTimestampMs", -1),
     )
-
-
-def format_manifest(manifest: SegmentManifest) -> bytes:
-    """The object's bytes, fields as the plugin of today writes them."""
-    chunks = manifest.chunks
-    index: dict[str, Any] = {
-        "type": "fixed" if chunks.fixed else "variable",
-        "originalChunkSize": chunks.original_chunk_size,
-        "originalFileSize": chunks.original_file_size,
-    }
-    if chunks.fixed:
-        index["transformedChunkSize"] = int(chunks.sizes[0]) if chunks.count else 0
-        index["finalTransformedChunkSize"] = int(chunks.sizes[-1]) if chunks.count else 0
-    else:
-        index["transformedChunks"] = chunk_sizes_to_text(chunks.sizes)
-    value: dict[str, Any] = {"version": VERSION, "chunkIndex": index}
-    if manifest.indexes is not None:
-        value["segmentIndexes"] = {
-            name: manifest.indexes[file]._asdict() if file in manifest.indexes else None
-            for file, name in INDEX_FIELDS.items()
-        }
-    value["compression"] = manifest.compressed
-    if manifest.encryption is not None:
-        value["encryption"] = {
-            "dataKey": f"{manifest.encryption.key_id}:{_to_base64(manifest.encryption.wrapped_key)}",
-            "aad": _to_base64(manifest.encryption.aad),
-        }
-    if manifest.segment is not None:
-        value["remoteLogSegmentMetadata"] = _segment_fields(manifest.segment)
-    return json.dumps(value, separators=(",", ":")).encode("utf-8")
-
-
-def _to_base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
-
-
-def _segment_fields(segment: RemoteSegment) -> dict[str, Any]:
-    partition = segment.partition
-    return {
-        "remoteLogSegmentId": {
-            "topicIdPartition": {
-                "topicId": uuid_to_text(partition.topic_id),
-                "topicPartition": {"topic": partition.topic, "partition": partition.partition},
-            },
-            "id": uuid_to_text(segment.segment_id),
-        },
-        "startOffset": segment.start_offset,
-        "endOffset": segment.end_offset,
-        "maxTimestampMs": segment.max_timestamp,
-        "brokerId": segment.broker_id,
-        "eventTimestampMs": segment.event_timestamp,
-        "segmentLeaderEpochs": {str(epoch): offset for epoch, offset in segment.leader_epochs},
-    }

@@ -11,10 +11,10 @@ RemoteLogSegmentMetadataRecord.json and its neighbours, BytesApiMessageSerde, Re
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptRemoteMetadata, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
@@ -25,6 +25,11 @@ REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
 
 _FRAME_VERSION = 1
 _SEGMENT, _UPDATE, _PARTITION_DELETE, _SNAPSHOT = range(4)
+_MESSAGES = {
+    _SEGMENT: message("RemoteLogSegmentMetadataRecord"),
+    _UPDATE: message("RemoteLogSegmentMetadataUpdateRecord"),
+    _PARTITION_DELETE: message("RemotePartitionDeleteMetadataRecord"),
+}
 
 
 class RemoteSegmentState(IntEnum):
@@ -93,30 +98,27 @@ def decode_event(value: bytes) -> RemoteLogEvent:
     byte, UnsupportedFormat for another frame version or apiKey.
     """
     try:
-        return _event(value)
+        frame, at = read_unsigned_varint(value, 0)
+        if frame != _FRAME_VERSION:
+            raise UnsupportedFormat(f"frame version {frame} of remote log metadata, only {_FRAME_VERSION} is known")
+        api_key, at = read_unsigned_varint(value, at)
+        version, at = read_unsigned_varint(value, at)
+        if api_key not in _MESSAGES:
+            raise UnsupportedFormat(
+                f"apiKey {api_key} of remote log metadata (version {version}), 0 to 2 are known"
+                + (": 3 stands in snapshot files only" if api_key == _SNAPSHOT else "")
+            )
+        fields, end = _MESSAGES[api_key].read[0](value, at)  # a later version adds tagged fields only
+        if end < len(value):
+            raise Malformed(f"{len(value) - end} bytes follow the message", end)
     except Malformed as error:
         raise CorruptRemoteMetadata(str(error), position=error.position) from None
-
-
-def _event(value: bytes) -> RemoteLogEvent:
-    frame, at = read_unsigned_varint(value, 0)
-    if frame != _FRAME_VERSION:
-        raise UnsupportedFormat(f"frame version {frame} of remote log metadata, only {_FRAME_VERSION} is known")
-    api_key, at = read_unsigned_varint(value, at)
-    version, at = read_unsigned_varint(value, at)
-    if api_key not in _EVENTS:
-        raise UnsupportedFormat(
-            f"apiKey {api_key} of remote log metadata (version {version}), 0 to 2 are known"
-            + (": 3 stands in snapshot files only" if api_key == _SNAPSHOT else "")
-        )
-    read, event_of = _EVENTS[api_key]
-    fields, end = read(value, at)
-    if end < len(value):
-        raise Malformed(f"{len(value) - end} bytes follow the message", end)
-    return event_of(fields)
-
-
-def _segment_event(fields: Any) -> SegmentEvent:
+    if api_key == _PARTITION_DELETE:
+        partition, broker_id, event_timestamp, state = fields
+        return PartitionDeletion(TopicIdPartition(*partition), broker_id, event_timestamp, PartitionDeleteState(state))
+    if api_key == _UPDATE:
+        (partition, segment_id), *others, state = fields
+        return SegmentUpdate(TopicIdPartition(*partition), segment_id, *others, RemoteSegmentState(state))
     partition, segment_id = fields.remote_log_segment_id
     epochs = sorted(EpochEntry(*epoch) for epoch in fields.segment_leader_epochs)
     return SegmentEvent(
@@ -127,25 +129,6 @@ def _segment_event(fields: Any) -> SegmentEvent:
         ),
         RemoteSegmentState(fields.remote_log_segment_state),
     )  # fmt: skip
-
-
-def _segment_update(fields: Any) -> SegmentUpdate:
-    (partition, segment_id), broker_id, event_timestamp, custom, state = fields
-    partition = TopicIdPartition(*partition)
-    return SegmentUpdate(partition, segment_id, broker_id, event_timestamp, custom, RemoteSegmentState(state))
-
-
-def _partition_deletion(fields: Any) -> PartitionDeletion:
-    partition, broker_id, event_timestamp, state = fields
-    return PartitionDeletion(TopicIdPartition(*partition), broker_id, event_timestamp, PartitionDeleteState(state))
-
-
-# A later version adds tagged fields only.
-_EVENTS: dict[int, tuple[Callable[[bytes, int], tuple[Any, int]], Callable[[Any], RemoteLogEvent]]] = {
-    _SEGMENT: (message("RemoteLogSegmentMetadataRecord").read[0], _segment_event),
-    _UPDATE: (message("RemoteLogSegmentMetadataUpdateRecord").read[0], _segment_update),
-    _PARTITION_DELETE: (message("RemotePartitionDeleteMetadataRecord").read[0], _partition_deletion),
-}
 
 
 @dataclass(frozen=True)
@@ -196,7 +179,14 @@ class RemoteLogState:
         elif event.state is RemoteSegmentState.DELETE_SEGMENT_FINISHED:
             del self.segments[key]
         else:
-            self.segments[key] = SegmentEvent(_updated(before.segment, event), event.state)
+            # RemoteLogSegmentMetadata.createWithUpdates: who said it last, when, and the plugin's bytes
+            segment = replace(
+                before.segment,
+                broker_id=event.broker_id,
+                event_timestamp=event.event_timestamp,
+                custom_metadata=event.custom_metadata,
+            )
+            self.segments[key] = SegmentEvent(segment, event.state)
 
     def by_partition(self) -> dict[TopicIdPartition, SegmentStates]:
         """The segments of each partition that the topic speaks of."""
@@ -211,13 +201,3 @@ class RemoteLogState:
             partition: SegmentStates(readable.get(partition, {}), frozenset(refused.get(partition, ())))
             for partition in readable.keys() | refused.keys()
         }
-
-
-def _updated(segment: RemoteSegment, event: SegmentUpdate) -> RemoteSegment:
-    """RemoteLogSegmentMetadata.createWithUpdates: who said it last, when, and the plugin's bytes."""
-    return replace(
-        segment,
-        broker_id=event.broker_id,
-        event_timestamp=event.event_timestamp,
-        custom_metadata=event.custom_metadata,
-    )

@@ -108,7 +108,7 @@ class RemoteFile(Enum):
     LEADER_EPOCHS = ".leader-epoch-checkpoint"
 
 
-_LOCAL_TIERED_SUFFIX = {
+LOCAL_TIERED_SUFFIX = {
     RemoteFile.LOG: ".log",
     RemoteFile.OFFSET_INDEX: ".index",
     RemoteFile.TIME_INDEX: ".timeindex",
@@ -118,12 +118,12 @@ _LOCAL_TIERED_SUFFIX = {
 }
 _FILE_OF_SUFFIX = {
     Layout.AIVEN: {file.value: file for file in RemoteFile},
-    Layout.LOCAL_TIERED: {suffix: file for file, suffix in _LOCAL_TIERED_SUFFIX.items()},
+    Layout.LOCAL_TIERED: {suffix: file for file, suffix in LOCAL_TIERED_SUFFIX.items()},
 }
 
 _COMPLETE = {
     Layout.AIVEN: frozenset({RemoteFile.MANIFEST, RemoteFile.LOG}),  # the manifest is written last
-    Layout.LOCAL_TIERED: frozenset(_LOCAL_TIERED_SUFFIX) - {RemoteFile.TRANSACTION_INDEX},  # the snapshot last
+    Layout.LOCAL_TIERED: frozenset(LOCAL_TIERED_SUFFIX) - {RemoteFile.TRANSACTION_INDEX},  # the snapshot last
 }
 """Files that a whole segment has; the transaction index is there only when a transaction was aborted."""
 
@@ -179,18 +179,6 @@ def parse_remote_key(layout: Layout, key: str, key_prefix: str | None = None) ->
         return None
     where = TopicIdPartition(match["topic"], uuid_from_text(match["topic_id"]), partition)
     return RemoteKey(key_prefix, where, start, uuid_from_text(match["segment"]), file)
-
-
-def remote_key(layout: Layout, segment: RemoteSegment, file: RemoteFile, key_prefix: str = "") -> str:
-    """The key of one object of a segment, as Aiven's plugin or Kafka 4.3's LocalTieredStorage makes it.
-
-    Raises KeyError for files that the layout does not have: LocalTieredStorage has no manifests and joined indexes.
-    """
-    topic, topic_id, partition = segment.partition
-    if layout is Layout.AIVEN:
-        return f"{key_prefix}{topic}-{uuid_to_text(topic_id)}/{partition}/{segment.name}{file.value}"
-    folder = f"{topic}-{partition}-{uuid_to_text(topic_id)}"
-    return f"{key_prefix}{folder}/{segment.name}{_LOCAL_TIERED_SUFFIX[file]}"
 
 
 def parse_aiven_topic_dir(name: str, key_prefix: str = "") -> tuple[str, uuid.UUID] | None:

@@ -97,7 +97,10 @@ class KeyRing:
     def _key(self, key_id: str) -> RsaKey:
         key = self._parsed.get(key_id)
         if key is None:
-            given = self._given.get(key_id) or self._in_any_case(key_id)
+            given = self._given.get(key_id)
+            if not given:  # Spark takes names of options in any case
+                others = [text for name, text in self._given.items() if name.lower() == key_id.lower()]
+                given = others[0] if len(others) == 1 else None
             if given is None:
                 raise KeyNotGiven(
                     f"the segment is encrypted, and the private key {key_id[:60]!r} that opens it is not given",
@@ -106,11 +109,6 @@ class KeyRing:
                 )
             key = self._parsed[key_id] = _private_key(key_id, _pem(key_id, given))
         return key
-
-    def _in_any_case(self, key_id: str) -> str | None:
-        """Value given for the key id, whatever its case: Spark takes names of options in any case."""
-        found = [given for name, given in self._given.items() if name.lower() == key_id.lower()]
-        return found[0] if len(found) == 1 else None
 
 
 def _other_key(key_id: str) -> str:
@@ -140,9 +138,12 @@ def _pem(key_id: str, given: str) -> str:
 
 
 def _private_key(key_id: str, pem: str) -> RsaKey:
-    rsa = _rsa_module()
     try:
-        key: RsaKey = rsa.import_key(pem)
+        from Crypto.PublicKey import RSA
+    except ImportError:
+        raise needs_extra("pycryptodome") from None
+    try:
+        key: RsaKey = RSA.import_key(pem)
     except (ValueError, IndexError, TypeError):
         locked = "ENCRYPTED" in pem
         raise OptionError(
@@ -153,14 +154,6 @@ def _private_key(key_id: str, pem: str) -> RsaKey:
     if not key.has_private():
         raise OptionError(f"option {OPTION}{key_id}: a public key; the private key of the pair is needed")
     return key
-
-
-def _rsa_module() -> Any:
-    try:
-        from Crypto.PublicKey import RSA
-    except ImportError:
-        raise needs_extra("pycryptodome") from None
-    return RSA
 
 
 def needs_extra(package: str) -> KafkalogError:

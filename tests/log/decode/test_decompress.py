@@ -164,12 +164,20 @@ def test_two_threads_unfold_at_once() -> None:
 
 
 def test_two_threads_have_a_zstd_context_each() -> None:
-    """zstd contexts are not thread safe."""
-    contexts = [decompress_module._zstd_context()]
-    thread = threading.Thread(target=lambda: contexts.append(decompress_module._zstd_context()))
+    """zstd contexts are not thread safe; one thread's is kept from batch to batch."""
+    contexts = []
+
+    def context_after_a_batch() -> None:
+        unfold(Codec.ZSTD, compressed(Codec.ZSTD, b"ab"))
+        contexts.append(decompress_module._contexts.zstd)
+
+    context_after_a_batch()
+    thread = threading.Thread(target=context_after_a_batch)
     thread.start()
     thread.join()
-    assert contexts[0] is decompress_module._zstd_context()
+    context_after_a_batch()
+    assert None not in contexts
+    assert contexts[0] is contexts[2]
     assert contexts[0] is not contexts[1]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from kafkalog_spark.format.checkpoint import LOG_START_OFFSET_CHECKPOINT, EpochEntry, read_offset_checkpoint
 from kafkalog_spark.format.checkpoint import read_leader_epochs as _read_leader_epochs
 from kafkalog_spark.format.partition_metadata import PartitionMetadata, read_partition_metadata
-from kafkalog_spark.log.tiered.lineage import LocalSpan
+from kafkalog_spark.log.tiered.lineage import OffsetSpan
 from kafkalog_spark.log.tiered.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC, RemoteLogState, decode_event
 from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, RemoteSegment, TopicIdPartition
 from tests.golden_data import GOLDEN, Row, topic_records
@@ -96,13 +96,13 @@ class GoldenCluster:
     def state(self) -> RemoteLogState:
         return RemoteLogState(decode_event(value) for _, value in sorted(self.event_values().items()))
 
-    def local_spans(self, topic: str, partition: int) -> list[LocalSpan]:
+    def local_spans(self, topic: str, partition: int) -> list[OffsetSpan]:
         """What the local log holds, by the tests' own decoder."""
         logs = sorted((self.data / f"{topic}-{partition}").glob("*.log"))
         bases = [int(log.name[:20]) for log in logs]
         batches = decode_log(logs[-1])
         end = batches[-1].last_offset + 1 if batches else bases[-1]
-        return [LocalSpan(*span) for span in zip(bases, [*bases[1:], end], strict=True)]
+        return [OffsetSpan(*span) for span in zip(bases, [*bases[1:], end], strict=True)]
 
     def leader_epochs(self, topic: str, partition: int) -> list[EpochEntry]:
         return _read_leader_epochs(self.data / f"{topic}-{partition}" / "leader-epoch-checkpoint")

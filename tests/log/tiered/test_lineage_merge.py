@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.log.tiered.lineage import (
-    Hole,
     LineageMerge,
-    LocalSpan,
     LogPiece,
     NotNeeded,
     NotOfTheLog,
+    OffsetSpan,
     merge_lineage,
     newest,
     topic_id_of,
@@ -71,35 +70,35 @@ def test_equal_uploads_the_newest_is_read() -> None:
 
 def test_the_local_log_is_preferred() -> None:
     a, b, c = segment(0, 99), segment(100, 199, {0: 100}), segment(200, 299, {0: 200})
-    walk = merge_lineage([a, b, c], LINEAGE, local=[LocalSpan(150, 300), LocalSpan(300, 350)], log_end=350)
+    walk = merge_lineage([a, b, c], LINEAGE, local=[OffsetSpan(150, 300), OffsetSpan(300, 350)], log_end=350)
     assert walk.pieces == (LogPiece(a, 0, 100), LogPiece(b, 100, 150), LogPiece(None, 150, 350))
     assert reasons(walk) == {c: NotNeeded.LOCAL}
 
 
 def test_only_local_and_only_remote_and_nothing() -> None:
-    assert merge_lineage([], LINEAGE, local=[LocalSpan(7, 9)]).pieces == (LogPiece(None, 7, 9),)
+    assert merge_lineage([], LINEAGE, local=[OffsetSpan(7, 9)]).pieces == (LogPiece(None, 7, 9),)
     assert merge_lineage([], []) == LineageMerge((), (), ())
-    assert merge_lineage([], LINEAGE, local=[LocalSpan(7, 7)]).pieces == ()
+    assert merge_lineage([], LINEAGE, local=[OffsetSpan(7, 7)]).pieces == ()
 
 
 def test_a_local_hole_is_read_remotely() -> None:
     """A copied log directory from which files were lost."""
     a = segment(0, 299)
-    walk = merge_lineage([a], LINEAGE, local=[LocalSpan(0, 100), LocalSpan(200, 400)], log_end=400)
+    walk = merge_lineage([a], LINEAGE, local=[OffsetSpan(0, 100), OffsetSpan(200, 400)], log_end=400)
     assert walk.pieces == (LogPiece(None, 0, 100), LogPiece(a, 100, 200), LogPiece(None, 200, 400))
 
 
 def test_holes_are_told() -> None:
     a, c = segment(0, 99), segment(150, 199, {0: 150})
-    walk = merge_lineage([a, c], LINEAGE, local=[LocalSpan(250, 260)], log_end=260)
-    assert walk.holes == (Hole(100, 150), Hole(200, 250))
+    walk = merge_lineage([a, c], LINEAGE, local=[OffsetSpan(250, 260)], log_end=260)
+    assert walk.holes == (OffsetSpan(100, 150), OffsetSpan(200, 250))
     assert walk.pieces == (LogPiece(a, 0, 100), LogPiece(c, 150, 200), LogPiece(None, 250, 260))
 
 
 def test_the_start_of_the_log_clips() -> None:
     """DeleteRecords into the middle of a segment."""
     a, b = segment(0, 99), segment(100, 199, {0: 100})
-    walk = merge_lineage([a, b], LINEAGE, log_start=130, local=[LocalSpan(120, 140)])
+    walk = merge_lineage([a, b], LINEAGE, log_start=130, local=[OffsetSpan(120, 140)])
     assert walk.pieces == (LogPiece(None, 130, 140), LogPiece(b, 140, 200))
     assert reasons(walk) == {a: NotNeeded.BELOW_LOG_START}
     assert merge_lineage([a, b], LINEAGE, log_start=50).pieces[0] == LogPiece(a, 50, 100)
@@ -142,7 +141,7 @@ def test_a_topic_created_again_has_nothing_of_the_one_before() -> None:
     assert reasons(walk) == {old: NotNeeded.OTHER_TOPIC_ID}
 
 
-def check(walk: LineageMerge, valid: list[RemoteSegment], local: list[LocalSpan], floor: int, log_start: int) -> None:
+def check(walk: LineageMerge, valid: list[RemoteSegment], local: list[OffsetSpan], floor: int, log_start: int) -> None:
     """The walk against a map of every offset."""
     held = {offset for span in local for offset in range(max(span.start, log_start), span.until)}
     remote = {offset for part in valid for offset in range(max(part.start_offset, floor), part.until)}
@@ -180,7 +179,7 @@ def test_every_offset_that_somebody_holds_is_read_once(
         )
     ]
     aside = [segment(50, 59, {99: 50}, name=1000)]  # of an epoch that the log does not have
-    local = [LocalSpan(start, start + size) for start, size in given_spans]
+    local = [OffsetSpan(start, start + size) for start, size in given_spans]
     walk = merge_lineage([*aside, *uploads], lineage, local=local, log_start=log_start, log_end=LOG_END)
     floor = max(log_start or 0, lineage[0].start_offset)
     valid = [part for part in uploads if why_not_of_the_log(part, lineage, LOG_END) is None]
