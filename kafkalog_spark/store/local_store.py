@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from kafkalog_spark.format.atomic_file import open_regular, read_whole
@@ -49,9 +50,6 @@ def stable_listing(directory: str) -> list[str]:
 
 def _that_count(names: list[str]) -> set[str]:
     return {name for name in names if not name.endswith(DELETED_SUFFIX)}
-
-
-_NO_FACTS: Mapping[str, FileFacts] = MappingProxyType({})
 
 
 class DescriptorFile:
@@ -110,7 +108,7 @@ class LocalFile(DescriptorFile):
 class LocalListing:
     """The names in a directory; what they are is asked one by one."""
 
-    files = _NO_FACTS
+    files: Mapping[str, FileFacts] = MappingProxyType({})
 
     def __init__(self, directory: str, names: list[str]) -> None:
         self._directory = directory
@@ -120,19 +118,11 @@ class LocalListing:
         return os.path.isdir(os.path.join(self._directory, name))
 
 
+@dataclass(frozen=True)
 class LocalStore:
     """This machine's file system: see Store."""
 
     remote = False
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, LocalStore)
-
-    def __hash__(self) -> int:
-        return hash(LocalStore)
-
-    def __repr__(self) -> str:
-        return "LocalStore()"
 
     def list(self, directory: str, after: str = "") -> Listing:
         names = stable_listing(directory)

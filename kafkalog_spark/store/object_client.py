@@ -1,4 +1,7 @@
-"""Client of a bucket: requests with retries, and their counts.
+"""Client of a bucket: requests with retries, their counts, and what is said of their failures.
+
+Failures become OSErrors with a plain sentence. The library's own texts are never shown: they hold what the server sent
+back, which for a wrong signature includes the key's id and what was signed.
 
 The library (obstore) is imported when the first request is made. Clients are shared by all stores of a process that
 are equal, so that tasks of one worker go on with open connections.
@@ -153,6 +156,8 @@ _BY_KIND: dict[str, tuple[int, str]] = {
     "Decode": (errno.ECONNRESET, "{place} broke off its answer"),
     "Unknown": (errno.ECONNRESET, "{place} closed the connection"),
 }
+_CREDENTIAL_PATHS = ("/latest/api/token", "/latest/meta-data/", "computeMetadata", "/metadata/identity")
+"""Marks of a request for credentials, which goes to another server than all others."""
 _NO_CREDENTIALS = (
     "no credentials were found, neither in options and environment nor from the machine's role: {keys}; a public "
     "bucket is read with storage.skip_signature=true"
@@ -175,7 +180,7 @@ def failure_of(error: BaseException, asked: RequestTarget) -> Failure:
     status = int(status_mark[1]) if status_mark else 0
     code = _code(text)
     names = asked.words
-    if _of_credentials(text):
+    if "Error performing" in text and any(mark in text for mark in _CREDENTIAL_PATHS):
         return Failure(errno.EACCES, _NO_CREDENTIALS.format(**names), answered=False)
     if code in _TRANSIENT_CODES or status in (408, 429) or (status >= 500 and status != 501):
         return Failure(errno.EAGAIN, f"{names['place']} is overloaded or failing ({code or f'status {status}'})", True)
@@ -203,13 +208,6 @@ def _code(text: str) -> str:
     return next((group for group in mark.groups() if group), "") if mark else ""
 
 
-def _of_credentials(text: str) -> bool:
-    """True if it was the request for credentials that failed: it goes to another server than all others."""
-    return "Error performing" in text and any(
-        mark in text for mark in ("/latest/api/token", "/latest/meta-data/", "computeMetadata", "/metadata/identity")
-    )
-
-
 def _without_status(error: BaseException, text: str, kind: str, names: dict[str, str]) -> Failure:
     if "incorrectly configured region" in text:
         number, sentence = _BY_CODE["PermanentRedirect"]
@@ -229,31 +227,6 @@ def _without_status(error: BaseException, text: str, kind: str, names: dict[str,
     if isinstance(error, OSError) and error.errno:
         return Failure(error.errno, os.strerror(error.errno))
     return Failure(errno.EIO, f"the request failed in the library ({name})", transient=name == "GenericError")
-
-
-# What the file systems of other libraries raise, as OSErrors with a sentence. Their own texts are not shown: nobody
-# here knows what they hold.
-
-T = TypeVar("T")
-
-
-def as_os_errors(path: str, call: Callable[[], T]) -> T:
-    """Result of `call`. Raises FileNotFoundError, PermissionError, OSError, each with a sentence and `path`."""
-    try:
-        return call()
-    except Exception as error:  # noqa: BLE001 - any class may come out of a file system of fsspec
-        failed = _plain(error, path)
-    raise failed  # not in `except`: a traceback would show the library's text above it
-
-
-def _plain(error: Exception, path: str) -> OSError:
-    if isinstance(error, FileNotFoundError):
-        return FileNotFoundError(errno.ENOENT, "there is nothing of this name", path)
-    if isinstance(error, PermissionError):
-        return PermissionError(errno.EACCES, "the file system does not allow it with the credentials it has", path)
-    number = error.errno if isinstance(error, OSError) and error.errno else errno.EIO
-    reason = os.strerror(number) if number != errno.EIO else type(error).__name__
-    return OSError(number, f"the file system fails ({reason})", path)
 
 
 FIRST_WAIT = 0.1
@@ -306,18 +279,6 @@ _AWS_KEYS_ELSEWHERE = (
 """Environment that the library reads itself."""
 
 _AWS_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-
-
-def vendor_of(scheme: str) -> str:
-    """`s3`, `gs` or `abfss`: whose protocol is spoken."""
-    return "s3" if scheme in S3_SCHEMES else "gs" if scheme in GCS_SCHEMES else "abfss"
-
-
-def settings_of(scheme: str, bucket: str, options: StorageOptions) -> ClientSettings:
-    """Client settings of a bucket. Raises OptionError."""
-    if scheme in S3_SCHEMES:
-        return options.for_s3(bucket)
-    return options.for_others(GCS_NAMES if scheme in GCS_SCHEMES else AZURE_NAMES)
 
 
 def client_of(scheme: str, bucket: str, settings: ClientSettings, retry: RetryPolicy) -> Any:
@@ -409,7 +370,9 @@ def _aws_provider(settings: ClientSettings) -> tuple[Any, str | None]:
     ):
         return None, None
     profile = settings.profile or os.environ.get("AWS_PROFILE")
-    if profile is None and not any(path.exists() for path in _profile_files()):
+    files = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
+    paths = [Path(os.environ.get(name, path)).expanduser() for name, path in files.items()]
+    if profile is None and not any(path.exists() for path in paths):
         return None, None
     try:
         import boto3
@@ -426,12 +389,6 @@ def _aws_provider(settings: ClientSettings) -> tuple[Any, str | None]:
     except BotoCoreError as error:
         name = type(error).__name__
     raise OptionError(f"the AWS profile {profile or 'default'} cannot be used ({name})", hint="look at ~/.aws/config")
-
-
-def _profile_files() -> tuple[Path, Path]:
-    credentials = os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
-    config = os.environ.get("AWS_CONFIG_FILE", "~/.aws/config")
-    return Path(credentials).expanduser(), Path(config).expanduser()
 
 
 class RequestCounts(NamedTuple):
@@ -466,24 +423,7 @@ class RequestCounts(NamedTuple):
         return f"{', '.join(kinds) or 'no requests'}; {self.bytes_read} bytes read, {self.bytes_written} written"
 
 
-class RequestTally:
-    """Thread-safe counter of requests."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts = RequestCounts()
-
-    def add(self, **counts: int) -> None:
-        """Add numbers of RequestCounts, by name."""
-        with self._lock:
-            self._counts = self._counts.plus(RequestCounts(**counts))
-
-    def counts(self) -> RequestCounts:
-        """The counts until now."""
-        with self._lock:
-            return self._counts
-
-
+T = TypeVar("T")
 Wait = Callable[[float], bool]
 """Wait for so many seconds; True to give up before."""
 
@@ -506,13 +446,19 @@ class ObjectClient:
     """
 
     def __init__(self, scheme: str, bucket: str, options: StorageOptions) -> None:
-        self.tally = RequestTally()
+        self.counts = RequestCounts()
+        self._counting = threading.Lock()
         self._place = scheme, bucket
-        self._settings = settings_of(scheme, bucket, options)
+        if scheme in S3_SCHEMES:
+            self._settings, vendor = options.for_s3(bucket), "s3"
+        elif scheme in GCS_SCHEMES:
+            self._settings, vendor = options.for_others(GCS_NAMES), "gs"
+        else:
+            self._settings, vendor = options.for_others(AZURE_NAMES), "abfss"
         endpoint = self._settings.config.get("endpoint", self._settings.config.get("base_url"))
         host = urlsplit(endpoint.text) if endpoint is not None else None
         shown = "" if host is None else (host.hostname or "") + (f":{host.port}" if host.port else "")
-        self._asked = RequestTarget(bucket.partition("@")[0], shown, vendor_of(scheme))
+        self._asked = RequestTarget(bucket.partition("@")[0], shown, vendor)
         self._known = False
 
     @cached_property
@@ -522,6 +468,11 @@ class ObjectClient:
     @cached_property
     def _repeating(self) -> Any:
         return client_of(*self._place, self._settings, self._settings.retry)
+
+    def count(self, **counts: int) -> None:
+        """Add numbers of RequestCounts, by name."""
+        with self._counting:
+            self.counts = self.counts.plus(RequestCounts(**counts))
 
     def ask(
         self, path: str, call: Callable[[Any], T], *, in_parts: bool = False, wait: Wait | None = None, **kind: int
@@ -534,7 +485,7 @@ class ObjectClient:
         _expect_own_threads(path)
         retrying = RetryState(self._settings.retry, self._known)
         while True:
-            self.tally.add(**kind)
+            self.count(**kind)
             # The OSError is raised outside `except`: a traceback that shows it would show the library's text above it.
             failure, result = self._try(call, in_parts=in_parts)
             if failure is None:
@@ -582,7 +533,7 @@ def all_counts() -> RequestCounts:
     with _lock:
         total = RequestCounts()
         for client in _clients.values():
-            total = total.plus(client.tally.counts())
+            total = total.plus(client.counts)
         return total
 
 

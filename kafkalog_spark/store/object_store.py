@@ -1,4 +1,10 @@
-"""Store of buckets: S3 and its protocol elsewhere, Google Cloud Storage, Azure."""
+"""Store of buckets (S3 and its protocol elsewhere, Google Cloud Storage, Azure), and its files.
+
+A file's bytes are fetched in blocks, ahead of whoever reads it: by one function, FetchBlock, of a range of an object or
+of chunks of a tiered segment that are decoded in the threads that fetch. Small reads at any place get a piece around
+them, which is kept for the reads that follow: headers, proofs of index entries, the end of a log. What `expect`
+announces is fetched in large blocks, several at once.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from kafkalog_spark.store.interface import FileFacts, Listing, OpenFile, parse_path
@@ -202,7 +209,8 @@ class ObjectFile:
             self._until = max(until, self._until)
         else:
             self._forget_blocks()
-            position = self._first_unknown(position)
+            while ends := [piece.end for piece in self._pieces if piece.holds(position)]:
+                position = max(ends)
             self._next, self._until = self._down(position), until
             self._next_size, self._ahead = FIRST_BLOCK, 1
         self._fetch_ahead()
@@ -288,8 +296,9 @@ class ObjectFile:
         begin = self._last_end if near and self._last_end + self._run > position else position
         if end == self.size:
             begin = min(begin, max(end - self._run, 0))  # who reads the end looks around there
-        end = min((piece.begin for piece in self._known() if position < piece.begin < end), default=end)
-        begin = max((piece.end for piece in self._known() if begin < piece.end <= position), default=begin)
+        fetched = [*self._pieces, *self._blocks]
+        end = min((piece.begin for piece in fetched if position < piece.begin < end), default=end)
+        begin = max((piece.end for piece in fetched if begin < piece.end <= position), default=begin)
         begin, end = self._down(begin), self._up(end)
         piece = _Fetched(begin, end, self._fetch(begin, end))
         self._pieces.append(piece)
@@ -297,17 +306,6 @@ class ObjectFile:
             del self._pieces[0]
         self._last_end = end
         return piece
-
-    def _known(self) -> list[_Fetched]:
-        return [*self._pieces, *self._blocks]
-
-    def _first_unknown(self, position: int) -> int:
-        """The first byte from `position` on that no piece holds."""
-        while True:
-            ends = [piece.end for piece in self._pieces if piece.holds(position)]
-            if not ends:
-                return position
-            position = max(ends)
 
     def _down(self, position: int) -> int:
         return position - position % self._align
@@ -349,7 +347,7 @@ class ObjectStore:
 
     def counts(self) -> RequestCounts:
         """Requests and bytes of this process to this bucket with these options, until now."""
-        return self.client.tally.counts()
+        return self.client.counts
 
     def list(self, directory: str, after: str = "") -> Listing:
         """Content of a directory. With `after` all levels below are listed from there on, because the library lists
@@ -359,27 +357,18 @@ class ObjectStore:
         One request for 1,000 names. Raises FileNotFoundError, NotADirectoryError, PermissionError, OSError.
         """
         key = parse_path(directory).key
-        files, directories, exists = self._listed(directory, key, after)
-        if not exists and not after and key:
-            try:
-                self._head(key, directory)
-            except FileNotFoundError:
-                reason = "nothing in the bucket begins with this path"
-                raise FileNotFoundError(errno.ENOENT, reason, directory) from None
-            raise NotADirectoryError(errno.ENOTDIR, "is an object, not a directory", directory)
-        return ObjectListing(files, directories)
-
-    def _listed(self, directory: str, key: str, after: str) -> tuple[dict[str, FileFacts], set[str], bool]:
-        """(files, directories, whether anything begins with the prefix)."""
-        client = self.client
         prefix = f"{key}/" if key else ""
-        if after:
-            call = partial(_list_after, prefix=key, offset=prefix + after)
-        else:
-            call = partial(_list_level, prefix=key)
-        objects, prefixes = client.ask(directory, call, in_parts=True, list=1)
+
+        def call(library: Any) -> tuple[list[Any], list[str]]:
+            if after:
+                pages = library.list(key, offset=prefix + after, chunk_size=PAGE)
+                return [found for page in pages for found in page], []
+            level = library.list_with_delimiter(key)
+            return level["objects"], level["common_prefixes"]
+
+        objects, prefixes = self.client.ask(directory, call, in_parts=True, list=1)
         pages = -(-(len(objects) + len(prefixes)) // PAGE)
-        client.tally.add(list=max(pages - 1, 0))
+        self.client.count(list=max(pages - 1, 0))
         files: dict[str, FileFacts] = {}
         directories = {found.rstrip("/").removeprefix(prefix) for found in prefixes}
         for found in objects:
@@ -391,7 +380,14 @@ class ObjectStore:
                 directories.add(name)
             else:
                 files[name] = _facts_of(found)
-        return files, directories, bool(objects or prefixes)
+        if key and not (objects or prefixes or after):
+            try:
+                self._head(key, directory)
+            except FileNotFoundError:
+                reason = "nothing in the bucket begins with this path"
+                raise FileNotFoundError(errno.ENOENT, reason, directory) from None
+            raise NotADirectoryError(errno.ENOTDIR, "is an object, not a directory", directory)
+        return ObjectListing(files, directories)
 
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
         """Open an object. Without facts a HEAD finds them. Raises FileNotFoundError, IsADirectoryError, OSError."""
@@ -409,8 +405,21 @@ class ObjectStore:
         client = self.client
 
         def fetch(begin: int, end: int) -> Buffer:
-            data = client.ask(path, partial(_get, key=key, begin=begin, end=end, facts=facts), wait=wait, get=1)
-            client.tally.add(bytes_read=len(data))
+            options: dict[str, Any] = {"range": (begin, end)}
+            if facts.version and not facts.version.startswith("W/"):  # a weak one matches nothing (RFC 9110, 13.1.1)
+                options["if_match"] = facts.version
+
+            def get(library: Any) -> memoryview:
+                result = library.get(key, options=options)
+                if not _are_of(facts, _facts_of(result.meta)):  # for stores that take no notice of If-Match
+                    raise TryFailed(REPLACED)
+                data = memoryview(result.bytes())
+                if len(data) != end - begin:
+                    raise TryFailed(truncated(end - begin, len(data)))
+                return data
+
+            data = client.ask(path, get, wait=wait, get=1)
+            client.count(bytes_read=len(data))
             return data
 
         return fetch
@@ -441,9 +450,25 @@ class ObjectStore:
     def read_all(self, path: str, most: int) -> bytes:
         """The first bytes of an object. One GET. Raises FileNotFoundError, OSError."""
         key = parse_path(path).key
-        client = self.client
-        data = client.ask(path, partial(_get_first, key=key, most=most), get=1)
-        client.tally.add(bytes_read=len(data))
+
+        def get(library: Any) -> bytes:
+            result = library.get(key)
+            wanted = min(result.meta["size"], most)
+            if wanted == result.meta["size"]:
+                data = bytes(result.bytes())
+            else:
+                data = b""
+                for piece in result.stream(min_chunk_size=min(most, 1 << 20)):
+                    data += piece
+                    if len(data) >= wanted:
+                        break
+                data = data[:wanted]
+            if len(data) != wanted:
+                raise TryFailed(truncated(wanted, len(data)))
+            return data
+
+        data = self.client.ask(path, get, get=1)
+        self.client.count(bytes_read=len(data))
         return data
 
     def exists(self, directory: str) -> bool:
@@ -469,49 +494,6 @@ def _are_of(facts: FileFacts, now: FileFacts) -> bool:
     return facts.size == now.size and facts.version in ("", now.version)
 
 
-def _list_level(store: Any, *, prefix: str) -> tuple[list[Any], list[str]]:
-    found = store.list_with_delimiter(prefix)
-    return found["objects"], found["common_prefixes"]
-
-
-def _list_after(store: Any, *, prefix: str, offset: str) -> tuple[list[Any], list[str]]:
-    return [one for page in store.list(prefix, offset=offset, chunk_size=PAGE) for one in page], []
-
-
-def _get(store: Any, *, key: str, begin: int, end: int, facts: FileFacts) -> memoryview:
-    """The bytes [begin, end) of the version that `facts` are of. Raises TryFailed."""
-    options: dict[str, Any] = {"range": (begin, end)}
-    if facts.version and not facts.version.startswith("W/"):  # a weak one matches nothing (RFC 9110, 13.1.1)
-        options["if_match"] = facts.version
-    result = store.get(key, options=options)
-    meta = result.meta
-    # for stores that take no notice of If-Match
-    if not _are_of(facts, _facts_of(meta)):
-        raise TryFailed(REPLACED)
-    data = memoryview(result.bytes())
-    if len(data) != end - begin:
-        raise TryFailed(truncated(end - begin, len(data)))
-    return data
-
-
-def _get_first(store: Any, *, key: str, most: int) -> bytes:
-    """At most `most` bytes from the beginning on; the rest of a larger one is not fetched."""
-    result = store.get(key)
-    wanted = min(result.meta["size"], most)
-    if wanted == result.meta["size"]:
-        data = bytes(result.bytes())
-    else:
-        data = b""
-        for piece in result.stream(min_chunk_size=min(most, 1 << 20)):
-            data += piece
-            if len(data) >= wanted:
-                break
-        data = data[:wanted]
-    if len(data) != wanted:
-        raise TryFailed(truncated(wanted, len(data)))
-    return data
-
-
 # Listings with times, for whoever removes what is old. The clock is the store's: ages are differences of its times.
 
 
@@ -529,21 +511,19 @@ def objects_below(
     """All objects below a directory, at all levels, in the order of their names, up to the first that is `enough`; none
     where there is no such directory. One request for 1,000. Raises OSError."""
     prefix = f"{parse_path(directory).key}/".lstrip("/")
-    client = store.client
-    found: list[AgedObject] = client.ask(directory, partial(_walk, prefix=prefix, enough=enough), in_parts=True, list=1)
-    client.tally.add(list=max(-(-len(found) // PAGE) - 1, 0))
-    return found
 
-
-def _walk(library: Any, *, prefix: str, enough: Callable[[AgedObject], bool]) -> list[AgedObject]:
-    found: list[AgedObject] = []
-    for page in library.list(prefix, chunk_size=PAGE):
-        for one in page:
-            name = one["path"].removeprefix(prefix)
-            aged = AgedObject(name, one["size"], one["last_modified"].timestamp())
+    def walk(library: Any) -> list[AgedObject]:
+        found: list[AgedObject] = []
+        for meta in chain.from_iterable(library.list(prefix, chunk_size=PAGE)):
+            name = meta["path"].removeprefix(prefix)
+            aged = AgedObject(name, meta["size"], meta["last_modified"].timestamp())
             if enough(aged):
-                return found
+                break
             found.append(aged)
+        return found
+
+    found = store.client.ask(directory, walk, in_parts=True, list=1)
+    store.client.count(list=max(-(-len(found) // PAGE) - 1, 0))
     return found
 
 

@@ -35,12 +35,14 @@ class ObjectWriter:
 
     def put(self, path: str, data: Buffer) -> None:
         """Write an object, in parts when it is large; it appears whole. Raises OSError."""
-        large = len(data) > PART
-        call = partial(_put, key=parse_path(path).key, data=data, large=large)
+        key, large = parse_path(path).key, len(data) > PART
+
+        def put(library: Any) -> None:
+            library.put(key, bytes(data), use_multipart=large, chunk_size=PART, max_concurrency=PARTS_AT_ONCE)
+
         parts = -(-len(data) // PART) + 2 if large else 1  # with the requests that begin and end it
-        client = self.store.client
-        client.ask(path, call, in_parts=large, put=parts)
-        client.tally.add(bytes_written=len(data))
+        self.store.client.ask(path, put, in_parts=large, put=parts)
+        self.store.client.count(bytes_written=len(data))
 
     def put_if_absent(self, path: str, data: Buffer) -> bool:
         """Write an object that is not there; False when it is, and then it is as it was. Of several writers at once one
@@ -60,7 +62,7 @@ class ObjectWriter:
 
         made = client.ask(path, create, put=1)
         if made:
-            client.tally.add(bytes_written=len(data))
+            client.count(bytes_written=len(data))
         elif tries > 1:
             return self.store.read_all(path, len(data) + 1) == bytes(data)
         return bool(made)
@@ -86,10 +88,6 @@ class ObjectWriter:
 
 _DELETED_AT_ONCE = 1000
 """Keys that S3 takes in one request."""
-
-
-def _put(library: Any, *, key: str, data: Buffer, large: bool) -> None:
-    library.put(key, bytes(data), use_multipart=large, chunk_size=PART, max_concurrency=PARTS_AT_ONCE)
 
 
 def _create(library: Any, key: str, data: Buffer) -> bool | None:
@@ -135,26 +133,24 @@ _CANNOT_REPLACE = Failure(
 def upload(store: ObjectStore, path: str, pieces: Callable[[], Iterable[Buffer]], size: int) -> None:
     """Write an object of `size` bytes in parts; it appears whole, after the last piece. No condition: the library has
     none for uploads in parts. pieces: called for each try. Raises OSError, and what `pieces` raises."""
-    parts = -(-size // PART) + 2
-    client = store.client
+    key, parts = parse_path(path).key, -(-size // PART) + 2
     failed: list[KafkalogError] = []
+
+    def write(library: Any) -> None:
+        import obstore
+
+        writer = obstore.open_writer(library, key, buffer_size=PART, max_concurrency=UPLOADS_AT_ONCE)
+        for piece in _reported(pieces, failed):
+            writer.write(bytes(piece))
+        writer.close()
+
     try:
-        call = partial(_upload, key=parse_path(path).key, pieces=lambda: _reported(pieces, failed))
-        client.ask(path, call, in_parts=True, put=parts)
+        store.client.ask(path, write, in_parts=True, put=parts)
     except OSError:
         if failed:
             raise failed[-1] from None
         raise
-    client.tally.add(bytes_written=size)
-
-
-def _upload(library: Any, *, key: str, pieces: Callable[[], Iterable[Buffer]]) -> None:
-    import obstore
-
-    writer = obstore.open_writer(library, key, buffer_size=PART, max_concurrency=UPLOADS_AT_ONCE)
-    for piece in pieces():
-        writer.write(bytes(piece))
-    writer.close()
+    store.client.count(bytes_written=size)
 
 
 def _reported(pieces: Callable[[], Iterable[Buffer]], failed: list[KafkalogError]) -> Iterable[Buffer]:
@@ -180,19 +176,19 @@ def replace_empty(store: ObjectStore, path: str, data: Buffer) -> bool:
     if found["size"]:
         return False
     version = {name: found[name] for name in ("e_tag", "version") if found[name] is not None}
-    replaced = client.ask(path, partial(_replace, key=key, data=data, version=version), put=1)
+
+    def put(library: Any) -> bool:
+        from obstore.exceptions import PreconditionError
+
+        try:
+            library.put(key, bytes(data), mode=version, use_multipart=False)
+        except PreconditionError:
+            return False
+        except NotImplementedError:
+            raise TryFailed(_CANNOT_REPLACE) from None
+        return True
+
+    replaced = client.ask(path, put, put=1)
     if replaced:
-        client.tally.add(bytes_written=len(data))
+        client.count(bytes_written=len(data))
     return replaced
-
-
-def _replace(library: Any, *, key: str, data: Buffer, version: dict[str, str]) -> bool:
-    from obstore.exceptions import PreconditionError
-
-    try:
-        library.put(key, bytes(data), mode=version, use_multipart=False)
-    except PreconditionError:
-        return False
-    except NotImplementedError:
-        raise TryFailed(_CANNOT_REPLACE) from None
-    return True

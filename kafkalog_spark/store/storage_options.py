@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kafkalog_spark.errors import OptionError
@@ -142,44 +142,21 @@ _AWS_ENDPOINT = re.compile(r"s3(?:[.-]([a-z]{2}(?:-[a-z]+)+-[0-9]+))?\.amazonaws
 """AWS's own, with the region if it says one."""
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class Hidden:
     """A text that no repr, log or traceback shows; compared, hashed and pickled as the text."""
 
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
+    text: str
 
     def __repr__(self) -> str:
         return "***"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Hidden) and self.text == other.text
 
-    def __hash__(self) -> int:
-        return hash((Hidden, self.text))
-
-    def __reduce__(self) -> tuple[type[Hidden], tuple[str]]:
-        return Hidden, (self.text,)
-
-
-class HiddenOptions(Mapping[str, str]):
-    """Options that may hold secrets: a mapping that no repr shows."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = dict(options)
-
-    def __getitem__(self, name: str) -> str:
-        return self._options[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._options)
-
-    def __len__(self) -> int:
-        return len(self._options)
+class HiddenOptions(dict[str, str]):
+    """Options that may hold secrets: no repr shows their values."""
 
     def __repr__(self) -> str:
-        return f"HiddenOptions({', '.join(self._options)})"
+        return f"HiddenOptions({', '.join(self)})"
 
 
 @dataclass(frozen=True)
@@ -246,14 +223,11 @@ class StorageOptions:
                     raise _unknown(name, LIBRARY_PREFIX, lower.removeprefix(LIBRARY_PREFIX), LIBRARY_NAMES)
                 library[known] = value
         made = cls(_hidden({**of_spark, **hadoop}), _hidden(library), _hidden(fsspec))
-        made._check()
+        endings = {name: _hadoop_name(name) for name, _ in made.hadoop}
+        buckets = {name.removeprefix("bucket.").removesuffix(f".{end}") for name, end in endings.items() if end != name}
+        for bucket in buckets | {""}:  # raises for values that cannot be used, now and not in a task
+            made.for_s3(bucket)
         return made
-
-    def _check(self) -> None:
-        """Raise for values that cannot be used, now and not in a task."""
-        buckets = {_bucket_of(name) for name, _ in self.hadoop}
-        for bucket in buckets | {""}:
-            self.for_s3(bucket)
 
     def for_s3(self, bucket: str) -> ClientSettings:
         """Settings of an S3 client. What is said for one bucket takes precedence over what is said for all, and
@@ -355,14 +329,6 @@ def _hadoop_name(rest: str) -> str | None:
             if rest.endswith("." + name) and len(rest) > len(f"bucket..{name}"):
                 return name
     return None
-
-
-def _bucket_of(name: str) -> str:
-    """NAME of `bucket.NAME.…`; empty for a name about all buckets."""
-    ending = _hadoop_name(name)
-    if ending is None or ending == name:
-        return ""
-    return name.removeprefix("bucket.").removesuffix("." + ending)
 
 
 def _unknown(name: str, prefix: str, rest: str, known: Iterable[str]) -> OptionError:

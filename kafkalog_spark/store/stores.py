@@ -1,22 +1,48 @@
-"""Which store reads a path."""
+"""Which store reads a path; and the store over fsspec: HDFS, and every other scheme of its registry.
+
+The file system's arguments are given as options `storage.fsspec.NAME`. HDFS is fsspec's wrapper of Arrow's, which needs
+libhdfs of a Hadoop on the machine (HADOOP_HOME, CLASSPATH, as Arrow's manual says).
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.store.interface import HADOOP_SCHEMES, FileFacts, Listing, OpenFile, Store, parse_path
 from kafkalog_spark.store.local_store import LOCAL
-from kafkalog_spark.store.object_client import OBJECT_SCHEMES, as_os_errors
+from kafkalog_spark.store.object_client import OBJECT_SCHEMES
 from kafkalog_spark.store.object_store import Buffer, ObjectFile, ObjectListing, ObjectStore
 from kafkalog_spark.store.storage_options import StorageOptions
 
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "mtime", "LastModified", "last_modified", "updated", "created")
 """Keys under which file systems of fsspec give a file's version; the most reliable first."""
+
+
+T = TypeVar("T")
+
+
+def as_os_errors(path: str, call: Callable[[], T]) -> T:
+    """Result of `call`. Raises FileNotFoundError, PermissionError, OSError, each with a sentence and `path`.
+
+    The texts of a library's errors are not shown: nobody here knows what they hold.
+    """
+    try:
+        return call()
+    except FileNotFoundError:
+        number, sentence = errno.ENOENT, "there is nothing of this name"
+    except PermissionError:
+        number, sentence = errno.EACCES, "the file system does not allow it with the credentials it has"
+    except Exception as error:  # noqa: BLE001 - any class may come out of a file system of fsspec
+        number = error.errno if isinstance(error, OSError) and error.errno else errno.EIO
+        reason = os.strerror(number) if number != errno.EIO else type(error).__name__
+        sentence = f"the file system fails ({reason})"
+    raise OSError(number, sentence, path)  # not in `except`: a traceback would show the library's text above it
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import traceback
 
 import pytest
 
-from kafkalog_spark.store.object_client import as_os_errors
+from kafkalog_spark.store.stores import as_os_errors
 
 
 class Odd(Exception):
