@@ -151,7 +151,7 @@ class RecordCheck:
         begin = 0
         while begin < len(chosen):
             try:
-                for _ in decoder.decode(chosen.part(begin, len(chosen)), window.start):
+                for _ in decoder.decode(chosen[begin:], window.start):
                     pass
                 begin = len(chosen)
             except (CorruptBatch, UnsupportedFormat) as error:

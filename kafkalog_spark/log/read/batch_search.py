@@ -1,8 +1,8 @@
-"""Find the next good batch after damage, where nothing tells how long the damage is."""
+"""Search a segment by its batch headers: for the next good batch after damage, for wrong offsets, for timestamps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,143 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import MAX_INT64, NO_TIMESTAMP
 from kafkalog_spark.log.read.segment_file import SegmentFile
+
+_SEARCH_WINDOW = 1 << 20
+_CRC_BYTES = 64 << 20
+"""Bytes, besides four times those searched, whose CRC a search may ask for: each wrong header can announce the whole
+rest of the file. Beyond that only headers are believed whose batch fits into what is left of the allowance."""
+
+
+def find_batch_behind(file: SegmentFile, damaged: int, lowest_offset: int) -> BatchHeader | None:
+    """The next good batch after the damage at position `damaged`, with offsets from `lowest_offset` on.
+
+    Right after the damaged batch, if its length is right; a value may hold whole batches, which the search would find.
+    """
+    header = file.header_or_none(damaged)
+    following = file.proven_header(header.end) if header is not None else None
+    if following is not None and lowest_offset <= following.base_offset <= following.last_offset:
+        return following
+    return find_batch(file, damaged + 1, lowest_offset)
+
+
+def find_batch(file: SegmentFile, position: int, lowest_offset: int) -> BatchHeader | None:
+    """The first whole batch with a valid CRC that begins at or after `position`, with offsets from `lowest_offset` on.
+
+    Looks at every byte, since a damaged length hides where the next batch begins.
+    """
+    overlap = layout.RECORDS_AT
+    high = lowest_offset >> 32
+    # a header with another one after its batch is not kept from being found by those without
+    left = [_CRC_BYTES + 4 * max(file.size - position, 0)] * 2
+    while position < file.size - layout.LOG_OVERHEAD:
+        data = np.frombuffer(file.read(position, _SEARCH_WINDOW + overlap), np.uint8)
+        if len(data) <= layout.MAGIC_AT:
+            return None
+        for at in _candidates(data, high, file.size - position).tolist():
+            header = file.header_or_none(position + at)
+            if header is None or not lowest_offset <= header.base_offset <= header.last_offset:
+                continue
+            followed = header.end == file.size or file.header_or_none(header.end) is not None
+            if header.size > left[followed]:
+                continue
+            left[followed] -= header.size
+            if file.proven_header(header.position) is not None:
+                return header
+        position += _SEARCH_WINDOW
+    return None
+
+
+def _candidates(data: np.ndarray, high: int, left: int) -> np.ndarray:
+    """Positions in `data` that look like a header: magic 0-2, a length below the `left` bytes of the file, and the
+    upper half of the offset `high` or one more."""
+    n = min(len(data) - layout.MAGIC_AT, _SEARCH_WINDOW)
+    if not data.any():
+        return np.empty(0, np.int64)
+    likely = np.flatnonzero(data[layout.MAGIC_AT : layout.MAGIC_AT + n] <= 2)
+
+    def word(at: int) -> np.ndarray:
+        parts = [data[likely + at + i].astype(np.int64) << (24 - 8 * i) for i in range(4)]
+        return parts[0] | parts[1] | parts[2] | parts[3]
+
+    offset_high, length = word(layout.OFFSET_AT), word(layout.LENGTH_AT)
+    good = (offset_high >= high) & (offset_high <= high + 1)
+    good &= (length >= layout.LEGACY_MIN_SIZE[0] - layout.LOG_OVERHEAD) & (length <= left - layout.LOG_OVERHEAD)
+    return likely[good]
+
+
+# Offsets rise from batch to batch. They lie outside the CRC, so of two neighbours that contradict each other either
+# may be the damaged one.
+
+
+def follower_lies(previous: int, base: int, last: int, follower: int, after: int | None) -> bool:
+    """Whether, of a batch with offsets `base` to `last` and one after it that begins at `follower` <= last, the second
+    is the one with wrong offsets.
+
+    previous: last offset before both; after: where the third batch begins, None when there is none. The first one is
+    right when it begins right after `previous`, or when the third follows it; otherwise it was moved upward.
+    """
+    if follower <= previous or base == previous + 1:
+        return True
+    return after is not None and after > last
+
+
+def moved_upward(header: BatchHeader, previous: int, follower: BatchHeader) -> CorruptBatch:
+    """The error for a batch whose offsets its follower proves wrong."""
+    return CorruptBatch(
+        f"offsets {header.base_offset} to {header.last_offset} do not fit between {previous} and the next batch, which "
+        f"begins at offset {follower.base_offset} (byte {follower.position})",
+        position=header.position,
+        offset=header.base_offset,
+    )
+
+
+def base_behind(file: SegmentFile, header: BatchHeader) -> int | None:
+    """Where the good batch after that of `header` begins; None when there is none."""
+    after = file.proven_header(header.end)
+    return None if after is None else after.base_offset
+
+
+def ordered_headers(file: SegmentFile, position: int, lowest: int, *, every_crc: bool = False) -> Iterator[BatchHeader]:
+    """The headers from `position` on whose offsets begin at `lowest`, rise, and end before the next segment.
+
+    every_crc: all CRCs are checked, not only where offsets do not fit. A header is given when the one after it agrees.
+    Raises as SegmentFile.good_headers, and CorruptBatch for the batch whose offsets are wrong.
+    """
+    held: BatchHeader | None = None
+    previous = lowest - 1
+    source = file.good_headers(position) if every_crc else file.headers(position)
+    while True:
+        try:
+            header = next(source, None)
+            if header is not None and held is not None and header.base_offset <= held.last_offset:
+                file.check_crc(header)
+                base, last = held.base_offset, held.last_offset
+                if not follower_lies(previous, base, last, header.base_offset, base_behind(file, header)):
+                    raise moved_upward(held, previous, header)
+                file.check_offsets(header, last + 1)
+            elif header is not None:
+                try:
+                    file.check_offsets(header, (previous if held is None else held.last_offset) + 1)
+                except CorruptBatch:
+                    file.check_crc(header)  # a header that is damaged altogether is not a matter of its offsets
+                    raise
+        except KafkalogError as error:
+            if held is not None and error.position != held.position:
+                yield held
+            raise
+        if held is not None:
+            yield held
+            previous = held.last_offset
+        if header is None:
+            return
+        held = header
+
+
+# Timestamps of a segment, as its time index has them as far as the log confirms it.
+#
+# An entry (T, O) says that the largest timestamp up to offset O is T. It is believed when the batch that holds O has
+# the max timestamp T; whatever follows O is looked up in the headers of batches whose CRC is valid. So a missing,
+# short, stale or garbled time index costs reading, and hides nothing.
 
 
 class Proven(NamedTuple):
@@ -78,167 +215,3 @@ def _prove(file: SegmentFile, timestamp: int, offset: int) -> Proven | None:
     except (CorruptBatch, UnsupportedFormat):
         return None
     return None
-
-
-_SEARCH_WINDOW = 1 << 20
-_CRC_BYTES = 64 << 20
-"""Bytes, besides four times those searched, whose CRC a search may ask for: each wrong header can announce the whole
-rest of the file. Beyond that only headers are believed whose batch fits into what is left of the allowance."""
-
-
-def find_batch_behind(file: SegmentFile, damaged: int, lowest_offset: int) -> BatchHeader | None:
-    """The next good batch after the damage at position `damaged`, with offsets from `lowest_offset` on.
-
-    Right after the damaged batch, if its length is right; a value may hold whole batches, which the search would find.
-    """
-    try:
-        header = file.header_at(damaged)
-    except KafkalogError:
-        header = None
-    following = file.proven_header(header.end) if header is not None else None
-    if following is not None and lowest_offset <= following.base_offset <= following.last_offset:
-        return following
-    return find_batch(file, damaged + 1, lowest_offset)
-
-
-def find_batch(file: SegmentFile, position: int, lowest_offset: int) -> BatchHeader | None:
-    """The first whole batch with a valid CRC that begins at or after `position`, with offsets from `lowest_offset` on.
-
-    Looks at every byte, since a damaged length hides where the next batch begins.
-    """
-    overlap = layout.RECORDS_AT
-    high = lowest_offset >> 32
-    # a header with another one after its batch is not kept from being found by those without
-    left = [_CRC_BYTES + 4 * max(file.size - position, 0)] * 2
-    while position < file.size - layout.LOG_OVERHEAD:
-        data = np.frombuffer(file.read(position, _SEARCH_WINDOW + overlap), np.uint8)
-        if len(data) <= layout.MAGIC_AT:
-            return None
-        for at in _candidates(data, high, file.size - position).tolist():
-            header = _plausible(file, position + at, lowest_offset)
-            if header is None:
-                continue
-            followed = _followed(file, header)
-            if header.size > left[followed]:
-                continue
-            left[followed] -= header.size
-            if file.proven_header(header.position) is not None:
-                return header
-        position += _SEARCH_WINDOW
-    return None
-
-
-def _plausible(file: SegmentFile, position: int, lowest_offset: int) -> BatchHeader | None:
-    """The header at `position` if its batch would be whole and its offsets fit: what costs less than a CRC."""
-    try:
-        header = file.header_at(position)
-    except (CorruptBatch, UnsupportedFormat):
-        return None
-    return header if header is not None and lowest_offset <= header.base_offset <= header.last_offset else None
-
-
-def _followed(file: SegmentFile, header: BatchHeader) -> bool:
-    """True if the file ends, or something that looks like a batch begins, after the batch of `header`."""
-    try:
-        return file.header_at(header.end) is not None or header.end == file.size
-    except (CorruptBatch, UnsupportedFormat):
-        return False
-
-
-def _candidates(data: np.ndarray, high: int, left: int) -> np.ndarray:
-    """Positions in `data` that look like a header: magic 0-2, a length below the `left` bytes of the file, and the
-    upper half of the offset `high` or one more."""
-    n = min(len(data) - layout.MAGIC_AT, _SEARCH_WINDOW)
-    if not data.any():
-        return np.empty(0, np.int64)
-    likely = np.flatnonzero(data[layout.MAGIC_AT : layout.MAGIC_AT + n] <= 2)
-
-    def word(at: int) -> np.ndarray:
-        parts = [data[likely + at + i].astype(np.int64) << (24 - 8 * i) for i in range(4)]
-        return parts[0] | parts[1] | parts[2] | parts[3]
-
-    offset_high, length = word(layout.OFFSET_AT), word(layout.LENGTH_AT)
-    good = (offset_high >= high) & (offset_high <= high + 1)
-    good &= (length >= layout.LEGACY_MIN_SIZE[0] - layout.LOG_OVERHEAD) & (length <= left - layout.LOG_OVERHEAD)
-    return likely[good]
-
-
-# Offsets rise from batch to batch. They lie outside the CRC, so of two neighbours that contradict each other either
-# may be the damaged one.
-
-
-def follower_lies(previous: int, base: int, last: int, follower: int, after: int | None) -> bool:
-    """Whether, of a batch with offsets `base` to `last` and one after it that begins at `follower` <= last, the second
-    is the one with wrong offsets.
-
-    previous: last offset before both; after: where the third batch begins, None when there is none. The first one is
-    right when it begins right after `previous`, or when the third follows it; otherwise it was moved upward.
-    """
-    if follower <= previous or base == previous + 1:
-        return True
-    return after is not None and after > last
-
-
-def moved_upward(header: BatchHeader, previous: int, follower: BatchHeader) -> CorruptBatch:
-    """The error for a batch whose offsets its follower proves wrong."""
-    return CorruptBatch(
-        f"offsets {header.base_offset} to {header.last_offset} do not fit between {previous} and the next batch, which "
-        f"begins at offset {follower.base_offset} (byte {follower.position})",
-        position=header.position,
-        offset=header.base_offset,
-    )
-
-
-def base_behind(file: SegmentFile, header: BatchHeader) -> int | None:
-    """Where the good batch after that of `header` begins; None when there is none."""
-    after = file.proven_header(header.end)
-    return None if after is None else after.base_offset
-
-
-def ordered_headers(
-    file: SegmentFile,
-    position: int,
-    lowest: int,
-    headers: Callable[[int], Iterator[BatchHeader]] | None = None,
-) -> Iterator[BatchHeader]:
-    """The headers from `position` on whose offsets begin at `lowest`, rise, and end before the next segment.
-
-    headers: file.headers (CRCs are looked at where offsets do not fit) or file.good_headers. A header is given when the
-    one after it agrees. Raises as they do, and CorruptBatch for the batch whose offsets are wrong.
-    """
-    held: BatchHeader | None = None
-    previous = lowest - 1
-    source = (headers or file.headers)(position)
-    while True:
-        try:
-            header = next(source, None)
-            if header is not None and held is not None and header.base_offset <= held.last_offset:
-                _judge(file, previous, held, header)
-            elif header is not None:
-                _check(file, header, previous if held is None else held.last_offset)
-        except KafkalogError as error:
-            if held is not None and error.position != held.position:
-                yield held
-            raise
-        if held is not None:
-            yield held
-            previous = held.last_offset
-        if header is None:
-            return
-        held = header
-
-
-def _judge(file: SegmentFile, previous: int, first: BatchHeader, second: BatchHeader) -> None:
-    """Raise for one of two batches that contradict each other."""
-    file.check_crc(second)
-    if not follower_lies(previous, first.base_offset, first.last_offset, second.base_offset, base_behind(file, second)):
-        raise moved_upward(first, previous, second)
-    file.check_offsets(second, first.last_offset + 1)
-
-
-def _check(file: SegmentFile, header: BatchHeader, previous: int) -> None:
-    try:
-        file.check_offsets(header, previous + 1)
-    except CorruptBatch:
-        file.check_crc(header)  # a header that is damaged altogether is not a matter of its offsets
-        raise

@@ -360,7 +360,12 @@ def partitions_below(root: Root, options: TierOptions) -> RootPartitions:
         if parsed.kind is DirKind.LIVE:
             places.append(PartitionLocation(parsed.topic, parsed.partition, os.path.join(path, name), store))
     if not found and own is None and not LOG_DIR_MARKS & set(listing.names):
-        raise _no_log_directory(path, listing)
+        segments = any(names.parse_segment_file(name) for name in listing.names)
+        raise NotALogDirectory(
+            "is not a Kafka log directory: no <topic>-<partition> directory in it" + (", but segment files" * segments),
+            path=path,
+            hint="rename it to <topic>-<partition>, or give its parent" if segments else "give what log.dirs names",
+        )
     return RootPartitions(places)
 
 
@@ -378,15 +383,6 @@ def _listed(path: str, store: Store) -> Listing:
         raise NotALogDirectory(f"cannot be read: {error.strerror}", path=path) from error
 
 
-def _no_log_directory(path: str, listing: Listing) -> NotALogDirectory:
-    segments = any(names.parse_segment_file(name) for name in listing.names)
-    return NotALogDirectory(
-        "is not a Kafka log directory: no <topic>-<partition> directory in it" + (", but segment files" * segments),
-        path=path,
-        hint="rename it to <topic>-<partition>, or give its parent" if segments else "give what log.dirs names",
-    )
-
-
 def _layout_of(root: Root, listing: Listing, options: TierOptions) -> Layout | None:
     """The layout of the directories in a root; None where there are none of any."""
     first: dict[Layout | None, str] = {}
@@ -400,7 +396,9 @@ def _layout_of(root: Root, listing: Listing, options: TierOptions) -> Layout | N
     if wanted is not None:
         return wanted if wanted in first or either is not None else Layout.BROKER
     if either is not None and not first.keys() & {Layout.AIVEN, Layout.LOCAL_TIERED}:
-        first[_layout_below(os.path.join(root.path, either), root.store)] = either
+        below = root.store.list(os.path.join(root.path, either))
+        partitions = (name for name in below.names if parse_partition_number(name) is not None)
+        first[Layout.AIVEN if any(map(below.is_directory, partitions)) else Layout.LOCAL_TIERED] = either
     if len(first) > 1:
         shown = ", ".join(f"{layout.value} ({name})" for layout, name in first.items() if layout is not None)
         raise NotALogDirectory(
@@ -422,12 +420,6 @@ def _layouts_of(name: str, key_prefix: str) -> list[Layout]:
     if name == LOCAL_TIERED_ROOT or parse_local_tiered_dir(name) is not None:
         found.append(Layout.LOCAL_TIERED)
     return found
-
-
-def _layout_below(directory: str, store: Store) -> Layout:
-    listing = store.list(directory)
-    below = any(parse_partition_number(name) is not None and listing.is_directory(name) for name in listing.names)
-    return Layout.AIVEN if below else Layout.LOCAL_TIERED
 
 
 def _aiven_dirs(root: Root, listing: Listing, options: TierOptions) -> Iterator[RemoteDir]:

@@ -196,11 +196,9 @@ def _walk(
                     else:
                         position = found.position
                         reached, error = _walk_segment(file, offset, end, state, waiting, found)
-        except FileNotFoundError as gone:  # an object that was replaced or deleted while it was read
+        except FileNotFoundError as gone:
             tries += 1
-            if tries >= LISTINGS:
-                raise file.never_the_same(gone, tries) from gone
-            log.refresh()
+            log.list_again(file, gone, tries)
             continue
         if error is not None:
             offset = max(offset, reached)

@@ -15,7 +15,6 @@ whole once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
@@ -45,29 +44,31 @@ class LogEnd(NamedTuple):
 def find_log_end(
     file: SegmentFile,
     recovery_point: int | None = None,
-    *,
-    pass_over_damage: bool = False,
     known: LogEnd | None = None,
 ) -> LogEnd:
     """The end of the log in its last segment.
 
     recovery_point: offset up to which the log was flushed, where a checkpoint tells; read it before the log.
     known: where the log ended once. Looked for from there on if the batch that ended there still does.
-    Raises CorruptBatch (UnsupportedFormat) where a batch is bad that is not a torn tail; with `pass_over_damage` the
+    Raises CorruptBatch (UnsupportedFormat) where a batch is bad that is not a torn tail; with file.pass_over_damage the
     log ends after the last good batch, whatever lies before it.
     """
     position, next_offset = _last_known(file, known)
     last_batch = -1
     while True:
-        error = None
-        for header in _checked(file, position, next_offset):
-            if isinstance(header, KafkalogError):
-                error = header
-                if not pass_over_damage:
-                    judge_tail(file, position, next_offset, recovery_point, error)
-                break
-            last_batch, position, next_offset = header.position, header.end, header.last_offset + 1
-        found = find_batch_behind(file, position, next_offset) if error is not None and pass_over_damage else None
+        error: KafkalogError | None = None
+        found: BatchHeader | None = None
+        try:
+            for header in ordered_headers(file, position, next_offset, every_crc=True):
+                last_batch, position, next_offset = header.position, header.end, header.last_offset + 1
+            if position < file.size:
+                announced_batch(file.read, position, file.size, believed=file.size)
+        except (CorruptBatch, UnsupportedFormat) as wrong:
+            error = wrong
+        if error is not None and file.pass_over_damage:
+            found = find_batch_behind(file, position, next_offset)
+        elif error is not None:
+            judge_tail(file, position, next_offset, recovery_point, error)
         if found is None:
             return LogEnd(next_offset, position, file.base_offset, last_batch)
         position, next_offset = found.position, found.base_offset
@@ -99,23 +100,6 @@ def still_there(file: SegmentFile, known: LogEnd) -> BatchHeader | None:
     if header is None or (header.last_offset + 1, header.end) != (known.offset, known.position):
         return None
     return header
-
-
-def _checked(file: SegmentFile, position: int, lowest: int) -> Iterator[BatchHeader | KafkalogError]:
-    """Headers of whole batches with a valid CRC and rising offsets from `position` on; an error, as a value, for what
-    comes after them."""
-    try:
-        for header in ordered_headers(file, position, lowest, file.good_headers):
-            yield header
-            position = header.end
-    except (CorruptBatch, UnsupportedFormat) as error:
-        yield error
-        return
-    if position < file.size:
-        try:
-            announced_batch(file.read, position, file.size, believed=file.size)
-        except (CorruptBatch, UnsupportedFormat) as error:
-            yield error
 
 
 def judge_tail(

@@ -134,17 +134,10 @@ class Checkpoints:
     def __init__(self) -> None:
         self._read: dict[tuple[str, str], Mapping[TopicPartition, int]] = {}
 
-    def recovery_point(self, store: Store, directory: str, tp: TopicPartition) -> int | None:
-        return self._of(store, directory, RECOVERY_POINT_CHECKPOINT).get(tp)
-
-    def log_start(self, store: Store, directory: str, tp: TopicPartition) -> int | None:
-        return self._of(store, directory, LOG_START_OFFSET_CHECKPOINT).get(tp)
-
-    def _of(self, store: Store, directory: str, name: str) -> Mapping[TopicPartition, int]:
-        found = self._read.get((directory, name))
-        if found is None:
-            found = self._read[directory, name] = offset_checkpoint(store, directory, name)
-        return found
+    def read(self, store: Store, directory: str, name: str) -> Mapping[TopicPartition, int]:
+        if (directory, name) not in self._read:
+            self._read[directory, name] = offset_checkpoint(store, directory, name)
+        return self._read[directory, name]
 
 
 LISTINGS = 10
@@ -212,10 +205,11 @@ class PartitionLocation:
 
     def checkpointed(self, hints: OpenHints, checkpoints: Checkpoints | None = None) -> OpenHints:
         """`hints` with what the log directory's checkpoints say now."""
-        said, tp = checkpoints or Checkpoints(), (self.topic, self.partition)
-        recovery_point = said.recovery_point(self.store, self.log_dir, tp)
-        log_start = said.log_start(self.store, self.log_dir, tp)
-        return replace(hints, recovery_point=recovery_point, log_start=log_start)
+        read = (checkpoints or Checkpoints()).read
+        recovery_points = read(self.store, self.log_dir, RECOVERY_POINT_CHECKPOINT)
+        log_starts = read(self.store, self.log_dir, LOG_START_OFFSET_CHECKPOINT)
+        tp = self.topic, self.partition
+        return replace(hints, recovery_point=recovery_points.get(tp), log_start=log_starts.get(tp))
 
     def open_unread(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
         """Open the partition without reading checkpoints. Raises NotALogDirectory."""
@@ -346,8 +340,8 @@ class PartitionLog:
 
     def _end_of_swap(self, name: str) -> int:
         files = SegmentFiles(int(name[:20]), name)
-        with SegmentFile.open(self.store, self.directory, files, None, self.name, facts=self.facts) as file:
-            return find_log_end(file, pass_over_damage=self.pass_over_damage).offset
+        with self._open(files, None) as file:
+            return find_log_end(file).offset
 
     def _unreadable(self, error: OSError) -> NotALogDirectory:
         return NotALogDirectory(
@@ -375,19 +369,24 @@ class PartitionLog:
         """Open a segment of the listing. Raises FileNotFoundError when it has gone since, NotALogDirectory when it is
         there and cannot be opened."""
         try:
-            return SegmentFile.open(
-                self.store,
-                self.directory,
-                self.segments[index],
-                self.next_base_offset(index),
-                self.name,
-                facts=self.facts,
-                pass_over_damage=self.pass_over_damage,
-            )
+            return self._open(self.segments[index], self.next_base_offset(index))
         except FileNotFoundError:
             raise
         except OSError as error:
             raise self._cannot_open(self.segment_path(index), error) from error
+
+    def _open(
+        self, files: SegmentFiles, next_base: int | None, facts: Mapping[str, FileFacts] | None = None
+    ) -> SegmentFile:
+        return SegmentFile.open(
+            self.store,
+            self.directory,
+            files,
+            next_base,
+            self.name,
+            facts=self.facts if facts is None else facts,
+            pass_over_damage=self.pass_over_damage,
+        )
 
     def _cannot_open(self, path: str, error: OSError) -> NotALogDirectory:
         return NotALogDirectory(
@@ -439,6 +438,18 @@ class PartitionLog:
             hint="a symbolic link that leads nowhere is listed like this",
         )
 
+    def list_again(self, file: SegmentFile, gone: FileNotFoundError, tries: int) -> None:
+        """List again after an object was replaced or deleted while it was read. Raises NotALogDirectory for one where
+        that happened LISTINGS times in a row."""
+        if tries >= LISTINGS:
+            raise NotALogDirectory(
+                f"the segment was replaced {tries} times while it was read: {gone.strerror}",
+                topic_partition=file.topic_partition,
+                path=file.path,
+                hint="read a copy that stays as it is",
+            ) from gone
+        self.refresh()
+
     def has_changed(self, file: SegmentFile) -> bool:
         """List again; whether `file`, or what follows it, is no longer what it was when it was opened.
 
@@ -465,9 +476,7 @@ class PartitionLog:
     def _find_end(self) -> LogEnd:
         hints = self.hints
         with self.open_segment(len(self.segments) - 1) as file:
-            return find_log_end(
-                file, hints.recovery_point, pass_over_damage=hints.pass_over_damage, known=hints.known_end
-            )
+            return find_log_end(file, hints.recovery_point, hints.known_end)
 
     @property
     def log_end_offset(self) -> int:

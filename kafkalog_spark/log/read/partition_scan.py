@@ -151,16 +151,16 @@ class SegmentScanner:
             what = f"a record count of {records}"
         elif following is not None:
             what += f", or reach into the next segment at {following}"
-        return row, self._wrong(table, row, position, what)
+        _, wrong_crc = check_large(table[row : row + 1], self._window.view, position)
+        if wrong_crc is not None:  # a header that is damaged altogether is not a matter of its offsets
+            return row, wrong_crc
+        return row, CorruptBatch(what, position=position + int(table[row, H.POSITION]), offset=base)
 
     def _moved_upward(self, table: np.ndarray, row: int, after: int) -> CorruptBatch | None:
         """The error for the batch before row `row` if the one at byte `after` of the file, where `row` lies or would
         lie, proves that its offsets are too high."""
         base, last, previous = (int(table[row - 1, at]) for at in (H.BASE_OFFSET, H.LAST_OFFSET, H.PREVIOUS))
-        try:
-            follower = self._file.header_at(after)
-        except (CorruptBatch, UnsupportedFormat):
-            return None
+        follower = self._file.header_or_none(after)
         if follower is None or follower.base_offset > last or self._file.proven_header(after) is None:
             return None
         if follower_lies(previous, base, last, follower.base_offset, base_behind(self._file, follower)):
@@ -168,12 +168,6 @@ class SegmentScanner:
         at = int(table[row - 1, H.POSITION])
         header = parse_header(self._window.view, at, follower.position - int(table[row - 1, H.SIZE]))
         return moved_upward(header, previous, follower)
-
-    def _wrong(self, table: np.ndarray, row: int, position: int, what: str) -> CorruptBatch:
-        """The error for a row; a header that is damaged altogether is not a matter of its offsets."""
-        _, wrong_crc = check_large(table[row : row + 1], self._window.view, position)
-        where = position + int(table[row, H.POSITION])
-        return wrong_crc or CorruptBatch(what, position=where, offset=int(table[row, H.BASE_OFFSET]))
 
 
 @dataclass
@@ -234,11 +228,9 @@ def scan_partition(
                 if not state.done:
                     file.expect(state.position, end)
                 tries, changed = yield from _scan_file(log, scanner, file, state, request, statistics, offset, tries)
-            except FileNotFoundError as gone:  # an object that was replaced or deleted while it was read
+            except FileNotFoundError as gone:
                 tries = tries + 1 if state.next_offset <= offset else 0
-                if tries >= LISTINGS:
-                    raise file.never_the_same(gone, tries) from gone
-                log.refresh()
+                log.list_again(file, gone, tries)
             finally:
                 statistics.bytes_read += file.bytes_read
         position_hint = None
@@ -399,12 +391,12 @@ def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> int | None:
     offset, end, tries = log.log_start_offset, log.log_end_offset, 0
     log.prefetch_segments(offset, end)
     while offset < end:
-        index = log.segment_index(offset) if log.segments else -1
-        largest = log.largest_timestamp(index) if index >= 0 else None
-        following = log.next_base_offset(index) if index >= 0 else None
-        if largest is not None and largest < timestamp_ms and following is not None:
-            offset = max(offset, following)
-            continue
+        if log.segments:
+            index = log.segment_index(offset)
+            largest, following = log.largest_timestamp(index), log.next_base_offset(index)
+            if largest is not None and largest < timestamp_ms and following is not None:
+                offset = max(offset, following)
+                continue
         file = log.open_segment_at(offset)
         if file is None:
             return None
@@ -414,9 +406,7 @@ def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> int | None:
                 skip = file.next_base_offset is not None and _all_before(file, timestamp_ms)
         except FileNotFoundError as gone:
             tries += 1
-            if tries >= LISTINGS:
-                raise file.never_the_same(gone, tries) from gone
-            log.refresh()
+            log.list_again(file, gone, tries)
             continue
         if not skip:
             start = max(offset, file.base_offset)

@@ -377,15 +377,6 @@ class SegmentFile:
             position=position,
         )
 
-    def never_the_same(self, gone: FileNotFoundError, times: int) -> NotALogDirectory:
-        """The error for an object that was replaced again and again while it was read."""
-        return NotALogDirectory(
-            f"the segment was replaced {times} times while it was read: {gone.strerror}",
-            topic_partition=self.topic_partition,
-            path=self.path,
-            hint="read a copy that stays as it is",
-        )
-
     @cached_property
     def offset_index(self) -> OffsetIndex:
         """The offset index, parsed but not checked; empty when there is none or it cannot be read."""
@@ -417,6 +408,13 @@ class SegmentFile:
         data = self.read(position, _JUMP_READ)
         return self._header_in(data, 0, position)
 
+    def header_or_none(self, position: int) -> BatchHeader | None:
+        """The header at `position`; None too where what lies there cannot be one."""
+        try:
+            return self.header_at(position)
+        except (CorruptBatch, UnsupportedFormat):
+            return None
+
     def _header_in(self, data: bytes, at: int, position: int) -> BatchHeader | None:
         if len(data) - at < PREFIX_SIZE:
             return None
@@ -428,22 +426,12 @@ class SegmentFile:
     def proven_header(self, position: int) -> BatchHeader | None:
         """The header at `position` if a whole batch with the valid CRC lies there, else None. Never raises for
         content."""
-        if not 0 <= position < self.size:
-            return None
-        try:
-            header = self.header_at(position)
-        except (CorruptBatch, UnsupportedFormat):
-            return None
-        if header is None or self._computed_crc(header) != header.crc:
-            return None
-        return header
+        header = self.header_or_none(position) if 0 <= position < self.size else None
+        return header if header is not None and crc_in_pieces(self.read, header) == header.crc else None
 
     def check_crc(self, header: BatchHeader) -> None:
         """Read the batch of `header`, and raise CorruptBatch when its CRC is wrong."""
-        compare_crc(header, self._computed_crc(header))
-
-    def _computed_crc(self, header: BatchHeader) -> int:
-        return crc_in_pieces(self.read, header)
+        compare_crc(header, crc_in_pieces(self.read, header))
 
     def check_offsets(self, header: BatchHeader, lowest: int) -> None:
         """Raise CorruptBatch unless the offsets of `header`, which no CRC covers, begin at `lowest` or later and end

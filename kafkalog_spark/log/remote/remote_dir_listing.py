@@ -194,7 +194,7 @@ class RemoteDirListing:
         keys = self._options.keys
         with open_remote(held, keys, self.topic_partition, pass_over_damage=self._pass_over_damage) as file:
             file.next_base_offset = None
-            end = find_log_end(file, pass_over_damage=self._pass_over_damage).offset
+            end = find_log_end(file).offset
             times, size = file.time_index, file.size
         epochs = epochs_within(leader_epochs_of(held, keys), held.segment.start_offset, end)
         largest = times.last.timestamp if times.whole and times.last is not None else -1

@@ -255,15 +255,7 @@ class TieredLog(PartitionLog):
         try:
             if held is not None:
                 return open_remote(held, self._keys, self.name, pass_over_damage=self.pass_over_damage)
-            return SegmentFile.open(
-                self.store,
-                self.directory,
-                part.files,
-                part.next_base,
-                self.name,
-                facts=part.facts,
-                pass_over_damage=self.pass_over_damage,
-            )
+            return self._open(part.files, part.next_base, part.facts)
         except FileNotFoundError:
             raise
         except OSError as error:

@@ -90,11 +90,9 @@ def scan_with_damage(
                     break
             try:
                 judged = judged_segment(file, log.recovery_point)
-            except FileNotFoundError as gone:  # an object that was replaced or deleted while it was read
+            except FileNotFoundError as gone:
                 tries += 1
-                if tries >= LISTINGS:
-                    raise file.never_the_same(gone, tries) from gone
-                log.refresh()
+                log.list_again(file, gone, tries)
                 continue
             if judged.stretches and tries < LISTINGS and log.has_changed(file):
                 tries += 1

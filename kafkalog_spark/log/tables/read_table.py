@@ -14,7 +14,7 @@ from kafkalog_spark.format.names import producer_snapshots
 from kafkalog_spark.log.check.dir_files import check_directories, check_partition
 from kafkalog_spark.log.check.finding import Finding
 from kafkalog_spark.log.read.discovery import Root
-from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLocation, PartitionLog
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.tables.batches import batch_rows
 from kafkalog_spark.log.tables.internal_topics import consumer_offset_rows, group_rows, transactional_id_rows
@@ -146,15 +146,11 @@ class _Reader:
 
 def _opened_segment(log: PartitionLog, base_offset: int) -> SegmentFile:
     """The segment of that base offset, listing again while it is being renamed. Raises FileNotFoundError."""
-    for attempt in range(LISTINGS):
-        index = log.segment_index(base_offset)
-        if not log.segments or log.segments[index].base_offset != base_offset:
-            break
-        try:
-            return log.open_segment(index)
-        except FileNotFoundError:
-            if attempt < LISTINGS - 1:
-                log.refresh()
+    file = log.open_segment_at(base_offset)
+    if file is not None:
+        if log.segments[log.segment_index(base_offset)].base_offset == base_offset:
+            return file
+        file.close()
     raise FileNotFoundError(2, "is not part of the log any more", log.directory)
 
 

@@ -117,8 +117,9 @@ def decode_event(value: bytes) -> RemoteLogEvent:
         partition, broker_id, event_timestamp, state = fields
         return PartitionDeletion(TopicIdPartition(*partition), broker_id, event_timestamp, PartitionDeleteState(state))
     if api_key == _UPDATE:
-        (partition, segment_id), *others, state = fields
-        return SegmentUpdate(TopicIdPartition(*partition), segment_id, *others, RemoteSegmentState(state))
+        (partition, segment_id), broker_id, event_timestamp, custom, state = fields
+        partition = TopicIdPartition(*partition)
+        return SegmentUpdate(partition, segment_id, broker_id, event_timestamp, custom, RemoteSegmentState(state))
     partition, segment_id = fields.remote_log_segment_id
     epochs = sorted(EpochEntry(*epoch) for epoch in fields.segment_leader_epochs)
     return SegmentEvent(
