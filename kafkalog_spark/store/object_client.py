@@ -406,11 +406,6 @@ class RequestCounts(NamedTuple):
     bytes_read: int = 0
     bytes_written: int = 0
 
-    @property
-    def requests(self) -> int:
-        """Requests of all kinds."""
-        return self.list + self.get + self.head + self.put + self.delete
-
     def __sub__(self, other: RequestCounts) -> RequestCounts:
         return RequestCounts(*(mine - its for mine, its in zip(self, other, strict=True)))
 
@@ -482,7 +477,18 @@ class ObjectClient:
 
         Raises OSError with a sentence that holds nothing of the library's text.
         """
-        _expect_own_threads(path)
+        global _used_in
+        if _used_in is None:
+            _used_in = os.getpid()
+        elif _used_in != os.getpid():
+            # The library starts threads with its first request, and a fork has none of them: a request there would wait
+            # for ever. Spark's daemon makes none before it forks.
+            raise OSError(
+                errno.ENOTSUP,
+                "this process was forked from one that had read from an object store, which does not work in a fork: "
+                "start processes by spawn or forkserver (multiprocessing.set_start_method)",
+                path,
+            )
         retrying = RetryState(self._settings.retry, self._known)
         while True:
             self.count(**kind)
@@ -535,21 +541,6 @@ def all_counts() -> RequestCounts:
         for client in _clients.values():
             total = total.plus(client.counts)
         return total
-
-
-def _expect_own_threads(path: str) -> None:
-    """The library starts threads with its first request, and a fork has none of them: a request there would wait for
-    ever. Spark's daemon makes none before it forks."""
-    global _used_in
-    if _used_in is None:
-        _used_in = os.getpid()
-    elif _used_in != os.getpid():
-        raise OSError(
-            errno.ENOTSUP,
-            "this process was forked from one that had read from an object store, which does not work in a fork: start "
-            "processes by spawn or forkserver (multiprocessing.set_start_method)",
-            path,
-        )
 
 
 def _forget() -> None:

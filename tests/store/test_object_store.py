@@ -181,7 +181,7 @@ def test_counts_of_all_buckets_together(s3: S3Server, writer: ObjectWriter, top:
     assert s3_store(s3, more={"storage.max_retries": "4"}).read_all(f"{top}/a", 9) == b"123"
     difference = all_counts() - before
     assert difference == RequestCounts(get=1, put=1, bytes_read=3, bytes_written=3)
-    assert (difference.requests, str(difference)) == (2, "1 GET, 1 PUT; 3 bytes read, 3 written")
+    assert str(difference) == "1 GET, 1 PUT; 3 bytes read, 3 written"
 
 
 def test_files_below_a_served_directory(s3: S3Server, store: ObjectStore) -> None:

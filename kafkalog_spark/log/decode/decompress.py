@@ -18,7 +18,7 @@ import mmap
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain, repeat
 
 import lz4.block
@@ -70,11 +70,6 @@ class Scratch:
             self._hold(data)
         return self.view[at : at + size]
 
-    def put(self, at: int, data: bytes) -> int:
-        """Copy `data` to [at:]; returns the position after it."""
-        self.room(at, len(data))[:] = data
-        return at + len(data)
-
     def read_only(self) -> np.ndarray:
         """The buffer as the kernels take it; call it again after the buffer may have grown."""
         array = self.data.view()
@@ -94,7 +89,7 @@ def _reserved(size: int) -> np.ndarray:
     return np.frombuffer(mmap.mmap(-1, size, flags=flags), np.uint8)
 
 
-_FIRST_STEP = 64 << 10
+_FIRST_STEPS = 64 << 10, 128 << 10, 256 << 10, 512 << 10
 _LARGEST_STEP = 1 << 20
 """Bytes at once: zlib holds up to three times that while it joins them to an object."""
 _SURE_FROM = 1 << 20  # bytes from which on `served` is asked: small batches never pay for it
@@ -206,13 +201,8 @@ def decompress(codec: int, source: memoryview, output: Output) -> int:
     return output.at
 
 
-def _steps() -> Iterator[int]:
-    """Bytes to decompress at once: more from step to step."""
-    return chain((_FIRST_STEP << step for step in range(4)), repeat(_LARGEST_STEP))
-
-
 def _gzip(source: memoryview, output: Output) -> None:
-    steps = _steps()
+    steps = chain(_FIRST_STEPS, repeat(_LARGEST_STEP))
     at = members = 0
     while at < len(source):
         members += 1
@@ -291,7 +281,7 @@ def _lz4(source: memoryview, output: Output) -> None:
 def _zstd(source: memoryview, output: Output) -> None:
     context: zstandard.ZstdDecompressor = getattr(_contexts, "zstd", None) or zstandard.ZstdDecompressor()
     _contexts.zstd = None
-    steps = _steps()
+    steps = chain(_FIRST_STEPS, repeat(_LARGEST_STEP))
     with context.stream_reader(source, read_across_frames=True, closefd=False) as reader:
         while output.left:
             size = reader.readinto(output.room(next(steps)))

@@ -1,6 +1,10 @@
 """Discovery of partitions below the roots of a read: directories of a broker, or of tiered storage.
 
 Names alone decide the layout. Only where all names could be of two layouts, one directory is listed to decide.
+
+Log directories of several brokers, read together, hold copies of one partition. Offsets are the same in every copy, so
+one is read instead of another without a gap: the leader's, that of the highest leader epoch (leader-epoch-checkpoint),
+since a copy of an older one may hold records that the cluster has given up; of these the furthest log end.
 """
 
 from __future__ import annotations

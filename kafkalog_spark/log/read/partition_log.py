@@ -3,6 +3,9 @@
 A broker may be at work in it. So the listing is a moment's picture: opening a segment that has gone raises
 FileNotFoundError, and the caller refreshes and goes on from the offset it had reached. When the whole partition has
 been deleted meanwhile, it finds a log without segments.
+
+The small files of a log directory and of a partition's are read here too. A missing one is what Kafka takes it for; one
+that is damaged is as good as missing to a reader, as it is to a broker (LeaderEpochFileCache), but not a secret.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Read a range of offsets of one partition, across its segments, as pyarrow RecordBatches."""
+"""Read a range of offsets of one partition, across its segments, as pyarrow RecordBatches.
+
+    window (pread) -> sweep (headers) -> CRC -> choose (offsets, timestamps, transactions) -> decode (run_decoder)
+
+SegmentScanner knows neither directories nor what follows its segment: it ends at the last whole batch, and says why.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""A segment's files, open for reading: bytes, batch headers, and index look-ups of offsets."""
+"""A segment's files, open for reading: bytes, batch headers, and index look-ups of offsets.
+
+Headers of all batches come as tables (layout.H), a window of bytes at a time, every CRC checked. A large file is swept
+by a kernel at the speed of the disk. A small one is read in plain Python: whoever has little to look at never loads
+Numba.
+"""
 
 from __future__ import annotations
 

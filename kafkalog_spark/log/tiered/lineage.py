@@ -200,17 +200,16 @@ def _joined(local: Sequence[OffsetSpan], log_start: int) -> list[OffsetSpan]:
     return joined
 
 
-def _order(segment: RemoteSegment) -> tuple[int, int, int, int, uuid.UUID]:
-    """Which of several is read: the one that goes furthest; of equals the newest, then the smallest start and the id,
-    so that every task decides alike."""
-    return (
-        segment.end_offset, segment.last_epoch, segment.event_timestamp, -segment.start_offset, segment.segment_id,
-    )  # fmt: skip
-
-
 def _walk(
     remote: Sequence[RemoteSegment], local: Sequence[OffsetSpan], floor: int
 ) -> tuple[list[LogPiece], list[OffsetSpan]]:
+    def order(segment: RemoteSegment) -> tuple[int, int, int, int, uuid.UUID]:
+        """The one that goes furthest; of equals the newest, then the smallest start and the id: every task decides
+        alike."""
+        return (
+            segment.end_offset, segment.last_epoch, segment.event_timestamp, -segment.start_offset, segment.segment_id,
+        )  # fmt: skip
+
     waiting = sorted(remote, key=lambda segment: segment.start_offset)
     pieces: list[LogPiece] = []
     holes: list[OffsetSpan] = []
@@ -221,7 +220,7 @@ def _walk(
     while True:
         while next_remote < len(waiting) and max(waiting[next_remote].start_offset, floor) <= at:
             segment = waiting[next_remote]
-            best = segment if best is None else max(best, segment, key=_order)
+            best = segment if best is None else max(best, segment, key=order)
             next_remote += 1
         while next_local < len(local) and local[next_local].until <= at:
             next_local += 1

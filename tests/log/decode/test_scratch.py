@@ -17,7 +17,8 @@ def test_what_was_put_stays_while_it_grows(most: int) -> None:
     scratch = Scratch(16, most)
     at, pieces = 0, [b"a" * 10, b"b" * 100, b"c" * MEBI, b"d" * (9 * MEBI), b"e" * (40 * MEBI), b"f"]
     for piece in pieces:
-        at = scratch.put(at, piece)
+        scratch.room(at, len(piece))[:] = piece
+        at += len(piece)
     assert bytes(scratch.view[:at]) == b"".join(pieces)
     array = scratch.read_only()
     assert array[:at].tobytes() == b"".join(pieces)
@@ -43,8 +44,8 @@ def test_what_is_reserved_takes_no_memory_before_it_is_written_to() -> None:
 
     scratch = Scratch(most=256 * MEBI)
     before = resident()
-    scratch.put(0, bytes(8 * MEBI))
-    scratch.put(8 * MEBI, b"x")
+    scratch.room(0, 8 * MEBI)[:] = bytes(8 * MEBI)
+    scratch.room(8 * MEBI, 1)[:] = b"x"
     assert scratch.data.size == 256 * MEBI
     assert resident() - before < 64 * MEBI
     scratch.shrink(MEBI)
