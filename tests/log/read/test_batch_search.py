@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.format.batch_header import BatchHeader
+from kafkalog_spark.format.batch_header import BatchHeader, crc_in_pieces
 from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.log.read import batch_search, segment_file
 from kafkalog_spark.log.read.batch_search import find_batch
@@ -50,7 +50,7 @@ def test_headers_that_announce_the_rest_of_the_file_cost_no_more_than_the_file(
     fake = struct.pack(">qi", 0, size // 2) + bytes(step - 12)
     tail = fake * (size // step)
     read = 0
-    real = segment_file.crc_in_pieces
+    real = crc_in_pieces
 
     def counted(read_range: Callable[[int, int], bytes], header: BatchHeader) -> int:
         nonlocal read
