@@ -27,12 +27,10 @@ from kafkalog_spark.cli.cat_options import CatOptions, Start, Where, bounds_of, 
 from kafkalog_spark.cli.common import (
     FAILED,
     OK,
-    WRONG_USAGE,
-    Parser,
     Progress,
     add_storage_arguments,
     command,
-    epilog,
+    command_parser,
     named_options,
     storage_and_tier,
 )
@@ -49,8 +47,6 @@ from kafkalog_spark.log.read.partition_scan import ScanStatistics, offset_for_ti
 if TYPE_CHECKING:
     from kafkalog_spark.source.live_logs import LiveLog
 
-
-# The records that kafkalog-cat prints: partition by partition, and after that what is written, if that is wanted.
 
 TopicPartition = tuple[str, int]
 
@@ -243,11 +239,12 @@ Text = Callable[[pa.RecordBatch], "pa.Buffer | bytes"]
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = Parser(
-        prog="kafkalog-cat",
-        description="Print records of Kafka log directories as kcat prints those of a broker. Changes nothing.",
-        epilog=f"{_FORMATS}\n\n" + epilog(_EXAMPLES, "0 all was read, 1 something could not be, 2 wrong usage"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command_parser(
+        "kafkalog-cat",
+        "Print records of Kafka log directories as kcat prints those of a broker. Changes nothing.",
+        _EXAMPLES,
+        "0 all was read, 1 something could not be, 2 wrong usage",
+        f"{_FORMATS}\n\n",
     )
     parser.add_argument("paths", nargs="+", metavar="DIR", help="a log directory, a partition's directory, or a URL")
     parser.add_argument("-t", "--topic", action="append", required=True, metavar="TOPIC", help="may be given again")
@@ -297,8 +294,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = _options(arguments)
         format = _format(arguments)
         paths = tuple(arguments.paths)
-        of_formats, others = _divided(arguments.option)
-        dirs = LogDirs.open(paths, *storage_and_tier(others))
+        given = named_options(arguments.option)
+        of_formats = {name: value for name, value in given.items() if name.startswith(("value.", "key."))}
+        of_storage = {name: value for name, value in given.items() if name not in of_formats}
+        dirs = LogDirs.open(paths, *storage_and_tier(of_storage))
         shown: Mapping[str, Shown] = {}
         if arguments.serialized or of_formats:
             if arguments.format != "json":
@@ -314,18 +313,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         with Progress(
             show=not options.follow and not sys.stdout.isatty(), unit=" offsets", unit_scale=True, desc="reading"
         ) as progress:
-
-            def tell(name: str, done: int, total: int) -> None:
-                progress.describe(name)
-                progress.update(done, total)
-
-            reader = CatReader(dirs, options, columns, leave_out, tell, _say)
+            reader = CatReader(dirs, options, columns, leave_out, progress.step, _say)
             _print(reader.records(), text, flush=options.follow)
         if options.follow:
-            _print(reader.follow(paths, named_options(others), _wait), text, flush=True)
-    except (NotALogDirectory, OptionError, UnknownPartition) as error:
-        _say(str(error))
-        return WRONG_USAGE
+            _print(reader.follow(paths, of_storage, _wait), text, flush=True)
+    except (NotALogDirectory, OptionError, UnknownPartition):
+        raise
     except KafkalogError as error:
         sys.stdout.flush()
         _say(with_hint(str(error), "--past-damage goes on after it"))
@@ -376,18 +369,6 @@ def _format(arguments: argparse.Namespace) -> RecordFormat | None:
     if arguments.key_delimiter is not None:
         keys = ("k", unescaped(arguments.key_delimiter))
     return RecordFormat((*keys, "s", unescaped(arguments.delimiter)), null)
-
-
-def _divided(given: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Values of --option: those of formats by name, and all others as given."""
-    of_formats, others = {}, []
-    for text in given:
-        name, equals, value = text.partition("=")
-        if equals and name.startswith(("value.", "key.")):
-            of_formats[name] = value
-        else:
-            others.append(text)
-    return of_formats, others
 
 
 def _text(

@@ -61,7 +61,7 @@ class CatOptions:
     past_damage: bool
 
 
-def bounds_of(texts: Sequence[str], *, follow: bool = False) -> Bounds:
+def bounds_of(texts: Sequence[str]) -> Bounds:
     """-o as kcat reads it: beginning, end, N, -N, s@MS, e@MS; a start and a stop. Raises OptionError."""
     start: Start | None = None
     stop: int | None = None

@@ -21,20 +21,18 @@ from collections.abc import Sequence
 from kafkalog_spark.cli.common import (
     FAILED,
     OK,
-    WRONG_USAGE,
-    Parser,
     Progress,
     add_storage_arguments,
     command,
-    epilog,
+    command_parser,
+    named_options,
     storage_and_tier,
 )
-from kafkalog_spark.errors import KafkalogError, OptionError
+from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.check.finding import Finding
 from kafkalog_spark.log.check.log_dir_check import CheckResult, check_log_dirs
 
 CLEAN, ERRORS = OK, FAILED
-_NOT_WITH_ESTIMATE = ("records", "closed", "quiet")
 
 _EXAMPLES = (
     ("kafkalog-check /data/kafka-logs", "every batch, index, snapshot and checkpoint"),
@@ -46,14 +44,14 @@ _EXAMPLES = (
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = Parser(
-        prog="kafkalog-check",
-        description="Check Kafka log directories: batches, indexes, snapshots, checkpoints. Changes nothing. Records "
-        "are looked into with --records only: without it, malformed ones in a batch with a valid CRC are not found.",
-        epilog="A torn tail that a crash left is a note and no error, unless --closed or the directory's\n"
-        "clean-shutdown marker says that there was no crash.\n\n"
-        + epilog(_EXAMPLES, "0 no errors (notes are none), 1 errors, 2 wrong usage"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    made = command_parser(
+        "kafkalog-check",
+        "Check Kafka log directories: batches, indexes, snapshots, checkpoints. Changes nothing. Records are looked "
+        "into with --records only: without it, malformed ones in a batch with a valid CRC are not found.",
+        _EXAMPLES,
+        "0 no errors (notes are none), 1 errors, 2 wrong usage",
+        "A torn tail that a crash left is a note and no error, unless --closed or the directory's\n"
+        "clean-shutdown marker says that there was no crash.\n\n",
     )
     made.add_argument(
         "paths",
@@ -90,18 +88,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             if not arguments.quiet or finding.is_error:
                 progress.print(json.dumps(as_json(finding)) if arguments.json else str(finding))
 
-        try:
-            result = check_log_dirs(
-                arguments.paths,
-                *storage_and_tier(arguments.option),
-                closed=arguments.closed,
-                records=arguments.records,
-                on_finding=tell,
-                on_bytes=progress.update,
-            )
-        except KafkalogError as error:
-            print(f"kafkalog-check: {error}", file=sys.stderr)
-            return WRONG_USAGE
+        result = check_log_dirs(
+            arguments.paths,
+            *storage_and_tier(named_options(arguments.option)),
+            closed=arguments.closed,
+            records=arguments.records,
+            on_finding=tell,
+            on_bytes=progress.update,
+        )
     seconds = time.monotonic() - begun
     print(json.dumps(summary_json(result, seconds)) if arguments.json else summary(result, seconds))
     return ERRORS if result.findings.errors else CLEAN
@@ -110,26 +104,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _print_estimate(arguments: argparse.Namespace) -> int:
     from kafkalog_spark.source.estimate import estimate
 
-    try:
-        for name in _NOT_WITH_ESTIMATE:
-            if getattr(arguments, name):
-                raise OptionError(f"--estimate and --{name} are both given", hint="an estimate checks nothing")
-        found = estimate(arguments.paths, _named(arguments.option))
-        print(json.dumps(found.as_json()) if arguments.json else found)
-    except KafkalogError as error:
-        print(f"kafkalog-check: {error}", file=sys.stderr)
-        return WRONG_USAGE
+    for name in ("records", "closed", "quiet"):
+        if getattr(arguments, name):
+            raise OptionError(f"--estimate and --{name} are both given", hint="an estimate checks nothing")
+    estimated = estimate(arguments.paths, named_options(arguments.option))
+    print(json.dumps(estimated.as_json()) if arguments.json else estimated)
     return CLEAN
-
-
-def _named(given: Sequence[str]) -> dict[str, str]:
-    """NAME=VALUE by name. Raises OptionError."""
-    options: dict[str, str] = {}
-    for text in given:
-        name, equals, options[name] = text.partition("=")
-        if not equals:
-            raise OptionError(f"--option takes NAME=VALUE, got '{text}'")
-    return options
 
 
 def as_json(finding: Finding) -> dict[str, object]:

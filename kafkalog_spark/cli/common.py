@@ -8,10 +8,10 @@ import functools
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
-from kafkalog_spark.errors import OptionError
+from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.log.tiered.tier_options import TierOptions, is_tier_option
 from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
 
@@ -51,7 +51,8 @@ class Main(Protocol):
 
 
 def command(name: str) -> Callable[[Main], Main]:
-    """A command's main: a reader that goes away, a stdout that is full, or Ctrl-C, ends it without a traceback."""
+    """A command's main. A KafkalogError is wrong usage, unless it is caught before; a reader that goes away, a stdout
+    that is full, or Ctrl-C, ends it without a traceback."""
 
     def wrap(main: Main) -> Main:
         @functools.wraps(main)
@@ -60,6 +61,9 @@ def command(name: str) -> Callable[[Main], Main]:
                 code = main(argv)
                 sys.stdout.flush()
                 return code
+            except KafkalogError as error:
+                print(f"{name}: {error}", file=sys.stderr)
+                return WRONG_USAGE
             except BrokenPipeError:
                 close_stdout()
                 return BROKEN_PIPE
@@ -88,10 +92,17 @@ def close_stdout() -> None:
         pass
 
 
-def epilog(examples: Iterable[tuple[str, str]], codes: str) -> str:
-    """The end of --help: examples with their meanings, exit codes."""
-    lines = [f"  {line}\n      {meaning}" for line, meaning in examples]
-    return "examples:\n" + "\n".join(lines) + f"\n\nexit codes: {codes}"
+def command_parser(
+    name: str, description: str, examples: Iterable[tuple[str, str]], codes: str, notes: str = ""
+) -> Parser:
+    """A command line whose --help ends with notes, examples with their meanings, and exit codes."""
+    lines = "\n".join(f"  {line}\n      {meaning}" for line, meaning in examples)
+    return Parser(
+        prog=name,
+        description=description,
+        epilog=f"{notes}examples:\n{lines}\n\nexit codes: {codes}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
 # The file that a command writes: never part of what it reads, whole or not there.
@@ -155,10 +166,11 @@ class Progress:
             self._bar.total = max(total, done)
             self._bar.update(done - self._bar.n)
 
-    def describe(self, doing: str) -> None:
-        """Show the current step."""
+    def step(self, doing: str, done: int, total: int) -> None:
+        """`update`, with a word for the current step."""
         if self._bar is not None:
             self._bar.set_description(doing, refresh=False)
+        self.update(done, total)
 
     def print(self, line: str) -> None:
         """A line on stdout, above the bar."""
@@ -194,17 +206,19 @@ def named_options(given: Sequence[str]) -> dict[str, str]:
     """Values of --option by name. Raises OptionError."""
     options: dict[str, str] = {}
     for text in given:
-        name, equals, value = text.partition("=")
-        if not equals or not (is_storage_option(name) or is_tier_option(name.lower())):
-            raise OptionError(
-                "--option takes NAME=VALUE, where NAME is layout or begins with fs.s3a., storage., tiered."
-            )
-        options[name] = value
+        name, equals, options[name] = text.partition("=")
+        if not equals:
+            raise OptionError(f"--option takes NAME=VALUE, got '{text}'")
     return options
 
 
-def storage_and_tier(given: Sequence[str]) -> tuple[StorageOptions, TierOptions]:
-    """Storage and tier options among those of --option. Raises OptionError."""
-    options = named_options(given)
+def storage_and_tier(options: Mapping[str, str]) -> tuple[StorageOptions, TierOptions]:
+    """Storage and tier options. Raises OptionError for any other."""
+    for name in options:
+        if not (is_storage_option(name) or is_tier_option(name.lower())):
+            raise OptionError(
+                "--option takes NAME=VALUE, where NAME is layout or begins with fs.s3a., storage., tiered., "
+                f"got '{name}'"
+            )
     of_storage = {name: value for name, value in options.items() if is_storage_option(name)}
     return StorageOptions.of(of_storage), TierOptions.of(options)

@@ -221,9 +221,9 @@ def json_text(column: pa.Array) -> pa.Array:
     return pa.array(found, _LARGE)
 
 
-def json_values(column: pa.Array) -> pa.Array:
+def _json_values(part: str, rows: pa.RecordBatch) -> pa.Array:
     """Values that are JSON as they are, on one line; the others as strings."""
-    return pa.array([_json_value(value) for value in column.to_pylist()], _LARGE)
+    return pa.array([_json_value(value) for value in rows.column(part).to_pylist()], _LARGE)
 
 
 def _escaped(text: str) -> str:
@@ -291,7 +291,7 @@ def shown_parts(
         check_options(name, {option: f"--option {given}" for option, given in written.items()})
         given = {option: options[given] for option, given in written.items()}
         if name == "json" and not given:
-            found[part] = partial(_as_it_is, part)
+            found[part] = partial(_json_values, part)
             continue
         format = ResolvedFormat.of(name, given, SchemaSources(part, topics, lambda topic: _records(dirs, topic)))
         found[part] = _Decoded(part, format.decoder(format.schema()))
@@ -304,10 +304,6 @@ def shown_parts(
 def _records(dirs: LogDirs, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
     for batch in dirs.scan(topic, columns=("key", "value")):
         yield from zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
-
-
-def _as_it_is(part: str, rows: pa.RecordBatch) -> pa.Array:
-    return json_values(rows.column(part))
 
 
 class _Decoded:

@@ -17,8 +17,8 @@ import json
 import sys
 from collections.abc import Sequence
 
-from kafkalog_spark.cli.common import FAILED, OK, WRONG_USAGE, Parser, Progress, command, epilog
-from kafkalog_spark.errors import KafkalogError, escaped
+from kafkalog_spark.cli.common import FAILED, OK, WRONG_USAGE, Progress, command, command_parser
+from kafkalog_spark.errors import escaped
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
 
 WHOLE, LOSSES = OK, FAILED
@@ -32,13 +32,13 @@ _EXAMPLES = (
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = Parser(
-        prog="kafkalog-repair",
-        description="Write what is good in Kafka log directories to a new one: good batches byte for byte, indexes, "
+    made = command_parser(
+        "kafkalog-repair",
+        "Write what is good in Kafka log directories to a new one: good batches byte for byte, indexes, "
         "transaction indexes, leader epochs and checkpoints made anew. The source is never changed; stop its broker "
         "first, or repair a snapshot.",
-        epilog=epilog(_EXAMPLES, "0 nothing was lost, 1 something was, and the report says what, 2 wrong usage"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        _EXAMPLES,
+        "0 nothing was lost, 1 something was, and the report says what, 2 wrong usage",
     )
     made.add_argument(
         "paths", nargs="+", metavar="SRC", help="a log directory (log.dirs), or one partition's directory"
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 arguments.paths, arguments.to, records=arguments.records,
                 on_partition=lambda _, total: progress.update(next(done), total),
             )  # fmt: skip
-        except (KafkalogError, OSError) as error:
+        except OSError as error:
             print(f"kafkalog-repair: {error}", file=sys.stderr)
             return WRONG_USAGE
     if arguments.json:

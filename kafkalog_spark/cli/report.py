@@ -20,16 +20,15 @@ from kafkalog_spark.cli.common import (
     FAILED,
     OK,
     WRONG_USAGE,
-    Parser,
     Progress,
     add_storage_arguments,
     command,
-    epilog,
+    command_parser,
+    named_options,
     refuse_inside,
     storage_and_tier,
     write_whole,
 )
-from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.log.log_dir import LogDirs
 
 _EXAMPLES = (
@@ -41,12 +40,12 @@ _EXAMPLES = (
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = Parser(
-        prog="kafkalog-report",
-        description="Write one HTML file about Kafka log directories: topics by size and rate, segments, compression, "
+    made = command_parser(
+        "kafkalog-report",
+        "Write one HTML file about Kafka log directories: topics by size and rate, segments, compression, "
         "gaps and retention, producers, open transactions, consumer lag, findings. Changes nothing else.",
-        epilog=epilog(_EXAMPLES, "0 the report is written, 1 it cannot be, 2 wrong usage"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        _EXAMPLES,
+        "0 the report is written, 1 it cannot be, 2 wrong usage",
     )
     made.add_argument(
         "paths", nargs="+", metavar="DIR", help="a log directory (log.dirs), one partition's directory, or a URL"
@@ -80,19 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     request = ReportRequest(tuple(dict.fromkeys(arguments.top_keys)), not arguments.no_check)
     with Progress(unit="B", unit_scale=True, desc="reading") as progress:
-
-        def tell(doing: str, done: int, total: int) -> None:
-            progress.describe(doing)
-            progress.update(done, total)
-
-        try:
-            dirs = LogDirs.open(arguments.paths, *storage_and_tier(arguments.option))
-            if arguments.output != "-":
-                refuse_inside(arguments.output, (root.path for root in dirs.roots if not root.store.remote))
-            facts = collect(dirs, request, made_at, tell)
-        except (KafkalogError, OptionError) as error:
-            print(f"kafkalog-report: {error}", file=sys.stderr)
-            return WRONG_USAGE
+        dirs = LogDirs.open(arguments.paths, *storage_and_tier(named_options(arguments.option)))
+        if arguments.output != "-":
+            refuse_inside(arguments.output, (root.path for root in dirs.roots if not root.store.remote))
+        facts = collect(dirs, request, made_at, progress.step)
     text = page(facts, arguments.title)
     if arguments.output == "-":
         sys.stdout.write(text)

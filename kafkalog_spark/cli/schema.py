@@ -10,12 +10,21 @@ directory.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
 
-from kafkalog_spark.cli.common import FAILED, OK, WRONG_USAGE, add_storage_arguments, command, epilog, storage_and_tier
+from kafkalog_spark.cli.common import (
+    FAILED,
+    OK,
+    add_storage_arguments,
+    command,
+    command_parser,
+    named_options,
+    storage_and_tier,
+)
 from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.typed.ddl import ddl_of_schema
@@ -29,12 +38,12 @@ _EXAMPLES = (
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = argparse.ArgumentParser(
-        prog="kafkalog-schema",
-        description="Print a schema for the JSON values of a topic, made from the last records of each partition, by "
+    made = command_parser(
+        "kafkalog-schema",
+        "Print a schema for the JSON values of a topic, made from the last records of each partition, by "
         "the rules of Spark's own inference. Changes nothing.",
-        epilog=epilog(_EXAMPLES, "0 the schema is printed, 1 the values are no JSON objects, 2 wrong usage"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        _EXAMPLES,
+        "0 the schema is printed, 1 the values are no JSON objects, 2 wrong usage",
     )
     made.add_argument("paths", nargs="+", metavar="DIR", help="a log directory, a partition's directory, or a URL")
     made.add_argument("-t", "--topic", required=True, metavar="TOPIC")
@@ -50,17 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print, and return the exit code."""
     arguments = parser().parse_args(argv)
     column = "key" if arguments.key else "value"
+    if arguments.records < 1:
+        raise OptionError(f"-n takes a number of records, got {arguments.records}")
+    dirs = LogDirs.open(tuple(arguments.paths), *storage_and_tier(named_options(arguments.option)))
+    sample = _values(dirs, arguments.topic, column, arguments.records)
+    first = next(sample, None)
     try:
-        if arguments.records < 1:
-            raise OptionError(f"-n takes a number of records, got {arguments.records}")
-        dirs = LogDirs.open(tuple(arguments.paths), *storage_and_tier(arguments.option))
-        sample = _values(dirs, arguments.topic, column, arguments.records)
-        first = next(sample, None)
-    except KafkalogError as error:
-        print(f"kafkalog-schema: {error}", file=sys.stderr)
-        return WRONG_USAGE
-    try:
-        schema, count, others = json_schema(_chained(first, sample))
+        schema, count, others = json_schema(itertools.chain([first], sample))
         name = re.sub(r"\W", "_", arguments.topic, flags=re.ASCII)
         if arguments.format == "avro":
             text = json.dumps(avro_of_schema(schema, name if not name[:1].isdigit() else f"_{name}"), indent=2)
@@ -78,11 +83,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _values(dirs: LogDirs, topic: str, column: str, records: int) -> Iterator[bytes | None]:
     for batch in dirs.scan(topic, tail=records, columns=(column,)):
         yield from batch.column(0).to_pylist()
-
-
-def _chained(first: bytes | None, others: Iterator[bytes | None]) -> Iterator[bytes | None]:
-    yield first
-    yield from others
 
 
 if __name__ == "__main__":

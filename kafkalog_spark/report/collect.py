@@ -124,7 +124,9 @@ class _Collector:
             counts[row["severity"]] += 1
             of = kept[row["severity"]]
             if len(of) < MOST_FINDINGS:
-                what = row["what"] if row["expected"] is None else _expected(row)
+                what = row["what"]
+                if row["expected"] is not None:
+                    what += f": expected {row['expected']}, got {row['got']}"
                 name = None if row["topic"] is None else f"{row['topic']}-{row['partition']}"
                 of.append(FindingFacts(row["severity"], name, row["path"], row["position"], row["offset"], what))
         return counts["error"], counts["note"], [*kept["error"], *kept["note"]][:MOST_FINDINGS]
@@ -171,13 +173,10 @@ class _Collector:
 
     def _ratios(self, totals: BatchTotals) -> dict[tuple[str, str], float]:
         """(topic, codec) -> compression ratio of the batches that were kept as samples."""
-        found = {}
-        for (topic, codec), total in totals.codecs.items():
-            if codec not in ("none", None):
-                ratio = self._ratio(topic, total)
-                if ratio is not None:
-                    found[topic, codec] = ratio
-        return found
+        ratios = {
+            key: self._ratio(key[0], total) for key, total in totals.codecs.items() if key[1] not in ("none", None)
+        }
+        return {key: ratio for key, ratio in ratios.items() if ratio is not None}
 
     def _ratio(self, topic: str, total: CodecTotal) -> float | None:
         stored = plain = 0.0
@@ -215,10 +214,6 @@ class _Collector:
             unread += statistics.dropped
         found = tuple(counts.top(MOST_TOP_KEYS))
         return TopKeys(topic, counts.records, counts.missed, found, tuple(map(str, unread)))
-
-
-def _expected(row: Row) -> str:
-    return f"{row['what']}: expected {row['expected']}, got {row['got']}"
 
 
 def _ms(moment: Any) -> int | None:

@@ -99,14 +99,7 @@ def _cell(cell: Cell) -> str:
     if cell.value is None:
         return f"<td>{shown}</td>"
     bar = "" if cell.share is None else f' style="--share:{cell.share * 100:.1f}%"'
-    kind = "num bar" if bar else "num"
-    return f'<td class="{kind}" data-v="{cell.value:g}"{bar}>{shown}</td>' if _exact(cell.value) else (
-        f'<td class="{kind}" data-v="{cell.value:.0f}"{bar}>{shown}</td>'
-    )  # fmt: skip
-
-
-def _exact(value: float) -> bool:
-    return float(f"{value:g}") == value
+    return f'<td class="{"num bar" if bar else "num"}" data-v="{cell.value}"{bar}>{shown}</td>'
 
 
 _SHOWN_UNREAD = 5
@@ -283,17 +276,17 @@ def _partition_table(partitions: Iterable[PartitionFacts]) -> str:
             number(one.missing),
             time(one.first_timestamp),
             time(one.last_timestamp),
-            duration(_between(one.first_timestamp, one.last_timestamp)),
+            duration(
+                None
+                if one.first_timestamp is None or one.last_timestamp is None
+                else one.last_timestamp - one.first_timestamp
+            ),
             duration(one.longest_pause),
             mark(size_text(one.damaged_bytes), "bad") if one.damaged_bytes else text(None),
         )
         for one in partitions
     ]
     return note + html_table(heads, rows, "partitions")
-
-
-def _between(first: int | None, last: int | None) -> int | None:
-    return None if first is None or last is None else last - first
 
 
 def _producer_table(facts: Facts) -> str:
@@ -373,7 +366,11 @@ def _lag(facts: Facts, specs: Mapping[str, object]) -> str:
 
 def _top_keys(facts: Facts, index: int, specs: Mapping[str, object]) -> str:
     keys = facts.top_keys[index]
-    unread = _unread(keys.unread)
+    unread = ""
+    if keys.unread:
+        more = len(keys.unread) - _SHOWN_UNREAD
+        reasons = "; ".join([*keys.unread[:_SHOWN_UNREAD], *([f"and {more} more"] if more > 0 else [])])
+        unread = f'<p class="note">Records that cannot be read are not counted: {escape(reasons)}</p>'
     if not keys.keys:
         return unread or _nothing("The topic has no records.")
     note = f"Of {count_text(keys.records)} records."
@@ -392,15 +389,6 @@ def _top_keys(facts: Facts, index: int, specs: Mapping[str, object]) -> str:
     ]
     table = html_table(("key", "records", "share", "bytes of values"), rows, "keys")
     return f'<p class="note">{note}</p>' + unread + _chart(specs, f"chart-keys-{index}") + table
-
-
-def _unread(why: tuple[str, ...]) -> str:
-    """Says that records are not counted."""
-    if not why:
-        return ""
-    more = [f"and {len(why) - _SHOWN_UNREAD} more"] if len(why) > _SHOWN_UNREAD else []
-    what = "; ".join([*why[:_SHOWN_UNREAD], *more])
-    return f'<p class="note">Records that cannot be read are not counted: {escape(what)}</p>'
 
 
 def _findings(facts: Facts) -> str:

@@ -19,7 +19,6 @@ from kafkalog_spark.report.facts import (
     ProducerFacts,
     RateSeries,
     SegmentFacts,
-    TimeBins,
     TopicFacts,
     TopicLag,
     TopKeys,
@@ -67,7 +66,10 @@ def summarized(found: Collected) -> Facts:
     )
     topics = _topics(partitions, found)
     bins = {topic: of for topic, of in found.totals.series.items() if len(of)}
-    _same_width(bins)
+    widest = max((of.width_ms for of in bins.values()), default=1)  # widths are powers of two
+    for of in bins.values():
+        if of.width_ms < widest:
+            of.widen(widest)
     span = span_of(list(bins.values()))
     written = () if span is None else tuple(written_ms(list(bins.values()), span, SLICES).tolist())
     rates = []
@@ -137,14 +139,6 @@ def _topics(partitions: list[PartitionFacts], found: Collected) -> tuple[TopicFa
             )
         )
     return tuple(sorted(made, key=lambda topic: (-topic.size, topic.topic)))
-
-
-def _same_width(bins: Mapping[str | None, TimeBins]) -> None:
-    """Bins of all series as wide as the widest: widths are powers of two."""
-    width = max((of.width_ms for of in bins.values()), default=1)
-    for of in bins.values():
-        if of.width_ms < width:
-            of.widen(width)
 
 
 def _timelines(

@@ -229,9 +229,19 @@ def plan_segments(
         for topic in dict.fromkeys(segment.topic for segment in task.segments):
             partitions = task.partitions[topic]
             if topic in existing:
-                _check_unchanged(topic, partitions, partition_count(existing[topic]))
+                now = partition_count(existing[topic])
+                if partitions != now:
+                    raise UnknownPartition(
+                        f"topic {topic} has {now} partitions, it had {partitions} when the records were given theirs",
+                        hint="somebody created or enlarged it meanwhile; nothing was written, run the write again",
+                    )
             else:
-                _check_no_collision(topic, existing)
+                for other in existing:
+                    if metrics_name(other) == metrics_name(topic):
+                        raise InvalidRecord(
+                            f"Topic '{topic}' collides with existing topic: {other}",
+                            hint="brokers take '.' and '_' for the same in names of metrics; choose another name",
+                        )
                 created[topic] = NewTopic(topic, new_uuid(), partitions)
         for segment in task.segments:
             if segment.partition not in existing.get(segment.topic, (segment.partition,)):
@@ -294,20 +304,3 @@ def assign_offsets(
         assigned.append(segment)
         ends[segment.key] = PartitionEnd(segment.next_offset, end.leader_epoch, None)
     return tuple(assigned)
-
-
-def _check_unchanged(topic: str, assumed: int, now: int) -> None:
-    if assumed != now:
-        raise UnknownPartition(
-            f"topic {topic} has {now} partitions, it had {assumed} when the records were given theirs",
-            hint="somebody created or enlarged it meanwhile; nothing was written, run the write again",
-        )
-
-
-def _check_no_collision(topic: str, existing: Mapping[str, list[int]]) -> None:
-    for other in existing:
-        if other != topic and metrics_name(other) == metrics_name(topic):
-            raise InvalidRecord(
-                f"Topic '{topic}' collides with existing topic: {other}",
-                hint="brokers take '.' and '_' for the same in names of metrics; choose another name",
-            )

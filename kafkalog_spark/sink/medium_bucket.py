@@ -21,13 +21,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kafkalog_spark.errors import JobEnded, KafkalogError, NotALogDirectory
+from kafkalog_spark.errors import JobEnded, KafkalogError
 from kafkalog_spark.format import layout, names
 from kafkalog_spark.format import partition_metadata as metadata
 from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation
 from kafkalog_spark.log.write.segment_writer import PieceStamper
-from kafkalog_spark.sink.commit import INDEX_SUFFIXES, Medium, record_file
+from kafkalog_spark.sink.commit import record_file
 from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment, StagedPiece
+from kafkalog_spark.sink.medium import INDEX_SUFFIXES, Medium
 from kafkalog_spark.sink.partition_end import locate_end_in_bucket
 from kafkalog_spark.store import object_writer
 from kafkalog_spark.store.object_store import AgedObject, Buffer, ObjectStore, modified, objects_below
@@ -73,6 +74,7 @@ class Bucket(Medium):
     remote = True
     join_bytes = layout.MAX_INT64  # a segment is made of several objects
     word = "an object"
+    needs = "writing needs to list, get, put and delete objects"
 
     @property
     def storage(self) -> StorageOptions:  # type: ignore[override]
@@ -128,14 +130,6 @@ class Bucket(Medium):
         if names:
             self.step("delete", names[0])
             ObjectWriter(self.store).delete([self.path(name) for name in names])
-
-    def unwritable(self, error: OSError) -> NotALogDirectory:
-        rights = "; writing needs to list, get, put and delete objects" if isinstance(error, PermissionError) else ""
-        return NotALogDirectory(
-            f"cannot be written: {error.strerror or error}",
-            path=str(error.filename or self.root),
-            hint=f"nothing was written{rights}",
-        )
 
     # Jobs. Those of a stream are ended by their age alone: another process may be at work on the same micro-batch, and
     # what it staged is needed until then.
@@ -266,17 +260,16 @@ class Bucket(Medium):
 
     def _put_indexes(self, segment: PlannedSegment, indexes: tuple[bytes, bytes]) -> None:
         for suffix, data in zip(INDEX_SUFFIXES, indexes, strict=True):
-            self._put_index(segment.file(suffix), data)
-
-    def _put_index(self, name: str, data: bytes) -> None:
-        for _ in range(_LOOKS):
-            if self.create(name, data):
-                return
-            with suppress(FileNotFoundError):
-                if self.read(name, len(data) + 1) != data:
-                    self.put(name, data)  # of an empty segment, or without a .log: nobody's
-                return
-        raise _flickers(name)
+            name = segment.file(suffix)
+            for _ in range(_LOOKS):
+                if self.create(name, data):
+                    break
+                with suppress(FileNotFoundError):
+                    if self.read(name, len(data) + 1) != data:
+                        self.put(name, data)  # of an empty segment, or without a .log: nobody's
+                    break
+            else:
+                raise _flickers(name)
 
     def _upload_segment(self, segment: PlannedSegment) -> None:
         """A large .log, in parts. The object is there when the last part is, so the indexes are put before that."""

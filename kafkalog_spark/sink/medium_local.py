@@ -40,7 +40,6 @@ from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 from kafkalog_spark.log.write.segment_writer import restamp_segment
 from kafkalog_spark.sink import staging
-from kafkalog_spark.sink.commit import INDEX_SUFFIXES, Medium
 from kafkalog_spark.sink.commit_plan import (
     CommitRecord,
     NewTopic,
@@ -49,6 +48,7 @@ from kafkalog_spark.sink.commit_plan import (
     assign_offsets,
     new_record_id,
 )
+from kafkalog_spark.sink.medium import INDEX_SUFFIXES, Medium
 from kafkalog_spark.sink.partition_end import recover_and_locate_end
 from kafkalog_spark.store.local_store import LOCAL
 
@@ -90,6 +90,7 @@ class LocalMedium(Medium):
     commits = "kafkalog.commits-"
     parallel = 1  # files are only moved
     word = "a file"
+    needs = "the driver and every executor need the directory, writable, under the same path"
     join_bytes = 4 << 20
     """A segment for each task of each micro-batch would leave a broker with many thousands of files. Larger ones are
     not joined: what is joined is copied and flushed a second time while nothing else goes on."""
@@ -97,13 +98,6 @@ class LocalMedium(Medium):
     @property
     def root(self) -> str:  # type: ignore[override]
         return str(self.log_dir)
-
-    def unwritable(self, error: OSError) -> KafkalogError:
-        return NotALogDirectory(
-            f"cannot be written: {error.strerror or error}",
-            path=str(error.filename or self.log_dir),
-            hint="nothing was written; the driver and every executor need the directory, writable, under the same path",
-        )
 
     def listing(self) -> list[str]:
         try:

@@ -25,8 +25,9 @@ from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.write.encoder_columns import key_column
 from kafkalog_spark.log.write.record_encoder import BatchParams, EncodeBuffers, encode_runs
 from kafkalog_spark.sink.columns import check_rows, negative_partition, topic_column
-from kafkalog_spark.sink.commit import CommitLog, Medium
+from kafkalog_spark.sink.commit import CommitLog
 from kafkalog_spark.sink.commit_plan import PlannedSegment, StagedPiece, TaskAttempt, TaskManifest, partition_count
+from kafkalog_spark.sink.medium import Medium
 from kafkalog_spark.sink.options import WriteOptions, topic_fault
 
 _WINDOW_BYTES = (8 << 20, 64 << 20)

@@ -21,8 +21,9 @@ from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.sink.columns import SinkColumns, check_formats, encoded_batches, sink_columns
-from kafkalog_spark.sink.commit import Committer, Medium
+from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.commit_plan import TaskAttempt, TaskManifest
+from kafkalog_spark.sink.medium import Medium
 from kafkalog_spark.sink.medium_bucket import Bucket
 from kafkalog_spark.sink.medium_local import LocalMedium
 from kafkalog_spark.sink.options import WriteOptions

@@ -6,6 +6,8 @@ Kafka: CommonClientConfigs, SaslConfigs, SslConfigs; librdkafka: CONFIGURATION.m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.spark.jaas import parse_jaas
 
@@ -14,6 +16,25 @@ RENAMED = {
     "send.buffer.bytes": "socket.send.buffer.bytes",
 }
 """Java's name, and librdkafka's for the same value."""
+
+PRODUCER_RENAMED = {"max.request.size": "message.max.bytes", **RENAMED}
+
+_NO_JAVA = "there is no Java process to be measured"
+_AT_RANDOM = "rows without a key are spread at random"
+PRODUCER_WITHOUT_EFFECT = {
+    "max.block.ms": "a task waits for room in the queue as long as the broker takes records",
+    "metadata.max.idle.ms": "librdkafka keeps what it knows of a topic",
+    "socket.connection.setup.timeout.max.ms": "only `socket.connection.setup.timeout.ms` counts",
+    "partitioner.adaptive.partitioning.enable": _AT_RANDOM,
+    "partitioner.availability.timeout.ms": _AT_RANDOM,
+    "auto.include.jmx.reporter": _NO_JAVA,
+    "metric.reporters": _NO_JAVA,
+    "metrics.num.samples": _NO_JAVA,
+    "metrics.recording.level": _NO_JAVA,
+    "metrics.sample.window.ms": _NO_JAVA,
+}
+"""Settings of the Java producer that are accepted and ignored, with the reason: none changes which records arrive, or
+where. What else librdkafka does not have it refuses by name."""
 
 _WITH_PASSWORD = ("PlainLoginModule", "ScramLoginModule")
 
@@ -29,6 +50,27 @@ def translated(name: str, text: str) -> dict[str, str] | None:
         # -1 leaves a socket's buffer to the operating system: 0 in librdkafka
         return {RENAMED[name]: "0" if text == "-1" else text}
     return None
+
+
+def producer_settings(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """(settings for librdkafka, names without effect) of a producer's settings, names without the prefix `kafka.`. A
+    setting by librdkafka's own name takes precedence over one that is translated.
+
+    Raises OptionError for a value of `buffer.memory` or `sasl.jaas.config` that cannot be translated."""
+    settings: dict[str, str] = {}
+    by_javas_name: dict[str, str] = {}
+    for name, text in given.items():
+        if name == "buffer.memory":
+            if not text.isascii() or not text.isdigit():
+                raise OptionError(f"option 'kafka.{name}' must be a number of bytes, got '{text}'")
+            by_javas_name["queue.buffering.max.kbytes"] = str(max(int(text) >> 10, 1))
+        elif name == "max.request.size":
+            by_javas_name[PRODUCER_RENAMED[name]] = text
+        elif (as_in_librdkafka := translated(name, text)) is not None:
+            by_javas_name |= as_in_librdkafka
+        elif name not in PRODUCER_WITHOUT_EFFECT:
+            settings[name] = text
+    return by_javas_name | settings, [name for name in given if name in PRODUCER_WITHOUT_EFFECT]
 
 
 def _login(text: str) -> dict[str, str]:

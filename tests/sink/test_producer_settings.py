@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.sink.options import RENAMED, WITHOUT_EFFECT, librdkafka_settings, parse_write_options
+from kafkalog_spark.sink.options import parse_write_options
+from kafkalog_spark.spark.librdkafka import PRODUCER_RENAMED, PRODUCER_WITHOUT_EFFECT, producer_settings
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="se;c\\"ret";'
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required\n  username=me\n  password='x' ;"
@@ -27,7 +28,7 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required\n  use
     ],
 )
 def test_settings_are_translated(given: dict[str, str], wanted: dict[str, str]) -> None:
-    assert librdkafka_settings(given) == (wanted, [])
+    assert producer_settings(given) == (wanted, [])
 
 
 def test_what_only_java_has_and_nobody_misses_is_named_as_ignored(caplog: pytest.LogCaptureFixture) -> None:
@@ -50,22 +51,22 @@ def test_what_only_java_has_and_nobody_misses_is_named_as_ignored(caplog: pytest
 )
 def test_a_login_that_cannot_be_translated_is_refused_without_showing_it(jaas: str) -> None:
     with pytest.raises(OptionError) as caught:
-        librdkafka_settings({"sasl.jaas.config": jaas})
+        producer_settings({"sasl.jaas.config": jaas})
     assert "give librdkafka's settings instead: kafka.sasl.username" in str(caught.value)
     assert not jaas or jaas not in str(caught.value)
 
 
 def test_a_size_that_is_none() -> None:
     with pytest.raises(OptionError, match=r"option 'kafka.buffer.memory' must be a number of bytes, got '32m'"):
-        librdkafka_settings({"buffer.memory": "32m"})
+        producer_settings({"buffer.memory": "32m"})
 
 
 def test_librdkafka_knows_every_name_that_is_translated_to() -> None:
     confluent_kafka = pytest.importorskip("confluent_kafka")
-    given = dict.fromkeys(RENAMED, "100000") | {"buffer.memory": "1048576", "sasl.jaas.config": PLAIN}
-    settings, _ = librdkafka_settings({"bootstrap.servers": "127.0.0.1:1", **given})
-    assert len(settings) == len(RENAMED) + 4
+    given = dict.fromkeys(PRODUCER_RENAMED, "100000") | {"buffer.memory": "1048576", "sasl.jaas.config": PLAIN}
+    settings, _ = producer_settings({"bootstrap.servers": "127.0.0.1:1", **given})
+    assert len(settings) == len(PRODUCER_RENAMED) + 4
     confluent_kafka.Producer(settings)
-    for name in WITHOUT_EFFECT:
+    for name in PRODUCER_WITHOUT_EFFECT:
         with pytest.raises(confluent_kafka.KafkaException, match="No such configuration property"):
             confluent_kafka.Producer({name: "1"})
