@@ -112,55 +112,57 @@ class BatchTotals:
             if not rows.num_rows:
                 return
         segment = rows.column("segment")[0].as_py()
-        found = _Columns.of(rows, segment if not total.batches else total.next_offset)
-        self._count(total, found, segment, key)
-        self._count_codecs(key, rows, found)
-        self._count_producers(key, rows, found)
-        timed = found.last_times != _NONE
+        columns = _Columns.of(rows, segment if not total.batches else total.next_offset)
+        self._count(total, columns, segment, key)
+        self._count_codecs(key, rows, columns)
+        self._count_producers(key, rows, columns)
+        timed = columns.last_times != _NONE
         if timed.any():
             series = self.series.setdefault(key[0] if key[0] in self.series else None, TimeBins())
-            series.add(found.last_times[timed], np.stack([found.sizes[timed], found.records[timed]], 1))
+            series.add(columns.last_times[timed], np.stack([columns.sizes[timed], columns.records[timed]], 1))
 
-    def _count(self, total: PartitionTotal, found: _Columns, segment: int, key: tuple[str, int]) -> None:
-        total.records += int(found.records.sum())
-        total.batches += len(found.sizes)
-        expected = np.concatenate([[found.bases[0] if total.next_offset is None else total.next_offset], found.nexts])
-        between = np.maximum(found.bases - expected[:-1], 0)
-        total.missing += int(between.sum() + (found.nexts - found.bases - found.records).sum())
-        total.next_offset = int(found.nexts[-1])
-        total.transactional |= found.transactional
-        times = found.last_times[found.last_times != _NONE]
+    def _count(self, total: PartitionTotal, columns: _Columns, segment: int, key: tuple[str, int]) -> None:
+        total.records += int(columns.records.sum())
+        total.batches += len(columns.sizes)
+        expected = np.concatenate(
+            [[columns.bases[0] if total.next_offset is None else total.next_offset], columns.nexts]
+        )
+        between = np.maximum(columns.bases - expected[:-1], 0)
+        total.missing += int(between.sum() + (columns.nexts - columns.bases - columns.records).sum())
+        total.next_offset = int(columns.nexts[-1])
+        total.transactional |= columns.transactional
+        times = columns.last_times[columns.last_times != _NONE]
         if len(times):
             ends = times if total.last_timestamp is None else np.concatenate([[total.last_timestamp], times])
             if len(ends) > 1:
                 total.longest_pause = max(total.longest_pause, int(np.diff(np.maximum.accumulate(ends)).max()))
-            firsts = found.first_times[found.first_times != _NONE]
+            firsts = columns.first_times[columns.first_times != _NONE]
             first = int(min(firsts.min() if len(firsts) else times.min(), times.min()))
             total.first_timestamp = first if total.first_timestamp is None else min(first, total.first_timestamp)
             total.last_timestamp = int(ends.max())
-        self._add_segment(total, found, segment, key)
+        self._add_segment(total, columns, segment, key)
 
-    def _add_segment(self, total: PartitionTotal, found: _Columns, segment: int, key: tuple[str, int]) -> None:
-        starts = found.first_times[found.first_times != _NONE]
-        ends = found.last_times[found.last_times != _NONE]
+    def _add_segment(self, total: PartitionTotal, columns: _Columns, segment: int, key: tuple[str, int]) -> None:
+        starts = columns.first_times[columns.first_times != _NONE]
+        ends = columns.last_times[columns.last_times != _NONE]
         made = SegmentFacts(
             *key,
             segment,
-            int(found.nexts[-1]),
-            int(found.sizes.sum()),
+            int(columns.nexts[-1]),
+            int(columns.sizes.sum()),
             int(min(starts.min(), ends.min())) if len(starts) and len(ends) else None,
             int(ends.max()) if len(ends) else None,
         )
-        known = total.segments
+        segments = total.segments
         if total.last_segment == segment:
-            known[-1] = _joined(known[-1], made, known[-1].segments)
+            segments[-1] = _merged(segments[-1], made, segments[-1].segments)
         else:
-            known.append(made)
+            segments.append(made)
         total.last_segment = segment
-        if len(known) > 2 * MOST_SEGMENTS:
-            total.segments = halved(known)
+        if len(segments) > 2 * MOST_SEGMENTS:
+            total.segments = merged_pairs(segments)
 
-    def _count_codecs(self, key: tuple[str, int], rows: pa.RecordBatch, found: _Columns) -> None:
+    def _count_codecs(self, key: tuple[str, int], rows: pa.RecordBatch, columns: _Columns) -> None:
         segment = rows.column("segment")[0].as_py()
         coded = rows.column("codec").dictionary_encode()
         indices = coded.indices.to_numpy(zero_copy_only=False)
@@ -168,14 +170,14 @@ class BatchTotals:
         for index, codec in enumerate(coded.dictionary.to_pylist()):
             of = indices == index
             total = self.codecs.setdefault((key[0], codec), CodecTotal())
-            total.take(key[1], segment, positions[of], found.sizes[of], found.records[of])
+            total.take(key[1], segment, positions[of], columns.sizes[of], columns.records[of])
 
-    def _count_producers(self, key: tuple[str, int], rows: pa.RecordBatch, found: _Columns) -> None:
+    def _count_producers(self, key: tuple[str, int], rows: pa.RecordBatch, columns: _Columns) -> None:
         ids, which = np.unique(rows.column("producer_id").to_numpy(zero_copy_only=False), return_inverse=True)
         sums = np.zeros((len(ids), 3), np.int64)
-        np.add.at(sums, which, np.stack([np.ones_like(found.sizes), found.records, found.sizes], 1))
+        np.add.at(sums, which, np.stack([np.ones_like(columns.sizes), columns.records, columns.sizes], 1))
         last = np.full(len(ids), _NONE, np.int64)
-        np.maximum.at(last, which, found.last_times)
+        np.maximum.at(last, which, columns.last_times)
         for at, producer_id in enumerate(ids.tolist()):
             total = self.producers.setdefault(producer_id, ProducerTotal())
             batches, records, size = sums[at].tolist()
@@ -234,25 +236,25 @@ def _ms(column: pa.Array) -> _Ints:
     return np.where(ms < 0, _NONE, ms)
 
 
-def _joined(one: SegmentFacts, other: SegmentFacts, segments: int) -> SegmentFacts:
-    starts = [at for at in (one.first_timestamp, other.first_timestamp) if at is not None]
-    ends = [at for at in (one.last_timestamp, other.last_timestamp) if at is not None]
+def _merged(first: SegmentFacts, second: SegmentFacts, segments: int) -> SegmentFacts:
+    starts = [at for at in (first.first_timestamp, second.first_timestamp) if at is not None]
+    ends = [at for at in (first.last_timestamp, second.last_timestamp) if at is not None]
     return SegmentFacts(
-        one.topic,
-        one.partition,
-        one.base_offset,
-        max(one.end_offset, other.end_offset),
-        one.size + other.size,
+        first.topic,
+        first.partition,
+        first.base_offset,
+        max(first.end_offset, second.end_offset),
+        first.size + second.size,
         min(starts, default=None),
         max(ends, default=None),
         segments,
     )
 
 
-def halved(segments: list[SegmentFacts]) -> list[SegmentFacts]:
+def merged_pairs(segments: list[SegmentFacts]) -> list[SegmentFacts]:
     """Every two neighbours put together."""
     pairs = [
-        _joined(one, other, one.segments + other.segments)
+        _merged(one, other, one.segments + other.segments)
         for one, other in zip(segments[::2], segments[1::2], strict=False)
     ]
     return pairs + segments[len(pairs) * 2 :]

@@ -42,10 +42,10 @@ class KeyCounts:
     def add(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
         """keys, values: of some records."""
         sizes = pc.fill_null(pc.binary_length(values), 0)
-        found = pa.table({"key": keys, "size": sizes}).group_by("key").aggregate([([], "count_all"), ("size", "sum")])
+        counted = pa.table({"key": keys, "size": sizes}).group_by("key").aggregate([([], "count_all"), ("size", "sum")])
         self.records += len(keys)
         for key, records, size in zip(
-            found["key"].to_pylist(), found["count_all"].to_pylist(), found["size_sum"].to_pylist(), strict=True
+            counted["key"].to_pylist(), counted["count_all"].to_pylist(), counted["size_sum"].to_pylist(), strict=True
         ):
             before = self._counts.get(key)
             if before is None:
@@ -98,9 +98,9 @@ class TimeBins:
         bins, which = np.unique(times_ms // self.width_ms, return_inverse=True)
         sums = np.zeros((len(bins), values.shape[1]), np.int64)
         np.add.at(sums, which, values)
-        for at, found in zip(bins.tolist(), sums, strict=True):
+        for at, added in zip(bins.tolist(), sums, strict=True):
             before = self._sums.get(at)
-            self._sums[at] = found if before is None else before + found
+            self._sums[at] = added if before is None else before + added
         while len(self._sums) > MOST_BINS:
             self.widen(self.width_ms * 2)
 
@@ -144,11 +144,11 @@ _FAR = 3
 def span_of(bins: list[TimeBins]) -> Span | None:
     """Time span of a chart: from the first time to the last, without a few outliers. None where
     there is nothing. The first of each value is its weight."""
-    times = np.concatenate([found.starts() for found in bins if len(found)] or [np.zeros(0, np.int64)])
+    times = np.concatenate([series.starts() for series in bins if len(series)] or [np.zeros(0, np.int64)])
     if not len(times):
         return None
-    weights = np.concatenate([found.sums()[:, 0] for found in bins if len(found)])
-    width = max(found.width_ms for found in bins)
+    weights = np.concatenate([series.sums()[:, 0] for series in bins if len(series)])
+    width = max(series.width_ms for series in bins)
     order = np.argsort(times, kind="stable")
     times, below = times[order], np.cumsum(weights[order])
     total = int(below[-1])

@@ -73,20 +73,20 @@ MOST_ROWS = 1000
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], what: str) -> str:
     """A table that scrolls by itself. what: its rows are, such as "partitions"."""
-    found = list(rows)
-    numeric = [cell.value is not None for cell in found[0]] if found else [False] * len(heads)
+    all_rows = list(rows)
+    numeric = [cell.value is not None for cell in all_rows[0]] if all_rows else [False] * len(heads)
     head = "".join(
         f'<th scope="col" tabindex="0"{" class=num" if is_number else ""}>{escape(name)}</th>'
         for name, is_number in zip(heads, numeric, strict=True)
     )
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in found[:MOST_ROWS])
-    more = len(found) - MOST_ROWS
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in all_rows[:MOST_ROWS])
+    more = len(all_rows) - MOST_ROWS
     note = f'<p class="note">{count_text(more)} more {escape(what)} are not shown.</p>' if more > 0 else ""
     search = (
         f'<input class="filter" type="search" placeholder="filter {escape(what)}" aria-label="filter {escape(what)}">'
     )
     return (
-        f"{search if len(found) > 12 else ''}"
+        f"{search if len(all_rows) > 12 else ''}"
         f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
         f"{note}"
     )
@@ -398,14 +398,14 @@ def _findings(facts: Facts) -> str:
         return _nothing("Every batch, index, snapshot and checkpoint is as a broker leaves it.")
     rows = [
         (
-            mark(found.severity, "bad" if found.severity == "error" else "plain"),
-            text(found.topic_partition),
-            text(found.what),
-            text(found.path.rsplit("/", 1)[-1]),
-            number(found.position),
-            number(found.offset),
+            mark(finding.severity, "bad" if finding.severity == "error" else "plain"),
+            text(finding.topic_partition),
+            text(finding.what),
+            text(finding.path.rsplit("/", 1)[-1]),
+            number(finding.position),
+            number(finding.offset),
         )
-        for found in facts.findings
+        for finding in facts.findings
     ]
     more = facts.errors + (facts.notes or 0) - len(facts.findings)
     note = f'<p class="note">{count_text(more)} more: kafkalog-check tells all of them.</p>' if more > 0 else ""

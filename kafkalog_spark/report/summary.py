@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkalog_spark.format.names import is_internal
-from kafkalog_spark.report.batch_totals import BatchTotals, PartitionTotal, halved
+from kafkalog_spark.report.batch_totals import BatchTotals, PartitionTotal, merged_pairs
 from kafkalog_spark.report.facts import (
     CodecFacts,
     Facts,
@@ -58,14 +58,14 @@ class Collected:
     top_keys: tuple[TopKeys, ...]
 
 
-def summarized(found: Collected) -> Facts:
+def summarized(collected: Collected) -> Facts:
     """Sums, and the largest of everything first."""
     partitions = sorted(
-        (_partition(row, found.totals.partitions) for row in found.partitions),
-        key=lambda one: (-one.size, one.topic, one.partition),
+        (_partition(row, collected.totals.partitions) for row in collected.partitions),
+        key=lambda partition: (-partition.size, partition.topic, partition.partition),
     )
-    topics = _topics(partitions, found)
-    bins = {topic: of for topic, of in found.totals.series.items() if len(of)}
+    topics = _topics(partitions, collected)
+    bins = {topic: of for topic, of in collected.totals.series.items() if len(of)}
     widest = max((of.width_ms for of in bins.values()), default=1)  # widths are powers of two
     for of in bins.values():
         if of.width_ms < widest:
@@ -81,10 +81,10 @@ def summarized(found: Collected) -> Facts:
         rates.append(RateSeries(topic, tuple(sums[:, 0].tolist()), tuple(sums[:, 1].tolist())))
     timed = sum(int(of.sums()[:, 1].sum()) for of in bins.values())
     return Facts(
-        found.paths, found.cluster_ids, found.made_at, topics, tuple(partitions),
-        _timelines(partitions, found.totals.partitions), span, tuple(rates), timed - shown, _producers(found),
-        found.open_transactions, found.groups, found.lags, found.topic_lags, found.errors, found.notes, found.findings,
-        found.top_keys, written,
+        collected.paths, collected.cluster_ids, collected.made_at, topics, tuple(partitions),
+        _timelines(partitions, collected.totals.partitions), span, tuple(rates), timed - shown, _producers(collected),
+        collected.open_transactions, collected.groups, collected.lags, collected.topic_lags, collected.errors,
+        collected.notes, collected.findings, collected.top_keys, written,
     )  # fmt: skip
 
 
@@ -108,33 +108,35 @@ def _partition(row: Mapping[str, Any], totals: Mapping[tuple[str, int], Partitio
     )
 
 
-def _topics(partitions: list[PartitionFacts], found: Collected) -> tuple[TopicFacts, ...]:
+def _topics(partitions: list[PartitionFacts], collected: Collected) -> tuple[TopicFacts, ...]:
     by_topic: dict[str, list[PartitionFacts]] = {}
-    for one in partitions:
-        by_topic.setdefault(one.topic, []).append(one)
+    for partition in partitions:
+        by_topic.setdefault(partition.topic, []).append(partition)
     made = []
     for topic, own in by_topic.items():
         codecs = [
-            CodecFacts(topic, codec, of.batches, of.records, of.size, found.ratios.get((topic, codec)))
-            for (name, codec), of in found.totals.codecs.items()
+            CodecFacts(topic, codec, of.batches, of.records, of.size, collected.ratios.get((topic, codec)))
+            for (name, codec), of in collected.totals.codecs.items()
             if name == topic
         ]
-        starts = [one.first_timestamp for one in own if one.first_timestamp is not None]
-        ends = [one.last_timestamp for one in own if one.last_timestamp is not None]
+        starts = [partition.first_timestamp for partition in own if partition.first_timestamp is not None]
+        ends = [partition.last_timestamp for partition in own if partition.last_timestamp is not None]
         made.append(
             TopicFacts(
                 topic=topic,
                 internal=is_internal(topic),
                 partitions=len(own),
-                segments=sum(one.segments for one in own),
-                size=sum(one.size for one in own),
-                records=sum(one.records for one in own),
+                segments=sum(partition.segments for partition in own),
+                size=sum(partition.size for partition in own),
+                records=sum(partition.records for partition in own),
                 batches=sum(of.batches for of in codecs),
                 first_timestamp=min(starts, default=None),
                 last_timestamp=max(ends, default=None),
-                missing=sum(one.missing for one in own),
-                longest_pause=max((one.longest_pause for one in own if one.longest_pause is not None), default=None),
-                damaged_bytes=sum(one.damaged_bytes for one in own),
+                missing=sum(partition.missing for partition in own),
+                longest_pause=max(
+                    (partition.longest_pause for partition in own if partition.longest_pause is not None), default=None
+                ),
+                damaged_bytes=sum(partition.damaged_bytes for partition in own),
                 codecs=tuple(sorted(codecs, key=lambda codec: -codec.size)),
             )
         )
@@ -146,21 +148,21 @@ def _timelines(
 ) -> tuple[SegmentFacts, ...]:
     """Segments of the largest partitions, neighbours put together until they are few enough to draw."""
     lists: list[list[SegmentFacts]] = []
-    for one in partitions:
-        segments = totals.get((one.topic, one.partition), PartitionTotal()).segments
+    for partition in partitions:
+        segments = totals.get((partition.topic, partition.partition), PartitionTotal()).segments
         timed = [segment for segment in segments if segment.first_timestamp is not None]
         if timed and len(lists) < TIMELINES:
             lists.append(timed)
     while sum(map(len, lists)) > MOST_BARS:
-        lists = [halved(segments) if len(segments) > 1 else segments for segments in lists]
+        lists = [merged_pairs(segments) if len(segments) > 1 else segments for segments in lists]
     return tuple(segment for segments in lists for segment in segments)
 
 
-def _producers(found: Collected) -> tuple[ProducerFacts, ...]:
+def _producers(collected: Collected) -> tuple[ProducerFacts, ...]:
     made = [
-        ProducerFacts(producer_id, found.transactional_ids.get(producer_id), of.batches, of.records, of.size,
+        ProducerFacts(producer_id, collected.transactional_ids.get(producer_id), of.batches, of.records, of.size,
                       of.partitions, of.last_timestamp if of.last_timestamp >= 0 else None)
-        for producer_id, of in found.totals.producers.items()
+        for producer_id, of in collected.totals.producers.items()
     ]  # fmt: skip
     made.sort(key=lambda producer: (-producer.size, producer.producer_id))
     return tuple(made[:MOST_PRODUCERS])
