@@ -3,15 +3,15 @@
     decoder = ResolvedFormat("json", {"timezone": "UTC"}).decoder(pa.schema([("id", pa.int64())]))
     decoded = decoder.decode(batch["value"])      # Decoded: a StructArray, which values were bad, and why
 
-A format is a module of this package, named in FORMATS, with the names of `Format` below. Nothing here knows Spark or a
-log: bytes in Arrow come in, columns in Arrow go out.
+A format is a module of this package, or an object in one, named in FORMATS, with the names of `Format` below. Nothing
+here knows Spark or a log: bytes in Arrow come in, columns in Arrow go out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import NamedTuple, Protocol, cast
 
 import numpy as np
@@ -25,12 +25,12 @@ FORMATS = {
     "json": "kafkalog_spark.typed.json.format",
     "string": "kafkalog_spark.typed.decoder",
     "avro": "kafkalog_spark.typed.avro.format",
-    "confluent-avro": "kafkalog_spark.typed.registry.confluent_avro",
-    "confluent-json": "kafkalog_spark.typed.registry.confluent_json",
+    "confluent-avro": "kafkalog_spark.typed.registry.confluent:confluent_avro",
+    "confluent-json": "kafkalog_spark.typed.registry.confluent:confluent_json",
     "protobuf": "kafkalog_spark.typed.protobuf.format",
-    "confluent-protobuf": "kafkalog_spark.typed.registry.confluent_protobuf",
+    "confluent-protobuf": "kafkalog_spark.typed.registry.confluent:confluent_protobuf",
 }
-"""Name of a format, and its module, which is imported when it is asked for."""
+"""Name of a format, and its module, or an object of one, which is imported when it is asked for."""
 _CSV = "Spark's from_csv reads the column `value`, and to_csv makes it before a write"
 
 
@@ -113,7 +113,7 @@ class ResolvedFormat:
 
 
 class Format(Protocol):
-    """Interface of a format's module. Format json has no `encoder`."""
+    """Interface of a format. Format json has no `encoder`."""
 
     OPTIONS: tuple[OptionSpec, ...]
     """Every option of the format, those that are refused too."""
@@ -132,8 +132,8 @@ class Format(Protocol):
 
 
 def format_of(name: str) -> Format:
-    """The module of a format. Raises OptionError for an unknown name."""
-    return cast(Format, import_module(FORMATS[format_name("format", name)]))
+    """The format of that name. Raises OptionError for an unknown name."""
+    return cast(Format, resolve_name(FORMATS[format_name("format", name)]))
 
 
 def option_names(name: str) -> frozenset[str]:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.typed.avro.program import FAULTS, FULL, Fault, Program, ProgramArrays
+from kafkalog_spark.typed.avro.program import FAULTS, FULL, AvroFault, Program, ProgramArrays
 from kafkalog_spark.typed.avro.resolve import add_reading
 from kafkalog_spark.typed.avro.schema import AvroType
 from kafkalog_spark.typed.avro.types import VALUE, AvroMeaning, columns_of
@@ -75,7 +75,7 @@ class AvroReading:
         buffers = ColumnBuffers(self._tree, n, sizes, self._pool)
         faults = AvroFaults(np.zeros(n, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64))
         if (without := entries < 0).any():
-            faults.codes[without & (values.ends >= 0)] = Fault.NO_PROGRAM
+            faults.codes[without & (values.ends >= 0)] = AvroFault.NO_PROGRAM
         stack, at = np.empty((STACK, len(Loop)), np.int64), 0
         while at < n:
             at = decode_avro(
@@ -84,14 +84,14 @@ class AvroReading:
             )  # fmt: skip
             if at < n and not buffers.grow():
                 entries = entries.copy()
-                entries[at], faults.codes[at] = NO_PROGRAM, Fault.SIZE
+                entries[at], faults.codes[at] = NO_PROGRAM, AvroFault.SIZE
         paths = self._program.paths
 
         def why(i: int) -> str:
             if (reason := unknown(i)) is not None:
                 return reason
             path = paths[int(faults.steps[i])].removeprefix(f"{VALUE}.")
-            return f"{path} at byte {int(faults.places[i])} of the value: {FAULTS[Fault(int(faults.codes[i]))]}"
+            return f"{path} at byte {int(faults.places[i])} of the value: {FAULTS[AvroFault(int(faults.codes[i]))]}"
 
-        bad = faults.codes != Fault.NONE
+        bad = faults.codes != AvroFault.NONE
         return Decoded(buffers.finish(self._program.java_texts), bad if bad.any() else None, why)

@@ -52,21 +52,20 @@ _INT32 = 2**31
 _UNSCALED_BYTES = 16
 
 
-def leaf_writer(type_: pa.DataType, avro: AvroType, exact: bool) -> Leaf | None:
+def _leaf_writer(type_: pa.DataType, avro: AvroType, exact: bool) -> Leaf | None:
     """Writer of a column of that type as that type; None where there is none. exact: no other type fits as well, so a
     union has no better branch."""
-    for is_type, kinds, writer, widens in _PAIRS:
-        if is_type(type_) and avro.kind in kinds and not (exact and widens(type_, avro)):
-            return None if writer is _decimal and not _is_decimal(avro) else writer
+    for is_type, kinds, writer, fits_better in _LEAVES:
+        if is_type(type_) and avro.kind in kinds and not (exact and fits_better(type_, avro)):
+            if writer is _decimal and (avro.logical != "decimal" or avro.precision > MAX_PRECISION):
+                return None
+            return writer
     return None
 
 
-def _is_decimal(avro: AvroType) -> bool:
-    return avro.logical == "decimal" and avro.precision <= MAX_PRECISION
-
-
-def _boolean(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
-    return [Fragment(fixed_width(entries.array, "u1"))]
+def _fixed(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
+    dtype = {"boolean": "u1", "float": "<f4", "double": "<f8"}[avro.kind]
+    return [Fragment(fixed_width(entries.array, dtype))]
 
 
 def _whole(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
@@ -75,10 +74,6 @@ def _whole(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
         wrong = (numbers < -_INT32) | (numbers >= _INT32)
         entries.refuse(wrong, AVRO, path, "a number beyond 32 bits, and the schema has an int")
     return [Fragment(zigzags(numbers))]
-
-
-def _floating(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
-    return [Fragment(fixed_width(entries.array, "<f4" if avro.kind == "float" else "<f8"))]
 
 
 def _bytes(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
@@ -133,43 +128,38 @@ def _fit(array: pa.Array, avro: AvroType) -> np.ndarray:
     return fits
 
 
-def _is_small(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(type_) and type_.bit_width <= 32)
-
-
-def _other_width(type_: pa.DataType, avro: AvroType) -> bool:
-    return (avro.kind == "int") != _is_small(type_)
-
-
-def _other_floats(type_: pa.DataType, avro: AvroType) -> bool:
-    return (avro.kind == "float") != bool(pa.types.is_float32(type_))
-
-
 def _never(type_: pa.DataType, avro: AvroType) -> bool:
     return False
 
 
-def _always(type_: pa.DataType, avro: AvroType) -> bool:
-    return True
-
-
-def _no_decimal(type_: pa.DataType, avro: AvroType) -> bool:
-    return bool((avro.precision, avro.scale) != (type_.precision, type_.scale))
-
-
-_PAIRS: tuple[
+_LEAVES: tuple[
     tuple[Callable[[pa.DataType], bool], tuple[str, ...], Leaf, Callable[[pa.DataType, AvroType], bool]], ...
 ] = (
-    (pa.types.is_boolean, ("boolean",), _boolean, _never),
-    (pa.types.is_integer, ("int", "long"), _whole, _other_width),
-    (pa.types.is_integer, ("float", "double"), _floating, _always),
-    (pa.types.is_floating, ("float", "double"), _floating, _other_floats),
+    (pa.types.is_boolean, ("boolean",), _fixed, _never),
+    (
+        pa.types.is_integer,
+        ("int", "long"),
+        _whole,
+        lambda type_, avro: (avro.kind == "int") != (type_.bit_width <= 32),
+    ),
+    (pa.types.is_integer, ("float", "double"), _fixed, lambda type_, avro: True),
+    (
+        pa.types.is_floating,
+        ("float", "double"),
+        _fixed,
+        lambda type_, avro: (avro.kind == "float") != bool(pa.types.is_float32(type_)),
+    ),
     (is_text, ("string",), _bytes, _never),
     (is_text, ("enum",), _symbol, _never),
     (is_binary, ("bytes", "fixed"), _bytes, _never),
     (pa.types.is_date32, ("int",), _whole, _never),
     (pa.types.is_timestamp, ("long",), _timestamp, _never),
-    (pa.types.is_decimal, ("bytes", "fixed"), _decimal, _no_decimal),
+    (
+        pa.types.is_decimal,
+        ("bytes", "fixed"),
+        _decimal,
+        lambda type_, avro: bool((avro.precision, avro.scale) != (type_.precision, type_.scale)),
+    ),
 )
 """Type of a column, kinds of Avro, what writes them, and whether another kind would fit better."""
 
@@ -183,12 +173,15 @@ def default_bytes(avro: AvroType, value: Any) -> bytes:
         branch = default_branch(avro, value)
         return zigzag(avro.branches.index(branch)) + default_bytes(branch, value)
     if avro.kind == "record":
-        return b"".join(default_bytes(one.type, value.get(one.name, one.default)) for one in avro.fields)
+        return b"".join(default_bytes(field.type, value.get(field.name, field.default)) for field in avro.fields)
     if avro.kind == "array":
-        return _block([default_bytes(avro.element, one) for one in value])
+        return _block([default_bytes(avro.element, element) for element in value])
     if avro.kind == "map":
         return _block(
-            [_sized(key.encode("utf-8", "replace")) + default_bytes(avro.element, one) for key, one in value.items()]
+            [
+                _sized(key.encode("utf-8", "replace")) + default_bytes(avro.element, element)
+                for key, element in value.items()
+            ]
         )
     return _leaf(avro, value)
 
@@ -215,9 +208,9 @@ def _leaf(avro: AvroType, value: Any) -> bytes:
 
 def zigzag(number: int) -> bytes:
     """An int or long."""
-    found = bytearray()
-    write_varint(found, number)
-    return bytes(found)
+    varint = bytearray()
+    write_varint(varint, number)
+    return bytes(varint)
 
 
 def _sized(data: bytes) -> bytes:
@@ -235,11 +228,10 @@ _END = b"\0"
 
 
 class AvroEncoder:
-    """Encodes rows as values of one schema. `schema_json`: the schema, as text."""
+    """Encodes rows as values of one schema. `schema_json`: the schema, as text; `prefix`: what begins each value."""
 
-    def __init__(self, schema: str | None, given: pa.Schema, prefix: bytes = b"") -> None:
-        """prefix: what begins each value. Raises OptionError for a schema that Java refuses, and for columns that it
-        has no place for."""
+    def __init__(self, schema: str | None, given: pa.Schema) -> None:
+        """Raises OptionError for a schema that Java refuses, and for columns that it has no place for."""
         made = avro_schema_of(pa.struct(list(given)), nullable=False) if schema is None else None
         self.schema_json = json.dumps(made) if schema is None else schema_text("value.schema", schema)
         avro = parse_schema(self.schema_json)
@@ -249,52 +241,50 @@ class AvroEncoder:
             raise OptionError(f"the Avro schema is {avro.called}, for one column; given are {', '.join(given.names)}")
         type_ = given.field(0).type if self._of_column else pa.struct(list(given))
         self._write = _writer(type_, avro, given.names[0] if self._of_column else "the row")
-        self._prefix = prefix
+        self.prefix = b""
 
     def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
         """As ValueEncoder.encode. Raises InvalidRecord for a row that the schema has no place for."""
         entries, valid = Entries.of(columns), valid_of(columns)
         if self._of_column:
             entries = entries.fields()[0]
-        return as_values(self._write(entries), self._prefix, valid)
+        return as_values(self._write(entries), self.prefix, valid)
 
 
 def _writer(type_: pa.DataType, avro: AvroType, path: str) -> Writer:
     """Raises OptionError where a column of that type cannot be written as that type."""
-    found = _any_writer(type_, avro, path)
-    if found is None:
+    if avro.kind == "union":
+        write = _union_writer(type_, avro, path)
+    else:
+        write = _required_writer(type_, avro, path, exact=False)
+    if write is None:
         raise OptionError(
             f"{path} is {type_}, which cannot be written as {avro.called} of the Avro schema", hint="cast the column"
         )
-    return found
-
-
-def _any_writer(type_: pa.DataType, avro: AvroType, path: str, exact: bool = False) -> Writer | None:
-    if avro.kind == "union":
-        return _union_writer(type_, avro, path)
-    found = _required_writer(type_, avro, path, exact)
-    if found is None:
-        return None
-    write = found
+    if avro.kind in ("union", "null"):
+        return write
+    required = write
 
     def without_nulls(entries: Entries) -> list[Fragment]:
         entries.refuse_nulls(AVRO, path, f"null, and the schema has {avro.called} without null")
-        return write(entries)
+        return required(entries)
 
-    return write if avro.kind == "null" else without_nulls
+    return without_nulls
 
 
 def _required_writer(type_: pa.DataType, avro: AvroType, path: str, exact: bool) -> Writer | None:
     """Writer of entries that are valid; for null it may write anything."""
-    if avro.kind == "null":
-        return _nothing if pa.types.is_null(type_) else None
-    if avro.kind == "record":
-        return _record_writer(type_, avro, path) if pa.types.is_struct(type_) else None
-    if avro.kind == "array":
-        return _array_writer(type_, avro, path) if _is_list(type_) else None
-    if avro.kind == "map":
-        return _map_writer(type_, avro, path) if pa.types.is_map(type_) else None
-    leaf = leaf_writer(type_, avro, exact)
+    is_list = pa.types.is_list(type_) or pa.types.is_large_list(type_)
+    match avro.kind:
+        case "null":
+            return _nothing if pa.types.is_null(type_) else None
+        case "record":
+            return _record_writer(type_, avro, path) if pa.types.is_struct(type_) else None
+        case "array":
+            return _array_writer(type_, avro, path) if is_list else None
+        case "map":
+            return _map_writer(type_, avro, path) if pa.types.is_map(type_) else None
+    leaf = _leaf_writer(type_, avro, exact)
     return None if leaf is None else lambda entries: leaf(entries, avro, path)
 
 
@@ -302,54 +292,41 @@ def _nothing(entries: Entries) -> list[Fragment]:
     return [Fragment(ByteSlices.empty(len(entries.array)))]
 
 
-def _is_list(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_))
-
-
-# ---- records
-
-
 def _record_writer(type_: pa.DataType, avro: AvroType, path: str) -> Writer:
     """Raises OptionError for a field without a column that has no default either, and for a column without a field."""
-    names = [field.name for field in type_]
-    if lost := [name for name in names if all(name != one.name for one in avro.fields)]:
+    columns = {column.name: i for i, column in enumerate(type_)}
+    names = {field.name for field in avro.fields}
+    if lost := [name for name in columns if name not in names]:
         raise OptionError(f"the Avro schema has no field for {', '.join(lost)} in {avro.name}")
-    writers: list[tuple[int, Writer | None, bytes]] = []
-    for one in avro.fields:
-        place = names.index(one.name) if one.name in names else -1
-        if place < 0:
-            writers.append((place, None, _without_column(one, avro)))
-        else:
-            writers.append((place, _writer(type_.field(place).type, one.type, _inside(path, one.name)), b""))
+    above = "" if path == "the row" else f"{path}."
+    writers = [
+        (i, _writer(type_.field(i).type, field.type, above + field.name))
+        if (i := columns.get(field.name)) is not None
+        else _without_column(field, avro)
+        for field in avro.fields
+    ]
 
     def write(entries: Entries) -> list[Fragment]:
-        columns = entries.fields()
+        values = entries.fields()
         parts = [Fragment(ByteSlices.empty(len(entries.array)))]
-        for place, write_field, constant in writers:
-            if write_field is None:
-                parts.append(Fragment(parts[0].slices, constant))
+        for writer in writers:
+            if isinstance(writer, bytes):
+                parts.append(Fragment(parts[0].slices, writer))
             else:
-                parts += write_field(columns[place])
+                parts += writer[1](values[writer[0]])
         return parts
 
     return write
 
 
-def _inside(path: str, name: str) -> str:
-    return name if path == "the row" else f"{path}.{name}"
-
-
-def _without_column(one: AvroField, record: AvroType) -> bytes:
+def _without_column(field: AvroField, record: AvroType) -> bytes:
     """Encoding of a field without a column: its default, or null. Raises OptionError."""
-    if one.default is not NO_DEFAULT and is_value(one.type, one.default):
-        return default_bytes(one.type, one.default)
-    nulls = [i for i, branch in enumerate(one.type.branches) if branch.kind == "null"]
+    if field.default is not NO_DEFAULT and is_value(field.type, field.default):
+        return default_bytes(field.type, field.default)
+    nulls = [i for i, branch in enumerate(field.type.branches) if branch.kind == "null"]
     if not nulls:
-        raise OptionError(f"the Avro schema has the field {one.name} in {record.name}, and there is no such column")
+        raise OptionError(f"the Avro schema has the field {field.name} in {record.name}, and there is no such column")
     return zigzag(nulls[0])
-
-
-# ---- arrays and maps
 
 
 def _array_writer(type_: pa.DataType, avro: AvroType, path: str) -> Writer:
@@ -386,11 +363,8 @@ def _blocks(held: ByteSlices, offsets: np.ndarray) -> list[Fragment]:
     ]
 
 
-# ---- unions
-
-
 def _union_writer(type_: pa.DataType, avro: AvroType, path: str) -> Writer | None:
-    null = next((zigzag(i) for i, one in enumerate(avro.branches) if one.kind == "null"), None)
+    null = next((zigzag(i) for i, branch in enumerate(avro.branches) if branch.kind == "null"), None)
     members = _member_writers(type_, avro, path)
     if members is not None:
         return _of_members(members, null, path)
@@ -426,16 +400,16 @@ def _nullable(write: Writer, before: bytes, null: bytes | None, path: str) -> Wr
 def _member_writers(type_: pa.DataType, avro: AvroType, path: str) -> list[tuple[bytes, Writer]] | None:
     """The writers of a struct with a field for each branch but null, named member0 and so on, or as with
     `enableStableIdentifiersForUnionType`: what from_avro makes of a union. None for any other type."""
-    branches = [(i, one) for i, one in enumerate(avro.branches) if one.kind != "null"]
+    branches = [(i, branch) for i, branch in enumerate(avro.branches) if branch.kind != "null"]
     if not pa.types.is_struct(type_) or len(branches) == 1 or type_.num_fields != len(branches):
         return None
-    found = []
+    writers = []
     for k, (i, branch) in enumerate(branches):
         name = type_.field(k).name
         if name not in (f"member{k}", f"member_{branch.short_name}"):
             return None
-        found.append((zigzag(i), _writer(type_.field(k).type, branch, f"{path}.{name}")))
-    return found
+        writers.append((zigzag(i), _writer(type_.field(k).type, branch, f"{path}.{name}")))
+    return writers
 
 
 def _of_members(members: list[tuple[bytes, Writer]], null: bytes | None, path: str) -> Writer:

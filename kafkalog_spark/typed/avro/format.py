@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, plain_text
-from kafkalog_spark.typed.avro.options import READER_OPTIONS, meaning_of, reader_text
+from kafkalog_spark.typed.avro import types
 from kafkalog_spark.typed.avro.schema import PRIMITIVES, AvroType, parse_schema
-from kafkalog_spark.typed.avro.types import AvroMeaning, columns_of
 from kafkalog_spark.typed.columns.buffer_pool import Values
 from kafkalog_spark.typed.ddl import schema_text
 from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, ValueDecoder, ValueEncoder
@@ -26,7 +25,7 @@ OPTIONS = (
         "The schema that values were written with: JSON, or a file of it. Needs the prefix `value.` or `key.`.",
         "format",
     ),
-    *READER_OPTIONS,
+    *types.OPTIONS,
 )
 
 
@@ -41,7 +40,7 @@ def resolve(format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:
 def schema(format: ResolvedFormat) -> pa.Schema:
     """The columns of the reader schema, which is the writer's where there is no other."""
     _, reader, meaning = _schemas(format)
-    return columns_of(reader, meaning)
+    return types.columns_of(reader, meaning)
 
 
 def decoder(format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
@@ -56,10 +55,22 @@ def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
     return AvroEncoder(options.get("schema"), given)
 
 
+def reader_text(format: ResolvedFormat) -> str | None:
+    """The reader schema as it was looked up, or as the options say it. Raises OptionError."""
+    options = format.options
+    if format.reader_text is not None:
+        return format.reader_text
+    if "avroschema" in options:
+        return schema_text("avroSchema", options["avroschema"])
+    if "avroschemaurl" in options:
+        return schema_text("avroSchemaUrl", options["avroschemaurl"])
+    return None
+
+
 class AvroDecoder:
     """Decodes values of one writer schema."""
 
-    def __init__(self, writer: AvroType, reader: AvroType, meaning: AvroMeaning, projection: pa.Schema) -> None:
+    def __init__(self, writer: AvroType, reader: AvroType, meaning: types.AvroMeaning, projection: pa.Schema) -> None:
         from kafkalog_spark.typed.avro.decoder import AvroReading
 
         self.schema = projection
@@ -71,7 +82,7 @@ class AvroDecoder:
         return self._reading.decode(Values.of(values), np.full(len(values), self._entry, np.int64))
 
 
-def _schemas(format: ResolvedFormat) -> tuple[AvroType, AvroType, AvroMeaning]:
+def _schemas(format: ResolvedFormat) -> tuple[AvroType, AvroType, types.AvroMeaning]:
     text = format.options.get("schema")
     if text is None:
         raise OptionError(
@@ -83,7 +94,7 @@ def _schemas(format: ResolvedFormat) -> tuple[AvroType, AvroType, AvroMeaning]:
         text = schema_text("value.schema", text)
     reader = reader_text(format)
     writer = _parsed(text)
-    return writer, writer if reader is None else _parsed(reader), meaning_of(format.options)
+    return writer, writer if reader is None else _parsed(reader), types.meaning_of(format.options)
 
 
 @lru_cache(64)

@@ -10,10 +10,10 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 
 from kafkalog_spark.kernels.primitives import inlined, kernel, varint, varint32
-from kafkalog_spark.typed.avro.number_kernel import keep_decimal, keep_number
-from kafkalog_spark.typed.avro.program import As, Fault, Op, Word
+from kafkalog_spark.typed.avro.program import As, AvroFault, Op, Word
 from kafkalog_spark.typed.columns.column_builder_kernel import (
     Col,
     Room,
@@ -41,6 +41,11 @@ MOST_EMPTIES = 65_536
 STACK = 4096
 """Loops and calls inside each other. Java's own stack ends at some thousands as well."""
 
+_MOST_MILLIS = (2**63 - 1) // 1000
+_POWERS = np.array([10**i for i in range(19)], np.int64)
+_POWERS_LOW = np.array([10**i & (2**64 - 1) for i in range(39)], np.uint64)
+_POWERS_HIGH = np.array([10**i >> 64 for i in range(39)], np.uint64)
+
 
 class Loop(IntEnum):
     """Columns of the stack, int64[STACK, len(Loop)], for an array or map."""
@@ -60,9 +65,68 @@ class Call(IntEnum):
 class AvroFaults(NamedTuple):
     """Per value, n of them: which are malformed, and where."""
 
-    codes: np.ndarray  # uint8, Fault
+    codes: np.ndarray  # uint8, AvroFault
     places: np.ndarray  # int64, byte of the value
     steps: np.ndarray  # int64, row of the program
+
+
+@njit
+def _keep_number(columns, c, value, kept):  # type: ignore[no-untyped-def]
+    """Put an int64 into column c (below 0: into none) as `kept` (As) says; returns the result."""
+    if kept == As.MILLIS:
+        if value > _MOST_MILLIS or value < -_MOST_MILLIS:
+            return AvroFault.TIMESTAMP
+        value *= 1000
+    if c < 0:
+        return AvroFault.NONE
+    if kept == As.I32:
+        fits = put_i32(columns, c, value)
+    elif kept in (As.I64, As.MILLIS):
+        fits = put_i64(columns, c, value)
+    elif kept == As.F32:
+        fits = put_f32(columns, c, np.float32(value))
+    elif kept == As.F64:
+        fits = put_f64(columns, c, np.float64(value))
+    else:
+        fits = put_f64(columns, c, np.float64(np.float32(value)))
+    return AvroFault.NONE if fits else full(c)
+
+
+@njit
+def _keep_decimal(columns, c, data, at, size, precision):  # type: ignore[no-untyped-def]
+    """Put the big-endian two's complement number data[at:at + size] into a column; returns the result.
+
+    As Spark: up to 18 digits only the low 64 bits count; with more, all do.
+    """
+    if size == 0:
+        return AvroFault.DECIMAL
+    filler = np.uint64(0xFFFFFFFFFFFFFFFF) if data[at] & np.uint8(0x80) else np.uint64(0)
+    low, high = filler, filler
+    for i in range(max(at, at + size - 16), at + size):
+        high = (high << np.uint64(8)) | (low >> np.uint64(56))
+        low = (low << np.uint64(8)) | np.uint64(data[i])
+    if precision <= 18:
+        value = np.int64(low)
+        if value <= -_POWERS[precision] or value >= _POWERS[precision]:
+            return AvroFault.DECIMAL
+        if c >= 0 and not put_i128(columns, c, value, value >> 63):
+            return full(c)
+        return AvroFault.NONE
+    for i in range(at, at + size - 16):
+        if np.uint64(data[i]) != filler & np.uint64(0xFF):
+            return AvroFault.DECIMAL
+    negative = filler != np.uint64(0)
+    if (np.int64(high) < 0) != negative:  # its sign does not fit into 128 bits
+        return AvroFault.DECIMAL
+    of_low, of_high = low, high
+    if negative:
+        of_low = ~low + np.uint64(1)
+        of_high = ~high + (np.uint64(1) if of_low == np.uint64(0) else np.uint64(0))
+    if of_high > _POWERS_HIGH[precision] or (of_high == _POWERS_HIGH[precision] and of_low >= _POWERS_LOW[precision]):
+        return AvroFault.DECIMAL
+    if c >= 0 and not put_i128(columns, c, np.int64(low), np.int64(high)):
+        return full(c)
+    return AvroFault.NONE
 
 
 @inlined
@@ -70,29 +134,29 @@ def _length(data, at, end):  # type: ignore[no-untyped-def]
     """The length of bytes that follow -> (fault, length, position after it)."""
     size, at = varint(data, at, end)
     if at > end:
-        return np.int64(Fault.NUMBER), size, at
-    return np.int64(Fault.LENGTH if size < 0 or size > end - at else Fault.NONE), size, at
+        return np.int64(AvroFault.NUMBER), size, at
+    return np.int64(AvroFault.LENGTH if size < 0 or size > end - at else AvroFault.NONE), size, at
 
 
 @inlined
 def _read_bytes(op, c, data, at, end, columns):  # type: ignore[no-untyped-def]
     """A length and as many bytes -> (result, position after them)."""
     fault, size, at = _length(data, at, end)
-    if fault != Fault.NONE:
+    if fault != AvroFault.NONE:
         return fault, at
     if op == Op.BYTES and c >= 0 and not put_bytes(columns, c, data, at, size):
         return full(c), at
-    return np.int64(Fault.NONE), at + size
+    return np.int64(AvroFault.NONE), at + size
 
 
 @inlined
 def _read_fixed(op, c, size, data, at, end, columns):  # type: ignore[no-untyped-def]
     """As many bytes as the schema says -> (result, position after them)."""
     if end - at < size:
-        return np.int64(Fault.TRUNCATED), at
+        return np.int64(AvroFault.TRUNCATED), at
     if op == Op.FIXED and c >= 0 and not put_bytes(columns, c, data, at, size):
         return full(c), at
-    return np.int64(Fault.NONE), at + size
+    return np.int64(AvroFault.NONE), at + size
 
 
 @inlined
@@ -107,8 +171,8 @@ def _read_whole(op, c, kept, data, at, end, columns):  # type: ignore[no-untyped
     else:
         value, at = varint32(data, at, end)
     if at > end:
-        return np.int64(Fault.NUMBER), at
-    return keep_number(columns, c, value, kept), at
+        return np.int64(AvroFault.NUMBER), at
+    return _keep_number(columns, c, value, kept), at
 
 
 @inlined
@@ -118,36 +182,36 @@ def _skip_whole(op, data, at, end):  # type: ignore[no-untyped-def]
         _, at = varint32(data, at, end)
     else:
         _, at = varint(data, at, end)
-    return np.int64(Fault.NUMBER if at > end else Fault.NONE), at
+    return np.int64(AvroFault.NUMBER if at > end else AvroFault.NONE), at
 
 
 @inlined
 def _read_double(c, data, at, end, columns):  # type: ignore[no-untyped-def]
     if end - at < 8:
-        return np.int64(Fault.TRUNCATED), at
+        return np.int64(AvroFault.TRUNCATED), at
     if c >= 0 and not put_f64(columns, c, load_f64(data, at)):
         return full(c), at
-    return np.int64(Fault.NONE), at + 8
+    return np.int64(AvroFault.NONE), at + 8
 
 
 @inlined
 def _read_float(c, kept, data, at, end, columns):  # type: ignore[no-untyped-def]
     if end - at < 4:
-        return np.int64(Fault.TRUNCATED), at
+        return np.int64(AvroFault.TRUNCATED), at
     fits = True
     if c >= 0:
         small = load_f32(data, at)
         fits = put_f32(columns, c, small) if kept == As.F32 else put_f64(columns, c, np.float64(small))
-    return (np.int64(Fault.NONE) if fits else full(c)), at + 4
+    return (np.int64(AvroFault.NONE) if fits else full(c)), at + 4
 
 
 @inlined
 def _read_boolean(c, data, at, end, columns):  # type: ignore[no-untyped-def]
     if at >= end:
-        return np.int64(Fault.TRUNCATED), at
+        return np.int64(AvroFault.TRUNCATED), at
     if c >= 0 and not put_bool(columns, c, data[at] == 1):
         return full(c), at
-    return np.int64(Fault.NONE), at + 1
+    return np.int64(AvroFault.NONE), at + 1
 
 
 @inlined
@@ -155,12 +219,12 @@ def _read_decimal(c, precision, size, data, at, end, columns):  # type: ignore[n
     """A decimal of `size` bytes, or below 0 of as many as its length says -> (result, position after it)."""
     if size < 0:
         fault, size, at = _length(data, at, end)
-        if fault != Fault.NONE:
+        if fault != AvroFault.NONE:
             return fault, at
     elif size > end - at:
-        return np.int64(Fault.LENGTH), at
-    result = keep_decimal(columns, c, data, at, size, precision)
-    return result, (at + size if result == Fault.NONE else at)
+        return np.int64(AvroFault.LENGTH), at
+    result = _keep_decimal(columns, c, data, at, size, precision)
+    return result, (at + size if result == AvroFault.NONE else at)
 
 
 @inlined
@@ -169,13 +233,13 @@ def _read_enum(instruction, program, data, at, end, columns):  # type: ignore[no
     c, symbols = instruction[Word.A], instruction[Word.B]
     value, at = varint32(data, at, end)
     if at > end:
-        return np.int64(Fault.NUMBER), at
+        return np.int64(AvroFault.NUMBER), at
     if value < 0 or value >= instruction[Word.C] or program.tables[symbols + 2 * value] < 0:
-        return np.int64(Fault.SYMBOL), at
+        return np.int64(AvroFault.SYMBOL), at
     symbol = symbols + 2 * value
     if c >= 0 and not put_bytes(columns, c, program.texts, program.tables[symbol], program.tables[symbol + 1]):
         return full(c), at
-    return np.int64(Fault.NONE), at
+    return np.int64(AvroFault.NONE), at
 
 
 @inlined
@@ -183,10 +247,10 @@ def _nullable(pc, instruction, tables, data, at, end, columns):  # type: ignore[
     """A union of null and one other branch -> (result, position after its index, row to go on with)."""
     value, at = varint32(data, at, end)
     if at > end:
-        return np.int64(Fault.NUMBER), at, pc
+        return np.int64(AvroFault.NUMBER), at, pc
     if value == instruction[Word.A]:
         return put_nulls(columns, tables, instruction[Word.C], instruction[Word.D]), at, instruction[Word.B]
-    return np.int64(Fault.BRANCH if value < 0 or value > 1 else Fault.NONE), at, pc
+    return np.int64(AvroFault.BRANCH if value < 0 or value > 1 else AvroFault.NONE), at, pc
 
 
 @inlined
@@ -194,10 +258,10 @@ def _union(pc, instruction, tables, data, at, end):  # type: ignore[no-untyped-d
     """A branch's index -> (fault, position after it, row to go on with)."""
     value, at = varint32(data, at, end)
     if at > end:
-        return np.int64(Fault.NUMBER), at, pc
+        return np.int64(AvroFault.NUMBER), at, pc
     if value < 0 or value >= instruction[Word.A]:
-        return np.int64(Fault.BRANCH), at, pc
-    return np.int64(Fault.NONE), at, tables[instruction[Word.B] + value]
+        return np.int64(AvroFault.BRANCH), at, pc
+    return np.int64(AvroFault.NONE), at, tables[instruction[Word.B] + value]
 
 
 @inlined
@@ -220,7 +284,7 @@ def _put_constant(op, c, instruction, texts, columns):  # type: ignore[no-untype
         fits = put_bytes(columns, c, texts, value, more)
     else:
         fits = put_list(columns, c)
-    return np.int64(Fault.NONE) if fits else full(c)
+    return np.int64(AvroFault.NONE) if fits else full(c)
 
 
 @inlined
@@ -242,15 +306,15 @@ def _next_block(data, at, end):  # type: ignore[no-untyped-def]
 def _begin_array(c, data, at, end, columns, stack, depth):  # type: ignore[no-untyped-def]
     """The head of an array or map -> (fault, position after it)."""
     if depth >= STACK:
-        return np.int64(Fault.DEPTH), at
+        return np.int64(AvroFault.DEPTH), at
     count, at = _next_block(data, at, end)
     if count < 0:
-        return np.int64(Fault.COUNT), at
+        return np.int64(AvroFault.COUNT), at
     # As if an element before the first were complete: NEXT goes on from there.
     stack[depth, Loop.LEFT] = count + 1 if count > 0 else 0
     stack[depth, Loop.AT] = -1
     stack[depth, Loop.FIRST] = columns[columns[c, Col.CHILD], Col.ENTRIES] if c >= 0 else 0
-    return np.int64(Fault.NONE), at
+    return np.int64(AvroFault.NONE), at
 
 
 @inlined
@@ -260,19 +324,19 @@ def _end_element(stack, top, at, empties):  # type: ignore[no-untyped-def]
     if stack[top, Loop.AT] == at:
         empties += 1
     stack[top, Loop.AT] = at
-    return np.int64(Fault.EMPTIES if empties > MOST_EMPTIES else Fault.NONE), empties
+    return np.int64(AvroFault.EMPTIES if empties > MOST_EMPTIES else AvroFault.NONE), empties
 
 
 @inlined
 def _next_element(stack, top, data, at, end, empties):  # type: ignore[no-untyped-def]
     """Go on with the next element or block, if there is one -> (fault, position, empty elements so far)."""
-    fault = np.int64(Fault.NONE)
+    fault = np.int64(AvroFault.NONE)
     if stack[top, Loop.LEFT] > 0:
         fault, empties = _end_element(stack, top, at, empties)
-        if stack[top, Loop.LEFT] == 0 and fault == Fault.NONE:
+        if stack[top, Loop.LEFT] == 0 and fault == AvroFault.NONE:
             count, at = _next_block(data, at, end)
             if count < 0:
-                fault = np.int64(Fault.COUNT)
+                fault = np.int64(AvroFault.COUNT)
             stack[top, Loop.LEFT], stack[top, Loop.AT] = count, at
     return fault, at, empties
 
@@ -280,20 +344,20 @@ def _next_element(stack, top, data, at, end, empties):  # type: ignore[no-untype
 @inlined
 def _skip_element(stack, top, data, at, end, empties):  # type: ignore[no-untyped-def]
     """As `_next_element`, over blocks as a whole where they say how long they are."""
-    fault = np.int64(Fault.NONE)
+    fault = np.int64(AvroFault.NONE)
     if stack[top, Loop.LEFT] > 0:
         fault, empties = _end_element(stack, top, at, empties)
-    while fault == Fault.NONE and stack[top, Loop.LEFT] == 0:
+    while fault == AvroFault.NONE and stack[top, Loop.LEFT] == 0:
         count, at = varint(data, at, end)
         if at > end:
-            fault = np.int64(Fault.NUMBER)
+            fault = np.int64(AvroFault.NUMBER)
         elif count == 0:
             break
         elif count > 0:
             stack[top, Loop.LEFT], stack[top, Loop.AT] = count, at
         else:
             fault, size, at = _length(data, at, end)
-            if fault == Fault.NONE:
+            if fault == AvroFault.NONE:
                 at += size
     return fault, at, empties
 
@@ -302,19 +366,19 @@ def _skip_element(stack, top, data, at, end, empties):  # type: ignore[no-untype
 def _put_elements(c, key, first, columns):  # type: ignore[no-untyped-def]
     """The list or map whose elements, from entry `first` of the child on, are complete. key: a map's key column."""
     if c < 0:
-        return np.int64(Fault.NONE)
+        return np.int64(AvroFault.NONE)
     if key >= 0 and has_key_twice(columns, key, first):
         columns[c, Col.REPEATS] = 1
-    return np.int64(Fault.NONE) if put_list(columns, c) else full(c)
+    return np.int64(AvroFault.NONE) if put_list(columns, c) else full(c)
 
 
 @inlined
 def _run(data, at, end, pc, program, columns, stack):  # type: ignore[no-untyped-def]
     """Run the program from row `pc` on over the value data[at:end] -> (result, position, row where it stopped)."""
     rows, tables = program.rows, program.tables
-    result = np.int64(Fault.NONE)
+    result = np.int64(AvroFault.NONE)
     depth, empties, last = 0, 0, pc
-    while result == Fault.NONE:
+    while result == AvroFault.NONE:
         op, c = rows[pc, Word.OP], rows[pc, Word.A]
         instruction = rows[pc]
         last = pc
@@ -356,14 +420,14 @@ def _run(data, at, end, pc, program, columns, stack):  # type: ignore[no-untyped
             result, at, empties = _next_element(stack, depth - 1, data, at, end, empties)
             if stack[depth - 1, Loop.LEFT] > 0:
                 pc = instruction[Word.B]
-            elif result == Fault.NONE:
+            elif result == AvroFault.NONE:
                 depth -= 1
                 result = _put_elements(c, instruction[Word.C], stack[depth, Loop.FIRST], columns)
         elif op >= Op.CONST_BOOLEAN and op <= Op.LIST:
             result = _put_constant(op, c, instruction, program.texts, columns)
         elif op in (Op.CALL, Op.SKIP_ARRAY):
             if depth >= STACK:
-                result = np.int64(Fault.DEPTH)
+                result = np.int64(AvroFault.DEPTH)
             elif op == Op.CALL:
                 stack[depth, Call.RETURN], stack[depth, Call.AT] = pc, at
                 pc = c
@@ -377,9 +441,9 @@ def _run(data, at, end, pc, program, columns, stack):  # type: ignore[no-untyped
             if at == stack[depth, Call.AT]:  # a record of no bytes: types that name each other make 2^40 of them
                 empties += 1
                 if empties > MOST_EMPTIES:
-                    result = np.int64(Fault.EMPTIES)
+                    result = np.int64(AvroFault.EMPTIES)
         elif op == Op.REFUSED:
-            result = np.int64(Fault.REFUSED)
+            result = np.int64(AvroFault.REFUSED)
         elif op in (Op.SKIP_INT, Op.SKIP_LONG):
             result, at = _skip_whole(op, data, at, end)
         elif op == Op.SKIP_NEXT:
@@ -417,7 +481,7 @@ def decode_avro(values, entries, first, program, root, columns, marks, stack, fa
             note_full(columns, result, missing)
             back_to(columns, marks)
             return i
-        if result != Fault.NONE:
+        if result != AvroFault.NONE:
             back_to(columns, marks)
             put_struct(columns, 0)  # columns of the root's fields have room for every value
             put_nulls(columns, program.tables, root_start + 1, root_end)

@@ -88,7 +88,7 @@ class As(IntEnum):
     MILLIS = 5  # int64 microseconds, of milliseconds
 
 
-class Fault(IntEnum):
+class AvroFault(IntEnum):
     """Why a value is bad; NONE where it is not."""
 
     NONE = 0
@@ -108,19 +108,19 @@ class Fault(IntEnum):
 
 
 FAULTS = {
-    Fault.TRUNCATED: "the value ends before it",
-    Fault.NUMBER: "a number that does not end within the value or within its longest form",
-    Fault.LENGTH: "a length below 0 or beyond the end of the value",
-    Fault.COUNT: "a number of elements below 0",
-    Fault.BRANCH: "a branch that the union does not have",
-    Fault.SYMBOL: "a symbol that the enum of the reader schema does not have",
-    Fault.REFUSED: "the reader schema has no place for it",
-    Fault.DECIMAL: "a decimal with more digits than its precision, or of no bytes",
-    Fault.TIMESTAMP: "milliseconds that are too many for a timestamp in microseconds",
-    Fault.EMPTIES: "more than 65,536 elements that take no bytes",
-    Fault.DEPTH: "nested too deeply",
-    Fault.SIZE: "more elements or bytes than a column of one batch holds",
-    Fault.NO_PROGRAM: "no schema for it",
+    AvroFault.TRUNCATED: "the value ends before it",
+    AvroFault.NUMBER: "a number that does not end within the value or within its longest form",
+    AvroFault.LENGTH: "a length below 0 or beyond the end of the value",
+    AvroFault.COUNT: "a number of elements below 0",
+    AvroFault.BRANCH: "a branch that the union does not have",
+    AvroFault.SYMBOL: "a symbol that the enum of the reader schema does not have",
+    AvroFault.REFUSED: "the reader schema has no place for it",
+    AvroFault.DECIMAL: "a decimal with more digits than its precision, or of no bytes",
+    AvroFault.TIMESTAMP: "milliseconds that are too many for a timestamp in microseconds",
+    AvroFault.EMPTIES: "more than 65,536 elements that take no bytes",
+    AvroFault.DEPTH: "nested too deeply",
+    AvroFault.SIZE: "more elements or bytes than a column of one batch holds",
+    AvroFault.NO_PROGRAM: "no schema for it",
 }
 
 

@@ -1,18 +1,18 @@
 """Schema resolution: a writer schema, a reader schema and a projection become the program that decodes.
 
 The rules are those of Avro 1.12's `Resolver` in Java, which `from_avro` reads with: fields by name, aliases of the
-reader
-schema, promotions, defaults, the first branch of a union that matches. What cannot be resolved is refused when a value
-comes to it, not before. Fields of the reader schema that are not projected are read all the same, since they can make a
-value bad; those that only the writer has are skipped.
+reader schema, promotions, defaults, the first branch of a union that matches. What cannot be resolved is refused when a
+value comes to it, not before. Fields of the reader schema that are not projected are read all the same, since they can
+make a value bad; those that only the writer has are skipped.
 """
 
 from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 from ctypes import c_float
-from typing import Any, Protocol
+from typing import Any
 
 from kafkalog_spark.typed.avro import schema
 from kafkalog_spark.typed.avro.program import As, Op, Program
@@ -20,102 +20,7 @@ from kafkalog_spark.typed.avro.schema import NO_DEFAULT, AvroType, equal_types, 
 from kafkalog_spark.typed.avro.types import MILLIS, VALUE, AvroMeaning, number_of_union, root_record
 from kafkalog_spark.typed.columns.projection import NOT_PROJECTED, ColumnTree
 
-# Defaults of fields that a writer schema does not have: constants of the program, from the JSON of the reader
-# schema.
-
 _INT32, _INT64 = 2**31, 2**63
-
-
-class Puts(Protocol):
-    """Compiler of programs, as resolution uses it."""
-
-    program: Program
-    meaning: AvroMeaning
-
-    def nulls(self, tree: ColumnTree, path: str) -> None: ...
-
-
-def put_default(to: Puts, r: AvroType, value: Any, tree: ColumnTree | None, path: str, kept: str = "") -> None:
-    """Put the instructions that add `value`, the default of a type, to its column. A default that its type cannot have
-    makes every value bad, as in Java."""
-    if not is_value(r, value):
-        to.program.put(Op.REFUSED, path)
-        return
-    if tree is None:
-        return
-    put = to.program.put
-    if r.kind == "null":
-        to.nulls(tree, path)
-    elif r.kind == "union":
-        _union(to, r, value, tree, path)
-    elif r.kind == "record":
-        put(Op.STRUCT, path, tree.number)
-        for one in r.fields:
-            at = tree.type.get_field_index(one.name)
-            below = tree.children[at] if at >= 0 else None
-            put_default(to, one.type, _named(value).get(one.name, one.default), below, f"{path}.{one.name}")
-    elif r.kind == "array":
-        for element in value:
-            put_default(to, r.element, element, tree.children[0], path)
-        put(Op.LIST, path, tree.number)
-    elif r.kind == "map":
-        entry = tree.children[0]
-        for key, element in _named(value).items():
-            put(Op.STRUCT, path, entry.number)
-            _text(to.program, key.encode("utf-8", "replace"), entry.children[0], path)
-            put_default(to, r.element, element, entry.children[1], path)
-        put(Op.LIST, path, tree.number)
-    else:
-        _leaf(to.program, r, value, tree, path, kept)
-
-
-def _union(to: Puts, r: AvroType, value: Any, tree: ColumnTree, path: str) -> None:
-    branch = default_branch(r, value)
-    others = r.without_null()
-    if branch.kind == "null":
-        to.nulls(tree, path)
-    elif len(others) == 1 or number_of_union(others):
-        put_default(to, branch, value, tree, path, "" if len(others) == 1 else number_of_union(others) or "")
-    else:
-        to.program.put(Op.STRUCT, path, tree.number)
-        i = others.index(branch)
-        member = f"{to.meaning.prefix}{branch.short_name}" if to.meaning.stable_ids else f"member{i}"
-        for j, child in enumerate(tree.children):
-            if tree.type.field(j).name == member:
-                put_default(to, branch, value, child, path)
-            else:
-                to.nulls(child, path)
-
-
-def _leaf(program: Program, r: AvroType, value: Any, tree: ColumnTree, path: str, kept: str) -> None:
-    put, c = program.put, tree.number
-    if r.logical == "decimal":
-        written = _bytes(r, value)
-        unscaled = int.from_bytes(written, "big", signed=True)
-        if not written or abs(unscaled) >= 10**r.precision:
-            put(Op.REFUSED, path)
-        else:
-            low, high = struct.unpack("<qq", unscaled.to_bytes(16, "little", signed=True))
-            put(Op.CONST_DECIMAL, path, c, low, high)
-    elif r.kind in ("bytes", "fixed"):
-        _text(program, _bytes(r, value), tree, path)
-    elif r.kind in ("string", "enum"):
-        _text(program, value.encode("utf-8", "replace"), tree, path)
-    elif r.kind == "boolean":
-        put(Op.CONST_BOOLEAN, path, c, int(value))
-    elif r.kind in ("float", "double"):
-        number = as_double(value)
-        if r.kind == "float":
-            number = c_float(number).value
-        op = Op.CONST_F32 if r.kind == "float" and not kept else Op.CONST_F64
-        put(op, path, c, program.text(struct.pack("<d", number)))
-    elif r.kind == "int" and not kept:
-        put(Op.CONST_I32, path, c, _whole(value, _INT32))
-    elif r.logical in MILLIS and not kept:
-        micros = _whole(value, _INT64) * 1000
-        put(*((Op.CONST_I64, path, c, micros) if abs(micros) < _INT64 else (Op.REFUSED, path)))
-    else:
-        put(Op.CONST_I64, path, c, _whole(value, _INT32 if r.kind == "int" else _INT64))
 
 
 def _whole(value: float, limit: int) -> int:
@@ -128,17 +33,13 @@ def _whole(value: float, limit: int) -> int:
 
 def _bytes(r: AvroType, value: str) -> bytes:
     """A text of JSON as bytes; of a fixed cut, or with zeros after it, as Java has it."""
-    found = value.encode("latin-1", "replace")
-    return found[: r.size].ljust(r.size, b"\0") if r.kind == "fixed" else found
+    data = value.encode("latin-1", "replace")
+    return data[: r.size].ljust(r.size, b"\0") if r.kind == "fixed" else data
 
 
 def _named(value: Any) -> dict[str, Any]:
     """The members of a default; what is no object has none, for Java as well."""
     return value if isinstance(value, dict) else {}
-
-
-def _text(program: Program, text: bytes, tree: ColumnTree, path: str) -> None:
-    program.put(Op.CONST_BYTES, path, tree.number, program.text(text), len(text))
 
 
 def as_double(value: float) -> float:
@@ -168,11 +69,11 @@ def is_value(r: AvroType, value: Any) -> bool:
     if r.kind == "union":
         return is_value(default_branch(r, value), value)
     if r.kind == "record":
-        return all(is_value(one.type, _named(value).get(one.name, one.default)) for one in r.fields)
+        return all(is_value(field.type, _named(value).get(field.name, field.default)) for field in r.fields)
     if r.kind == "array":
-        return isinstance(value, list) and all(is_value(r.element, one) for one in value)
+        return isinstance(value, list) and all(is_value(r.element, element) for element in value)
     if r.kind == "map":
-        return all(is_value(r.element, one) for one in _named(value).values())
+        return all(is_value(r.element, element) for element in _named(value).values())
     return _is_leaf(r, value)
 
 
@@ -234,8 +135,8 @@ class _Compiler:
                 writer, reader, _, path = self._routines[key]
                 begins[key] = len(self.program.rows)
                 if reader is None:
-                    for one in writer.fields:
-                        self.skip(one.type, f"{path}.{one.name}")
+                    for field in writer.fields:
+                        self.skip(field.type, f"{path}.{field.name}")
                 else:
                     self._record(writer, reader, None, path)
                 self.program.put(Op.RETURN, path)
@@ -280,12 +181,16 @@ class _Compiler:
             self._from_branch(w, 1 - null, r, tree, path, root)
             self.program.set(row, 2, len(self.program.rows))
             return
+        self._branches(w, path, lambda i: self._from_branch(w, i, r, tree, path, root))
+
+    def _branches(self, w: AvroType, path: str, put_branch: Callable[[int], None]) -> None:
+        """A union: its index, then what `put_branch` puts for each branch."""
         start = self.program.table([0] * len(w.branches))
         self.program.put(Op.UNION, path, len(w.branches), start)
         jumps = []
         for i in range(len(w.branches)):
             self.program.tables[start + i] = len(self.program.rows)
-            self._from_branch(w, i, r, tree, path, root)
+            put_branch(i)
             jumps.append(self.program.put(Op.JUMP, path))
         for row in jumps:
             self.program.set(row, 1, len(self.program.rows))
@@ -315,8 +220,8 @@ class _Compiler:
         else:
             self.program.put(Op.STRUCT, path, tree.number)
             member = union_member(others, others.index(branch), self.meaning)
-            for j, child in enumerate(tree.children):
-                if tree.type.field(j).name == member:
+            for field, child in zip(tree.type, tree.children, strict=True):
+                if field.name == member:
                     self.read(w, branch, child, path)
                 else:
                     self.nulls(child, path)
@@ -330,23 +235,103 @@ class _Compiler:
         self.program.put(Op.NULLS, path, start, start + len(listed))
 
     def _record(self, w: AvroType, r: AvroType, tree: ColumnTree | None, path: str) -> None:
-        written = {one.name for one in w.fields}
-        missing = [one for one in r.fields if one.name not in written]
-        for one in missing:
-            if one.default is NO_DEFAULT:
-                self.program.put(Op.REFUSED, f"{path}.{one.name}")
+        written = {field.name for field in w.fields}
+        missing = [field for field in r.fields if field.name not in written]
+        for field in missing:
+            if field.default is NO_DEFAULT:
+                self.program.put(Op.REFUSED, f"{path}.{field.name}")
                 return
         if tree is not None:
             self.program.put(Op.STRUCT, path, tree.number)
-        reads = {one.name: one for one in r.fields}
+        reads = {field.name: field for field in r.fields}
         for wrote in w.fields:
             below = f"{path}.{wrote.name}"
             if wrote.name in reads:
                 self.read(wrote.type, reads[wrote.name].type, _field(tree, wrote.name), below)
             else:
                 self.skip(wrote.type, below)
-        for one in missing:
-            put_default(self, one.type, one.default, _field(tree, one.name), f"{path}.{one.name}")
+        for field in missing:
+            self._default(field.type, field.default, _field(tree, field.name), f"{path}.{field.name}")
+
+    def _default(self, r: AvroType, value: Any, tree: ColumnTree | None, path: str, kept: str = "") -> None:
+        """Put the instructions that add `value`, the default of a type in the reader schema's JSON, to its column. A
+        default that its type cannot have makes every value bad, as in Java."""
+        put = self.program.put
+        if not is_value(r, value):
+            put(Op.REFUSED, path)
+        elif tree is None:
+            return
+        elif r.kind == "null":
+            self.nulls(tree, path)
+        elif r.kind == "union":
+            self._default_of_union(r, value, tree, path)
+        elif r.kind == "record":
+            put(Op.STRUCT, path, tree.number)
+            for field in r.fields:
+                member = _named(value).get(field.name, field.default)
+                self._default(field.type, member, _field(tree, field.name), f"{path}.{field.name}")
+        elif r.kind == "array":
+            for element in value:
+                self._default(r.element, element, tree.children[0], path)
+            put(Op.LIST, path, tree.number)
+        elif r.kind == "map":
+            entry = tree.children[0]
+            for key, element in _named(value).items():
+                put(Op.STRUCT, path, entry.number)
+                self._text(key.encode("utf-8", "replace"), entry.children[0], path)
+                self._default(r.element, element, entry.children[1], path)
+            put(Op.LIST, path, tree.number)
+        else:
+            self._default_of_leaf(r, value, tree, path, kept)
+
+    def _default_of_union(self, r: AvroType, value: Any, tree: ColumnTree, path: str) -> None:
+        branch = default_branch(r, value)
+        others = r.without_null()
+        if branch.kind == "null":
+            self.nulls(tree, path)
+        elif len(others) == 1 or number_of_union(others):
+            self._default(branch, value, tree, path, "" if len(others) == 1 else number_of_union(others) or "")
+        else:
+            self.program.put(Op.STRUCT, path, tree.number)
+            member = union_member(others, others.index(branch), self.meaning)
+            for field, child in zip(tree.type, tree.children, strict=True):
+                if field.name == member:
+                    self._default(branch, value, child, path)
+                else:
+                    self.nulls(child, path)
+
+    def _default_of_leaf(self, r: AvroType, value: Any, tree: ColumnTree, path: str, kept: str) -> None:
+        put, c = self.program.put, tree.number
+        if r.logical == "decimal":
+            written = _bytes(r, value)
+            unscaled = int.from_bytes(written, "big", signed=True)
+            if not written or abs(unscaled) >= 10**r.precision:
+                put(Op.REFUSED, path)
+            else:
+                low, high = struct.unpack("<qq", unscaled.to_bytes(16, "little", signed=True))
+                put(Op.CONST_DECIMAL, path, c, low, high)
+        elif r.kind in ("bytes", "fixed"):
+            self._text(_bytes(r, value), tree, path)
+        elif r.kind in ("string", "enum"):
+            self._text(value.encode("utf-8", "replace"), tree, path)
+        elif r.kind == "boolean":
+            put(Op.CONST_BOOLEAN, path, c, int(value))
+        elif r.kind in ("float", "double"):
+            number = as_double(value)
+            if r.kind == "float":
+                number = c_float(number).value
+            op = Op.CONST_F32 if r.kind == "float" and not kept else Op.CONST_F64
+            put(op, path, c, self.program.text(struct.pack("<d", number)))
+        elif r.kind == "int" and not kept:
+            put(Op.CONST_I32, path, c, _whole(value, _INT32))
+        elif r.logical in MILLIS and not kept:
+            micros = _whole(value, _INT64) * 1000
+            put(*((Op.CONST_I64, path, c, micros) if abs(micros) < _INT64 else (Op.REFUSED, path)))
+        else:
+            put(Op.CONST_I64, path, c, _whole(value, _INT32 if r.kind == "int" else _INT64))
+
+    def _text(self, text: bytes, tree: ColumnTree, path: str) -> None:
+        self.program.put(Op.CONST_BYTES, path, tree.number, self.program.text(text), len(text))
 
     def _container(self, w: AvroType, r: AvroType, tree: ColumnTree | None, path: str) -> None:
         is_map = w.kind == "map"
@@ -373,11 +358,11 @@ class _Compiler:
         table: list[int] = []
         reads = frozenset(r.symbols)
         for symbol in w.symbols:
-            known = symbol if symbol in reads else r.default_symbol
-            if known is None:
+            kept = symbol if symbol in reads else r.default_symbol
+            if kept is None:
                 table += [-1, 0]
             else:
-                text = known.encode()
+                text = kept.encode()
                 table += [self.program.text(text), len(text)]
         return self.program.table(table)
 
@@ -427,15 +412,7 @@ class _Compiler:
         elif w.kind == "record":
             self._call(w, None, path)
         elif w.kind == "union":
-            start = self.program.table([0] * len(w.branches))
-            put(Op.UNION, path, len(w.branches), start)
-            jumps = []
-            for i, branch in enumerate(w.branches):
-                self.program.tables[start + i] = len(self.program.rows)
-                self.skip(branch, path)
-                jumps.append(put(Op.JUMP, path))
-            for row in jumps:
-                self.program.set(row, 1, len(self.program.rows))
+            self._branches(w, path, lambda i: self.skip(w.branches[i], path))
 
 
 def number_as(r: AvroType, kept: str) -> As:

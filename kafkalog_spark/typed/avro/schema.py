@@ -73,6 +73,11 @@ class AvroType:
         return self.items
 
     @property
+    def parts(self) -> tuple[AvroType, ...]:
+        """The types that this one is made of."""
+        return (*self.branches, *(field.type for field in self.fields), *([self.items] if self.items else []))
+
+    @property
     def called(self) -> str:
         """Its name in sentences, and in unions: "int", "org.example.Order"."""
         return self.name or self.kind
@@ -106,21 +111,17 @@ def parse_schema(text: str | Any, references: Mapping[str, AvroType] | None = No
     where, for anything that Java's parser refuses.
     """
     with recursion_bounded("an Avro schema"):
-        return _parsed(text, references or {})
-
-
-def _parsed(text: str | Any, references: Mapping[str, AvroType]) -> AvroType:
-    if isinstance(text, str):
-        try:
-            text = json.loads(text) if text.strip()[:1] in ('"', "{", "[") else text.strip()
-        except ValueError as error:
-            raise OptionError(f"an Avro schema is not JSON: {error}") from error
-    return _Parser(dict(references)).type_of(text, "", "the schema", 0)
+        if isinstance(text, str):
+            try:
+                text = json.loads(text) if text.strip()[:1] in ('"', "{", "[") else text.strip()
+            except ValueError as error:
+                raise OptionError(f"an Avro schema is not JSON: {error}") from error
+        return _Parser(dict(references or {})).type_of(text, "", "the schema", 0)
 
 
 class _Parser:
-    def __init__(self, known: dict[str, AvroType]) -> None:
-        self.known = known
+    def __init__(self, types: dict[str, AvroType]) -> None:
+        self.types = types
 
     def type_of(self, json_: Any, space: str, where: str, depth: int) -> AvroType:
         if depth > _DEEPEST:
@@ -128,7 +129,7 @@ class _Parser:
         if isinstance(json_, str):
             return self._named(json_, space, where)
         if isinstance(json_, list):
-            return self._union([self.type_of(one, space, where, depth + 1) for one in json_], where)
+            return self._union([self.type_of(branch, space, where, depth + 1) for branch in json_], where)
         if not isinstance(json_, dict) or "type" not in json_:
             raise OptionError(f"{where} of an Avro schema is {_shown(json_)}: expected a type's name, object or union")
         kind = json_["type"]
@@ -148,11 +149,11 @@ class _Parser:
         if name in PRIMITIVES:
             return AvroType(name)
         for full in [name] if "." in name else [f"{space}.{name}" if space else name, name]:
-            if full in self.known:
-                return self.known[full]
+            if full in self.types:
+                return self.types[full]
         raise OptionError(
             f"{where} of an Avro schema names the type {_shown(name)}, which is defined neither before it nor in a "
-            f"schema that it refers to (defined: {', '.join(sorted(self.known)[:20]) or 'none'})"
+            f"schema that it refers to (defined: {', '.join(sorted(self.types)[:20]) or 'none'})"
         )
 
     def _union(self, branches: list[AvroType], where: str) -> AvroType:
@@ -167,49 +168,51 @@ class _Parser:
 
     def _definition(self, kind: str, json_: Mapping[str, Any], space: str, where: str, depth: int) -> AvroType:
         name = _full_name(json_, space, where)
-        if name in self.known:
+        if name in self.types:
             raise OptionError(f"an Avro schema defines {name} twice (the second time: {where})")
         own_space = name.rpartition(".")[0]
         aliases = tuple(a if "." in a or not own_space else f"{own_space}.{a}" for a in _aliases(json_, name))
-        found = AvroType(kind, name=name, aliases=aliases, properties=json_)
-        self.known[name] = found
+        defined = AvroType(kind, name=name, aliases=aliases, properties=json_)
+        self.types[name] = defined
         if kind == "fixed":
             size = json_.get("size")
             if not _is_int(size) or size < 0:
                 raise OptionError(f"{name} of an Avro schema is a fixed with size {_shown(size)}: expected bytes")
-            found.size = size
-            _with_logical(found, json_)
+            defined.size = size
+            _with_logical(defined, json_)
         elif kind == "enum":
             symbols = json_.get("symbols")
-            if not isinstance(symbols, list) or not all(_is_name(one) for one in symbols):
+            if not isinstance(symbols, list) or not all(map(_is_name, symbols)):
                 raise OptionError(f"{name} of an Avro schema is an enum with symbols {_shown(symbols)}: expected names")
             if len(set(symbols)) != len(symbols):
                 raise OptionError(f"{name} of an Avro schema is an enum that has a symbol twice")
-            found.symbols = tuple(symbols)
+            defined.symbols = tuple(symbols)
             default = json_.get("default")
             if isinstance(default, str):
                 if default not in symbols:
                     raise OptionError(
                         f"{name} of an Avro schema has the default {_shown(default)}, which it does not have"
                     )
-                found.default_symbol = default
+                defined.default_symbol = default
         else:
-            found.fields = tuple(self._fields(json_, name, own_space, depth))
-        return found
+            defined.fields = tuple(self._fields(json_, name, own_space, depth))
+        return defined
 
     def _fields(self, json_: Mapping[str, Any], name: str, space: str, depth: int) -> list[AvroField]:
         listed = json_.get("fields")
         if not isinstance(listed, list):
             raise OptionError(f"{name} of an Avro schema is a record with fields {_shown(listed)}: expected a list")
         fields: dict[str, AvroField] = {}
-        for one in listed:
-            if not isinstance(one, dict) or not _is_name(one.get("name")) or "type" not in one:
-                raise OptionError(f"{name} of an Avro schema has a field {_shown(one)}: expected a name and a type")
-            if one["name"] in fields:
-                raise OptionError(f"{name} of an Avro schema has the field {one['name']} twice")
-            where = f"{name}.{one['name']}"
-            type_ = self.type_of(one["type"], space, where, depth + 1)
-            fields[one["name"]] = AvroField(one["name"], type_, one.get("default", NO_DEFAULT), _aliases(one, where))
+        for given in listed:
+            if not isinstance(given, dict) or not _is_name(given.get("name")) or "type" not in given:
+                raise OptionError(f"{name} of an Avro schema has a field {_shown(given)}: expected a name and a type")
+            if given["name"] in fields:
+                raise OptionError(f"{name} of an Avro schema has the field {given['name']} twice")
+            where = f"{name}.{given['name']}"
+            type_ = self.type_of(given["type"], space, where, depth + 1)
+            fields[given["name"]] = AvroField(
+                given["name"], type_, given.get("default", NO_DEFAULT), _aliases(given, where)
+            )
         return [*fields.values()]
 
 
@@ -224,10 +227,10 @@ def _full_name(json_: Mapping[str, Any], space: str, where: str) -> str:
 
 
 def _aliases(json_: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    found = json_.get("aliases", [])
-    if not isinstance(found, list) or not all(map(_is_full_name, found)):
-        raise OptionError(f"{where} of an Avro schema has the aliases {_shown(found)}: expected a list of names")
-    return tuple(found)
+    aliases = json_.get("aliases", [])
+    if not isinstance(aliases, list) or not all(map(_is_full_name, aliases)):
+        raise OptionError(f"{where} of an Avro schema has the aliases {_shown(aliases)}: expected a list of names")
+    return tuple(aliases)
 
 
 def _is_full_name(value: Any) -> TypeGuard[str]:
@@ -242,19 +245,19 @@ def _is_int(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 
-def _with_logical(found: AvroType, json_: Mapping[str, Any]) -> AvroType:
+def _with_logical(avro: AvroType, json_: Mapping[str, Any]) -> AvroType:
     """Note the logical type, where Java's `LogicalTypes.fromSchemaIgnoreInvalid` does."""
     logical = json_.get("logicalType")
-    if logical == "decimal" and found.kind in ("bytes", "fixed"):
+    if logical == "decimal" and avro.kind in ("bytes", "fixed"):
         precision, scale = json_.get("precision"), json_.get("scale", 0)
         if not _is_int(precision) or not _is_int(scale) or not 0 <= scale <= precision or precision < 1:
-            return found
-        if found.kind == "fixed" and (not found.size or precision > math.floor((8 * found.size - 1) * math.log10(2))):
-            return found
-        found.logical, found.precision, found.scale = "decimal", precision, scale
-    elif _LOGICAL_OF.get(str(logical)) == found.kind or (logical == "custom-decimal" and found.kind == "long"):
-        found.logical = logical
-    return found
+            return avro
+        if avro.kind == "fixed" and (not avro.size or precision > math.floor((8 * avro.size - 1) * math.log10(2))):
+            return avro
+        avro.logical, avro.precision, avro.scale = "decimal", precision, scale
+    elif _LOGICAL_OF.get(str(logical)) == avro.kind or (logical == "custom-decimal" and avro.kind == "long"):
+        avro.logical = logical
+    return avro
 
 
 def _an(kind: Any) -> str:
@@ -286,11 +289,11 @@ def _collect(r: AvroType, types: dict[str, str], fields: dict[str, dict[str, str
     seen.add(id(r))
     for alias in r.aliases:
         types[alias] = r.name
-    for one in r.fields:
-        for alias in one.aliases:
-            fields.setdefault(r.name, {})[alias] = one.name
-    for below in (*r.branches, *(one.type for one in r.fields), *([r.items] if r.items else [])):
-        _collect(below, types, fields, seen)
+    for member in r.fields:
+        for alias in member.aliases:
+            fields.setdefault(r.name, {})[alias] = member.name
+    for part in r.parts:
+        _collect(part, types, fields, seen)
 
 
 def _renamed(
@@ -302,8 +305,8 @@ def _renamed(
     seen[id(w)] = new
     names = fields.get(new.name, {})
     new.fields = tuple(
-        replace(one, name=names.get(one.name, one.name), type=_renamed(one.type, types, fields, seen))
-        for one in w.fields
+        replace(member, name=names.get(member.name, member.name), type=_renamed(member.type, types, fields, seen))
+        for member in w.fields
     )
     new.branches = tuple(_renamed(branch, types, fields, seen) for branch in w.branches)
     new.items = None if w.items is None else _renamed(w.items, types, fields, seen)
@@ -340,8 +343,8 @@ def is_error(w: AvroType, r: AvroType) -> bool:
 
 
 def _lacks_default(w: AvroType, r: AvroType) -> bool:
-    written = {one.name for one in w.fields}
-    return any(one.default is NO_DEFAULT and one.name not in written for one in r.fields)
+    written = {member.name for member in w.fields}
+    return any(member.default is NO_DEFAULT and member.name not in written for member in r.fields)
 
 
 @lru_cache(4096)  # pairs are met again and again where types name each other: 2^40 times in a schema of a page
@@ -365,9 +368,9 @@ def matching_branch(w: AvroType, r: AvroType) -> int:
 
 
 def _differs(w: AvroType, r: AvroType) -> bool:
-    reads = {one.name: one for one in r.fields}
+    reads = {member.name: member for member in r.fields}
     return _lacks_default(w, r) or any(
-        one.name in reads and is_error(one.type, reads[one.name].type) for one in w.fields
+        member.name in reads and is_error(member.type, reads[member.name].type) for member in w.fields
     )
 
 
@@ -383,10 +386,7 @@ def _equal(w: AvroType, r: AvroType, seen: set[tuple[int, int]]) -> bool:
     seen.add((id(w), id(r)))
     if (w.kind, w.short_name, w.symbols, w.size) != (r.kind, r.short_name, r.symbols, r.size):
         return False
-    if [one.name for one in w.fields] != [one.name for one in r.fields] or len(w.branches) != len(r.branches):
+    w_names, r_names = ([field.name for field in type_.fields] for type_ in (w, r))
+    if w_names != r_names or len(w.branches) != len(r.branches):
         return False
-    pairs = [*zip(w.branches, r.branches, strict=True)]
-    pairs += [(one.type, other.type) for one, other in zip(w.fields, r.fields, strict=True)]
-    if w.items is not None and r.items is not None:
-        pairs.append((w.items, r.items))
-    return all(_equal(one, other, seen) for one, other in pairs)
+    return all(_equal(below, other, seen) for below, other in zip(w.parts, r.parts, strict=True))

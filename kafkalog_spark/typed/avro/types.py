@@ -5,14 +5,17 @@ Every field is nullable, as `from_avro` makes them with mode PERMISSIVE.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.options import OptionSpec, boolean, parsed, plain_text
 from kafkalog_spark.typed.avro.schema import AvroType
-from kafkalog_spark.typed.ddl import MOST_COLUMNS, recursion_bounded
+from kafkalog_spark.typed.ddl import MOST_COLUMNS, depth, recursion_bounded
 
 MAX_RECURSION = 15
 """The largest `recursiveFieldMaxDepth` that Spark allows."""
@@ -43,6 +46,38 @@ MILLIS = ("timestamp-millis", "local-timestamp-millis")
 """Those of which the microseconds of a timestamp are made."""
 
 
+def _corrected(name: str, text: str) -> str:
+    if text.upper() != "CORRECTED":
+        raise OptionError(f"option '{name}' is '{text}': dates and timestamps are read as they are stored, CORRECTED")
+    return text
+
+
+_spec = partial(OptionSpec, group="format")
+OPTIONS = (
+    _spec(
+        "avroSchema",
+        plain_text,
+        None,
+        "Reader schema: JSON, or a file of it. Values are read as it says, by Avro's rules of evolution.",
+    ),
+    _spec("avroSchemaUrl", plain_text, None, "The same, as a file alone."),
+    _spec(
+        "enableStableIdentifiersForUnionType",
+        boolean,
+        "false",
+        "Fields of a union of several types are called after the types.",
+    ),
+    _spec("stableIdentifierPrefixForUnionType", plain_text, "member_", "And begin with this."),
+    _spec(
+        "recursiveFieldMaxDepth",
+        depth(MAX_RECURSION, strict=True),
+        "-1",
+        "How deep a recursive schema is read, 1 to 15. Without it, one is refused.",
+    ),
+    _spec("datetimeRebaseMode", _corrected, "CORRECTED", "EXCEPTION and LEGACY are refused."),
+)
+
+
 @dataclass(frozen=True)
 class AvroMeaning:
     """The options of `from_avro` that say which Spark type an Avro type becomes.
@@ -56,13 +91,23 @@ class AvroMeaning:
     recursion: int = -1
 
 
+def meaning_of(options: Mapping[str, str]) -> AvroMeaning:
+    """Raises OptionError for what is refused."""
+    given = parsed(OPTIONS, options)
+    return AvroMeaning(
+        given["enableStableIdentifiersForUnionType"],
+        given["stableIdentifierPrefixForUnionType"],
+        given["recursiveFieldMaxDepth"],
+    )
+
+
 def arrow_type(avro: AvroType, meaning: AvroMeaning) -> pa.DataType:
     """The Arrow type of an Avro type. Raises OptionError where Spark refuses the schema, or where this reader does."""
     with recursion_bounded("an Avro schema"):
-        found = _arrow(avro, meaning, {}, [MOST_COLUMNS])
-    if found is None:  # a record is given up only inside itself
+        type_ = _arrow(avro, meaning, {}, [MOST_COLUMNS])
+    if type_ is None:  # a record is given up only inside itself
         raise OptionError(f"the Avro schema {avro.called} has nothing left within recursiveFieldMaxDepth")
-    return found
+    return type_
 
 
 def _arrow(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType | None:
@@ -104,11 +149,11 @@ def _record(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int], left: 
         )
     if depth and depth >= meaning.recursion:
         return None
-    lower = [one.name.lower() for one in avro.fields]
+    lower = [field.name.lower() for field in avro.fields]
     if len(set(lower)) != len(lower):
         raise OptionError(f"the Avro record {avro.name} has fields that differ in case only, which Spark does not read")
     inside = {**depths, avro.name: depth + 1}
-    typed = [(one.name, _arrow(one.type, meaning, inside, left)) for one in avro.fields]
+    typed = [(field.name, _arrow(field.type, meaning, inside, left)) for field in avro.fields]
     return pa.struct([pa.field(name, type_) for name, type_ in typed if type_ is not None])
 
 
@@ -124,11 +169,11 @@ def _union(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int], left: l
         type_ = _arrow(branch, meaning, depths, left)
         if type_ is None:
             raise OptionError(
-                f"the Avro union of {', '.join(one.called for one in branches)} loses {branch.called} to "
+                f"the Avro union of {', '.join(other.called for other in branches)} loses {branch.called} to "
                 "recursiveFieldMaxDepth, and Spark cannot read it then"
             )
         fields.append(pa.field(f"{meaning.prefix}{branch.short_name}" if meaning.stable_ids else f"member{i}", type_))
-    if len({one.name.lower() for one in fields}) != len(fields):
+    if len({field.name.lower() for field in fields}) != len(fields):
         raise OptionError("enableStableIdentifiersForUnionType gives two branches of an Avro union the same name")
     return pa.struct(fields)
 
@@ -182,8 +227,8 @@ _AVRO_NAMES = {
 
 def avro_schema_of(type_: pa.DataType, nullable: bool, name: str = "topLevelRecord", space: str = "") -> Any:
     """The Avro schema of an Arrow type, as JSON: Spark's `SchemaConverters.toAvroType`. Raises OptionError."""
-    found = _not_null(type_, name, space)
-    return [found, "null"] if nullable and found != "null" else found
+    avro = _not_null(type_, name, space)
+    return [avro, "null"] if nullable and avro != "null" else avro
 
 
 def _not_null(type_: pa.DataType, name: str, space: str) -> Any:

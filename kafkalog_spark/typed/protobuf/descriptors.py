@@ -8,11 +8,17 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from kafkalog_spark.errors import KafkalogError, OptionError
+
+_WELL_KNOWN = {
+    f"google/protobuf/{name}.proto"
+    for name in ("any", "descriptor", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers")
+}
 
 
 def library() -> Any:
@@ -41,7 +47,7 @@ def pool_of(content: bytes, place: str) -> tuple[Any, list[str]]:
     if not files.file:
         raise OptionError(f"{place} is a descriptor set without a file")
     pool = protobuf.descriptor_pool.DescriptorPool()
-    given = {one.name: one for one in files.file}
+    given = {file.name: file for file in files.file}
     _add_all(pool, given, place)
     return pool, list(given)
 
@@ -73,40 +79,29 @@ def _add_all(pool: Any, given: dict[str, Any], place: str) -> None:
 
 def _well_known(name: str) -> Any:
     """google/protobuf/timestamp.proto and the like, which the library brings."""
-    from google.protobuf import (
-        any_pb2,
-        descriptor_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    )
-
-    known = (any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2, descriptor_pb2)
-    found = next((module.DESCRIPTOR for module in known if module.DESCRIPTOR.name == name), None)
-    if found is None:
+    if name not in _WELL_KNOWN:
         return None
+    from google.protobuf import descriptor_pb2
+
     file = descriptor_pb2.FileDescriptorProto()
-    found.CopyToProto(file)
+    import_module(name.replace(".proto", "_pb2").replace("/", ".")).DESCRIPTOR.CopyToProto(file)
     return file
 
 
 def message_of(pool: Any, names: list[str], message: str, place: str) -> Any:
     """The descriptor of a message by its name or full name. Raises OptionError, with the names that there are."""
-    known: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for name in names:
         for descriptor in pool.FindFileByName(name).message_types_by_name.values():
-            known.setdefault(descriptor.name, descriptor)
-            known[descriptor.full_name] = descriptor
-    if message not in known:
+            by_name.setdefault(descriptor.name, descriptor)
+            by_name[descriptor.full_name] = descriptor
+    if message not in by_name:
         try:
             return pool.FindMessageTypeByName(message)
         except KeyError:
-            names = sorted({one.full_name for one in known.values()})
+            names = sorted({descriptor.full_name for descriptor in by_name.values()})
             raise OptionError(f"{place} has no message {message}", hint=f"it has {', '.join(names[:20])}") from None
-    return known[message]
+    return by_name[message]
 
 
 # Schemas of Protobuf as registries keep them: the text of a .proto file, or a descriptor in base64.
@@ -130,10 +125,9 @@ def file_descriptor(text: str, imported: Mapping[str, str], place: str) -> Any:
             raise OptionError(f"{place} refers to {name[:100]!r}, which is no relative path of a .proto file")
     texts = {**imported, ROOT: text}
     files = descriptor_pb2.FileDescriptorSet()
-    binary = [_as_binary(one, name) for name, one in texts.items()]
-    if all(one is not None for one in binary):
-        for one in binary:
-            files.file.append(one)
+    binary = [_as_binary(content, name) for name, content in texts.items()]
+    if None not in binary:
+        files.file.extend(binary)
         content = files.SerializeToString()
     else:
         content = _compiled(texts, place)
@@ -146,11 +140,11 @@ def _as_binary(text: str, name: str) -> Any:
     from google.protobuf import descriptor_pb2, message
 
     try:
-        found = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+        file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError, message.DecodeError):
         return None
-    found.name = name
-    return found
+    file.name = name
+    return file
 
 
 def _compiled(texts: Mapping[str, str], place: str) -> bytes:

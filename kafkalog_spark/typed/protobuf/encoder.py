@@ -32,45 +32,24 @@ from kafkalog_spark.typed.columns.byte_slices import (
     zigzags,
 )
 from kafkalog_spark.typed.protobuf.types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    ENUM,
-    FIXED32,
-    FIXED64,
-    FLOAT,
-    GROUP,
-    INT32,
-    INT64,
-    MESSAGE,
-    SFIXED32,
-    SFIXED64,
-    SINT32,
-    SINT64,
-    STRING,
-    UINT32,
-    UINT64,
+    FOUR_BYTES,
+    SIZED,
+    VARINT,
+    FieldType,
     is_map,
     is_repeated,
     is_required,
     is_timestamp,
+    wire_type,
 )
 
 # Columns of plain types to Protobuf: which types of fields each may be written as, and what makes the bytes.
 #
 # The types are those that reading gives a field (types.py), and others that hold the same numbers.
 
-VARINT, EIGHT_BYTES, SIZED, FOUR_BYTES = 0, 1, 2, 5
-"""Wire types."""
-_WIRE = {
-    **dict.fromkeys((INT32, INT64, UINT32, UINT64, SINT32, SINT64, BOOL, ENUM), VARINT),
-    **dict.fromkeys((FIXED64, SFIXED64, DOUBLE), EIGHT_BYTES),
-    **dict.fromkeys((FIXED32, SFIXED32, FLOAT), FOUR_BYTES),
-    **dict.fromkeys((STRING, BYTES), SIZED),
-}
-_UNSIGNED = (UINT32, UINT64, FIXED32, FIXED64)
-_SHORT = (INT32, UINT32, SINT32, FIXED32, SFIXED32, ENUM)
-_FLOATING = (FLOAT, DOUBLE)
+_UNSIGNED = (FieldType.UINT32, FieldType.UINT64, FieldType.FIXED32, FieldType.FIXED64)
+_SHORT = (FieldType.INT32, FieldType.UINT32, FieldType.SINT32, FieldType.FIXED32, FieldType.SFIXED32, FieldType.ENUM)
+_FLOATING = (FieldType.FLOAT, FieldType.DOUBLE)
 
 
 class Scalars(NamedTuple):
@@ -85,42 +64,32 @@ Write = Callable[[Entries, Any, str], Scalars]
 """(entries, the field's descriptor, the place of the field). Raises InvalidRecord."""
 
 
-def wire_type(field: Any) -> int:
-    """How a field of no message is stored."""
-    return _WIRE[field.type]
-
-
-def scalar_writer(type_: pa.DataType, field: Any) -> Write | None:
+def _scalar_writer(type_: pa.DataType, field: Any) -> Write | None:
     """Writer of a column of that type into that field, which is no message; None where there is none."""
     kind = field.type
-    if kind in (STRING, BYTES):
-        fits = is_text(type_) if kind == STRING else is_binary(type_)
+    if kind in (FieldType.STRING, FieldType.BYTES):
+        fits = is_text(type_) if kind == FieldType.STRING else is_binary(type_)
         return _texts if fits else None
     if kind in _FLOATING:
-        return _floats if pa.types.is_floating(type_) or pa.types.is_integer(type_) else None
-    if kind == BOOL:
-        return _booleans if pa.types.is_boolean(type_) else None
-    if kind == ENUM and is_text(type_):
+        return _fixed if pa.types.is_floating(type_) or pa.types.is_integer(type_) else None
+    if kind == FieldType.BOOL:
+        return _fixed if pa.types.is_boolean(type_) else None
+    if kind == FieldType.ENUM and is_text(type_):
         return _names
     whole = pa.types.is_integer(type_) or (pa.types.is_decimal128(type_) and type_.scale == 0)
     return _numbers if whole else None
 
 
 def _texts(entries: Entries, field: Any, path: str) -> Scalars:
-    slices = ByteSlices.of(well_formed(entries.array) if field.type == STRING else entries.array)
+    slices = ByteSlices.of(well_formed(entries.array) if field.type == FieldType.STRING else entries.array)
     return Scalars(sized(slices, varints), slices.sizes() == 0)
 
 
-def _floats(entries: Entries, field: Any, path: str) -> Scalars:
-    slices = fixed_width(entries.array, "<f4" if field.type == FLOAT else "<f8")
-    width = 4 if field.type == FLOAT else 8
+def _fixed(entries: Entries, field: Any, path: str) -> Scalars:
+    width, dtype = {FieldType.BOOL: (1, "u1"), FieldType.FLOAT: (4, "<f4"), FieldType.DOUBLE: (8, "<f8")}[field.type]
+    slices = fixed_width(entries.array, dtype)
     bits = slices.data[: len(slices) * width].reshape(-1, width)
-    return Scalars([Fragment(slices)], np.logical_not(bits.any(axis=1)))  # -0.0 is none
-
-
-def _booleans(entries: Entries, field: Any, path: str) -> Scalars:
-    slices = fixed_width(entries.array, "u1")
-    return Scalars([Fragment(slices)], slices.data[: len(slices)] == 0)
+    return Scalars([Fragment(slices)], np.logical_not(bits.any(axis=1)))  # -0.0 is no zero
 
 
 def _names(entries: Entries, field: Any, path: str) -> Scalars:
@@ -134,7 +103,7 @@ def _names(entries: Entries, field: Any, path: str) -> Scalars:
 def _numbers(entries: Entries, field: Any, path: str) -> Scalars:
     numbers = _in_range(entries, field, path)
     zero = numbers == 0
-    if field.type in (SINT32, SINT64):
+    if field.type in (FieldType.SINT32, FieldType.SINT64):
         return Scalars([Fragment(zigzags(numbers))], zero)
     if wire_type(field) == VARINT:
         return Scalars([Fragment(varints(numbers))], zero)
@@ -156,9 +125,9 @@ def _in_range(entries: Entries, field: Any, path: str) -> np.ndarray:
         entries.refuse((numbers < low) | (numbers >= high), message_of(field), path, "a number beyond 32 bits")
         if unsigned:
             return numbers & 0xFFFF_FFFF
-        if field.type == ENUM and field.enum_type.is_closed:
-            known = np.array(list(field.enum_type.values_by_number), np.int64)
-            entries.refuse(~np.isin(numbers, known), message_of(field), path, "no number of the enum")
+        if field.type == FieldType.ENUM and field.enum_type.is_closed:
+            values = np.array(list(field.enum_type.values_by_number), np.int64)
+            entries.refuse(~np.isin(numbers, values), message_of(field), path, "no number of the enum")
     return numbers
 
 
@@ -203,11 +172,11 @@ class ProtobufEncoder:
 
 def _message_writer(type_: pa.DataType, descriptor: Any, path: str) -> Callable[[Entries], list[Fragment]]:
     """Raises OptionError."""
-    known = descriptor.fields_by_name
-    if lost := [field.name for field in type_ if field.name not in known]:
+    by_name = descriptor.fields_by_name
+    if lost := [field.name for field in type_ if field.name not in by_name]:
         raise OptionError(f"the message {descriptor.full_name} has no field for {', '.join(lost)}")
     places = {field.name: i for i, field in enumerate(type_)}
-    fields = [(known[name], places[name]) for name in sorted(places, key=lambda name: known[name].number)]
+    fields = sorted(((by_name[name], i) for name, i in places.items()), key=lambda pair: pair[0].number)
     writers = [(at, field, _field_writer(type_.field(at).type, field, path + field.name)) for field, at in fields]
     needed = [field.name for field in descriptor.fields if is_required(field)]
     if missing := [name for name in needed if name not in places]:
@@ -230,7 +199,7 @@ def _chosen(field: Any, columns: list[Entries], places: dict[str, int]) -> np.nd
     oneof = field.containing_oneof
     if oneof is None:
         return None
-    later = [places[one.name] for one in oneof.fields if places.get(one.name, -1) > places[field.name]]
+    later = [places[member.name] for member in oneof.fields if places.get(member.name, -1) > places[field.name]]
     free = None
     for at in later:
         valid = valid_of(columns[at].array)
@@ -267,24 +236,20 @@ def _refused(type_: pa.DataType, field: Any, path: str) -> OptionError:
 
 def _tag(field: Any, wire: int | None = None) -> bytes:
     """The number of a field and how it is stored."""
-    found = SIZED if field.type == MESSAGE else wire_type(field)
-    made = varints(np.array([field.number << 3 | (found if wire is None else wire)], np.int64))
+    number = field.number << 3 | (wire_type(field) if wire is None else wire)
+    made = varints(np.array([number], np.int64))
     return made.data[: made.offsets[-1]].tobytes()
-
-
-# ---- values
 
 
 def _values(type_: pa.DataType, field: Any, path: str) -> Values:
     """Raises OptionError where a column of that type cannot be one value of that field."""
-    if field.type == GROUP:
+    if field.type == FieldType.GROUP:
         raise OptionError(f"{field.full_name} is a group, which kafkalog does not write")
-    if field.type == MESSAGE:
+    if field.type == FieldType.MESSAGE:
         return _messages(type_, field, path)
-    found = scalar_writer(type_, field)
-    if found is None:
+    write = _scalar_writer(type_, field)
+    if write is None:
         raise _refused(type_, field, path)
-    write = found
     return lambda entries: write(entries, field, path)
 
 
@@ -311,13 +276,10 @@ def _timestamps(descriptor: Any) -> Callable[[Entries], list[Fragment]]:
         nanos = (us - seconds * 1_000_000) * 1000
         return [
             Fragment(varints(numbers), tag, numbers != 0)
-            for tag, numbers in sorted(((seconds_tag, seconds), (nanos_tag, nanos)), key=lambda one: one[0])
+            for tag, numbers in sorted(((seconds_tag, seconds), (nanos_tag, nanos)), key=lambda pair: pair[0])
         ]
 
     return write
-
-
-# ---- repeated fields
 
 
 def _repeated_writer(type_: pa.DataType, field: Any, path: str) -> Writer:

@@ -38,7 +38,7 @@ def resolve(format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:
 def schema(format: ResolvedFormat) -> pa.Schema:
     """The columns of the message."""
     descriptor = _descriptor(format.options, format.descriptors)
-    return pa.schema(list(types.message_type(descriptor, types.meaning_of(format.options))))
+    return types.columns_of(descriptor, types.meaning_of(format.options))
 
 
 def decoder(format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:

@@ -22,7 +22,7 @@ from kafkalog_spark.typed.columns.column_builder_kernel import (
     put_nulls,
     put_struct,
 )
-from kafkalog_spark.typed.protobuf.plan import Absent, Fault, Kind, Message, Slot
+from kafkalog_spark.typed.protobuf.plan import Absent, Kind, Message, ProtobufFault, Slot
 from kafkalog_spark.typed.protobuf.scalar_kernel import is_zero, micros, put_default, put_fixed, put_value, put_varint
 from kafkalog_spark.typed.protobuf.wire import (
     LENGTH_DELIMITED,
@@ -59,7 +59,7 @@ class Workspace(NamedTuple):
 class ProtobufFaults(NamedTuple):
     """Per value, n of them: which are malformed, and where."""
 
-    codes: np.ndarray  # uint8, Fault
+    codes: np.ndarray  # uint8, ProtobufFault
     places: np.ndarray  # int64, byte of the value
 
 
@@ -67,11 +67,11 @@ class ProtobufFaults(NamedTuple):
 def _put_timestamp(data, at, end, c, far_is_bad, columns):  # type: ignore[no-untyped-def]
     """A message of seconds and nanos into column c; returns the result."""
     value, fault = micros(data, at, end)
-    if fault != Fault.NONE and (fault != Fault.TIMESTAMP or far_is_bad):
+    if fault != ProtobufFault.NONE and (fault != ProtobufFault.TIMESTAMP or far_is_bad):
         return fault
     if c >= 0 and not put_i64(columns, c, value):
         return full(c)
-    return np.int64(Fault.NONE)
+    return np.int64(ProtobufFault.NONE)
 
 
 @njit
@@ -80,7 +80,7 @@ def _put_elements(data, seen_row, end, columns, plan, s, name):  # type: ignore[
     slots = plan.slots
     kind, c, number = slots[s, Slot.KIND], slots[s, Slot.ELEMENT], slots[s, Slot.NUMBER]
     if seen_row[Seen.COUNT] == 0:
-        return np.int64(Fault.NONE)
+        return np.int64(ProtobufFault.NONE)
     own = wire_of(kind)
     at, last = seen_row[Seen.FIRST], seen_row[Seen.END]
     while at < last:
@@ -95,7 +95,7 @@ def _put_elements(data, seen_row, end, columns, plan, s, name):  # type: ignore[
             _, at = uvarint(data, at, end)
         if kind == Kind.TIMESTAMP:
             result = _put_timestamp(data, at, after, c, slots[s, Slot.CHECKED], columns)
-            if result != Fault.NONE:
+            if result != ProtobufFault.NONE:
                 return result
         elif kind >= Kind.STRING:
             if c >= 0 and not put_bytes(columns, c, data, at, after - at):
@@ -103,7 +103,7 @@ def _put_elements(data, seen_row, end, columns, plan, s, name):  # type: ignore[
         elif c >= 0 and not _put_numbers(data, at, after, columns, plan, s, name):
             return full(c)
         at = after
-    return np.int64(Fault.NONE)
+    return np.int64(ProtobufFault.NONE)
 
 
 @inlined
@@ -138,14 +138,14 @@ def _put_field(data, seen_row, columns, plan, s, name):  # type: ignore[no-untyp
     if kind == Kind.TIMESTAMP and there:
         return _put_timestamp(data, at, end, c, slots[s, Slot.CHECKED], columns)
     if c < 0:
-        return np.int64(Fault.NONE)
+        return np.int64(ProtobufFault.NONE)
     if there:
         fits = put_value(columns, c, kind, data, at, end, plan, s, name)
     elif slots[s, Slot.ABSENT] == Absent.DEFAULT:
         fits = put_default(columns, c, kind, plan, s)
     else:
         return put_nulls(columns, plan.tables, slots[s, Slot.NULLS], slots[s, Slot.NULLS_END])
-    return np.int64(Fault.NONE) if fits else full(c)
+    return np.int64(ProtobufFault.NONE) if fits else full(c)
 
 
 @inlined
@@ -155,7 +155,7 @@ def _put_scalars(data, seen_row, end, columns, plan, s, name):  # type: ignore[n
         return _put_field(data, seen_row, columns, plan, s, name)
     result = _put_elements(data, seen_row, end, columns, plan, s, name)
     c = plan.slots[s, Slot.COLUMN]
-    if result == Fault.NONE and c >= 0 and not put_list(columns, c):
+    if result == ProtobufFault.NONE and c >= 0 and not put_list(columns, c):
         return full(c)
     return result
 
@@ -199,13 +199,13 @@ def _put_submessage(data, level, seen_row, columns, plan, s, start):  # type: ig
         below, below_end = _next_element(data, level, seen_row, slots, s)
         if below < 0 and c >= 0 and not put_list(columns, c):
             return full(c), below, below_end
-        return np.int64(Fault.NONE), below, below_end
+        return np.int64(ProtobufFault.NONE), below, below_end
     level[Level.SLOT] += 1
     if seen_row[Seen.COUNT] > 0:
-        return np.int64(Fault.NONE), seen_row[Seen.AT], seen_row[Seen.END]
+        return np.int64(ProtobufFault.NONE), seen_row[Seen.AT], seen_row[Seen.END]
     if slots[s, Slot.ABSENT] == Absent.DEFAULT:
-        return np.int64(Fault.NONE), start, start
-    result = np.int64(Fault.NONE)
+        return np.int64(ProtobufFault.NONE), start, start
+    result = np.int64(ProtobufFault.NONE)
     if c >= 0:
         result = put_nulls(columns, plan.tables, slots[s, Slot.NULLS], slots[s, Slot.NULLS_END])
     return result, np.int64(-1), np.int64(0)
@@ -216,7 +216,7 @@ def _decode_one(data, start, end, entry, plan, columns, space):  # type: ignore[
     """Decode the message data[start:end] -> (result, position where it stopped)."""
     seen, levels = space.seen, space.levels
     widest = len(seen) // LEVELS
-    result, at, depth = np.int64(Fault.NONE), start, 0
+    result, at, depth = np.int64(ProtobufFault.NONE), start, 0
     _begin_message(levels, 0, entry, start, end)
     while depth >= 0:
         level, base = levels[depth], depth * widest
@@ -224,7 +224,7 @@ def _decode_one(data, start, end, entry, plan, columns, space):  # type: ignore[
         count = plan.messages[level[Level.MESSAGE], Message.SLOTS]
         if level[Level.SLOT] < 0:
             result, at = look(data, level[Level.AT], level[Level.END], plan, first, count, seen, base, depth == 0)
-            if result != Fault.NONE:
+            if result != ProtobufFault.NONE:
                 break
             level[Level.SLOT] = 0
             c = plan.messages[level[Level.MESSAGE], Message.COLUMN]
@@ -236,18 +236,18 @@ def _decode_one(data, start, end, entry, plan, columns, space):  # type: ignore[
         s, seen_row = first + level[Level.SLOT], seen[base + level[Level.SLOT]]
         if plan.slots[s, Slot.KIND] != Kind.MESSAGE:
             result = _put_scalars(data, seen_row, level[Level.END], columns, plan, s, space.name)
-            if result != Fault.NONE:
+            if result != ProtobufFault.NONE:
                 at = seen_row[Seen.AT]
                 break
             level[Level.SLOT] += 1
             continue
         result, below, below_end = _put_submessage(data, level, seen_row, columns, plan, s, start)
-        if result != Fault.NONE:
+        if result != ProtobufFault.NONE:
             break
         if below >= 0:
             depth += 1
             if depth >= LEVELS:
-                return np.int64(Fault.DEPTH), below
+                return np.int64(ProtobufFault.DEPTH), below
             _begin_message(levels, depth, plan.slots[s, Slot.MESSAGE], below, below_end)
     return result, at
 
@@ -277,7 +277,7 @@ def decode_protobuf(values, entries, first, plan, root, columns, marks, space, f
             note_full(columns, result, missing)
             back_to(columns, marks)
             return i
-        if result != Fault.NONE:
+        if result != ProtobufFault.NONE:
             back_to(columns, marks)
             put_nulls(columns, plan.tables, root_start, root_end)
             faults.codes[i] = result

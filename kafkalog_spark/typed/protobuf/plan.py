@@ -76,8 +76,8 @@ class Absent(IntEnum):
     DEFAULT = 1
 
 
-class Fault(IntEnum):
-    """Why a value is bad, NONE where it is not; JOIN: it has what the kernel does not read (`reading.joined`)."""
+class ProtobufFault(IntEnum):
+    """Why a value is bad, NONE where it is not; JOIN: it has what the kernel does not read (`reading.merged`)."""
 
     NONE = 0
     TRUNCATED = 1
@@ -94,17 +94,17 @@ class Fault(IntEnum):
 
 
 FAULTS = {
-    Fault.TRUNCATED: "a field that does not end within its message, or a number that does not end at all",
-    Fault.TAG: "a tag that no field has: number 0, or a wire type that there is not",
-    Fault.GROUP: "the end of a group that has not begun, or the other way round",
-    Fault.UTF8: "a string that is not UTF-8",
-    Fault.MISMATCH: "a field with another wire type than its own, or a number that its enum does not have",
-    Fault.REQUIRED: "a required field is missing",
-    Fault.DEPTH: "more than 100 messages inside each other",
-    Fault.TIMESTAMP: "a timestamp beyond what microseconds in 64 bits can say",
-    Fault.SIZE: "more elements or bytes than a column of one batch holds",
-    Fault.NO_PLAN: "no schema for it",
-    Fault.JOIN: "a message in several parts that cannot be put together",
+    ProtobufFault.TRUNCATED: "a field that does not end within its message, or a number that does not end at all",
+    ProtobufFault.TAG: "a tag that no field has: number 0, or a wire type that there is not",
+    ProtobufFault.GROUP: "the end of a group that has not begun, or the other way round",
+    ProtobufFault.UTF8: "a string that is not UTF-8",
+    ProtobufFault.MISMATCH: "a field with another wire type than its own, or a number that its enum does not have",
+    ProtobufFault.REQUIRED: "a required field is missing",
+    ProtobufFault.DEPTH: "more than 100 messages inside each other",
+    ProtobufFault.TIMESTAMP: "a timestamp beyond what microseconds in 64 bits can say",
+    ProtobufFault.SIZE: "more elements or bytes than a column of one batch holds",
+    ProtobufFault.NO_PLAN: "no schema for it",
+    ProtobufFault.JOIN: "a message in several parts that cannot be put together",
 }
 
 

@@ -17,12 +17,10 @@ from kafkalog_spark.typed.columns.projection import NOT_PROJECTED, ColumnTree, c
 from kafkalog_spark.typed.ddl import recursion_bounded
 from kafkalog_spark.typed.decoder import Decoded
 from kafkalog_spark.typed.protobuf.kernel import LEVELS, Level, ProtobufFaults, Workspace, decode_protobuf
-from kafkalog_spark.typed.protobuf.plan import FAULTS, Absent, Fault, Kind, Message, Plan, Slot
+from kafkalog_spark.typed.protobuf.plan import FAULTS, Absent, Kind, Message, Plan, ProtobufFault, Slot
 from kafkalog_spark.typed.protobuf.scalar_kernel import LONGEST_NAME
 from kafkalog_spark.typed.protobuf.types import (
-    ENUM,
-    MESSAGE,
-    STRING,
+    FieldType,
     ProtobufMeaning,
     checks_utf8,
     is_duration,
@@ -31,6 +29,7 @@ from kafkalog_spark.typed.protobuf.types import (
     is_timestamp,
     message_type,
     scalar,
+    wire_type,
 )
 from kafkalog_spark.typed.protobuf.wire import MOST_NESTED, Seen
 
@@ -40,19 +39,16 @@ from kafkalog_spark.typed.protobuf.wire import MOST_NESTED, Seen
 # They are those with a message in several parts, with a message that another member of its oneof takes the place of,
 # and with groups inside unknown groups. No library writes them, so nothing here is fast.
 
-_WIRES = {1: 1, 2: 5, 6: 1, 7: 5, 9: 2, 11: 2, 12: 2, 15: 5, 16: 1}
-"""Wire types of those types of fields that are no varints."""
-
 
 class Malformed(Exception):
     """A value that Java's parser, or Spark after it, refuses. fault: why."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: ProtobufFault) -> None:
         super().__init__(fault)
         self.fault = fault
 
 
-def joined(value: bytes, descriptor: Any) -> bytes:
+def merged(value: bytes, descriptor: Any) -> bytes:
     """The same message with each message in it in one part, and without unknown fields. Raises Malformed."""
     message = _Message(descriptor, root=True)
     message.read(value, 0)
@@ -75,30 +71,37 @@ class _Message:
             tag, at = _uvarint(data, at, end)
             wire, number = tag & 7, (tag & 0xFFFFFFFF) >> 3
             if number == 0:
-                raise Malformed(Fault.TAG)
+                raise Malformed(ProtobufFault.TAG)
             field = fields.get(number)
             value = at
             at = _passed(data, at, end, wire, number, depth)
             if field is None:
                 continue
-            own = _WIRES.get(field.type, 0)
+            own = wire_type(field)
             if wire != own and not (wire == 2 and own != 2 and is_repeated(field)):
                 if self._root:
-                    raise Malformed(Fault.MISMATCH)
+                    raise Malformed(ProtobufFault.MISMATCH)
                 continue
             if wire == 2:
                 _, value = _uvarint(data, value, end)
-            if field.type == STRING and checks_utf8(field):
-                _check_utf8(data[value:at])
-            if field.type == ENUM and wire == 0 and field.enum_type.is_closed and not _has(field, data[value:at]):
+            if field.type == FieldType.STRING and checks_utf8(field):
+                try:
+                    data[value:at].decode()
+                except UnicodeDecodeError:
+                    raise Malformed(ProtobufFault.UTF8) from None
+            closed = field.type == FieldType.ENUM and wire == 0 and field.enum_type.is_closed
+            if closed and not _has(field, data[value:at]):
                 self._raw += data[begin:at]  # an unknown field, which takes nobody's place
                 continue
-            self._clear_others(field)
-            if field.type != MESSAGE:
+            if self._parts and field.containing_oneof is not None:
+                for member in field.containing_oneof.fields:
+                    if member.number != number:
+                        self._parts.pop(member.number, None)
+            if field.type != FieldType.MESSAGE:
                 self._raw += data[begin:at]
                 continue
             if depth >= MOST_NESTED:
-                raise Malformed(Fault.DEPTH)
+                raise Malformed(ProtobufFault.DEPTH)
             part = None if is_repeated(field) else self._parts.get(number)
             if part is None:
                 part = _Message(field.message_type)
@@ -107,12 +110,6 @@ class _Message:
                 self._raw += _delimited(number, part.written())
             else:
                 self._parts[number] = part
-
-    def _clear_others(self, field: Any) -> None:
-        if self._parts and field.containing_oneof is not None:
-            for one in field.containing_oneof.fields:
-                if one.number != field.number:
-                    self._parts.pop(one.number, None)
 
     def written(self) -> bytes:
         """The message in one part."""
@@ -125,19 +122,12 @@ def _has(field: Any, varint: bytes) -> bool:
     return (number ^ 0x80000000) - 0x80000000 in field.enum_type.values_by_number
 
 
-def _check_utf8(text: bytes) -> None:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        raise Malformed(Fault.UTF8) from None
-
-
 def _uvarint(data: bytes, at: int, end: int) -> tuple[int, int]:
     """An unsigned varint of at most ten bytes -> (its 64 bits, position after it)."""
     try:
         value, at = read_unsigned(data, at, min(end, at + UVARLONG_BYTES))
     except IndexError:
-        raise Malformed(Fault.TRUNCATED) from None
+        raise Malformed(ProtobufFault.TRUNCATED) from None
     return value & (2**64 - 1), at
 
 
@@ -153,27 +143,27 @@ def _passed(data: bytes, at: int, end: int, wire: int, number: int, depth: int) 
         size, at = _uvarint(data, at, end)
         size &= 0xFFFFFFFF
         if size >= 2**31:
-            raise Malformed(Fault.TRUNCATED)
+            raise Malformed(ProtobufFault.TRUNCATED)
         at += size
     else:
-        raise Malformed(Fault.GROUP if wire == 4 else Fault.TAG)
+        raise Malformed(ProtobufFault.GROUP if wire == 4 else ProtobufFault.TAG)
     if at > end:
-        raise Malformed(Fault.TRUNCATED)
+        raise Malformed(ProtobufFault.TRUNCATED)
     return at
 
 
 def _passed_group(data: bytes, at: int, end: int, number: int, depth: int) -> int:
     """Position after the end of a group."""
     if depth > MOST_NESTED:
-        raise Malformed(Fault.DEPTH)
+        raise Malformed(ProtobufFault.DEPTH)
     while True:
         tag, at = _uvarint(data, at, end)
         wire, inner = tag & 7, (tag & 0xFFFFFFFF) >> 3
         if inner == 0:
-            raise Malformed(Fault.TAG)
+            raise Malformed(ProtobufFault.TAG)
         if wire == 4:
             if inner != number:
-                raise Malformed(Fault.GROUP)
+                raise Malformed(ProtobufFault.GROUP)
             return at
         at = _passed(data, at, end, wire, inner, depth)
 
@@ -222,8 +212,8 @@ class ProtobufReading:
             with recursion_bounded("a schema of Protobuf"):
                 has = message_type(descriptor, self._meaning)
                 names = {field.name for field in has}
-                check_projection(pa.struct([one for one in self.schema if one.name in names]), has, "")
-                entry = _Maker(self._plan, self._meaning).message(descriptor, self._tree, has)
+                check_projection(pa.struct([field for field in self.schema if field.name in names]), has, "")
+                entry = _PlanMaker(self._plan, self._meaning).message(descriptor, self._tree, has)
         except OptionError:
             self._plan.back_to(mark)
             raise
@@ -236,10 +226,10 @@ class ProtobufReading:
         """entries int64[n]: what `entry_of` gave for each value's descriptor, or NO_PLAN; unknown: why value i has
         none."""
         buffers, faults = self._run(values, entries)
-        slow = np.flatnonzero(faults.codes == Fault.JOIN)
-        refused: dict[int, Fault] = {}
+        slow = np.flatnonzero(faults.codes == ProtobufFault.JOIN)
+        refused: dict[int, ProtobufFault] = {}
         if len(slow):  # rare: written anew, and decoded again
-            whole = self._joined(values, entries, slow, refused)
+            whole = self._merged(values, entries, slow, refused)
             entries = np.where(np.isin(np.arange(len(entries)), list(refused)), NO_PLAN, entries)
             buffers, faults = self._run(whole, entries)
 
@@ -248,9 +238,9 @@ class ProtobufReading:
                 return reason
             if i in refused:
                 return FAULTS[refused[i]]
-            return f"at byte {int(faults.places[i])} of the value: {FAULTS[Fault(int(faults.codes[i]))]}"
+            return f"at byte {int(faults.places[i])} of the value: {FAULTS[ProtobufFault(int(faults.codes[i]))]}"
 
-        bad = faults.codes != Fault.NONE
+        bad = faults.codes != ProtobufFault.NONE
         return Decoded(buffers.finish(self._plan.java_texts), bad if bad.any() else None, why)
 
     def _run(self, values: Values, entries: np.ndarray) -> tuple[ColumnBuffers, ProtobufFaults]:
@@ -259,7 +249,8 @@ class ProtobufReading:
         widest = max(1, int(plan.messages[:, Message.SLOTS].max(initial=0)))
         sizes = int(np.maximum(values.ends - values.starts, 0).sum())
         buffers = ColumnBuffers(self._tree, n, sizes, self._pool)
-        codes = np.where((entries < 0) & (values.ends >= 0), np.uint8(Fault.NO_PLAN), np.uint8(Fault.NONE))
+        codes = np.where((entries < 0) & (values.ends >= 0), ProtobufFault.NO_PLAN, ProtobufFault.NONE)
+        codes = codes.astype(np.uint8)
         faults = ProtobufFaults(codes, np.zeros(n, np.int64))
         space = Workspace(
             np.empty((LEVELS * widest, len(Seen)), np.int64),
@@ -273,16 +264,18 @@ class ProtobufReading:
             )
             if at < n and not buffers.grow():
                 entries = entries.copy()
-                entries[at], codes[at] = NO_PLAN, Fault.SIZE
+                entries[at], codes[at] = NO_PLAN, ProtobufFault.SIZE
         return buffers, faults
 
-    def _joined(self, values: Values, entries: np.ndarray, rows: np.ndarray, refused: dict[int, Fault]) -> Values:
+    def _merged(
+        self, values: Values, entries: np.ndarray, rows: np.ndarray, refused: dict[int, ProtobufFault]
+    ) -> Values:
         """The values, those of `rows` written anew for the kernel; those that cannot be are noted in `refused`."""
         data, starts, ends = values.data, values.starts.copy(), values.ends.copy()
         new, at = [data], len(data)
         for row in rows:
             try:
-                whole = joined(data[starts[row] : ends[row]].tobytes(), self._descriptors[int(entries[row])])
+                whole = merged(data[starts[row] : ends[row]].tobytes(), self._descriptors[int(entries[row])])
             except Malformed as error:
                 refused[int(row)] = error.fault
                 continue
@@ -293,47 +286,40 @@ class ProtobufReading:
         return Values(np.concatenate(new), starts, ends)
 
 
-class _Maker:
+class _PlanMaker:
     """Makes the plan of one descriptor; messages of which no column is projected share theirs."""
 
     def __init__(self, plan: Plan, meaning: ProtobufMeaning) -> None:
         self._plan, self._meaning = plan, meaning
-        self._unwanted: dict[tuple[str, pa.DataType | None], int] = {}
+        self._unprojected: dict[tuple[str, pa.DataType | None], int] = {}
         self._oneofs: dict[str, int] = {}
         self._enums: dict[str, dict[Slot, int]] = {}
 
     def message(self, descriptor: Any, tree: ColumnTree | None, has: pa.DataType | None) -> int:
         """The number of a message. has: the struct that Spark makes of it, None where Spark leaves it out."""
-        if tree is None and (descriptor.full_name, has) in self._unwanted:
-            return self._unwanted[descriptor.full_name, has]
+        if tree is None and (descriptor.full_name, has) in self._unprojected:
+            return self._unprojected[descriptor.full_name, has]
         row = [0, 0, NOT_PROJECTED if tree is None else tree.number]
         number = len(self._plan.messages)
         self._plan.messages.append(row)
         if tree is None:
-            self._unwanted[descriptor.full_name, has] = number
-        fields = sorted(descriptor.fields, key=lambda one: one.number)
-        slots = [self._slot(one, fields, tree, has) for one in fields]
+            self._unprojected[descriptor.full_name, has] = number
+        fields = sorted(descriptor.fields, key=lambda field: field.number)
+        slots = [self._slot(field, fields, tree, has) for field in fields]
         if tree is not None:
-            names = {one.name for one in fields}
+            names = {field.name for field in fields}
             for i, field in enumerate(tree.type):
                 if field.name not in names:
-                    slots.append(self._missing(tree.children[i], i))
+                    slot = [0] * len(Slot)
+                    slot[Slot.NUMBER], slot[Slot.KIND] = _NOWHERE + i, Kind.INT32
+                    slot[Slot.COLUMN], slot[Slot.ONEOF] = tree.children[i].number, -1
+                    self._nulls(slot, tree.children[i])
+                    slots.append(slot)
         if len(self._plan.slots) - self._plan.begin + len(slots) > _MOST_SLOTS:
             raise OptionError(f"the message {descriptor.full_name} has more than {_MOST_SLOTS:,} fields in all")
         row[0], row[1] = len(self._plan.slots), len(slots)
         self._plan.slots += slots
         return number
-
-    def _missing(self, tree: ColumnTree, i: int) -> list[int]:
-        slot = [0] * len(Slot)
-        slot[Slot.NUMBER], slot[Slot.KIND], slot[Slot.COLUMN], slot[Slot.ONEOF] = (
-            _NOWHERE + i,
-            Kind.INT32,
-            tree.number,
-            -1,
-        )
-        self._nulls(slot, tree)
-        return slot
 
     def _nulls(self, slot: list[int], tree: ColumnTree) -> None:
         under = tree.under()
@@ -356,14 +342,13 @@ class _Maker:
             slot[Slot.ELEMENT] = inner.number
         elif part is not None:
             self._nulls(slot, part)
-        if field.type == MESSAGE and not (is_timestamp(field.message_type) or is_duration(field.message_type)):
-            slot[Slot.KIND] = Kind.MESSAGE
-            slot[Slot.MESSAGE] = self.message(field.message_type, inner, held)
+        if field.type == FieldType.MESSAGE:
             slot[Slot.ABSENT] = Absent.DEFAULT if of_map else Absent.NULL
-            return slot
-        if field.type == MESSAGE:
-            slot[Slot.KIND], slot[Slot.CHECKED] = Kind.TIMESTAMP, int(held is not None)
-            slot[Slot.ABSENT] = Absent.DEFAULT if of_map else Absent.NULL
+            if is_timestamp(field.message_type) or is_duration(field.message_type):
+                slot[Slot.KIND], slot[Slot.CHECKED] = Kind.TIMESTAMP, int(held is not None)
+            else:
+                slot[Slot.KIND] = Kind.MESSAGE
+                slot[Slot.MESSAGE] = self.message(field.message_type, inner, held)
             return slot
         slot[Slot.KIND] = int(scalar(field, self._meaning)[1])
         self._scalar(slot, field, of_map, inner)
@@ -377,23 +362,20 @@ class _Maker:
         slot[Slot.ABSENT] = (
             Absent.DEFAULT if by_default or (not presence and self._meaning.emit_defaults) else Absent.NULL
         )
-        if field.type == ENUM:
-            self._enum(slot, field)
-        elif field.type == STRING:
+        if field.type == FieldType.ENUM:
+            name = field.enum_type.full_name
+            if name not in self._enums:
+                self._enums[name] = self._enum(field.enum_type)
+            for at, value in self._enums[name].items():
+                slot[at] = value
+        elif field.type == FieldType.STRING:
             slot[Slot.CHECKED] = int(checks_utf8(field))
             if not slot[Slot.CHECKED] and part is not None:
                 self._plan.java_texts.add(part.number)
         if not repeated:
             self._default(slot, field)
 
-    def _enum(self, slot: list[int], field: Any) -> None:
-        name = field.enum_type.full_name
-        if name not in self._enums:
-            self._enums[name] = self._of_enum(field.enum_type)
-        for at, value in self._enums[name].items():
-            slot[at] = value
-
-    def _of_enum(self, enum: Any) -> dict[Slot, int]:
+    def _enum(self, enum: Any) -> dict[Slot, int]:
         """Slots of an enum."""
         names: dict[int, str] = {}
         for value in enum.values:
@@ -414,7 +396,7 @@ class _Maker:
 
     def _default(self, slot: list[int], field: Any) -> None:
         value = field.default_value
-        if field.type == ENUM:
+        if field.type == FieldType.ENUM:
             named = field.enum_type.values_by_number[value].name.encode()
             if slot[Slot.KIND] == Kind.ENUM_INT:
                 slot[Slot.DEFAULT] = value
@@ -435,8 +417,8 @@ class _Maker:
         if oneof is None or len(oneof.fields) < 2:
             return -1
         if oneof.full_name not in self._oneofs:
-            numbers = {one.number for one in oneof.fields}
-            members = [i for i, one in enumerate(fields) if one.number in numbers]
+            numbers = {field.number for field in oneof.fields}
+            members = [i for i, field in enumerate(fields) if field.number in numbers]
             self._oneofs[oneof.full_name] = self._plan.table([len(members), *members])
         return self._oneofs[oneof.full_name]
 
@@ -446,10 +428,10 @@ def _type_in(has: pa.DataType | None, name: str) -> pa.DataType | None:
     at = -1 if has is None else has.get_field_index(name)
     if has is None or at < 0:
         return None
-    found = has.field(at).type
-    if pa.types.is_map(found):
-        return pa.struct([("key", found.key_type), ("value", found.item_type)])
-    return found.value_type if pa.types.is_list(found) else found
+    type_ = has.field(at).type
+    if pa.types.is_map(type_):
+        return pa.struct([("key", type_.key_type), ("value", type_.item_type)])
+    return type_.value_type if pa.types.is_list(type_) else type_
 
 
 def _signed(value: int, bits: int) -> int:

@@ -19,7 +19,7 @@ from kafkalog_spark.typed.columns.column_builder_kernel import (
     put_i64,
     put_i128,
 )
-from kafkalog_spark.typed.protobuf.plan import Fault, Kind, Slot
+from kafkalog_spark.typed.protobuf.plan import Kind, ProtobufFault, Slot
 from kafkalog_spark.typed.protobuf.wire import pass_over, symbol_of, uvarint
 
 _MOST_MILLIS = (2**63 - 1) // 1000
@@ -48,9 +48,9 @@ def put_varint(columns, c, kind, value, plan, s, name):  # type: ignore[no-untyp
         return put_bool(columns, c, value != 0)
     number = np.int64(np.int32(value))
     slots, tables, texts = plan.slots, plan.tables, plan.texts
-    found = symbol_of(plan, s, number)
-    if found >= 0:
-        return put_bytes(columns, c, texts, tables[found + 1], tables[found + 2])
+    symbol = symbol_of(plan, s, number)
+    if symbol >= 0:
+        return put_bytes(columns, c, texts, tables[symbol + 1], tables[symbol + 2])
     size = slots[s, Slot.UNKNOWN_SIZE]
     for i in range(size):
         name[i] = texts[slots[s, Slot.UNKNOWN] + i]
@@ -137,14 +137,14 @@ def micros(data, at, end):  # type: ignore[no-untyped-def]
     while at < end:
         tag, at = uvarint(data, at, end)
         if at > end:
-            return np.int64(0), np.int64(Fault.TRUNCATED)
+            return np.int64(0), np.int64(ProtobufFault.TRUNCATED)
         tag &= 0xFFFFFFFF
         if tag >> 3 == 0:
-            return np.int64(0), np.int64(Fault.TAG)
+            return np.int64(0), np.int64(ProtobufFault.TAG)
         if tag == 8 or tag == 16:
             value, at = uvarint(data, at, end)
             if at > end:
-                return np.int64(0), np.int64(Fault.TRUNCATED)
+                return np.int64(0), np.int64(ProtobufFault.TRUNCATED)
             if tag == 8:
                 seconds = value
             else:
@@ -157,7 +157,7 @@ def micros(data, at, end):  # type: ignore[no-untyped-def]
     # in unsigned numbers, which wrap as Java's do: of signed ones the compiler believes that they do not
     millis = np.int64(np.uint64(seconds) * np.uint64(1000))
     if millis > _MOST_MILLIS or millis < -_MOST_MILLIS:
-        return np.int64(0), np.int64(Fault.TIMESTAMP)
+        return np.int64(0), np.int64(ProtobufFault.TIMESTAMP)
     micros = nanos // 1000
     if nanos < 0 and micros * 1000 != nanos:
         micros += 1

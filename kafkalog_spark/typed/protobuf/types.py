@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import lru_cache, partial
 from typing import Any
 
@@ -16,32 +17,40 @@ from kafkalog_spark.typed.ddl import MOST_COLUMNS, depth, recursion_bounded
 from kafkalog_spark.typed.protobuf.plan import Kind
 
 MOST_RECURSION = 10
-(
-    DOUBLE, FLOAT, INT64, UINT64, INT32, FIXED64, FIXED32, BOOL, STRING, GROUP, MESSAGE, BYTES, UINT32, ENUM, SFIXED32,
-    SFIXED64, SINT32, SINT64,
-) = range(1, 19)  # fmt: skip
+FieldType = IntEnum(
+    "FieldType",
+    "DOUBLE FLOAT INT64 UINT64 INT32 FIXED64 FIXED32 BOOL STRING GROUP MESSAGE BYTES UINT32 ENUM "
+    "SFIXED32 SFIXED64 SINT32 SINT64",
+)
 """FieldDescriptorProto.Type."""
+VARINT, EIGHT_BYTES, SIZED, FOUR_BYTES = 0, 1, 2, 5
+"""Wire types."""
+_WIRE_TYPES = {
+    **dict.fromkeys((FieldType.FIXED64, FieldType.SFIXED64, FieldType.DOUBLE), EIGHT_BYTES),
+    **dict.fromkeys((FieldType.FIXED32, FieldType.SFIXED32, FieldType.FLOAT), FOUR_BYTES),
+    **dict.fromkeys((FieldType.STRING, FieldType.BYTES, FieldType.MESSAGE), SIZED),
+}
 _ARROW = {
-    DOUBLE: (pa.float64(), Kind.DOUBLE),
-    FLOAT: (pa.float32(), Kind.FLOAT),
-    INT64: (pa.int64(), Kind.INT64),
-    UINT64: (pa.int64(), Kind.INT64),
-    INT32: (pa.int32(), Kind.INT32),
-    FIXED64: (pa.int64(), Kind.FIXED64),
-    FIXED32: (pa.int32(), Kind.FIXED32),
-    BOOL: (pa.bool_(), Kind.BOOL),
-    STRING: (pa.string(), Kind.STRING),
-    BYTES: (pa.binary(), Kind.BYTES),
-    UINT32: (pa.int32(), Kind.INT32),
-    ENUM: (pa.string(), Kind.ENUM_NAME),
-    SFIXED32: (pa.int32(), Kind.FIXED32),
-    SFIXED64: (pa.int64(), Kind.FIXED64),
-    SINT32: (pa.int32(), Kind.SINT32),
-    SINT64: (pa.int64(), Kind.SINT64),
+    FieldType.DOUBLE: (pa.float64(), Kind.DOUBLE),
+    FieldType.FLOAT: (pa.float32(), Kind.FLOAT),
+    FieldType.INT64: (pa.int64(), Kind.INT64),
+    FieldType.UINT64: (pa.int64(), Kind.INT64),
+    FieldType.INT32: (pa.int32(), Kind.INT32),
+    FieldType.FIXED64: (pa.int64(), Kind.FIXED64),
+    FieldType.FIXED32: (pa.int32(), Kind.FIXED32),
+    FieldType.BOOL: (pa.bool_(), Kind.BOOL),
+    FieldType.STRING: (pa.string(), Kind.STRING),
+    FieldType.BYTES: (pa.binary(), Kind.BYTES),
+    FieldType.UINT32: (pa.int32(), Kind.INT32),
+    FieldType.ENUM: (pa.string(), Kind.ENUM_NAME),
+    FieldType.SFIXED32: (pa.int32(), Kind.FIXED32),
+    FieldType.SFIXED64: (pa.int64(), Kind.FIXED64),
+    FieldType.SINT32: (pa.int32(), Kind.SINT32),
+    FieldType.SINT64: (pa.int64(), Kind.SINT64),
 }
 _WIDE = {
-    UINT32: (pa.int64(), Kind.UINT32_WIDE),
-    UINT64: (pa.decimal128(20, 0), Kind.UINT64_WIDE),
+    FieldType.UINT32: (pa.int64(), Kind.UINT32_WIDE),
+    FieldType.UINT64: (pa.decimal128(20, 0), Kind.UINT64_WIDE),
 }
 """With upcast.unsigned.ints. Spark widens uint32 and uint64, not fixed32 and fixed64."""
 
@@ -90,6 +99,11 @@ def meaning_of(options: Mapping[str, str]) -> ProtobufMeaning:
     )
 
 
+def wire_type(field: Any) -> int:
+    """How a field is stored, where it is not packed."""
+    return _WIRE_TYPES.get(field.type, VARINT)
+
+
 def is_repeated(field: Any) -> bool:
     return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == 3)
 
@@ -99,7 +113,7 @@ def is_required(field: Any) -> bool:
 
 
 def is_map(field: Any) -> bool:
-    return field.type == MESSAGE and is_repeated(field) and field.message_type.GetOptions().map_entry
+    return field.type == FieldType.MESSAGE and is_repeated(field) and field.message_type.GetOptions().map_entry
 
 
 def is_timestamp(descriptor: Any) -> bool:
@@ -111,16 +125,21 @@ def is_duration(descriptor: Any) -> bool:
 
 
 def _is_seconds_and_nanos(descriptor: Any, name: str) -> bool:
-    return descriptor.name == name and [one.name for one in descriptor.fields] == ["seconds", "nanos"]
+    return descriptor.name == name and [each.name for each in descriptor.fields] == ["seconds", "nanos"]
 
 
 def scalar(field: Any, meaning: ProtobufMeaning) -> tuple[pa.DataType, Kind]:
     """The Arrow type and kind of a field that is no message."""
-    if field.type == ENUM and meaning.enums_as_ints:
+    if field.type == FieldType.ENUM and meaning.enums_as_ints:
         return pa.int32(), Kind.ENUM_INT
     if meaning.wide and field.type in _WIDE:
         return _WIDE[field.type]
     return _ARROW[field.type]
+
+
+def columns_of(descriptor: Any, meaning: ProtobufMeaning) -> pa.Schema:
+    """The columns of a message. Raises OptionError as `message_type`."""
+    return pa.schema(list(message_type(descriptor, meaning)))
 
 
 def message_type(descriptor: Any, meaning: ProtobufMeaning) -> pa.DataType:
@@ -138,25 +157,25 @@ def _struct(descriptor: Any, meaning: ProtobufMeaning, depths: dict[str, int], l
         type_ = _field(field, meaning, depths, left)
         if type_ is not None:
             fields.append(pa.field(field.name, type_))
-    lower = [one.name.lower() for one in fields]
+    lower = [each.name.lower() for each in fields]
     if len(set(lower)) != len(lower):
         raise OptionError(f"the message {descriptor.full_name} has fields that differ in case only")
     return pa.struct(fields)
 
 
 def _field(field: Any, meaning: ProtobufMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType | None:
-    if field.type == GROUP:
+    if field.type == FieldType.GROUP:
         raise OptionError(f"{field.full_name} is a group, which kafkalog does not read")
     if is_map(field):
         key, value = field.message_type.fields_by_number[1], field.message_type.fields_by_number[2]
-        values = _one(value, meaning, depths, left)
+        values = _single(value, meaning, depths, left)
         return None if values is None else pa.map_(scalar(key, meaning)[0], pa.field("value", values))
-    one = _one(field, meaning, depths, left)
-    return pa.list_(pa.field("element", one)) if one is not None and is_repeated(field) else one
+    type_ = _single(field, meaning, depths, left)
+    return pa.list_(pa.field("element", type_)) if type_ is not None and is_repeated(field) else type_
 
 
-def _one(field: Any, meaning: ProtobufMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType | None:
-    if field.type != MESSAGE:
+def _single(field: Any, meaning: ProtobufMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType | None:
+    if field.type != FieldType.MESSAGE:
         return scalar(field, meaning)[0]
     descriptor = field.message_type
     if is_timestamp(descriptor):
@@ -173,8 +192,8 @@ def _one(field: Any, meaning: ProtobufMeaning, depths: dict[str, int], left: lis
         )
     if depth and depth >= meaning.recursion:
         return None
-    found = _struct(descriptor, meaning, {**depths, descriptor.full_name: depth + 1}, left)
-    return found if found.num_fields else None
+    struct = _struct(descriptor, meaning, {**depths, descriptor.full_name: depth + 1}, left)
+    return struct if struct.num_fields else None
 
 
 @lru_cache(1024)

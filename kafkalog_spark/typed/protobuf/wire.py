@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from kafkalog_spark.typed.columns.column_builder_kernel import load_i64
-from kafkalog_spark.typed.protobuf.plan import Fault, Kind, Slot
+from kafkalog_spark.typed.protobuf.plan import Kind, ProtobufFault, Slot
 
 FAR = np.int64(2**62)
 """Position after a varint that does not end: beyond every end."""
@@ -53,7 +53,7 @@ def pass_over(data, at, end, wire, number):  # type: ignore[no-untyped-def]
     if wire == 3:
         return _pass_group(data, at, end, number)
     if wire == 4:
-        return -np.int64(Fault.GROUP)
+        return -np.int64(ProtobufFault.GROUP)
     return _pass_plain(data, at, end, wire)
 
 
@@ -70,29 +70,29 @@ def _pass_plain(data, at, end, wire):  # type: ignore[no-untyped-def]
         size, at = uvarint(data, at, end)
         size = np.int64(np.int32(size))
         if at > end or size < 0 or size > end - at:
-            return -np.int64(Fault.TRUNCATED)
+            return -np.int64(ProtobufFault.TRUNCATED)
         at += size
     else:
-        return -np.int64(Fault.TAG)
-    return at if at <= end else -np.int64(Fault.TRUNCATED)
+        return -np.int64(ProtobufFault.TAG)
+    return at if at <= end else -np.int64(ProtobufFault.TRUNCATED)
 
 
 @njit
 def _pass_group(data, at, end, number):  # type: ignore[no-untyped-def]
-    """Position after the end of the group `number`; groups inside it are left to reading.joined: a kernel has no room
+    """Position after the end of the group `number`; groups inside it are left to reading.merged: a kernel has no room
     to note where each ends."""
     while True:
         tag, at = uvarint(data, at, end)
         if at > end:
-            return -np.int64(Fault.TRUNCATED)
+            return -np.int64(ProtobufFault.TRUNCATED)
         tag &= 0xFFFFFFFF
         wire, inner = tag & 7, tag >> 3
         if inner == 0:
-            return -np.int64(Fault.TAG)
+            return -np.int64(ProtobufFault.TAG)
         if wire == 3:
-            return -np.int64(Fault.JOIN)
+            return -np.int64(ProtobufFault.JOIN)
         if wire == 4:
-            return at if inner == number else -np.int64(Fault.GROUP)
+            return at if inner == number else -np.int64(ProtobufFault.GROUP)
         at = _pass_plain(data, at, end, wire)
         if at < 0:
             return at
@@ -184,11 +184,11 @@ def look(data, at, end, plan, start, count, seen, base, root):  # type: ignore[n
         begin = at
         tag, at = uvarint(data, at, end)
         if at > end:
-            return np.int64(Fault.TRUNCATED), begin
+            return np.int64(ProtobufFault.TRUNCATED), begin
         tag &= 0xFFFFFFFF
         wire, number = tag & 7, tag >> 3
         if number == 0:
-            return np.int64(Fault.TAG), begin
+            return np.int64(ProtobufFault.TAG), begin
         s = slot_of(slots, start, count, number, likely)
         if s < 0:
             after = pass_over(data, at, end, wire, number)
@@ -202,7 +202,7 @@ def look(data, at, end, plan, start, count, seen, base, root):  # type: ignore[n
         packed = wire == 2 and own != 2 and slots[s, Slot.REPEATED] == 1
         if wire != own and not packed:
             if root:
-                return np.int64(Fault.MISMATCH), begin
+                return np.int64(ProtobufFault.MISMATCH), begin
             after = pass_over(data, at, end, wire, number)
             if after < 0:
                 return -after, begin
@@ -215,27 +215,27 @@ def look(data, at, end, plan, start, count, seen, base, root):  # type: ignore[n
         if wire == 2:
             _, value = uvarint(data, at, end)
         at = after
-        known = np.int64(1)
+        occurrences = np.int64(1)
         if packed:
-            fault, known = _look_into_packed(data, value, at, plan, s, kind)
+            fault, occurrences = _look_into_packed(data, value, at, plan, s, kind)
             if fault != 0:
                 return fault, begin
-            if root and known < 0:
-                return np.int64(Fault.MISMATCH), begin
-            if known < 0:
-                known = -1 - known
+            if root and occurrences < 0:
+                return np.int64(ProtobufFault.MISMATCH), begin
+            if occurrences < 0:
+                occurrences = -1 - occurrences
         elif kind == Kind.STRING:
             if slots[s, Slot.CHECKED] and not is_utf8(data, value, at):
-                return np.int64(Fault.UTF8), begin
+                return np.int64(ProtobufFault.UTF8), begin
         elif (kind in (Kind.ENUM_NAME, Kind.ENUM_INT)) and slots[s, Slot.CHECKED]:
             number, _ = uvarint(data, value, at)
             if symbol_of(plan, s, np.int64(np.int32(number))) < 0:
                 if root:
-                    return np.int64(Fault.MISMATCH), begin
+                    return np.int64(ProtobufFault.MISMATCH), begin
                 continue
         row = base + s - start
         if (kind in (Kind.MESSAGE, Kind.TIMESTAMP)) and slots[s, Slot.REPEATED] == 0 and seen[row, Seen.COUNT] > 0:
-            return np.int64(Fault.JOIN), begin
+            return np.int64(ProtobufFault.JOIN), begin
         if slots[s, Slot.ONEOF] >= 0:
             others = slots[s, Slot.ONEOF]
             for i in range(tables[others]):
@@ -243,17 +243,17 @@ def look(data, at, end, plan, start, count, seen, base, root):  # type: ignore[n
                 if other != row:
                     cleared = slots[s - row + other, Slot.KIND]
                     if seen[other, Seen.COUNT] > 0 and (cleared in (Kind.MESSAGE, Kind.TIMESTAMP)):
-                        return np.int64(Fault.JOIN), begin  # it does not count, and must be whole all the same
+                        return np.int64(ProtobufFault.JOIN), begin  # it does not count, and must be whole all the same
                     seen[other, Seen.COUNT] = 0
         if seen[row, Seen.COUNT] == 0:
             seen[row, Seen.FIRST] = begin
-        seen[row, Seen.COUNT] += known
+        seen[row, Seen.COUNT] += occurrences
         seen[row, Seen.AT] = value
         seen[row, Seen.END] = at
     for i in range(count):
         if slots[start + i, Slot.REQUIRED] and seen[base + i, Seen.COUNT] == 0:
-            return np.int64(Fault.REQUIRED), at
-    return np.int64(Fault.NONE), at
+            return np.int64(ProtobufFault.REQUIRED), at
+    return np.int64(ProtobufFault.NONE), at
 
 
 @njit
@@ -263,16 +263,16 @@ def _look_into_packed(data, at, end, plan, s, kind):  # type: ignore[no-untyped-
     if kind > Kind.ENUM_NAME:
         size = 8 if kind > Kind.FLOAT else 4
         if (end - at) % size:
-            return np.int64(Fault.TRUNCATED), np.int64(0)
+            return np.int64(ProtobufFault.TRUNCATED), np.int64(0)
         return 0, (end - at) // size
-    found, lost = np.int64(0), False
+    elements, lost = np.int64(0), False
     closed = kind in (Kind.ENUM_NAME, Kind.ENUM_INT) and plan.slots[s, Slot.CHECKED] == 1
     while at < end:
         number, at = uvarint(data, at, end)
         if at > end:
-            return np.int64(Fault.TRUNCATED), np.int64(0)
+            return np.int64(ProtobufFault.TRUNCATED), np.int64(0)
         if closed and symbol_of(plan, s, np.int64(np.int32(number))) < 0:
             lost = True
         else:
-            found += 1
-    return 0, (-1 - found if lost else found)
+            elements += 1
+    return 0, (-1 - elements if lost else elements)

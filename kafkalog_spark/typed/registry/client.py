@@ -61,36 +61,36 @@ class RegistryClient:
         return f"the schema registry {', '.join(map(_without_user, self._options.urls))}"
 
     def by_id(self, id_: int) -> RegisteredSchema | None:
-        return self._asked(f"/schemas/ids/{id_}", id_)
+        return self._schema(f"/schemas/ids/{id_}", id_)
 
     def by_guid(self, guid: str) -> RegisteredSchema | None:
-        return self._asked(f"/schemas/guids/{quote(guid, safe='')}", 0)
+        return self._schema(f"/schemas/guids/{quote(guid, safe='')}", 0)
 
     def by_version(self, subject: str, version: int | None) -> RegisteredSchema | None:
-        asked = "latest" if version is None else str(version)
-        path = f"/subjects/{quote(subject, safe='')}/versions/{asked}"
+        number = "latest" if version is None else str(version)
+        path = f"/subjects/{quote(subject, safe='')}/versions/{number}"
         if version is None:
             self._kept.pop(path, None)  # the latest is another one tomorrow
-        return self._asked(path, None)
+        return self._schema(path, None)
 
     def register(self, subject: str, schema: str, kind: str = AVRO) -> int:
         """Register a schema under a subject, unless it is there; its id. Raises SchemaRegistryError when it is refused:
         not compatible, or not allowed."""
         body = {"schema": schema, **({} if kind == AVRO else {"schemaType": kind})}
-        found = self._json(f"/subjects/{quote(subject, safe='')}/versions", body)
-        if not isinstance(found, dict) or not isinstance(found.get("id"), int):
+        answer = self._json(f"/subjects/{quote(subject, safe='')}/versions", body)
+        if not isinstance(answer, dict) or not isinstance(answer.get("id"), int):
             raise SchemaRegistryError(f"{self.described} answered the registration of {subject} without an id")
-        return int(found["id"])
+        return int(answer["id"])
 
-    def _asked(self, path: str, id_: int | None) -> RegisteredSchema | None:
+    def _schema(self, path: str, id_: int | None) -> RegisteredSchema | None:
         if path in self._kept:
             self._kept.move_to_end(path)
             return self._kept[path]
-        found = self._json(path)
-        if found is None:
+        answer = self._json(path)
+        if answer is None:
             return None
         try:
-            schema = RegisteredSchema.of_json(found, id_)
+            schema = RegisteredSchema.of_json(answer, id_)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SchemaRegistryError(f"{self.described} answered {path} with no schema: {error}") from error
         self._kept[path] = schema

@@ -4,7 +4,8 @@
     0x01, GUID (16 bytes)                before the value, or in the header __value_schema_id (__key_schema_id)
 
 In the header both forms are allowed. Before a value in Protobuf follow the indexes of its message, in the header as
-well where the id stands there.
+well where the id stands there: a count and as many indexes, zigzag varints, of a message in the file, of one inside it,
+and so on. A single 0 stands for the first message of the file.
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.format.varints import UVARINT_BYTES, read_varint
 from kafkalog_spark.typed.columns.buffer_pool import Values
 
-ID, GUID = 0, 1
 NO_ID = "it does not begin with a schema's id (0x00 and four bytes)"
 """Why a value that names no schema is bad."""
+FIRST = (0,)
+"""Indexes of the first message of a file."""
 _ID_BYTES, _GUID_BYTES = 5, 17
+_MOST_NESTED = 64
+"""Messages are not nested deeper."""
 
 
 class Framed(NamedTuple):
@@ -32,60 +38,101 @@ class Framed(NamedTuple):
     ids: list[int | str]
 
 
-def header_name(side: str) -> str:
-    """Name of the header that names the schema of a value or key."""
-    return f"__{side}_schema_id"
-
-
-def unframed(values: Values, headers: Any = None, name: str = "") -> Framed:
-    """Take the prefix from every value. headers: list<struct<key, value>> of each record, in which `name` goes before
-    the prefix."""
-    n = len(values.starts)
-    starts, which = values.starts.copy(), np.full(n, -1, np.int64)
+def unframed(values: Values, headers: Any, side: str) -> Framed:
+    """Take the prefix from every value. headers: list<struct<key, value>> of each record, which go before the prefix;
+    or None. side: "value" or "key"."""
+    starts, which = values.starts.copy(), np.full(len(values.starts), -1, np.int64)
     ids: dict[int | str, int] = {}
-    there = values.ends >= 0
     sizes = values.ends - values.starts
-    magic = np.where(there & (sizes > 0), values.data[np.minimum(values.starts, len(values.data) - 1)], 255)
-    with_id = np.flatnonzero((magic == ID) & (sizes >= _ID_BYTES))
-    if len(with_id):
-        at = values.starts[with_id]
-        numbers = np.zeros(len(with_id), np.int64)
-        for i in range(1, _ID_BYTES):
-            numbers = (numbers << 8) | values.data[at + i]
-        distinct, inverse = np.unique(numbers, return_inverse=True)
-        places = np.array([ids.setdefault(int(one), len(ids)) for one in distinct], np.int64)
-        which[with_id] = places[inverse]
-        starts[with_id] += _ID_BYTES
-    with_guid = np.flatnonzero((magic == GUID) & (sizes >= _GUID_BYTES))
-    if len(with_guid):
-        at = values.starts[with_guid, None] + np.arange(1, _GUID_BYTES)
-        distinct, inverse = np.unique(values.data[at], axis=0, return_inverse=True)
-        places = np.array([ids.setdefault(str(UUID(bytes=one.tobytes())), len(ids)) for one in distinct], np.int64)
-        which[with_guid] = places[inverse.reshape(-1)]
-        starts[with_guid] += _GUID_BYTES
+    magic = np.where(sizes > 0, values.data[np.minimum(values.starts, len(values.data) - 1)], 255)
+    for first, width in enumerate((_ID_BYTES, _GUID_BYTES)):
+        rows = np.flatnonzero((magic == first) & (sizes >= width))
+        if not len(rows):
+            continue
+        prefixes = values.data[values.starts[rows, None] + np.arange(1, width)]
+        if first == 0:
+            distinct, inverse = np.unique(prefixes.view(">u4")[:, 0].astype(np.int64), return_inverse=True)
+            names: list[int | str] = distinct.tolist()
+        else:
+            distinct, inverse = np.unique(prefixes, axis=0, return_inverse=True)
+            names = [str(UUID(bytes=guid.tobytes())) for guid in distinct]
+        which[rows] = np.array([ids.setdefault(name, len(ids)) for name in names], np.int64)[inverse.reshape(-1)]
+        starts[rows] += width
     if headers is not None:
-        _from_headers(headers, name, values, starts, which, ids)
+        for row, name in _in_headers(headers, f"__{side}_schema_id"):
+            if values.ends[row] >= 0:
+                which[row] = ids.setdefault(name, len(ids))
+                starts[row] = values.starts[row]
     return Framed(Values(values.data, starts, values.ends), which, list(ids))
 
 
-def _from_headers(
-    headers: Any, name: str, values: Values, starts: np.ndarray, which: np.ndarray, ids: dict[int | str, int]
-) -> None:
-    """Take schemas from headers, which go before what values begin with."""
+def _in_headers(headers: Any, header: str) -> list[tuple[int, int | str]]:
+    """(row, id or GUID) of each header that names a schema."""
     entries = headers.flatten()
     if not len(entries):
-        return
+        return []
     owners = headers.value_parent_indices().to_numpy()
-    named = np.flatnonzero(pa.compute.equal(entries.field("key"), name).to_numpy(zero_copy_only=False))
-    for at, text in zip(named, entries.field("value").take(pa.array(named)).to_pylist(), strict=True):
-        row = int(owners[at])
-        if text is None or values.ends[row] < 0:
-            continue
-        found: int | str | None = None
-        if text[:1] == b"\x00" and len(text) >= _ID_BYTES:
-            found = int.from_bytes(text[1:_ID_BYTES], "big")
-        elif text[:1] == b"\x01" and len(text) >= _GUID_BYTES:
-            found = str(UUID(bytes=text[1:_GUID_BYTES]))
-        if found is not None:
-            which[row] = ids.setdefault(found, len(ids))
-            starts[row] = values.starts[row]
+    named = np.flatnonzero(pa.compute.equal(entries.field("key"), header).to_numpy(zero_copy_only=False))
+    names: list[tuple[int, int | str]] = []
+    for row, text in zip(owners[named].tolist(), entries.field("value").take(pa.array(named)).to_pylist(), strict=True):
+        if text is not None and text[:1] == b"\0" and len(text) >= _ID_BYTES:
+            names.append((row, int.from_bytes(text[1:_ID_BYTES], "big")))
+        elif text is not None and text[:1] == b"\1" and len(text) >= _GUID_BYTES:
+            names.append((row, str(UUID(bytes=text[1:_GUID_BYTES]))))
+    return names
+
+
+def take_indexes(framed: Framed) -> tuple[np.ndarray, list[Any]]:
+    """Pass over the indexes of values that name a schema, changing `starts` -> (place of each value's indexes in the
+    list, that list).
+
+    In the list: the indexes as a tuple, or what is wrong with them. Other values have the first place.
+    """
+    data, starts, ends = framed.values
+    which = np.zeros(len(starts), np.int64)
+    places: dict[Any, int] = {FIRST: 0}
+    named = framed.which >= 0
+    first = named & (ends > starts) & (data[np.minimum(starts, len(data) - 1)] == 0)
+    heads: dict[bytes, tuple[Any, int]] = {}
+    for row in np.flatnonzero(named & ~first):  # each distinct beginning is read once
+        at, end = int(starts[row]), int(ends[row])
+        head = data[at : min(end, at + 8)].tobytes()
+        read = heads.get(head)
+        if read is None:
+            read = _indexes(data[at : min(end, at + UVARINT_BYTES * (_MOST_NESTED + 1))].tobytes())
+            if len(heads) < 10_000:
+                heads[head] = read
+        which[row] = places.setdefault(read[0], len(places))
+        starts[row] += read[1]
+    starts[first] += 1
+    return which, list(places)
+
+
+def _indexes(head: bytes) -> tuple[Any, int]:
+    """(the indexes, or what is wrong with them; their bytes)"""
+    try:
+        count, after = read_varint(head, 0, len(head))
+        if not 0 <= count <= _MOST_NESTED:
+            return f"its message has {count} indexes", 0
+        indexes = []
+        for _ in range(count):
+            index, after = read_varint(head, after, len(head))
+            indexes.append(index)
+    except IndexError:
+        return "the indexes of its message do not end", 0
+    return tuple(indexes) or FIRST, after
+
+
+def message_at(file: Any, indexes: tuple[int, ...]) -> Any:
+    """The message of a file's descriptor that indexes name. Raises OptionError."""
+    from google.protobuf import descriptor_pb2
+
+    proto = descriptor_pb2.FileDescriptorProto()
+    file.CopyToProto(proto)
+    messages, name = proto.message_type, proto.package
+    for index in indexes:
+        if not 0 <= index < len(messages):
+            raise OptionError(f"the file has no message of indexes {list(indexes)}")
+        name = f"{name}.{messages[index].name}" if name else messages[index].name
+        messages = messages[index].nested_type
+    return file.pool.FindMessageTypeByName(name)

@@ -13,7 +13,6 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from typing import Any, NamedTuple, cast
@@ -60,10 +59,10 @@ class HttpClient:
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ValueError("it is no URL with http:// or https:// and a host")
         for _ in range(1 + REDIRECTS):
-            found = self._sent(method, parts, body, {**self.headers, **(headers or {})}, deadline)
-            if isinstance(found, Answer):
-                return found
-            parts = urlsplit(urljoin(parts.geturl(), found))
+            answer = self._sent(method, parts, body, {**self.headers, **(headers or {})}, deadline)
+            if isinstance(answer, Answer):
+                return answer
+            parts = urlsplit(urljoin(parts.geturl(), answer))
             if _origin(parts) != origin:
                 raise ValueError(
                     f"it redirects to another server; if {parts.geturl()[:200]} is right, make that the URL"
@@ -75,32 +74,34 @@ class HttpClient:
     ) -> Answer | str:
         """The answer, or where a redirect leads."""
         host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
-        timed = _Timed(deadline, self.clock)
-        with closing(timed):
+        timed = _DeadlineSocket(deadline, self.clock)
+        try:
             timed.connect(host, port, (self.tls or ssl.create_default_context()) if parts.scheme == "https" else None)
             connection = HTTPConnection(host, port)
             connection.default_port = _PORTS[parts.scheme]
-            connection.sock = cast("socket.socket", _Lent(timed))
+            connection.sock = cast("socket.socket", timed)
             path = parts._replace(scheme="", netloc="", path=parts.path or "/", fragment="").geturl()
-            try:
-                connection.request(method, path, body, {**headers, "Connection": "close"})
-                answer = connection.getresponse()
-                if answer.status in (_MOVED if body is None else _MOVED_AS_IT_IS):
-                    return answer.getheader("Location", "")
-                content = answer.read(self.most_bytes + 1)
-            except HTTPException as error:
-                raise ConnectionError(f"its server does not speak HTTP: {type(error).__name__}") from None
+            connection.request(method, path, body, {**headers, "Connection": "close"})
+            answer = connection.getresponse()
+            if answer.status in (_MOVED if body is None else _MOVED_AS_IT_IS):
+                return answer.getheader("Location", "")
+            content = answer.read(self.most_bytes + 1)
             if len(content) > self.most_bytes:
                 raise ValueError(f"it is larger than {self.most_bytes} bytes")
             return Answer(answer.status, answer.reason[:200], content)
+        except HTTPException as error:
+            raise ConnectionError(f"its server does not speak HTTP: {type(error).__name__}") from None
+        finally:
+            timed.release()
 
 
 def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
 
 
-class _Timed:
-    """A socket of which everything together ends at the deadline: `settimeout` by itself is for each call anew."""
+class _DeadlineSocket(io.RawIOBase):
+    """A socket for http.client of which everything together ends at the deadline: `settimeout` by itself is for each
+    call anew. http.client closes it before the body is read, so `close` does nothing; its owner calls `release`."""
 
     def __init__(self, deadline: float, clock: Callable[[], float]) -> None:
         self._deadline, self._clock = deadline, clock
@@ -126,10 +127,19 @@ class _Timed:
     def sendall(self, data: bytes) -> None:
         self._ready().sendall(data)
 
-    def receive(self, buffer: Any) -> int:
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
         return self._ready().recv_into(buffer)
 
     def close(self) -> None:
+        return None
+
+    def release(self) -> None:
         if self._socket is not None:
             self._socket.close()
 
@@ -143,28 +153,3 @@ class _Timed:
         if left <= 0:
             raise TimeoutError(f"its server has not answered in full within {TIMEOUT_S:.0f} s")
         return left
-
-
-class _Lent:
-    """Socket for http.client that ignores close(): http.client closes it before the body is read, so its owner does."""
-
-    def __init__(self, timed: _Timed) -> None:
-        self._timed = timed
-        self.sendall = timed.sendall
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_Received(self._timed))
-
-    def close(self) -> None:
-        return None
-
-
-class _Received(io.RawIOBase):
-    def __init__(self, timed: _Timed) -> None:
-        self._timed = timed
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        return self._timed.receive(buffer)

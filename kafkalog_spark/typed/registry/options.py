@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -11,9 +11,28 @@ from kafkalog_spark.options import OptionSpec, plain_text
 from kafkalog_spark.typed.ddl import file_bytes
 from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources
 from kafkalog_spark.typed.registry.client import RegistryClient, RegistryOptions
-from kafkalog_spark.typed.registry.schemas import Record, RegisteredSchema, SchemaRecords, SchemaStore, listed_records
+from kafkalog_spark.typed.registry.schemas import (
+    AVRO,
+    JSON,
+    PROTOBUF,
+    Record,
+    RegisteredSchema,
+    SchemaRecords,
+    SchemaStore,
+    listed_records,
+)
 
 TOPIC = "_schemas"
+_KIND_NAMES = {AVRO: "Avro", PROTOBUF: "Protobuf", JSON: "JSON"}
+_OF_CLIENT = (
+    "basic.auth.user.info",
+    "bearer.auth.token",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.key.password",
+)
+"""The fields of RegistryOptions after the URLs, as options."""
 
 
 def _version(name: str, text: str) -> int | None:
@@ -63,10 +82,10 @@ def with_records(format: ResolvedFormat, sources: SchemaSources) -> ResolvedForm
     records: tuple[Record, ...] | None = None
     if "schema.registry.url" not in options:
         if "schema.registry.file" in options:
-            found = _records_of_file(options["schema.registry.file"])
+            read: Iterable[Record] = _records_of_file(options["schema.registry.file"])
         else:
-            found = list(sources.records(options.get("schema.registry.topic", TOPIC)))
-        records = tuple((_utf8(key), _utf8(value)) for key, value in found)
+            read = sources.records(options.get("schema.registry.topic", TOPIC))
+        records = tuple((_utf8(key), _utf8(value)) for key, value in read)
     return replace(format, options=options, schema_records=records)
 
 
@@ -82,10 +101,10 @@ def store_of(format: ResolvedFormat) -> SchemaStore:
     """Raises OptionError where the options name no store; SchemaRegistryError for records that are not a registry's."""
     options = format.options
     if "schema.registry.url" in options:
-        return _client(client_options(options))
+        return client_of(options)
     path = options.get("schema.registry.file")
     if format.schema_records is not None:
-        return _of_records(format.schema_records, path or f"the topic {options.get('schema.registry.topic', TOPIC)}")
+        return _records_store(format.schema_records, path or f"the topic {options.get('schema.registry.topic', TOPIC)}")
     if path is not None:
         return SchemaRecords(_records_of_file(path), path)
     raise OptionError(
@@ -94,32 +113,20 @@ def store_of(format: ResolvedFormat) -> SchemaStore:
     )
 
 
-def client_options(options: Mapping[str, str]) -> RegistryOptions:
-    """How the registry of option `schema.registry.url` is reached."""
-    ssl = "schema.registry.ssl."
-    return RegistryOptions(
-        tuple(url.strip() for url in options["schema.registry.url"].split(",") if url.strip()),
-        options.get("schema.registry.basic.auth.user.info"),
-        options.get("schema.registry.bearer.auth.token"),
-        options.get(f"{ssl}ca.location"),
-        options.get(f"{ssl}certificate.location"),
-        options.get(f"{ssl}key.location"),
-        options.get(f"{ssl}key.password"),
-    )
+def client_of(options: Mapping[str, str]) -> RegistryClient:
+    """The client of the registry of option `schema.registry.url`, one in a process: what it has asked is known to the
+    next task."""
+    urls = tuple(url.strip() for url in options["schema.registry.url"].split(",") if url.strip())
+    return _client(RegistryOptions(urls, *(options.get(f"schema.registry.{name}") for name in _OF_CLIENT)))
 
 
-@lru_cache(8)
-def _client(options: RegistryOptions) -> RegistryClient:
-    return RegistryClient(options)  # what it has asked is known to the next task of this process
+_client = lru_cache(8)(RegistryClient)
+_records_store = lru_cache(4)(SchemaRecords)
 
 
-@lru_cache(4)
-def _of_records(records: tuple[Record, ...], place: str) -> SchemaRecords:
-    return SchemaRecords(records, place)
-
-
-def subject_schema(options: Mapping[str, str], store: SchemaStore) -> RegisteredSchema:
-    """The schema that the values are read with, by the registry. Raises OptionError, SchemaRegistryError."""
+def subject_schema(options: Mapping[str, str], store: SchemaStore, kind: str) -> RegisteredSchema:
+    """The schema that the values are read with, by the registry, and a schema of that kind. Raises OptionError,
+    SchemaRegistryError."""
     subject = options.get("subject")
     if subject is None:
         raise OptionError(
@@ -127,10 +134,12 @@ def subject_schema(options: Mapping[str, str], store: SchemaStore) -> Registered
             hint="option value.subject names a subject of the registry",
         )
     version = _version("subject.version", options.get("subject.version", "latest"))
-    found = store.by_version(subject, version)
-    if found is None:
+    schema = store.by_version(subject, version)
+    if schema is None:
         raise SchemaRegistryError(
             f"{store.described} has no subject {subject}" + ("" if version is None else f" of version {version}"),
             hint="option value.subject names another one",
         )
-    return found
+    if schema.kind != kind:
+        raise OptionError(f"subject {subject} has schemas of {schema.kind}, not of {_KIND_NAMES[kind]}")
+    return schema

@@ -15,7 +15,7 @@ from kafkalog_spark.errors import InvalidRecord, OptionError
 from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
 from kafkalog_spark.typed.protobuf.encoder import ProtobufEncoder
 from kafkalog_spark.typed.protobuf.format import encoder
-from kafkalog_spark.typed.protobuf.types import ENUM, MESSAGE, is_map, is_repeated, is_timestamp
+from kafkalog_spark.typed.protobuf.types import FieldType, is_map, is_repeated, is_timestamp
 from tests.searches import examples
 from tests.typed.canonical import canonical
 from tests.typed.given_formats import of_format
@@ -53,11 +53,11 @@ def fill(message: Any, row: dict[str, Any]) -> None:
             fill_map(getattr(message, name), field.message_type.fields_by_number[2], value)
         elif is_repeated(field):
             for one in value:
-                if field.type == MESSAGE:
+                if field.type == FieldType.MESSAGE:
                     fill_message(getattr(message, name).add(), one)
                 else:
                     getattr(message, name).append(scalar(field, one))
-        elif field.type == MESSAGE:
+        elif field.type == FieldType.MESSAGE:
             getattr(message, name).SetInParent()
             fill_message(getattr(message, name), value)
         else:
@@ -66,7 +66,7 @@ def fill(message: Any, row: dict[str, Any]) -> None:
 
 def fill_map(into: Any, field: Any, entries: list[tuple[Any, Any]]) -> None:
     for key, value in entries:
-        if field.type == MESSAGE:
+        if field.type == FieldType.MESSAGE:
             fill_message(into[key], value)
         else:
             into[key] = scalar(field, value)
@@ -81,7 +81,7 @@ def fill_message(message: Any, value: Any) -> None:
 
 
 def scalar(field: Any, value: Any) -> Any:
-    return field.enum_type.values_by_name[value].number if field.type == ENUM else value
+    return field.enum_type.values_by_name[value].number if field.type == FieldType.ENUM else value
 
 
 ITEM = pa.struct([("sku", pa.string()), ("n", pa.int32()), ("prices", pa.list_(pa.float64())), ("kind", pa.string())])

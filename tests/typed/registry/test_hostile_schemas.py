@@ -20,7 +20,7 @@ from kafkalog_spark.typed.avro.schema import parse_schema
 from kafkalog_spark.typed.avro.types import AvroMeaning, columns_of
 from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources
 from kafkalog_spark.typed.protobuf.descriptors import pool_of
-from kafkalog_spark.typed.registry import schemas as named_schemas
+from kafkalog_spark.typed.registry import confluent
 from kafkalog_spark.typed.registry.schemas import SchemaRecords
 
 Record = tuple[bytes | None, bytes | None]
@@ -296,7 +296,7 @@ class Counted(SchemaRecords):
 def counted(name: str, records: Sequence[Record], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Counted]:
     """A decoder with the schema GOOD as its reader's, and its store."""
     store = Counted(records)
-    monkeypatch.setattr(f"kafkalog_spark.typed.registry.{name.replace('-', '_')}.store_of", lambda format: store)
+    monkeypatch.setattr("kafkalog_spark.typed.registry.confluent.store_of", lambda format: store)
     format = ResolvedFormat(name, {}, reader_id=GOOD)
     return format.decoder(pa.schema([("id", pa.int32())])), store
 
@@ -325,7 +325,7 @@ def test_invented_ids_and_indexes_harm_no_good_value(kind: str, monkeypatch: pyt
 
 @pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
 def test_more_schemas_than_there_is_room_for_are_all_read(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(named_schemas, "MOST_SCHEMAS", 3)
+    monkeypatch.setattr(confluent, "MOST_SCHEMAS", 3)
     texts = [json.dumps(AVRO | {"doc": str(i)}) if kind == "AVRO" else PROTO + " " * i for i in range(10)]
     records = [registered(GOOD + i, text, kind) for i, text in enumerate(texts)]
     decoder, _ = counted(f"confluent-{kind.lower()}", records, monkeypatch)
