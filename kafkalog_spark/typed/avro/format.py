@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, plain_text
 from kafkalog_spark.typed.avro import types
 from kafkalog_spark.typed.avro.schema import PRIMITIVES, AvroType, parse_schema
-from kafkalog_spark.typed.columns.buffer_pool import Values
 from kafkalog_spark.typed.ddl import schema_text
-from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, ValueDecoder, ValueEncoder
+from kafkalog_spark.typed.decoder import (
+    ResolvedFormat,
+    SchemaSources,
+    SingleSchemaDecoder,
+    ValueDecoder,
+    ValueEncoder,
+)
+
+if TYPE_CHECKING:
+    from kafkalog_spark.typed.avro.decoder import AvroReading
 
 OPTIONS = (
     OptionSpec(
@@ -44,8 +52,16 @@ def schema(format: ResolvedFormat) -> pa.Schema:
 
 
 def decoder(format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
-    """Raises OptionError."""
-    return AvroDecoder(*_schemas(format), projection)
+    """As in Spark, bytes after a value count for nothing. Raises OptionError."""
+    writer, reader, _ = _schemas(format)
+    return SingleSchemaDecoder(reading(reader, projection, format.options), writer)
+
+
+def reading(reader: AvroType, projection: pa.Schema, options: Mapping[str, str]) -> AvroReading:
+    """What decodes values as a reader schema. Raises OptionError."""
+    from kafkalog_spark.typed.avro.decoder import AvroReading
+
+    return AvroReading(reader, projection, types.meaning_of(options))
 
 
 def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
@@ -65,21 +81,6 @@ def reader_text(format: ResolvedFormat) -> str | None:
     if "avroschemaurl" in options:
         return schema_text("avroSchemaUrl", options["avroschemaurl"])
     return None
-
-
-class AvroDecoder:
-    """Decodes values of one writer schema."""
-
-    def __init__(self, writer: AvroType, reader: AvroType, meaning: types.AvroMeaning, projection: pa.Schema) -> None:
-        from kafkalog_spark.typed.avro.decoder import AvroReading
-
-        self.schema = projection
-        self._reading = AvroReading(reader, projection, meaning)
-        self._entry = self._reading.entry_of(writer)
-
-    def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
-        """As ValueDecoder.decode. As in Spark, bytes after a value count for nothing."""
-        return self._reading.decode(Values.of(values), np.full(len(values), self._entry, np.int64))
 
 
 def _schemas(format: ResolvedFormat) -> tuple[AvroType, AvroType, types.AvroMeaning]:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, plain_text
-from kafkalog_spark.typed.columns.buffer_pool import Values
 from kafkalog_spark.typed.ddl import file_bytes
-from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, ValueDecoder, ValueEncoder
+from kafkalog_spark.typed.decoder import (
+    ResolvedFormat,
+    SchemaSources,
+    SingleSchemaDecoder,
+    ValueDecoder,
+    ValueEncoder,
+)
 from kafkalog_spark.typed.protobuf import types
 from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
+
+if TYPE_CHECKING:
+    from kafkalog_spark.typed.protobuf.reading import ProtobufReading
 
 OPTIONS = (
     OptionSpec(
@@ -43,7 +50,15 @@ def schema(format: ResolvedFormat) -> pa.Schema:
 
 def decoder(format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
     """Raises OptionError."""
-    return ProtobufDecoder(format, projection)
+    descriptor = _descriptor(format.options, format.descriptors)
+    return SingleSchemaDecoder(reading(descriptor, projection, format.options), descriptor)
+
+
+def reading(reader: Any, projection: pa.Schema, options: Mapping[str, str]) -> ProtobufReading:
+    """What decodes messages as the reader's descriptor. Raises OptionError."""
+    from kafkalog_spark.typed.protobuf.reading import ProtobufReading  # loads numba
+
+    return ProtobufReading(reader, projection, types.meaning_of(options))
 
 
 def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
@@ -70,19 +85,3 @@ def _descriptor(options: Mapping[str, str], content: bytes | None = None) -> Any
     place = options.get("descfilepath", "the descriptor set")
     pool, names = pool_of(_content(options) if content is None else content, place)
     return message_of(pool, names, options["messagename"], place)
-
-
-class ProtobufDecoder:
-    """Decodes messages of one descriptor."""
-
-    def __init__(self, format: ResolvedFormat, projection: pa.Schema) -> None:
-        from kafkalog_spark.typed.protobuf.reading import ProtobufReading  # loads numba
-
-        descriptor = _descriptor(format.options, format.descriptors)
-        self.schema = projection
-        self._reading = ProtobufReading(descriptor, projection, types.meaning_of(format.options))
-        self._entry = self._reading.entry_of(descriptor)
-
-    def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
-        """As ValueDecoder.decode."""
-        return self._reading.decode(Values.of(values), np.full(len(values), self._entry, np.int64))

@@ -18,14 +18,22 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.options import OptionSpec, plain_text
+from kafkalog_spark.typed.avro import format as avro_format
 from kafkalog_spark.typed.avro import types as avro_types
 from kafkalog_spark.typed.avro.format import reader_text
 from kafkalog_spark.typed.avro.schema import AvroType, parse_schema
 from kafkalog_spark.typed.columns.buffer_pool import Values
 from kafkalog_spark.typed.columns.byte_slices import ByteSlices, Fragment, as_values, is_binary, is_text, valid_of
 from kafkalog_spark.typed.ddl import recursion_bounded
-from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, ValueDecoder, ValueEncoder
+from kafkalog_spark.typed.decoder import (
+    Decoded,
+    ResolvedFormat,
+    SchemaSources,
+    ValueDecoder,
+    ValueEncoder,
+)
 from kafkalog_spark.typed.json import format as json_format
+from kafkalog_spark.typed.protobuf import format as protobuf_format
 from kafkalog_spark.typed.protobuf import types as protobuf_types
 from kafkalog_spark.typed.protobuf.descriptors import file_descriptor
 from kafkalog_spark.typed.registry.framing import FIRST, NO_ID, Framed, message_at, take_indexes, unframed
@@ -45,12 +53,12 @@ _REMEMBERED = 10_000
 
 
 class _SchemaFormat:
-    """A format whose values are read with registered schemas. types: the module of its Arrow types; indexed: a value
-    names a message of its schema's file as well."""
+    """A format whose values are read with registered schemas. inner: the module of the format without framing;
+    indexed: a value names a message of its schema's file as well."""
 
     OPTIONS: tuple[OptionSpec, ...]
     kind: str
-    types: Any
+    inner: Any
     indexed = False
 
     def resolve(self, format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:
@@ -61,9 +69,8 @@ class _SchemaFormat:
 
     def schema(self, format: ResolvedFormat) -> pa.Schema:
         """The columns of the reader schema."""
-        columns: pa.Schema = self.types.columns_of(
-            self.reader(format, store_of(format)), self.types.meaning_of(format.options)
-        )
+        types = self.inner.types
+        columns: pa.Schema = types.columns_of(self.reader(format, store_of(format)), types.meaning_of(format.options))
         return columns
 
     def decoder(self, format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
@@ -83,10 +90,6 @@ class _SchemaFormat:
     def parsed(self, registered: RegisteredSchema, store: SchemaStore) -> Any:
         """A registered schema, with those that it refers to. Raises OptionError, SchemaRegistryError."""
 
-    @abstractmethod
-    def reading(self, reader: Any, projection: pa.Schema, options: Mapping[str, str]) -> Any:
-        """What decodes values as the reader schema."""
-
 
 class _Avro(_SchemaFormat):
     OPTIONS = (
@@ -100,7 +103,7 @@ class _Avro(_SchemaFormat):
             "format",
         ),
     )
-    kind, types = AVRO, avro_types
+    kind, inner = AVRO, avro_format
 
     def resolve(self, format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:
         text = reader_text(format)
@@ -123,11 +126,6 @@ class _Avro(_SchemaFormat):
             for text in dict.fromkeys(schema.text for schema in referenced(registered, store).values()):
                 _collect_named(parse_schema(text, types), types)
         return parse_schema(registered.text, types)
-
-    def reading(self, reader: AvroType, projection: pa.Schema, options: Mapping[str, str]) -> Any:
-        from kafkalog_spark.typed.avro.decoder import AvroReading
-
-        return AvroReading(reader, projection, avro_types.meaning_of(options))
 
     def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
         """Registers the schema that is given, or that Spark's to_avro makes of the columns. Raises OptionError, and
@@ -152,7 +150,7 @@ class _Protobuf(_SchemaFormat):
             "format",
         ),
     )
-    kind, types, indexed = PROTOBUF, protobuf_types, True
+    kind, inner, indexed = PROTOBUF, protobuf_format, True
 
     def reader(self, format: ResolvedFormat, store: SchemaStore) -> Any:
         file, name = super().reader(format, store), format.options.get("messagename")
@@ -171,11 +169,6 @@ class _Protobuf(_SchemaFormat):
             raise OptionError(f"schema {registered.id} is one of {registered.kind}, not of Protobuf")
         imported = {name: schema.text for name, schema in referenced(registered, store).items()}
         return file_descriptor(registered.text, imported, f"schema {registered.id} of {store.described}")
-
-    def reading(self, reader: Any, projection: pa.Schema, options: Mapping[str, str]) -> Any:
-        from kafkalog_spark.typed.protobuf.reading import ProtobufReading  # loads numba
-
-        return ProtobufReading(reader, projection, protobuf_types.meaning_of(options))
 
     def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
         """With the subject's latest schema, which must be registered. Raises OptionError, SchemaRegistryError."""
@@ -243,7 +236,8 @@ class ConfluentDecoder:
     def __init__(self, inner: _SchemaFormat, format: ResolvedFormat, projection: pa.Schema) -> None:
         self.schema = projection
         self._inner, self._store, self._side = inner, store_of(format), format.side
-        self._reading = inner.reading(inner.reader(format, self._store), projection, format.options)
+        reader = inner.reader(format, self._store)
+        self._reading = inner.inner.reading(reader, projection, format.options)
         self._ready = 0
         self._parsed = lru_cache(MOST_SCHEMAS)(self._look_up)
         self._entry = lru_cache(_REMEMBERED)(self._add_entry)
