@@ -113,17 +113,22 @@ def find_messages(  # type: ignore[no-untyped-def]
         at = message_end
 
 
-@kernel_for(_I64(_BYTES, _ROWS, _OUT))
+@kernel_for(types.UniTuple(_I64, 3)(_BYTES, _ROWS, _OUT))
 def write_records(payload, messages, out):  # type: ignore[no-untyped-def]
     """Write messages to `out` as records with offset deltas 0, 1, 2 ... and timestamps relative to the first; returns
-    the bytes written. `out` has room for as many as the messages have: a record is never longer than its message."""
+    (bytes written, smallest timestamp, largest). `out` has room for as many bytes as the messages have: a record is
+    never longer than its message."""
     filled: Any = np.int64(0)
-    base: Any = np.int64(0)
+    base: Any = np.int64(layout.NO_TIMESTAMP)
+    low: Any = base
+    high: Any = base
     for row in range(messages.shape[0]):
         message = messages[row]
+        timestamp = message[Message.TIMESTAMP]
         if row == 0:
-            base = message[Message.TIMESTAMP]
-        number, delta = np.int64(row), message[Message.TIMESTAMP] - base
+            base, low, high = timestamp, timestamp, timestamp
+        low, high = min(low, timestamp), max(high, timestamp)
+        number, delta = np.int64(row), timestamp - base
         key_size, value_size = (
             max(message[Message.KEY_SIZE], np.int64(-1)),
             max(message[Message.VALUE_SIZE], np.int64(-1)),
@@ -144,7 +149,7 @@ def write_records(payload, messages, out):  # type: ignore[no-untyped-def]
             filled += value_size
         out[filled] = 0  # headers
         filled += 1
-    return filled
+    return filled, low, high
 
 
 @kernel_for(types.UniTuple(_I64, 2)(_BYTES, _ROWS, _I64, _ROWS))

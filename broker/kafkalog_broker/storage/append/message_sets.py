@@ -21,6 +21,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -77,7 +78,14 @@ def validate_message_set(
         codec, source = _opened(data[:size], magic)
     most_bytes = config.max_message_bytes if size is None else MAX_DECOMPRESSED
     messages, fault = _messages_in(source, magic, most_bytes, is_inner=size is not None)
-    _check_messages(messages, config, now_ms, is_compacted)
+    made = bytearray(layout.BATCH_OVERHEAD + len(source))
+    facts = _write_records(source, messages, made)
+    lowest, highest = 0, layout.MAX_INT64
+    if config.message_timestamp_type != LOG_APPEND_TIME:
+        lowest = max(now_ms - config.message_timestamp_before_max_ms, lowest)
+        highest = min(now_ms + config.message_timestamp_after_max_ms, highest)
+    if is_compacted or (magic and (facts.low < lowest or facts.high > highest)):
+        _check_messages(messages, lowest, highest, is_compacted)
     if fault:
         raise _fault(fault, len(messages))
     if size is not None:
@@ -89,7 +97,7 @@ def validate_message_set(
                 _INVALID,
                 f"a compressed message has the offset {wrapper_offset}, below that of its last message, {last}",
             )
-    return _batch(source, messages, codec, config, now_ms) if len(messages) else None
+    return _batch(made, facts, messages, codec, config, now_ms) if len(messages) else None
 
 
 def _check_wrapper(data: memoryview, size: int, magic: int, config: LogConfig) -> None:
@@ -143,7 +151,21 @@ def _messages_in(
     return messages[:count], SetFault(fault)
 
 
-def _check_messages(messages: npt.NDArray[np.int64], config: LogConfig, now_ms: int, is_compacted: bool) -> None:
+class _Written(NamedTuple):
+    size: int
+    low: int  # smallest timestamp, ms, and the largest one
+    high: int
+
+
+def _write_records(source: memoryview, messages: npt.NDArray[np.int64], made: bytearray) -> _Written:
+    """Write the records after the room for the header in `made`."""
+    from kafkalog_broker.storage.append.message_set_kernel import write_records
+
+    out = np.frombuffer(made, np.uint8)[layout.RECORDS_AT :]
+    return _Written(*write_records(np.frombuffer(source.toreadonly(), np.uint8), messages, out))
+
+
+def _check_messages(messages: npt.NDArray[np.int64], lowest: int, highest: int, is_compacted: bool) -> None:
     """Raise BrokerError for timestamps and keys."""
     timestamps, without_key = messages[:, Message.TIMESTAMP], 0
     bad = timestamps != NO_TIMESTAMP
@@ -151,10 +173,6 @@ def _check_messages(messages: npt.NDArray[np.int64], config: LogConfig, now_ms: 
         has_key = messages[:, Message.KEY_SIZE] >= 0
         without_key = len(messages) - int(has_key.sum())
         bad &= has_key
-    lowest, highest = 0, layout.MAX_INT64
-    if config.message_timestamp_type != LOG_APPEND_TIME:
-        lowest = max(now_ms - config.message_timestamp_before_max_ms, lowest)
-        highest = min(now_ms + config.message_timestamp_after_max_ms, highest)
     bad &= (timestamps < lowest) | (timestamps > highest)
     if count := int(bad.sum()):
         raise BrokerError(
@@ -165,17 +183,16 @@ def _check_messages(messages: npt.NDArray[np.int64], config: LogConfig, now_ms: 
 
 
 def _batch(
-    source: memoryview, messages: npt.NDArray[np.int64], codec: int, config: LogConfig, now_ms: int
+    made: bytearray,
+    facts: _Written,
+    messages: npt.NDArray[np.int64],
+    codec: int,
+    config: LogConfig,
+    now_ms: int,
 ) -> EncodedBatch:
-    from kafkalog_broker.storage.append.message_set_kernel import write_records
-
-    made = bytearray(layout.BATCH_OVERHEAD + len(source))
-    out = np.frombuffer(made, np.uint8)[layout.RECORDS_AT :]
-    filled = int(write_records(np.frombuffer(source.toreadonly(), np.uint8), messages, out))
-    del out  # it holds the buffer
     append_time = config.message_timestamp_type == LOG_APPEND_TIME
     target = target_codec(config.compression_type, codec)
-    del made[layout.RECORDS_AT + filled :]
+    del made[layout.RECORDS_AT + facts.size :]
     if target:
         records = packed(memoryview(made)[layout.RECORDS_AT :], target, config)
         made = made[: layout.RECORDS_AT] + records
@@ -187,7 +204,7 @@ def _batch(
         )
     fields = header_fields(
         0, len(messages) - 1, len(messages), int(messages[0, Message.TIMESTAMP]),
-        now_ms if append_time else int(messages[:, Message.TIMESTAMP].max()),
+        now_ms if append_time else facts.high,
         attributes=target | (layout.ATTRIBUTE_LOG_APPEND_TIME if append_time else 0),
         leader_epoch=layout.NO_LEADER_EPOCH, producer_id=layout.NO_PRODUCER_ID,
         producer_epoch=layout.NO_PRODUCER_EPOCH, base_sequence=layout.NO_SEQUENCE,

@@ -62,8 +62,8 @@ def converted_up(data: bytes, magic: int) -> None:
         found, fault = find_messages(
             payload, 0, len(data), magic, 0, layout.MIN_INT64, 1 << 40, 0, CRC32_TABLE, messages
         )
-        filled = write_records(payload, messages[:found], out)
-        said.append((int(fault), messages[:found].tolist(), out[:filled].tobytes()))
+        filled, low, high = write_records(payload, messages[:found], out)
+        said.append((int(fault), int(low), int(high), messages[:found].tolist(), out[:filled].tobytes()))
     assert said[0] == said[1], said
 
 
