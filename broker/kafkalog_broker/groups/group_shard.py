@@ -13,10 +13,9 @@ from kafkalog_broker.coordinator.coordinator_log import TOMBSTONES_A_WRITE, Offs
 from kafkalog_broker.coordinator.runtime import Timers, Write, write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group, GroupState
+from kafkalog_broker.groups.classic.classic_group_manager import ClassicGroupManager
 from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE
-from kafkalog_broker.groups.classic.membership import Membership, check_generation
 from kafkalog_broker.groups.classic.messages import (
-    NO_MEMBER,
     CommitRequest,
     DescribedGroup,
     DescribedMember,
@@ -42,7 +41,6 @@ from kafkalog_broker.groups.classic.offset_records import (
     group_key,
     offset_key,
 )
-from kafkalog_broker.groups.classic.rebalance import Rebalances
 from kafkalog_broker.groups.consumer.classic_members import ClassicMembers
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerGroupManager
@@ -165,15 +163,13 @@ class GroupShard:
 
     def __init__(self, loaded: LoadedPartition, context: GroupContext, write: Write) -> None:
         """write: to the partition."""
-        self.groups: dict[str, Group] = {}
-        """Classic groups."""
         self.offsets: OffsetStore = loaded.offsets
         self._config, self._now_ms = context.config, context.clock.now_ms
         self._write = write
         self._timers = Timers(context.scheduler)
-        self._rebalances = Rebalances(self.groups, self._config, self._timers, write)
-        self.membership = Membership(self.groups, self._config, self._rebalances, write, self._now_ms, context.new_id)
-        self.consumer = ConsumerGroupManager(context, self._timers, write, self.membership)
+        self.classic = ClassicGroupManager(context, self._timers, write)
+        self.groups = self.classic.groups
+        self.consumer = ConsumerGroupManager(context, self._timers, write, self.classic)
         self._classic_members = ClassicMembers(self.consumer)
         self.share = ShareGroupManager(context, self._timers, write)
         for group_id, record in loaded.groups.items():
@@ -187,11 +183,9 @@ class GroupShard:
             self.groups[group_id] = Group(group_id, self._now_ms)
         for group in self.groups.values():
             for member in group.members.values():  # they get the time of a session to be heard of
-                self._rebalances.expect_heartbeat(group, member)
+                self.classic.expect_heartbeat(group, member)
             if len(group.members) > self._config.group_max_size:
-                self._rebalances.prepare(
-                    group, f"{len(group.members)} members, at most {self._config.group_max_size} now"
-                )
+                self.classic.prepare(group, f"{len(group.members)} members, at most {self._config.group_max_size} now")
 
     def close(self) -> None:
         """The partition goes to another coordinator, or the broker stops: who waits is answered to look for it."""
@@ -200,7 +194,7 @@ class GroupShard:
             for member in group.members.values():
                 group.answer_join(member, JoinAnswer(ErrorCode.not_coordinator, member.member_id))
                 group.answer_sync(member, SyncAnswer(ErrorCode.not_coordinator))
-            self.membership.remove_group(group)
+            self.classic.remove_group(group)
 
     # members that speak the classic protocol, of whichever kind of group
 
@@ -208,12 +202,12 @@ class GroupShard:
         """`answer` is called once: now, or when the join phase is over."""
         group = self.consumer.groups.get(request.group_id)
         if group is None:
-            self.membership.join(request, answer)
+            self.classic.join(request, answer)
             return
         try:
             if group.state is ModernGroupState.EMPTY:
                 self.consumer.delete(group)
-                self.membership.join(request, answer)
+                self.classic.join(request, answer)
             else:
                 answer(self._classic_members.join(group, request))
         except BrokerError as error:
@@ -223,7 +217,7 @@ class GroupShard:
         """`answer` is called once: now, or when the leader's assignment is there."""
         group = self.consumer.groups.get(request.group_id)
         if group is None:
-            self.membership.sync(request, answer)
+            self.classic.sync(request, answer)
             return
         try:
             answer(self._classic_members.sync(group, request))
@@ -234,7 +228,7 @@ class GroupShard:
         """Returns when all is well. Raises BrokerError, REBALANCE_IN_PROGRESS when the member has to join again."""
         group = self.consumer.groups.get(group_id)
         if group is None:
-            self.membership.heartbeat(group_id, member_id, generation, group_instance_id)
+            self.classic.heartbeat(group_id, member_id, generation, group_instance_id)
         else:
             self._classic_members.heartbeat(group, member_id, generation, group_instance_id)
 
@@ -242,7 +236,7 @@ class GroupShard:
         """Error codes, one for each member, in their order. Raises BrokerError."""
         group = self.consumer.groups.get(group_id)
         if group is None:
-            return self.membership.leave(group_id, leaving)
+            return self.classic.leave(group_id, leaving)
         return self._classic_members.leave(group, leaving)
 
     # OffsetCommit and OffsetFetch
@@ -259,10 +253,10 @@ class GroupShard:
                 code = ErrorCode.group_id_not_found if knows_code else ErrorCode.illegal_generation
                 raise BrokerError(code, f"there is no group {request.group_id!r}")
         else:
-            _check_commit(group, request)
+            group.check_commit(request)
             member = group.members.get(request.member_id)
             if member is not None:  # a commit is a sign of life
-                self._rebalances.expect_heartbeat(group, member)
+                self.classic.expect_heartbeat(group, member)
         if prepared.records:
             self._write(prepared.records)
             self._begin_simple_group(request.group_id)
@@ -287,7 +281,7 @@ class GroupShard:
         if consumer_group is not None:
             consumer_group.check_transactional_commit(commit)
         elif group is not None:
-            _check_transactional_commit(group, commit)
+            group.check_transactional_commit(commit)
         elif commit.generation >= 0:
             raise BrokerError(ErrorCode.illegal_generation, f"there is no group {commit.group_id!r}")
         if prepared.records:
@@ -416,27 +410,4 @@ class GroupShard:
             self.consumer.delete(group)
             return
         self._write([(group_key(group.group_id), None)])
-        self.membership.remove_group(group)
-
-
-def _check_transactional_commit(group: Group, commit: TransactionalCommit) -> None:
-    """Raises BrokerError (ClassicGroup.validateOffsetCommit). Producers before Kafka 2.5 name no member, and are let
-    through in any state."""
-    if commit.generation < 0 and group.state is GroupState.EMPTY:
-        return
-    if commit.generation >= 0 or commit.member_id != NO_MEMBER or commit.group_instance_id is not None:
-        group.check_member(commit.member_id, commit.group_instance_id)
-        check_generation(group, commit.generation)
-
-
-def _check_commit(group: Group, request: CommitRequest) -> None:
-    """Raises BrokerError (ClassicGroup.validateOffsetCommit)."""
-    if request.generation < 0 and group.state is GroupState.EMPTY:
-        return  # an administrator, or a consumer that assigns itself
-    if request.generation < 0 and request.member_id == NO_MEMBER and request.group_instance_id is None:
-        raise BrokerError(ErrorCode.unknown_member_id, f"group {group.group_id!r} has members, who commit themselves")
-    group.check_member(request.member_id, request.group_instance_id)
-    check_generation(group, request.generation)
-    if group.state is GroupState.COMPLETING_REBALANCE:
-        # Its member knows the new generation but not its assignment yet: what it commits may be another's by now.
-        raise BrokerError(ErrorCode.rebalance_in_progress, f"group {group.group_id!r} waits for its assignment")
+        self.classic.remove_group(group)

@@ -177,8 +177,7 @@ def prepare_commit(
 ) -> PreparingCommit:
     """In steps; returns what the group is to write."""
     in_transaction = isinstance(request, TransactionalCommit)
-    retention_ms = -1 if isinstance(request, TransactionalCommit) else request.retention_ms
-    expire_ms = -1 if retention_ms < 0 else now_ms + retention_ms
+    expire_ms = -1 if request.retention_ms < 0 else now_ms + request.retention_ms
     codes: list[ErrorCode] = []
     records = EncodedRecords()
     committed = []

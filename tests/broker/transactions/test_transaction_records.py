@@ -13,13 +13,13 @@ from kafkalog_broker.transactions.transaction_metadata import (
     TransactionMetadata,
     TransactionState,
 )
-from kafkalog_broker.transactions.transaction_records import (
+from kafkalog_broker.transactions.transaction_table import (
+    load,
     read_transaction_key,
     read_transaction_value,
     transaction_key,
     transaction_value,
 )
-from kafkalog_broker.transactions.transaction_table import load
 from kafkalog_spark.errors import KafkalogError
 from tests.golden_data import KAFKA_4_3, data_dir
 

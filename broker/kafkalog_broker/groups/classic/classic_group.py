@@ -13,12 +13,15 @@ from enum import Enum, auto
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from kafkalog_broker.groups.classic.messages import (
+    NO_MEMBER,
+    CommitRequest,
     JoinAnswer,
     JoinCallback,
     JoinedMember,
     Protocols,
     SyncAnswer,
     SyncCallback,
+    TransactionalCommit,
 )
 from kafkalog_broker.groups.classic.offset_records import GroupMetadata, MemberMetadata
 
@@ -119,7 +122,7 @@ class Member:
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Who waits for an answer is alive, except a new member: its client may be long gone (see Rebalances.add)."""
+        """Who waits for an answer is alive, except a new member: its client may be long gone."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     @property
@@ -318,6 +321,37 @@ class Group:
                 )
         if member_id not in self.members:
             raise BrokerError(ErrorCode.unknown_member_id, f"group {self.group_id!r} has no member {member_id!r}")
+
+    def check_generation(self, generation: int) -> None:
+        """Raises BrokerError ILLEGAL_GENERATION."""
+        if generation != self.generation:
+            raise BrokerError(
+                ErrorCode.illegal_generation,
+                f"group {self.group_id!r} is in generation {self.generation}, the member in {generation}",
+            )
+
+    def check_transactional_commit(self, commit: TransactionalCommit) -> None:
+        """Raises BrokerError (ClassicGroup.validateOffsetCommit). Producers before Kafka 2.5 name no member, and are
+        let through in any state."""
+        if commit.generation < 0 and self.state is GroupState.EMPTY:
+            return
+        if commit.generation >= 0 or commit.member_id != NO_MEMBER or commit.group_instance_id is not None:
+            self.check_member(commit.member_id, commit.group_instance_id)
+            self.check_generation(commit.generation)
+
+    def check_commit(self, request: CommitRequest) -> None:
+        """Raises BrokerError (ClassicGroup.validateOffsetCommit)."""
+        if request.generation < 0 and self.state is GroupState.EMPTY:
+            return  # an administrator, or a consumer that assigns itself
+        if request.generation < 0 and request.member_id == NO_MEMBER and request.group_instance_id is None:
+            raise BrokerError(
+                ErrorCode.unknown_member_id, f"group {self.group_id!r} has members, who commit themselves"
+            )
+        self.check_member(request.member_id, request.group_instance_id)
+        self.check_generation(request.generation)
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            # Its member knows the new generation but not its assignment yet: what it commits may be another's by now.
+            raise BrokerError(ErrorCode.rebalance_in_progress, f"group {self.group_id!r} waits for its assignment")
 
     @property
     def has_all_joined(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 from uuid import UUID
 
 from kafkalog_broker.errors import ErrorCode
@@ -129,6 +130,8 @@ class TransactionalCommit:
     member_id: str = NO_MEMBER
     generation: int = NO_GENERATION
     group_instance_id: str | None = None
+    retention_ms: ClassVar[int] = -1
+    """As of a commit that names none."""
 
 
 @dataclass(frozen=True, slots=True)

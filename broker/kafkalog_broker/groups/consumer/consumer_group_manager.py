@@ -16,7 +16,7 @@ from uuid import UUID
 from kafkalog_broker.coordinator.runtime import Timers, Write
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import GroupState
-from kafkalog_broker.groups.classic.membership import Membership
+from kafkalog_broker.groups.classic.classic_group_manager import ClassicGroupManager
 from kafkalog_broker.groups.classic.offset_records import group_key
 from kafkalog_broker.groups.consumer import regexes
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember, reconciled
@@ -116,7 +116,7 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerMember]):
 
     group_class = ConsumerGroup
 
-    def __init__(self, context: GroupContext, timers: Timers, write: Write, classic: Membership) -> None:
+    def __init__(self, context: GroupContext, timers: Timers, write: Write, classic: ClassicGroupManager) -> None:
         super().__init__(context, timers, write)
         self.classic = classic
         self._resolving: set[str] = set()

@@ -1,0 +1,519 @@
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: what a request means for its group, and how a group gets from one
+generation to the next (the classic groups of Kafka's GroupMetadataManager)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from kafkalog_broker.coordinator.runtime import Timers, Write, write_error
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.classic.classic_group import Group, GroupEvent, GroupState, Member
+from kafkalog_broker.groups.classic.messages import (
+    NO_MEMBER,
+    JoinAnswer,
+    JoinCallback,
+    JoinRequest,
+    LeavingMember,
+    SyncAnswer,
+    SyncCallback,
+    SyncRequest,
+)
+from kafkalog_broker.groups.classic.offset_records import GroupMetadata, group_key, group_value
+from kafkalog_broker.groups.modern.group_context import GroupContext
+
+log = logging.getLogger(__name__)
+
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
+"""A new member that waits for its first generation sends no heartbeats, and nobody would notice that it has gone. Not a
+public property of Kafka either."""
+
+
+class ClassicGroupManager:
+    """The classic groups of one partition of __consumer_offsets. Three timers of a group: `join` ends a join phase,
+    `sync` a sync phase, and `heartbeat` is the session of one member."""
+
+    def __init__(self, context: GroupContext, timers: Timers, write: Write) -> None:
+        self.groups: dict[str, Group] = {}
+        self._config = context.config
+        self._timers = timers
+        self._write = write
+        self._now_ms = context.clock.now_ms
+        self._new_id = context.new_id
+
+    # JoinGroup
+
+    def join(self, request: JoinRequest, answer: JoinCallback) -> None:
+        """`answer` is called once: now, or when the join phase is over."""
+        group = self.groups.get(request.group_id)
+        if group is None:
+            if request.member_id != NO_MEMBER:
+                answer(JoinAnswer(ErrorCode.unknown_member_id, request.member_id))
+                return
+            try:
+                group = self._create(request.group_id)
+            except BrokerError as error:
+                answer(JoinAnswer(write_error(error.code)))
+                return
+        if not self._has_room(group, request.member_id):
+            self._drop_pending(group, request.member_id)
+            answer(JoinAnswer(ErrorCode.group_max_size_reached))
+            self._maybe_complete_join(group)
+        elif not group.supports(request.protocol_type, request.protocols):
+            answer(JoinAnswer(ErrorCode.inconsistent_group_protocol, request.member_id))
+        elif request.member_id == NO_MEMBER:
+            self._join_new(group, request, answer)
+        elif request.member_id in group.pending_members and request.group_instance_id is None:
+            self._add(group, request, request.member_id, answer)
+        else:
+            self._rejoin(group, request, answer)
+
+    def _create(self, group_id: str) -> Group:
+        """A new group is in the log before it is answered, as in Kafka; its record says nothing yet."""
+        group = Group(group_id, self._now_ms)
+        empty = GroupMetadata("", 0, None, None, group.state_timestamp_ms)
+        self._write([(group_key(group_id), group_value(empty))])
+        self.groups[group_id] = group
+        return group
+
+    def _has_room(self, group: Group, member_id: str) -> bool:
+        """True if a member may join. During a join phase only who has joined is counted: the last ones stay out."""
+        match group.state:
+            case GroupState.PREPARING_REBALANCE:
+                member = group.members.get(member_id)
+                waits = member is not None and member.awaiting_join is not None
+                return waits or group.awaiting_join_count < self._config.group_max_size
+            case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
+                return member_id in group.members or len(group.members) < self._config.group_max_size
+            case _:
+                return True
+
+    def _join_new(self, group: Group, request: JoinRequest, answer: JoinCallback) -> None:
+        instance = request.group_instance_id
+        if instance is not None:
+            new_id = f"{instance}-{self._new_id()}"
+            old_id = group.static_members.get(instance)
+            if old_id is None:
+                self._add(group, request, new_id, answer)
+            else:
+                self._return_static(group, request, old_id, new_id, answer)
+            return
+        new_id = f"{request.client_id}-{self._new_id()}"
+        if request.requires_known_member_id:
+            self._expect_join(group, new_id, request.session_timeout_ms)
+            answer(JoinAnswer(ErrorCode.member_id_required, new_id))
+        else:
+            self._add(group, request, new_id, answer)
+
+    def _add(self, group: Group, request: JoinRequest, member_id: str, answer: JoinCallback) -> None:
+        member = Member(
+            member_id, request.group_instance_id, request.client_id, request.client_host,
+            request.rebalance_timeout_ms, request.session_timeout_ms, request.protocol_type, request.protocols,
+            awaiting_join=answer,
+        )  # fmt: skip
+        self._begin(group, member, f"new member {member_id}; client reason: {request.reason}")
+
+    def _rejoin(self, group: Group, request: JoinRequest, answer: JoinCallback) -> None:
+        member_id = request.member_id
+        try:
+            group.check_member(member_id, request.group_instance_id)
+        except BrokerError as error:
+            answer(JoinAnswer(error.code, member_id))
+            return
+        member = group.members[member_id]
+        is_leader = member_id == group.leader
+        unchanged = member.protocols == request.protocols
+        match group.state:
+            case GroupState.COMPLETING_REBALANCE if unchanged:
+                # It may have missed the answer to its first JoinGroup.
+                answer(group.current_generation(member_id, with_members=is_leader))
+            case GroupState.STABLE if unchanged and not is_leader:
+                answer(group.current_generation(member_id, with_members=False))
+            case GroupState.PREPARING_REBALANCE | GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
+                # A leader that joins again wants a rebalance: it has seen what the coordinator cannot, new partitions.
+                group.update(
+                    member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, answer
+                )
+                self._rebalance_or_complete(group, f"member {member_id} joins again; client reason: {request.reason}")
+            case _:
+                answer(JoinAnswer(ErrorCode.unknown_member_id, member_id))
+
+    def _return_static(
+        self, group: Group, request: JoinRequest, old_id: str, new_id: str, answer: JoinCallback
+    ) -> None:
+        """A static member is back after a restart, under a new member id (KIP-345)."""
+        instance = request.group_instance_id
+        assert instance is not None
+        old_leader = group.leader or ""
+        self._timers.cancel(_heartbeat_key(group, old_id))
+        member = group.replace_static(instance, old_id, new_id)
+        before = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
+        group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, answer)
+        self.expect_heartbeat(group, member)
+        reason = f"static member {new_id} is back; client reason: {request.reason}"
+        match group.state:
+            case GroupState.STABLE if group.protocol == group.select_protocol():
+                pass
+            case GroupState.STABLE:
+                self._rebalance_or_complete(group, reason)
+                return
+            case GroupState.COMPLETING_REBALANCE:
+                # The leader may be assigning to the old member id just now, and the new one would get nothing.
+                self.prepare(group, reason)
+                return
+            case _:
+                self._maybe_complete_join(group)
+                return
+        try:
+            self._write([(group_key(group.group_id), group_value(group.to_record()))])
+        except BrokerError as error:
+            log.warning("group %.200r: static member %.200r could not be written: %s", group.group_id, instance, error)
+            group.update(member, *before, None)
+            self._timers.cancel(_heartbeat_key(group, new_id))
+            restored = group.replace_static(instance, new_id, old_id)
+            self.expect_heartbeat(group, restored)
+            code = write_error(error.code)
+            answer(JoinAnswer(code, NO_MEMBER, group.generation, group.protocol_type, group.protocol, old_leader))
+            return
+        group.answer_join(member, self._kept_assignment(group, request, new_id, old_leader))
+
+    def _kept_assignment(self, group: Group, request: JoinRequest, member_id: str, old_leader: str) -> JoinAnswer:
+        """No rebalance: the member goes on with the assignment it had.
+
+        Clients before v9 would assign again if they were answered to be the leader. So they get the leader's id from
+        before, which is nobody's any more if it was them.
+        """
+        is_leader = member_id == group.leader
+        if request.supports_skipping_assignment:
+            shown = group.current_generation(member_id, with_members=is_leader)
+            leader, members, skip = shown.leader, shown.members, is_leader
+        else:
+            leader, members, skip = old_leader, (), False
+        return JoinAnswer(
+            ErrorCode.none, member_id, group.generation, group.protocol_type, group.protocol, leader, members, skip
+        )
+
+    # SyncGroup
+
+    def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
+        """`answer` is called once: now, or when the leader's assignment is there."""
+        group = self.groups.get(request.group_id)
+        if group is None or group.state is GroupState.EMPTY:
+            answer(SyncAnswer(ErrorCode.unknown_member_id))
+            return
+        try:
+            self._check_sync(group, request)
+        except BrokerError as error:
+            answer(SyncAnswer(error.code))
+            return
+        member = group.members[request.member_id]
+        match group.state:
+            case GroupState.PREPARING_REBALANCE:
+                answer(SyncAnswer(ErrorCode.rebalance_in_progress))
+            case GroupState.COMPLETING_REBALANCE:
+                # A client that has given up on its first request sends a second: only the last one is answered.
+                group.answer_sync(member, SyncAnswer(ErrorCode.rebalance_in_progress))
+                member.awaiting_sync = answer
+                self._has_synced(group, member.member_id)
+                if member.member_id == group.leader:
+                    self._assign(group, dict(request.assignments))
+            case _:
+                self._has_synced(group, member.member_id)
+                answer(SyncAnswer(ErrorCode.none, group.protocol_type, group.protocol, member.assignment))
+
+    def _check_sync(self, group: Group, request: SyncRequest) -> None:
+        group.check_member(request.member_id, request.group_instance_id)
+        group.check_generation(request.generation)
+        for wanted, current in (
+            (request.protocol_type, group.protocol_type),
+            (request.protocol, group.protocol),
+        ):
+            if wanted is not None and current is not None and wanted != current:
+                raise BrokerError(
+                    ErrorCode.inconsistent_group_protocol,
+                    f"group {group.group_id!r} has protocol {current!r}, the member says {wanted!r}",
+                )
+
+    # Heartbeat
+
+    def heartbeat(self, group_id: str, member_id: str, generation: int, group_instance_id: str | None) -> None:
+        """Returns when all is well. Raises BrokerError, REBALANCE_IN_PROGRESS when the member has to join again."""
+        group = self.groups.get(group_id)
+        if group is None:
+            raise BrokerError(ErrorCode.unknown_member_id, f"there is no group {group_id!r}")
+        group.check_member(member_id, group_instance_id)
+        group.check_generation(generation)
+        self.expect_heartbeat(group, group.members[member_id])
+        if group.state is GroupState.PREPARING_REBALANCE:
+            raise BrokerError(ErrorCode.rebalance_in_progress, f"group {group_id!r} is in its join phase")
+
+    # LeaveGroup
+
+    def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
+        """Error codes, one for each member, in their order."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return [ErrorCode.unknown_member_id] * len(leaving)
+        codes = [self._leave(group, member) for member in leaving]
+        if ErrorCode.none in codes:
+            gone = [member.member_id for member, code in zip(leaving, codes, strict=True) if code is ErrorCode.none]
+            reason = f"members {gone} have left"
+            if group.is_in(GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+                self._rebalance_or_complete(group, reason)
+            elif group.state is GroupState.PREPARING_REBALANCE:
+                self._maybe_complete_join(group)
+        return codes
+
+    def _leave(self, group: Group, leaving: LeavingMember) -> ErrorCode:
+        member_id = leaving.member_id
+        if member_id in group.pending_members:
+            self._drop_pending(group, member_id)
+            return ErrorCode.none
+        if member_id == NO_MEMBER:
+            # An administrator removes a static member by its instance id.
+            known = group.static_members.get(leaving.group_instance_id or "")
+            if leaving.group_instance_id is None or known is None:
+                return ErrorCode.unknown_member_id
+            member_id = known
+        try:
+            group.check_member(member_id, leaving.group_instance_id)
+        except BrokerError as error:
+            return error.code
+        log.info("group %.200r: member %.200r leaves (%.200r)", group.group_id, member_id, leaving.reason)
+        self._drop(group, group.members[member_id])
+        return ErrorCode.none
+
+    def remove_group(self, group: Group) -> None:
+        """The group's tombstone is written: nobody finds it any more."""
+        self._timers.cancel(_join_key(group))
+        self._timers.cancel(_sync_key(group))
+        for member_id in (*group.members, *group.pending_members):
+            self._timers.cancel(_heartbeat_key(group, member_id))
+        group.apply(GroupEvent.DELETED)
+        self.groups.pop(group.group_id, None)
+
+    def forget(self, group: Group) -> None:
+        """A group has become a consumer group: waiting members get REBALANCE_IN_PROGRESS."""
+        for member in group.members.values():
+            group.answer_join(member, JoinAnswer(ErrorCode.rebalance_in_progress, member.member_id))
+            group.answer_sync(member, SyncAnswer(ErrorCode.rebalance_in_progress))
+        self.remove_group(group)
+
+    def take_over(self, group: Group, rebalance: str | None) -> None:
+        """A consumer group has become this one, whose record is written. rebalance: why it begins with one; None: it
+        does not."""
+        self.groups[group.group_id] = group
+        for member in group.members.values():
+            self.expect_heartbeat(group, member)
+        if rebalance is not None:
+            self.prepare(group, rebalance)
+
+    # members
+
+    def _begin(self, group: Group, member: Member, reason: str) -> None:
+        """A new member, which waits for its first generation.
+
+        It does not know its id yet (before v4), so it cannot send heartbeats, and while its request is parked nobody
+        reads its connection. So its wait is limited by another, longer time than the session's (KAFKA-7610).
+        """
+        member.is_new = True
+        if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
+            group.new_member_added = True
+        group.add(member)
+        self.expect_heartbeat(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._rebalance_or_complete(group, reason)
+
+    def _drop(self, group: Group, member: Member) -> None:
+        """A member leaves or has left. A client that still waits is to join again."""
+        self._timers.cancel(_heartbeat_key(group, member.member_id))
+        group.answer_join(member, JoinAnswer(ErrorCode.unknown_member_id))
+        group.answer_sync(member, SyncAnswer(ErrorCode.unknown_member_id))
+        group.remove(member.member_id)
+
+    def _drop_pending(self, group: Group, member_id: str) -> None:
+        """A member id that has been handed out is given back unused."""
+        self._timers.cancel(_heartbeat_key(group, member_id))
+        group.remove(member_id)
+
+    def expect_heartbeat(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
+        """A member has been heard of; begin its session again."""
+        self._begin_session(group, member.member_id, member.session_timeout_ms if timeout_ms is None else timeout_ms)
+
+    def _expect_join(self, group: Group, member_id: str, timeout_ms: int) -> None:
+        """A member id has been handed out; it is forgotten unless somebody joins with it."""
+        group.pending_members.add(member_id)
+        self._begin_session(group, member_id, timeout_ms)
+
+    def _begin_session(self, group: Group, member_id: str, timeout_ms: int) -> None:
+        key = _heartbeat_key(group, member_id)
+        self._timers.schedule(key, timeout_ms, lambda: self._session_expired(group, member_id))
+
+    def _session_expired(self, group: Group, member_id: str) -> None:
+        if not self._is_current(group):
+            return
+        if member_id in group.pending_members:
+            log.info("group %.200r: member id %.200r was never used", group.group_id, member_id)
+            group.remove(member_id)
+            if group.state is GroupState.PREPARING_REBALANCE and group.has_all_joined:
+                self._complete_join(group)
+            return
+        member = group.members.get(member_id)
+        if member is None or member.has_satisfied_heartbeat:
+            return
+        log.info("group %.200r: member %.200r has failed (no heartbeat)", group.group_id, member_id)
+        self._drop(group, member)
+        if group.is_in(GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            self._rebalance_or_complete(group, f"no heartbeat of member {member_id}")
+        elif group.state is GroupState.PREPARING_REBALANCE and group.has_all_joined:
+            self._complete_join(group)
+
+    # join phase
+
+    def _rebalance_or_complete(self, group: Group, reason: str) -> None:
+        """Begin a join phase, or see whether the one that runs is over."""
+        if group.can_rebalance:
+            self.prepare(group, reason)
+        else:
+            self._maybe_complete_join(group)
+
+    def prepare(self, group: Group, reason: str) -> None:
+        """Begin a join phase: every member has to join again."""
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            self._propagate_error(group, ErrorCode.rebalance_in_progress)
+        group.pending_sync.clear()
+        self._timers.cancel(_sync_key(group))
+        first = group.state is GroupState.EMPTY
+        if first:
+            delay = self._config.group_initial_rebalance_delay_ms
+            self._schedule_initial_join(group, delay, max(group.rebalance_timeout_ms - delay, 0))
+        group.apply(GroupEvent.MEMBER_JOINED if first else GroupEvent.REBALANCE)
+        log.info("group %.200r: rebalance after generation %d (%.200r)", group.group_id, group.generation, reason)
+        if first:
+            return
+        if group.has_all_joined:
+            self._complete_join(group)
+        else:
+            self._schedule_join(group)
+
+    def _maybe_complete_join(self, group: Group) -> None:
+        """End the join phase if everybody is there. The first phase of a group always lasts its time."""
+        if (
+            group.state is GroupState.PREPARING_REBALANCE
+            and group.previous_state is not GroupState.EMPTY
+            and group.has_all_joined
+        ):
+            self._complete_join(group)
+
+    def _schedule_join(self, group: Group) -> None:
+        self._timers.schedule(_join_key(group), group.rebalance_timeout_ms, lambda: self._complete_join(group))
+
+    def _schedule_initial_join(self, group: Group, delay_ms: int, remaining_ms: int) -> None:
+        def end() -> None:
+            if not self._is_current(group):
+                return
+            if not group.new_member_added or remaining_ms == 0:
+                self._complete_join(group)
+                return
+            group.new_member_added = False
+            delay = min(self._config.group_initial_rebalance_delay_ms, remaining_ms)
+            self._schedule_initial_join(group, delay, max(remaining_ms - delay_ms, 0))
+
+        self._timers.schedule(_join_key(group), delay_ms, end)
+
+    def _complete_join(self, group: Group) -> None:
+        """End the join phase: who has not joined is out (static members stay), the next generation begins."""
+        if not self._is_current(group) or group.state is not GroupState.PREPARING_REBALANCE:
+            return
+        self._timers.cancel(_join_key(group))
+        absent = [m for m in group.members.values() if m.awaiting_join is None and not m.is_static]
+        for member in absent:
+            log.info("group %.200r: member %.200r has not joined again", group.group_id, member.member_id)
+            self._drop(group, member)
+        if group.members and not group.elect_joined_leader():
+            # Only static members are left, and none has come. Their sessions will end, or they return.
+            self._schedule_join(group)
+            return
+        group.begin_generation()
+        if not group.members:
+            log.info("group %.200r: empty in generation %d", group.group_id, group.generation)
+            self._write_empty(group)
+            return
+        log.info(
+            "group %.200r: generation %d, %d members, protocol %.200r",
+            group.group_id, group.generation, len(group.members), group.protocol,
+        )  # fmt: skip
+        for member in group.members.values():
+            answer = group.current_generation(member.member_id, with_members=member.member_id == group.leader)
+            group.answer_join(member, answer)
+            self.expect_heartbeat(group, member)
+            member.is_new = False
+            group.pending_sync.add(member.member_id)
+        generation = group.generation
+        self._timers.schedule(
+            _sync_key(group), group.rebalance_timeout_ms, lambda: self._sync_expired(group, generation)
+        )
+
+    def _write_empty(self, group: Group) -> None:
+        try:
+            self._write([(group_key(group.group_id), group_value(group.to_record()))])
+        except BrokerError as error:
+            # After a crash the generation before this one would be back, whose members time out: nothing is lost.
+            log.warning("group %.200r: that it is empty could not be written: %s", group.group_id, error)
+
+    # sync phase
+
+    def _sync_expired(self, group: Group, generation: int) -> None:
+        if not self._is_current(group) or group.generation != generation or not group.pending_sync:
+            return
+        if not group.is_in(GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+            return
+        silent = sorted(group.pending_sync)
+        for member_id in silent:
+            self._drop(group, group.members[member_id])
+        self.prepare(group, f"members {silent} have not asked for their assignment")
+
+    def _has_synced(self, group: Group, member_id: str) -> None:
+        """A member has asked for its assignment."""
+        group.pending_sync.discard(member_id)
+        if not group.pending_sync:
+            self._timers.cancel(_sync_key(group))
+
+    def _assign(self, group: Group, assignments: dict[str, bytes]) -> None:
+        """The leader's assignment: into the log, then to everybody. Members it leaves out get an empty one."""
+        complete = {member_id: assignments.get(member_id, b"") for member_id in group.members}
+        try:
+            self._write([(group_key(group.group_id), group_value(group.to_record(complete)))])
+        except BrokerError as error:
+            log.warning("group %.200r: its assignment could not be written: %s", group.group_id, error)
+            self._propagate_error(group, write_error(error.code))
+            self._rebalance_or_complete(group, f"the assignment could not be written ({error.code.name})")
+            return
+        for member in group.members.values():
+            member.assignment = complete[member.member_id]
+        group.apply(GroupEvent.ASSIGNED)
+        for member in group.members.values():
+            answer = SyncAnswer(ErrorCode.none, group.protocol_type, group.protocol, member.assignment)
+            if group.answer_sync(member, answer):
+                self.expect_heartbeat(group, member)
+
+    def _propagate_error(self, group: Group, code: ErrorCode) -> None:
+        for member in group.members.values():
+            member.assignment = b""
+            if group.answer_sync(member, SyncAnswer(code)):
+                self.expect_heartbeat(group, member)
+
+    def _is_current(self, group: Group) -> bool:
+        return self.groups.get(group.group_id) is group and group.state is not GroupState.DEAD
+
+
+def _join_key(group: Group) -> tuple[str, str]:
+    return "join", group.group_id
+
+
+def _sync_key(group: Group) -> tuple[str, str]:
+    return "sync", group.group_id
+
+
+def _heartbeat_key(group: Group, member_id: str) -> tuple[str, str, str]:
+    return "heartbeat", group.group_id, member_id
