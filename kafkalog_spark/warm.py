@@ -127,8 +127,7 @@ def _typed_writing() -> None:
 
 def _writing() -> None:
     from kafkalog_spark.kernels.partition import choose_slots
-    from kafkalog_spark.log.write.encoder_columns import key_column
-    from kafkalog_spark.log.write.record_encoder import BatchParams, encode_runs
+    from kafkalog_spark.log.write.record_encoder import BatchParams, encode_runs, key_column
 
     records = pa.table(
         {

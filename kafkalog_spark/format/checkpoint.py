@@ -55,14 +55,15 @@ def parse_offset_checkpoint(data: bytes) -> dict[TopicPartition, int]:
 
     Raises CorruptFile with the line's number, UnsupportedFormat for a version other than 0.
     """
+    form = "topic partition offset"
     offsets: dict[TopicPartition, int] = {}
     for line in _entries(data):
         if len(line.words) != 3 or not valid_topic_name(line.words[0]):
-            raise line.malformed("topic partition offset")
-        partition = line.integer(1, MAX_INT32, "topic partition offset")
+            raise line.malformed(form)
+        partition = line.integer(1, MAX_INT32, form)
         if partition < 0:
-            raise line.malformed("topic partition offset")
-        offsets[line.words[0], partition] = line.integer(2, MAX_INT64, "topic partition offset")
+            raise line.malformed(form)
+        offsets[line.words[0], partition] = line.integer(2, MAX_INT64, form)
     return offsets
 
 

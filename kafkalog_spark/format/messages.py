@@ -109,14 +109,14 @@ def decode_key(topic: str, data: bytes) -> tuple[int, Any] | None:
 
 @cache
 def _definitions() -> dict[str, list[_Definition]]:
-    found: dict[str, list[_Definition]] = json.loads(Path(__file__).with_name("kafka_messages.json").read_bytes())
-    return found
+    definitions: dict[str, list[_Definition]] = json.loads(Path(__file__).with_name("kafka_messages.json").read_bytes())
+    return definitions
 
 
 @cache
 def _keys(topic: str) -> dict[int, Callable[[bytes, int], tuple[Any, int]]]:
-    keys = [one for one in _definitions()[topic] if one["type"] == "coordinator-key"]
-    return {one["apiKey"]: message(one["name"]).read[one["apiKey"]] for one in keys}
+    keys = [(key["apiKey"], key["name"]) for key in _definitions()[topic] if key["type"] == "coordinator-key"]
+    return {number: message(name).read[number] for number, name in keys}
 
 
 def _begin(data: bytes, what: str) -> int:
@@ -166,22 +166,6 @@ def _write_compact(length: int) -> bytes:
     return uvarint(length + 1)
 
 
-def _read_int16(data: bytes, at: int) -> tuple[int, int]:
-    try:
-        return _INT16.unpack_from(data, at)[0], at + 2
-    except struct.error:
-        raise _short(data, at, 2) from None
-
-
-def _read_int32(data: bytes, at: int) -> tuple[int, int]:
-    try:
-        return _INT32.unpack_from(data, at)[0], at + 4
-    except struct.error:
-        raise _short(data, at, 4) from None
-
-
-# ---- types
-
 _FORMS = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
 
 
@@ -213,6 +197,9 @@ def _number(form: struct.Struct) -> Codec:
     return Codec(read, form.pack, size, is_fixed=True)
 
 
+_read_int16, _read_int32 = _number(_INT16).read, _number(_INT32).read
+
+
 def _state(number: Codec, field: _Definition) -> Codec:
     most, name = field["most"], _snake(field["name"]).replace("_", " ")
 
@@ -232,8 +219,8 @@ def _uuid(nullable: bool) -> Codec:
         end = at + 16
         if end > len(data):
             raise _short(data, at, 16)
-        found = data[at:end]
-        return None if nullable and found == zeros else UUID(bytes=found), end
+        uuid = data[at:end]
+        return None if nullable and uuid == zeros else UUID(bytes=uuid), end
 
     return Codec(read, lambda value: zeros if value is None else value.bytes, 16, is_fixed=True)
 
@@ -278,7 +265,7 @@ def sized(is_text: bool, flexible: bool, nullable: bool) -> Codec:
 
 def _array(element: _Definition, version: int, flexible: bool, nullable: bool) -> Codec:
     form = _FORMS.get(element["type"])
-    read_one, write_one, least, _ = _codec(element, version, flexible)
+    read_element, write_element, least, _ = _codec(element, version, flexible)
     read_length = _read_compact if flexible else _read_int32
     write_length = _write_compact if flexible else _INT32.pack
     null = write_length(-1)
@@ -291,18 +278,18 @@ def _array(element: _Definition, version: int, flexible: bool, nullable: bool) -
             raise Malformed(f"an array announces {count} elements, {len(data) - begin} bytes are left", at)
         if form is not None:
             return struct.unpack_from(f">{count}{form}", data, begin), begin + count * least
-        found = []
+        values = []
         for _ in range(count):
-            one, begin = read_one(data, begin)
-            found.append(one)
-        return tuple(found), begin
+            value, begin = read_element(data, begin)
+            values.append(value)
+        return tuple(values), begin
 
     def write(values: Sequence[Any] | None) -> bytes:
         if values is None:
             return null
         if form is not None:
             return write_length(len(values)) + struct.pack(f">{len(values)}{form}", *values)
-        return write_length(len(values)) + b"".join([write_one(value) for value in values])
+        return write_length(len(values)) + b"".join([write_element(value) for value in values])
 
     return Codec(read, write, len(null))
 
@@ -315,9 +302,6 @@ def _marked(codec: Codec) -> Codec:
         return codec.read(data, after) if marker else (None, after)
 
     return Codec(read, lambda value: b"\0" if value is None else b"\1" + codec.write(value), 1)
-
-
-# ---- structs
 
 
 def _struct(name: str, fields: list[_Definition], version: int, flexible: bool, head: bytes = b"") -> Codec:
@@ -378,8 +362,8 @@ def _struct(name: str, fields: list[_Definition], version: int, flexible: bool, 
 
 def _cut(data: bytes, at: int, form: str) -> None:
     """Raise for the first number of a struct that the data do not hold."""
-    for one in form[1:]:
-        size = struct.calcsize(">" + one)
+    for number in form[1:]:
+        size = struct.calcsize(">" + number)
         if at + size > len(data):
             raise _short(data, at, size) from None
         at += size
@@ -391,10 +375,10 @@ _Tagged = list[tuple[int, Codec, Any]]
 
 def _read_tags(known: _Tagged, data: bytes, at: int) -> list[Any]:
     """The position after the tagged fields, then the values of the known ones."""
-    found, end = read_tagged_fields(data, at)
+    fields, end = read_tagged_fields(data, at)
     values: list[Any] = [end]
     for tag, codec, default in known:
-        part = found.get(tag)
+        part = fields.get(tag)
         if part is None:
             values.append(default)
             continue
@@ -421,7 +405,7 @@ def _tagged(tag: int, codec: Codec) -> Callable[[Any], bytes]:
 
 def read_tagged_fields(data: bytes, at: int) -> tuple[dict[int, bytes], int]:
     """(the tagged fields at `at` by tag, position after them). Raises Malformed, also for tags that do not rise."""
-    found: dict[int, bytes] = {}
+    fields: dict[int, bytes] = {}
     last = -1
     count, at = read_unsigned_varint(data, at)
     for _ in range(count):
@@ -432,12 +416,9 @@ def read_tagged_fields(data: bytes, at: int) -> tuple[dict[int, bytes], int]:
         size, at = read_unsigned_varint(data, at)
         if size > len(data) - at:
             raise _short(data, at, size)
-        found[tag] = data[at : at + size]
+        fields[tag] = data[at : at + size]
         last, at = tag, at + size
-    return found, at
-
-
-# ---- definitions
+    return fields, at
 
 
 def _within(versions: str, version: int) -> bool:

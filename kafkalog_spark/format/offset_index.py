@@ -55,21 +55,18 @@ class OffsetIndex:
         Scanning from its position finds the batch that contains `offset`, because an entry's batch begins no later
         than the offset in the entry.
         """
-        slot = int(np.searchsorted(self.offsets, offset, side="right")) - 1
-        if slot < 0:
-            return OffsetPosition(self.base_offset, 0)
-        return OffsetPosition(int(self.offsets[slot]), int(self.positions[slot]))
+        return self._entry(int(np.searchsorted(self.offsets, offset, side="right")) - 1)
 
     def ceiling_position(self, position: int) -> OffsetPosition | None:
         """The first entry whose position is >= `position` bytes; None when there is none."""
         slot = int(np.searchsorted(self.positions, position, side="left"))
-        if slot == len(self):
-            return None
-        return OffsetPosition(int(self.offsets[slot]), int(self.positions[slot]))
+        return None if slot == len(self) else self._entry(slot)
 
     def floor_position(self, position: int) -> OffsetPosition:
         """The last entry whose position is <= `position`; (base offset, 0) when there is none."""
-        slot = int(np.searchsorted(self.positions, position, side="right")) - 1
+        return self._entry(int(np.searchsorted(self.positions, position, side="right")) - 1)
+
+    def _entry(self, slot: int) -> OffsetPosition:
         if slot < 0:
             return OffsetPosition(self.base_offset, 0)
         return OffsetPosition(int(self.offsets[slot]), int(self.positions[slot]))

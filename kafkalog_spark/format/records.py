@@ -174,12 +174,9 @@ def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
     The library is imported by the first call: importing it takes 40 ms, and a stream that is planned may never need it.
     An import statement in each call would cost as much as a batch of 8 kB does.
     """
-    return _library(data, crc) if _library is not None else _imported()(data, crc)
-
-
-def _imported() -> Callable[[Any, int], int]:
     global _library
-    import crc32c as library
+    if _library is None:
+        import crc32c as library
 
-    _library = library.crc32c
-    return library.crc32c  # type: ignore[no-any-return]
+        _library = library.crc32c
+    return _library(data, crc)

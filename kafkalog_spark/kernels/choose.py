@@ -19,8 +19,8 @@ RECORDS_A_BYTE = 4
 are equal otherwise take about a byte each."""
 
 
-class Kind(IntEnum):
-    """Kind of a batch for its decoder."""
+class BatchKind(IntEnum):
+    """How a batch is decoded."""
 
     PLAIN = 0  # v2 as it lies
     COMPRESSED = 1  # v2
@@ -66,7 +66,7 @@ def choose(  # type: ignore[no-untyped-def]
     hidden: uint8[n], 1 for batches that a read_committed reader does not see; empty when there are none. limits: see
     rows.L. control_records, uses_timestamps: 0 or 1. headers_only: 1 when no column asked for lies in records alone.
     max_records: a batch is not believed to hold more without being opened.
-    Fills, for each batch kept, chosen (its row), kinds (Kind), starts and ends (of its records in the window, of a
+    Fills, for each batch kept, chosen (its row), kinds (BatchKind), starts and ends (of its records in the window, of a
     whole message), units (int64[n, len(U)]; of v2). Returns how many are kept.
     """
     kept = 0
@@ -92,16 +92,16 @@ def choose(  # type: ignore[no-untyped-def]
             continue
         codec = attributes & layout.ATTRIBUTE_CODEC
         if v2:
-            kind = np.int64(Kind.PLAIN) if codec == Codec.NONE else np.int64(Kind.COMPRESSED)
+            kind = np.int64(BatchKind.PLAIN) if codec == Codec.NONE else np.int64(BatchKind.COMPRESSED)
         else:
-            kind = np.int64(Kind.MESSAGE) if codec == Codec.NONE else np.int64(Kind.WRAPPER)
-        known = kind == Kind.COMPRESSED and codec <= Codec.ZSTD and count == last - base + 1
+            kind = np.int64(BatchKind.MESSAGE) if codec == Codec.NONE else np.int64(BatchKind.WRAPPER)
+        known = kind == BatchKind.COMPRESSED and codec <= Codec.ZSTD and count == last - base + 1
         known = known and (uses_timestamps == 0 or log_append)
         # What could not be decompressed within the limit is opened: that says why. And so is a batch with more records
         # than its bytes are likely to hold: opening costs time, believing could give rows that do not exist.
         likely = count <= max_records and count <= RECORDS_A_BYTE * (size - layout.BATCH_OVERHEAD)
         if headers_only != 0 and known and likely:
-            kind = np.int64(Kind.FROM_HEADER)
+            kind = np.int64(BatchKind.FROM_HEADER)
         chosen[kept] = i
         kinds[kept] = kind
         starts[kept] = at + layout.RECORDS_AT if v2 else at

@@ -22,8 +22,7 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import InvalidRecord, UnknownPartition
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
-from kafkalog_spark.log.write.encoder_columns import key_column
-from kafkalog_spark.log.write.record_encoder import BatchParams, EncodeBuffers, encode_runs
+from kafkalog_spark.log.write.record_encoder import BatchParams, EncodeBuffers, encode_runs, key_column
 from kafkalog_spark.sink.columns import check_rows, negative_partition, topic_column
 from kafkalog_spark.sink.commit import CommitLog
 from kafkalog_spark.sink.commit_plan import PlannedSegment, StagedPiece, TaskAttempt, TaskManifest, partition_count

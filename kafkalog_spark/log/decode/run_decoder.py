@@ -18,7 +18,7 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import wrapper_value_at
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, H
-from kafkalog_spark.kernels.choose import Kind, choose
+from kafkalog_spark.kernels.choose import BatchKind, choose
 from kafkalog_spark.kernels.decode_legacy import decode_legacy, inspect_message_set
 from kafkalog_spark.kernels.decode_v2 import decode_v2
 from kafkalog_spark.kernels.primitives import CRC32_TABLE
@@ -168,7 +168,7 @@ class Chosen:
 
     table: np.ndarray  # the header table (layout.H) that they were chosen from
     rows: np.ndarray  # int64[n], their rows in it
-    kinds: np.ndarray  # int64[n], Kind
+    kinds: np.ndarray  # int64[n], BatchKind
     starts: np.ndarray  # int64[n], byte of the payload where records begin
     ends: np.ndarray  # int64[n]
     units: np.ndarray  # int64[n, 6], see decode_v2
@@ -267,13 +267,13 @@ class RunDecoder:
         for first, end in runs(chosen.kinds):
             run = chosen[first:end]
             match int(run.kinds[0]):
-                case Kind.FROM_HEADER:
+                case BatchKind.FROM_HEADER:
                     yield from self._run_kernel(rows_from_headers, _NO_PAYLOAD, run, position)
-                case Kind.PLAIN:
+                case BatchKind.PLAIN:
                     yield from self._run_kernel(decode_v2, self._window.read_only(), run, position)
-                case Kind.COMPRESSED:
+                case BatchKind.COMPRESSED:
                     yield from self._compressed_v2(run, position)
-                case Kind.MESSAGE:
+                case BatchKind.MESSAGE:
                     messages = replace(run, units=_legacy_units(run.headers))
                     yield from self._run_kernel(decode_legacy, self._window.read_only(), messages, position)
                 case _:

@@ -71,34 +71,29 @@ INDEX_INTERVAL_BYTES = 4096
 
 
 def should_roll(
+    batch: BatchHeader,
     *,
-    size: int,
     base_offset: int,
+    size: int,
     first_timestamp: int | None,
-    created_ms: int,
+    age_ms: int,
     indexes_full: bool,
-    incoming_size: int,
-    incoming_last_offset: int,
-    incoming_max_timestamp: int,
-    now_ms: int,
     segment_bytes: int = SEGMENT_BYTES,
     segment_ms: int = SEGMENT_MS,
-    jitter_ms: int = 0,
 ) -> bool:
     """True if a batch must go into a new segment (LogSegment.shouldRoll). Times in ms, sizes in bytes.
 
-    first_timestamp: largest timestamp of the segment's first batch; None while it is empty. The age of a segment is
-    decided by timestamps of records, and by the clock only where they have none: old data rolls no faster than new.
+    base_offset to indexes_full: of the segment. first_timestamp: largest timestamp of its first batch; None while it is
+    empty. age_ms: since it was made. segment_ms: less the segment's jitter. The age of a segment is decided by
+    timestamps of records, and by the clock only where they have none: old data rolls no faster than new.
     """
     if first_timestamp is not None and first_timestamp >= 0:
-        waited = incoming_max_timestamp - first_timestamp
-    else:
-        waited = now_ms - created_ms
+        age_ms = batch.max_timestamp - first_timestamp
     return (
-        size > segment_bytes - incoming_size
-        or (size > 0 and waited > segment_ms - jitter_ms)
+        size > segment_bytes - batch.size
+        or (size > 0 and age_ms > segment_ms)
         or indexes_full
-        or not 0 <= incoming_last_offset - base_offset <= MAX_RELATIVE_OFFSET
+        or not 0 <= batch.last_offset - base_offset <= MAX_RELATIVE_OFFSET
     )
 
 

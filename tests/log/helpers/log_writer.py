@@ -64,15 +64,12 @@ class LogWriter:
             self._epochs.append(EpochEntry(header.leader_epoch, header.base_offset))
             write_leader_epochs(self.directory / LEADER_EPOCH_CHECKPOINT, self._epochs)
         if should_roll(
-            size=self.active.size,
+            header,
             base_offset=self.active.base_offset,
+            size=self.active.size,
             first_timestamp=self.active.first_timestamp,
-            created_ms=0,
+            age_ms=0,
             indexes_full=self.active.indexes_full,
-            incoming_size=len(batch.data),
-            incoming_last_offset=header.last_offset,
-            incoming_max_timestamp=header.max_timestamp,
-            now_ms=0,
             segment_bytes=self._segment_bytes,
         ):
             self._roll_to(header.base_offset)

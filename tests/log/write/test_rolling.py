@@ -5,41 +5,47 @@ from typing import Any
 
 import pytest
 
+from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.log.write.encoded_batch import batches_of
 from kafkalog_spark.log.write.segment_recovery import should_roll
 from tests.golden_data import KAFKA_4_3, GoldenLog, golden_logs
 from tests.log.helpers.log_writer import LogWriter
 
 EMPTY: dict[str, Any] = {
-    "size": 0, "base_offset": 100, "first_timestamp": None, "created_ms": 1000, "indexes_full": False,
-    "incoming_size": 60, "incoming_last_offset": 120, "incoming_max_timestamp": 5000, "now_ms": 5000,
+    "size": 0, "base_offset": 100, "first_timestamp": None, "age_ms": 4000, "indexes_full": False,
     "segment_bytes": 1000, "segment_ms": 10_000,
 }  # fmt: skip
 BEGUN = EMPTY | {"size": 500, "first_timestamp": 5000}
 
 
 @pytest.mark.parametrize(
-    ("state", "expected"),
+    ("state", "batch", "expected"),
     [
-        (EMPTY, False),
-        (BEGUN, False),
-        (BEGUN | {"size": 940}, False),  # exactly full afterwards
-        (BEGUN | {"size": 941}, True),
-        (BEGUN | {"incoming_max_timestamp": 15_000}, False),  # segment.ms is not exceeded yet
-        (BEGUN | {"incoming_max_timestamp": 15_001}, True),
-        (BEGUN | {"incoming_max_timestamp": 15_000, "jitter_ms": 1}, True),
-        (BEGUN | {"now_ms": 99_999_999}, False),  # records tell the time, not the clock
-        (BEGUN | {"first_timestamp": -1, "now_ms": 11_000}, False),
-        (BEGUN | {"first_timestamp": -1, "now_ms": 11_001}, True),  # no timestamps: the clock since it was made
-        (EMPTY | {"now_ms": 99_999_999}, False),  # an empty segment does not age
-        (BEGUN | {"indexes_full": True}, True),
-        (BEGUN | {"incoming_last_offset": 100 + 2**31 - 1}, False),
-        (BEGUN | {"incoming_last_offset": 100 + 2**31}, True),
-        (EMPTY | {"incoming_last_offset": 100 + 2**31}, True),
+        (EMPTY, {}, False),
+        (BEGUN, {}, False),
+        (BEGUN | {"size": 939}, {}, False),  # exactly full afterwards
+        (BEGUN | {"size": 940}, {}, True),
+        (BEGUN, {"max_timestamp": 15_000}, False),  # segment.ms is not exceeded yet
+        (BEGUN, {"max_timestamp": 15_001}, True),
+        (BEGUN | {"segment_ms": 9_999}, {"max_timestamp": 15_000}, True),
+        (BEGUN | {"age_ms": 99_999_999}, {}, False),  # records tell the time, not the clock
+        (BEGUN | {"first_timestamp": -1, "age_ms": 10_000}, {}, False),
+        (BEGUN | {"first_timestamp": -1, "age_ms": 10_001}, {}, True),  # no timestamps: the clock since it was made
+        (EMPTY | {"age_ms": 99_999_999}, {}, False),  # an empty segment does not age
+        (BEGUN | {"indexes_full": True}, {}, True),
+        (BEGUN, {"last_offset": 100 + 2**31 - 1}, False),
+        (BEGUN, {"last_offset": 100 + 2**31}, True),
+        (EMPTY, {"last_offset": 100 + 2**31}, True),
+        (BEGUN, {"last_offset": 99}, True),
     ],
 )
-def test_a_segment_is_rolled_when_kafka_would_roll_it(state: dict[str, Any], expected: bool) -> None:
-    assert should_roll(**state) is expected
+def test_a_segment_is_rolled_when_kafka_would_roll_it(
+    state: dict[str, Any], batch: dict[str, int], expected: bool
+) -> None:
+    header = parse_header(bytes(8) + bytes([0, 0, 0, 49]) + bytes(4) + bytes([2]) + bytes(44), 0, 0)
+    assert header.size == 61
+    header = header._replace(**({"last_offset": 120, "max_timestamp": 5000} | batch))
+    assert should_roll(header, **state) is expected
 
 
 def files(directory: Path) -> dict[str, bytes]:

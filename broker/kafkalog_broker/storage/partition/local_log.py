@@ -202,18 +202,14 @@ class LocalLog:
     ) -> bool:
         segment, config = self.segments[-1], self.config
         return should_roll(
-            size=size,
+            batch,
             base_offset=segment.base_offset,
+            size=size,
             first_timestamp=first_timestamp,
-            created_ms=segment.created_ms,
+            age_ms=now_ms - segment.created_ms,
             indexes_full=indexes_full,
-            incoming_size=batch.size,
-            incoming_last_offset=batch.last_offset,
-            incoming_max_timestamp=batch.max_timestamp,
-            now_ms=now_ms,
             segment_bytes=config.segment_bytes,
-            segment_ms=config.max_segment_ms,
-            jitter_ms=segment.jitter_ms,
+            segment_ms=config.max_segment_ms - segment.jitter_ms,
         )
 
     def _open_writer(self, segment: LogSegment) -> ActiveSegment:
