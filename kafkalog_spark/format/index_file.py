@@ -106,7 +106,8 @@ class IndexFile:
         self._attach(path, base_offset, max_index_size, os.O_RDWR)
         try:
             self._set_entries(self._valid_entries())
-            self._cut_behind_entries()
+            self.trim()
+            self.resize_to_max()
         except BaseException:
             self.close()
             raise
@@ -148,9 +149,6 @@ class IndexFile:
     def drop_last(self) -> None:
         """Take the last entry back; its bytes are erased too."""
         self._set_entries(self.entries - 1)
-        self._cut_behind_entries()
-
-    def _cut_behind_entries(self) -> None:
         self.trim()
         self.resize_to_max()
 

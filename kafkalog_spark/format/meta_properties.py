@@ -74,7 +74,8 @@ def parse_properties(data: bytes) -> dict[str, str]:
 
 def format_properties(properties: Mapping[str, str], date: datetime.datetime) -> bytes:
     """Java's Properties.store with an empty comment: `#`, the date as a comment, then the keys in the order given."""
-    lines = ["#", f"#{_java_date(date)}"]
+    utc = date.astimezone(datetime.UTC)  # as java.util.Date.toString: `Sat Nov 21 09:13:19 UTC 2026`
+    lines = ["#", f"#{_DAYS[utc.weekday()]} {_MONTHS[utc.month - 1]} {utc:%d %H:%M:%S} UTC {utc.year}"]
     lines += [f"{_escape(key, is_key=True)}={_escape(value, is_key=False)}" for key, value in properties.items()]
     return "".join(f"{line}\n" for line in lines).encode("ascii")
 
@@ -104,13 +105,13 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
 def format_meta_properties(meta: MetaProperties, date: datetime.datetime) -> bytes:
     """The file's bytes, with the keys in the order in which brokers write them."""
     node_key = "broker.id" if meta.version == VERSION_ZOOKEEPER else "node.id"
-    known = {
+    keys = {
         node_key: None if meta.node_id is None else str(meta.node_id),
         "directory.id": meta.directory_id,
         "version": str(meta.version),
         "cluster.id": meta.cluster_id,
     }
-    properties = {key: value for key, value in known.items() if value is not None}
+    properties = {key: value for key, value in keys.items() if value is not None}
     return format_properties(properties | dict(meta.other), date)
 
 
@@ -176,9 +177,3 @@ def _escape(text: str, *, is_key: bool) -> str:
             units = char.encode("utf-16-be", "surrogatepass").hex().upper()
             escaped.extend(f"\\u{units[unit : unit + 4]}" for unit in range(0, len(units), 4))
     return "".join(escaped)
-
-
-def _java_date(date: datetime.datetime) -> str:
-    """java.util.Date.toString, e.g. `Sat Nov 21 09:13:19 UTC 2026`; always in UTC and in English."""
-    date = date.astimezone(datetime.UTC)
-    return f"{_DAYS[date.weekday()]} {_MONTHS[date.month - 1]} {date:%d %H:%M:%S} UTC {date.year}"

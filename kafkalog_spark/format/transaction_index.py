@@ -102,15 +102,15 @@ def collect_aborted(transactions: Sequence[AbortedTransaction], fetch_offset: in
     Ask the segment that holds `fetch_offset`, then the following ones until `complete`: an entry whose LSO is at or
     above `upper_bound` proves that no later marker aborts a record below it.
     """
-    found = []
+    aborted = []
     first = bisect_left(transactions, fetch_offset, key=lambda transaction: transaction.last_offset)
     for slot in range(first, len(transactions)):
         transaction = transactions[slot]
         if transaction.first_offset < upper_bound:
-            found.append(transaction)
+            aborted.append(transaction)
         if transaction.last_stable_offset >= upper_bound:
-            return AbortedSearch(found, True)
-    return AbortedSearch(found, False)
+            return AbortedSearch(aborted, True)
+    return AbortedSearch(aborted, False)
 
 
 class TransactionIndexWriter:

@@ -172,17 +172,21 @@ class LastBatch(NamedTuple):
     last_sequence: int
     last_offset: int
 
+    def __str__(self) -> str:
+        return f"epoch {self.epoch}, sequence {self.last_sequence}, offset {self.last_offset}"
+
 
 class ProducerCheck:
     """The producers of one partition, from its first batch on."""
 
     def __init__(self, first_offset: int) -> None:
         self.first_offset = first_offset
-        self._known: dict[int, LastBatch] = {}
+        self._last_batches: dict[int, LastBatch] = {}
 
     def take(self, table: Table, *, has_gaps: bool) -> Iterator[Fault]:
         """The next batches. Sequences of a producer epoch follow each other, unless batches are missing (has_gaps)."""
-        rows = _of_producers(table)
+        has_sequence = (table[:, H.PRODUCER_ID] >= 0) & (table[:, H.BASE_SEQUENCE] >= 0)  # markers have none
+        rows = np.flatnonzero(has_sequence & ((table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) == 0))
         ids, epochs = table[rows, H.PRODUCER_ID], table[rows, H.PRODUCER_EPOCH]
         first = table[rows, H.BASE_SEQUENCE]
         last = (first + table[rows, H.LAST_OFFSET] - table[rows, H.BASE_OFFSET]) & MAX_INT32
@@ -195,43 +199,31 @@ class ProducerCheck:
                 yield _sequence_fault(table[rows[order[at + 1]]], int(follows[at]))
         for slot, begin in enumerate(begins.tolist()):
             row = order[begin]
-            known = self._known.get(int(ids[row]))
-            if not has_gaps and known is not None and known.epoch == epochs[row]:
-                expected = (known.last_sequence + 1) & MAX_INT32
+            before = self._last_batches.get(int(ids[row]))
+            if not has_gaps and before is not None and before.epoch == epochs[row]:
+                expected = (before.last_sequence + 1) & MAX_INT32
                 if first[row] != expected:
                     yield _sequence_fault(table[rows[row]], expected)
             end = begins[slot + 1] if slot + 1 < len(begins) else len(order)
             row = order[end - 1]
-            self._known[int(ids[row])] = LastBatch(
+            self._last_batches[int(ids[row])] = LastBatch(
                 int(epochs[row]), int(last[row]), int(table[rows[row], H.LAST_OFFSET])
             )
 
     def compare(self, entries: Sequence[ProducerEntry], *, has_gaps: bool) -> Iterator[Fault]:
         """A snapshot taken after the batches seen so far. A producer that is not in it has expired."""
         for entry in entries:
-            known = self._known.get(entry.producer_id)
-            if entry.last_offset < self.first_offset or (has_gaps and _is_older(known, entry)):
+            last = self._last_batches.get(entry.producer_id)
+            is_older = last is None or last.last_offset < entry.last_offset
+            if entry.last_offset < self.first_offset or (has_gaps and is_older):
                 continue  # its last batch was deleted or compacted away
-            said = LastBatch(entry.producer_epoch, entry.last_sequence, entry.last_offset)
+            listed = LastBatch(entry.producer_epoch, entry.last_sequence, entry.last_offset)
             # A marker raises the epoch without a batch of records.
-            same = known is not None and known[1:] == said[1:] and known.epoch <= said.epoch
-            if not same:
+            if last is None or last[1:] != listed[1:] or last.epoch > listed.epoch:
+                expected = "no batch" if last is None else str(last)
                 yield Fault(
-                    f"producer id {entry.producer_id}",
-                    offset=entry.last_offset,
-                    expected="no batch" if known is None else _text(known),
-                    got=_text(said),
+                    f"producer id {entry.producer_id}", offset=entry.last_offset, expected=expected, got=str(listed)
                 )
-
-
-def _is_older(known: LastBatch | None, entry: ProducerEntry) -> bool:
-    return known is None or known.last_offset < entry.last_offset
-
-
-def _of_producers(table: Table) -> npt.NDArray[np.int64]:
-    """Rows of idempotent and transactional producers' records; markers have no sequence."""
-    wanted = (table[:, H.PRODUCER_ID] >= 0) & (table[:, H.BASE_SEQUENCE] >= 0)
-    return np.flatnonzero(wanted & ((table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) == 0))
 
 
 def _sequence_fault(row: npt.NDArray[np.int64], expected: int) -> Fault:
@@ -242,10 +234,6 @@ def _sequence_fault(row: npt.NDArray[np.int64], expected: int) -> Fault:
         str(expected),
         str(int(row[H.BASE_SEQUENCE])),
     )
-
-
-def _text(batch: LastBatch) -> str:
-    return f"epoch {batch.epoch}, sequence {batch.last_sequence}, offset {batch.last_offset}"
 
 
 # Transaction indexes held against the markers in the log. Values only.

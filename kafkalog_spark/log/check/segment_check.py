@@ -99,14 +99,14 @@ class EpochCheck:
         """Batches whose leader epoch is another one than the checkpoint says for their offsets."""
         epochs, base = table[:, H.LEADER_EPOCH], table[:, H.BASE_OFFSET]
         starts = np.array([entry.start_offset for entry in self.entries], np.int64)
-        known = np.array([layout.NO_LEADER_EPOCH, *(entry.epoch for entry in self.entries)], np.int64)
-        said = known[np.searchsorted(starts, base, side="right")]
-        for row in _where((epochs >= 0) & (base >= self.log_start_offset) & (said != epochs)):
+        by_entry = np.array([layout.NO_LEADER_EPOCH, *(entry.epoch for entry in self.entries)], np.int64)
+        listed = by_entry[np.searchsorted(starts, base, side="right")]
+        for row in _where((epochs >= 0) & (base >= self.log_start_offset) & (listed != epochs)):
             yield Fault(
                 f"the leader epoch at offset {int(base[row])}, whose batch was written in epoch {int(epochs[row])}",
                 offset=int(base[row]),
                 expected=str(int(epochs[row])),
-                got=str(int(said[row])) if said[row] >= 0 else "none",
+                got=str(int(listed[row])) if listed[row] >= 0 else "none",
             )
 
 
