@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalog_broker.admin.config_listing import (
     ALL_BROKERS,
+    ROOT,
     ConfigResourceType,
     check_broker,
+    check_level,
     known_topic,
     resource_type,
+    set_level,
 )
-from kafkalog_broker.admin.loggers import ROOT, check_level, set_level
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import MIN_ISR, BrokerConfig, is_served
 from kafkalog_broker.config.definition import (

@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, TEXTS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
+from kafkalog_broker.protocol.codec import response_class
 from kafkalog_broker.protocol.metadata_response import NodeEndpoint
-from kafkalog_broker.protocol.response_entity import error_response
+from kafkalog_broker.protocol.response_entity import answer_layout, entity, error_response, respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.security.api_rights import RIGHTS
 from kafkalog_broker.security.authorizer import Authorizer
 
+Answer = Callable[[Any, Any], Mapping[str, Any]]
 
-async def per_partition(
-    topics: Iterable[Any],
-    of_partition: Callable[[Any, Any], Any],
-    of_topic: Callable[[Any, tuple[Any, ...]], Any],
-) -> tuple[Any, ...]:
-    """`of_topic(topic, answers)` for each topic of a request, with the answers `of_partition(topic, partition)` for
-    each of its `partitions`, in the order of the request. Others have their turn in between."""
-    turn = TimeSlice()
-    return tuple(
-        [
-            of_topic(topic, tuple([of_partition(topic, one) async for one in turn.spread(topic.partitions)]))
-            async for topic in turn.spread(topics)
-        ]
-    )
+
+async def respond_by_partition(request: Request, answer: Answer, **fields: Any) -> Any:
+    """The response to a request that names partitions by topic. `answer(topic, partition)` has the fields of each
+    partition's struct but those that say which one it is; `fields`: other fields of the response. Others have their
+    turn in between."""
+    request_kind: Any = type(request.entity)
+    layout = answer_layout(response_class(request.api_key, request.version), request_kind)
+    assert layout.results is not None
+    topics = getattr(request.entity, layout.request_array)
+    return respond(request, **{layout.results: await answers_by_partition(layout.element, topics, answer)}, **fields)
+
+
+async def answers_by_partition(kind: Any, topics: Iterable[Any], answer: Answer) -> list[Any]:
+    """Structs of the class `kind` for topics of a request, as in `respond_by_partition`."""
+    turn, answers = TimeSlice(), []
+    async for topic in turn.spread(topics):
+        topic_kind: Any = type(topic)
+        layout, partitions = answer_layout(kind, topic_kind), []
+        async for partition in turn.spread(getattr(topic, layout.request_array)):
+            partition_kind: Any = type(partition)
+            names = answer_layout(layout.element, partition_kind).names
+            of_partition = {name: getattr(partition, name, partition) for name in names}
+            partitions.append(entity(layout.element, **of_partition, **answer(topic, partition)))
+        of_topic = {name: getattr(topic, name) for name in layout.names}
+        answers.append(entity(kind, **of_topic, **{layout.results or "": partitions}))
+    return answers
 
 
 _FENCED_FROM = {22: 4, 24: 2, 25: 2, 26: 2}

@@ -38,19 +38,19 @@ def check_member_id(member_id: str | None) -> None:
         raise BrokerError(ErrorCode.invalid_request, "Invalid member id in the request.")
 
 
-class Said(NamedTuple):
+class AckOutcome(NamedTuple):
     """Outcome of the acknowledgements of a partition."""
 
     error: ErrorCode = ErrorCode.none
     message: str | None = None
 
 
-async def acknowledge_all(request: Request, broker: Broker, turn: TimeSlice) -> Mapping[Partition, Said]:
+async def acknowledge_all(request: Request, broker: Broker, turn: TimeSlice) -> Mapping[Partition, AckOutcome]:
     """By partition, of those that the request names acknowledgements of, or, for ShareAcknowledge, names at all."""
     asked = request.entity
     may_renew = request.version >= FIRST_RENEWING_VERSION
     is_renewing = may_renew and asked.is_renew_ack
-    result: dict[Partition, Said] = {}
+    result: dict[Partition, AckOutcome] = {}
     written: set[int] = set()
     for topic in asked.topics:
         known = broker.topics.by_id(topic.topic_id)
@@ -70,10 +70,10 @@ async def acknowledge_all(request: Request, broker: Broker, turn: TimeSlice) -> 
                 if batches:
                     broker.share_partitions.acknowledge(key, asked.member_id, batches)
                     written.add(broker.share_coordinator.partition_for(key))
-                result[key.topic_id, key.partition] = Said()
+                result[key.topic_id, key.partition] = AckOutcome()
             except BrokerError as error:
                 message = None if error.what == error.code.name else error.what
-                result[key.topic_id, key.partition] = Said(error.code, message)
+                result[key.topic_id, key.partition] = AckOutcome(error.code, message)
     for index in written:
         await broker.flush_if_due(broker.share_state_topic.log(index))
     return result

@@ -17,7 +17,7 @@ from kafkalog_broker.admin.responses import authorizer_of, needs_text
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, error_response, respond, response_module
+from kafkalog_broker.protocol.response_entity import error_response, respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.security.acl import Acl, Pattern, acl_of, check_deletion, filter_of, has_zero
 
@@ -31,21 +31,16 @@ async def describe_acls(request: Request, broker: Broker) -> Any:
     async for acl in turn.spread(list(authorizer_of(broker).acls)):
         if wanted.matches(acl):
             found.setdefault(acl.pattern, []).append(acl)
-    module = response_module(request)
     resources = []
     async for pattern, acls in turn.spread(found.items()):
-        described = tuple(
-            entity(
-                module.AclDescription,
-                principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission,
-            )
+        described = [
+            {"principal": acl.principal, "host": acl.host, "operation": acl.operation,
+             "permission_type": acl.permission}
             for acl in acls
-        )  # fmt: skip
+        ]  # fmt: skip
         resources.append(
-            entity(
-                module.DescribeAclsResource,
-                resource_type=pattern.resource, resource_name=pattern.name, pattern_type=pattern.type, acls=described,
-            )
+            {"resource_type": pattern.resource, "resource_name": pattern.name, "pattern_type": pattern.type,
+             "acls": described}
         )  # fmt: skip
     return respond(request, error_message="", resources=resources)  # "": as Kafka, the protocol's default
 
@@ -80,7 +75,12 @@ MAX_CREATIONS = 10_000
 
 @api(30, 1, 3)
 async def create_acls(request: Request, broker: Broker) -> Any:
-    _check_creations(request)
+    if len(request.entity.creations) > MAX_CREATIONS:
+        raise BrokerError(
+            ErrorCode.policy_violation, f"more than {MAX_CREATIONS} ACLs in one request: send them in several"
+        )
+    if _is_malformed_creation(request):
+        raise BrokerError(ErrorCode.invalid_request, "an ACL has a type, operation or permission of 0")
     acls, turn = authorizer_of(broker).acls, TimeSlice()
     outcomes: list[tuple[ErrorCode, str | None]] = []
     wanted: list[Acl] = []
@@ -104,15 +104,6 @@ async def create_acls(request: Request, broker: Broker) -> Any:
     return _created(request, outcomes)
 
 
-def _check_creations(request: Request) -> None:
-    if len(request.entity.creations) > MAX_CREATIONS:
-        raise BrokerError(
-            ErrorCode.policy_violation, f"more than {MAX_CREATIONS} ACLs in one request: send them in several"
-        )
-    if _is_malformed_creation(request):
-        raise BrokerError(ErrorCode.invalid_request, "an ACL has a type, operation or permission of 0")
-
-
 def _is_malformed_creation(request: Request) -> bool:
     return len(request.entity.creations) <= MAX_CREATIONS and any(
         has_zero(one.resource_type, one.resource_pattern_type, one.operation, one.permission_type)
@@ -121,9 +112,7 @@ def _is_malformed_creation(request: Request) -> bool:
 
 
 def _created(request: Request, outcomes: list[tuple[ErrorCode, str | None]]) -> Any:
-    module = response_module(request)
-    results = tuple(entity(module.AclCreationResult, error_code=code, error_message=what) for code, what in outcomes)
-    return respond(request, results=results)
+    return respond(request, results=[{"error_code": code, "error_message": what} for code, what in outcomes])
 
 
 Outcome = tuple[ErrorCode, str | None, list[Acl]]
@@ -167,22 +156,16 @@ def _is_malformed_deletion(request: Request) -> bool:
 
 
 def _deleted(request: Request, outcomes: list[Outcome]) -> Any:
-    module = response_module(request)
     results = []
     for code, what, acls in outcomes:
-        matching = tuple(
-            entity(
-                module.DeleteAclsMatchingAcl,
-                resource_type=acl.pattern.resource,
-                resource_name=acl.pattern.name, pattern_type=acl.pattern.type, principal=acl.principal, host=acl.host,
-                operation=acl.operation, permission_type=acl.permission,
-            )
+        matching = [
+            {"resource_type": acl.pattern.resource, "resource_name": acl.pattern.name, "pattern_type": acl.pattern.type,
+             "principal": acl.principal, "host": acl.host, "operation": acl.operation,
+             "permission_type": acl.permission}
             for acl in acls
-        )  # fmt: skip
-        results.append(
-            entity(module.DeleteAclsFilterResult, error_code=code, error_message=what, matching_acls=matching)
-        )
-    return respond(request, filter_results=tuple(results))
+        ]  # fmt: skip
+        results.append({"error_code": code, "error_message": what, "matching_acls": matching})
+    return respond(request, filter_results=results)
 
 
 _IS_MALFORMED = {29: _is_malformed_filter, 30: _is_malformed_creation, 31: _is_malformed_deletion}

@@ -17,7 +17,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, respond, response_module
+from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.quotas.quota_changes import FilterComponent, QuotaChange, altered, described
 from kafkalog_broker.quotas.throttled_handlers import throttled
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
@@ -30,7 +30,7 @@ _LOGGED = 30
 
 @api(48, 0, 1)
 async def describe_client_quotas(request: Request, broker: Broker) -> Any:
-    asked, module, turn = request.entity, response_module(request), TimeSlice()
+    asked, turn = request.entity, TimeSlice()
     quotas = dict(broker.quotas.quotas)  # they may be altered between two steps
     components = [FilterComponent(one.entity_type, one.match_type, one.match) for one in asked.components]
     try:
@@ -39,9 +39,8 @@ async def describe_client_quotas(request: Request, broker: Broker) -> Any:
         return respond(request, error_code=error.code, error_message=error.what, entries=None)
     entries = []
     async for whose in turn.spread(found):
-        parts = _entity_parts(module, whose.named())
-        values = tuple(entity(module.ValueData, key=key, value=value) for key, value in quotas[whose].items())
-        entries.append(entity(module.EntryData, entity=parts, values=values))
+        values = [{"key": key, "value": value} for key, value in quotas[whose].items()]
+        entries.append({"entity": _entity_parts(whose.named()), "values": values})
     return respond(request, error_message="", entries=entries)
 
 
@@ -53,7 +52,7 @@ def describe_client_quotas_failed(request: Request, code: ErrorCode) -> Any:
 
 @api(49, 0, 1)
 async def alter_client_quotas(request: Request, broker: Broker) -> Any:
-    asked, module, turn = request.entity, response_module(request), TimeSlice()
+    asked, turn = request.entity, TimeSlice()
     answers, done = [], {}
     async with broker.changes.altering:
         quotas = dict(broker.quotas.quotas)
@@ -67,8 +66,7 @@ async def alter_client_quotas(request: Request, broker: Broker) -> Any:
                     quotas[whose] = done[whose] = values
             except BrokerError as error:
                 code, text = error.code, error.what
-            parts = _entity_parts(module, dict(named))
-            answers.append(entity(module.EntryData, error_code=code, error_message=text, entity=parts))
+            answers.append({"error_code": code, "error_message": text, "entity": _entity_parts(dict(named))})
         if done:
             try:
                 await broker.run_blocking(broker.quota_file.save, quotas)
@@ -79,23 +77,21 @@ async def alter_client_quotas(request: Request, broker: Broker) -> Any:
             keep_to_quotas(broker)
             named_first = [whose.named() for whose in islice(done, _LOGGED)]
             _logger.info("the quotas of %d entities are changed: %.1000r", len(done), named_first)
-    return respond(request, entries=tuple(answers))
+    return respond(request, entries=answers)
 
 
 @on_error(49)
 def alter_client_quotas_failed(request: Request, code: ErrorCode) -> Any:
     """Each entry is refused, with the parts of its entity."""
-    module, text = response_module(request), TEXTS.get(code)
     answers = []
     for entry in request.entity.entries:
-        named = {one.entity_type: one.entity_name for one in entry.entity}
-        parts = _entity_parts(module, named)
-        answers.append(entity(module.EntryData, error_code=code, error_message=text, entity=parts))
-    return respond(request, entries=tuple(answers))
+        parts = _entity_parts({one.entity_type: one.entity_name for one in entry.entity})
+        answers.append({"error_code": code, "error_message": TEXTS.get(code), "entity": parts})
+    return respond(request, entries=answers)
 
 
-def _entity_parts(module: Any, named: Mapping[str, str | None]) -> tuple[Any, ...]:
-    return tuple(entity(module.EntityData, entity_type=kind, entity_name=name) for kind, name in named.items())
+def _entity_parts(named: Mapping[str, str | None]) -> list[dict[str, Any]]:
+    return [{"entity_type": kind, "entity_name": name} for kind, name in named.items()]
 
 
 def keep_to_quotas(broker: Broker) -> None:

@@ -35,15 +35,14 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
-from kafkalog_broker.protocol.response_entity import entity, error_response, respond, response_module
+from kafkalog_broker.protocol.response_entity import error_response, respond
 
 BROKERS, CONTROLLERS = 1, 2  # endpoint types
 
 
 @api(60, 0, 2)
 async def describe_cluster(request: Request, broker: Broker) -> Any:
-    asked = request.entity
-    kind = getattr(asked, "endpoint_type", BROKERS)
+    kind = getattr(request.entity, "endpoint_type", BROKERS)
     if kind == CONTROLLERS:
         # As a Kafka broker answers on a listener that is not a controller's.
         return error_response(
@@ -53,29 +52,15 @@ async def describe_cluster(request: Request, broker: Broker) -> Any:
         )
     if kind != BROKERS:
         return error_response(request, ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {kind}")
-    module = response_module(request)
     node = this_node(broker, request.connection)
+    operations = OPERATIONS_NOT_ASKED_FOR
+    if request.entity.include_cluster_authorized_operations:
+        operations = cluster_operations(request)
     return respond(
-        request,
-        error_code=ErrorCode.none,
-        error_message=None,
-        endpoint_type=BROKERS,
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
-        brokers=(
-            entity(
-                module.DescribeClusterBroker,
-                broker_id=node.node_id,
-                host=node.host,
-                port=node.port,
-                rack=node.rack,
-                is_fenced=False,
-            ),
-        ),
-        cluster_authorized_operations=(
-            cluster_operations(request) if asked.include_cluster_authorized_operations else OPERATIONS_NOT_ASKED_FOR
-        ),
-    )
+        request, endpoint_type=BROKERS, cluster_id=broker.cluster_id, controller_id=broker.node_id,
+        brokers=[{"broker_id": node.node_id, "host": node.host, "port": node.port, "rack": node.rack}],
+        cluster_authorized_operations=operations,
+    )  # fmt: skip
 
 
 @api(64, 0, 0)
@@ -100,62 +85,28 @@ def describe_quorum(request: Request, broker: Broker) -> Any:
     if [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in topics] != [
         (METADATA_TOPIC, [0])
     ]:
-        unknown = tuple(_topic(request, topic, _unknown(request, topic)) for topic in topics)
+        error = {"error_code": ErrorCode.unknown_topic_or_partition, "error_message": NO_SUCH_TOPIC}
+        unknown = [
+            {"topic_name": topic.topic_name,
+             "partitions": [{"partition_index": one.partition_index, **error} for one in topic.partitions]}
+            for topic in topics
+        ]  # fmt: skip
         return respond(request, error_message="", topics=unknown)
-    module = response_module(request)
     now_ms, end = broker.clock.now_ms(), broker.topics.generation
-    voter = entity(
-        module.ReplicaState,
-        replica_id=broker.node_id,
-        replica_directory_id=None,
-        log_end_offset=end,
-        last_fetch_timestamp=now_ms,
-        last_caught_up_timestamp=now_ms,
-    )
-    quorum = _partition(request, 0, ErrorCode.none, "", broker.node_id, _EPOCH, end, (voter,))
-    topic = _topic(request, topics[0], (quorum,))
-    return respond(request, error_message="", topics=(topic,), nodes=_nodes(request, broker))
-
-
-def _unknown(request: Request, topic: Any) -> tuple[Any, ...]:
-    code = ErrorCode.unknown_topic_or_partition
-    return tuple(_partition(request, one.partition_index, code, NO_SUCH_TOPIC) for one in topic.partitions)
-
-
-def _partition(
-    request: Request,
-    index: int,
-    code: ErrorCode,
-    what: str,
-    leader: int = 0,
-    epoch: int = 0,
-    end: int = 0,
-    voters: tuple[Any, ...] = (),
-) -> Any:
-    return entity(
-        response_module(request).PartitionData,
-        partition_index=index,
-        error_code=code,
-        error_message=what,
-        leader_id=leader,
-        leader_epoch=epoch,
-        high_watermark=end,
-        current_voters=voters,
-        observers=(),
-    )
-
-
-def _topic(request: Request, topic: Any, partitions: tuple[Any, ...]) -> Any:
-    return entity(response_module(request).TopicData, topic_name=topic.topic_name, partitions=partitions)
-
-
-def _nodes(request: Request, broker: Broker) -> tuple[Any, ...]:
-    module = response_module(request)
-    if request.version < 2:
-        return ()
+    voter = {
+        "replica_id": broker.node_id, "log_end_offset": end, "last_fetch_timestamp": now_ms,
+        "last_caught_up_timestamp": now_ms,
+    }  # fmt: skip
+    quorum = {
+        "partition_index": 0, "error_message": "", "leader_id": broker.node_id, "leader_epoch": _EPOCH,
+        "high_watermark": end, "current_voters": [voter],
+    }  # fmt: skip
     node = this_node(broker, request.connection)
-    listener = entity(module.Listener, name=request.connection.listener, host=node.host, port=node.port)
-    return (entity(module.Node, node_id=node.node_id, listeners=(listener,)),)
+    listener = {"name": request.connection.listener, "host": node.host, "port": node.port}
+    return respond(
+        request, error_message="", topics=[{"topic_name": METADATA_TOPIC, "partitions": [quorum]}],
+        nodes=[{"node_id": node.node_id, "listeners": [listener]}],
+    )  # fmt: skip
 
 
 _WHY = "Cluster doesn't support {} voter because the kraft.version feature is 0"
@@ -184,12 +135,7 @@ def update_features(request: Request, broker: Broker) -> Any:
     except BrokerError as error:
         what = f"The update failed for all features since the following feature had an error: {error.what}"
         return error_response(request, error.code, what)
-    result = getattr(response_module(request), "UpdatableFeatureResult", None)
-    if result is None:
-        return respond(request)
-    return respond(
-        request, results=tuple(entity(result, feature=update.feature, error_message="NONE") for update in updates)
-    )
+    return respond(request, results=[{"feature": update.feature, "error_message": "NONE"} for update in updates])
 
 
 def _check(update: Any, node_id: int, *, is_dry: bool) -> None:

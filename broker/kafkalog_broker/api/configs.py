@@ -40,7 +40,7 @@ from kafkalog_broker.protocol.describe_configs_response import (
     encode_configs,
     encode_describe_configs_response,
 )
-from kafkalog_broker.protocol.response_entity import entity, respond, response_module
+from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 UNKNOWN_KIND = (
@@ -144,7 +144,6 @@ class _Texts:
 
 @api(74, 0, 1)
 async def list_config_resources(request: Request, broker: Broker) -> Any:
-    module = response_module(request)
     numbers = list(request.entity.resource_types) if request.version >= 1 else [ConfigResourceType.CLIENT_METRICS]
     kinds = {resource_type(number) for number in numbers or ConfigResourceType}
     if None in kinds:
@@ -159,43 +158,29 @@ async def list_config_resources(request: Request, broker: Broker) -> Any:
         found += [(group_id, int(ConfigResourceType.GROUP)) for group_id in broker.dynamic_configs.of[GROUPS]]
     if ConfigResourceType.CLIENT_METRICS in kinds:
         found += [(name, int(ConfigResourceType.CLIENT_METRICS)) for name in broker.dynamic_configs.of[CLIENT_METRICS]]
-    return respond(
-        request,
-        error_code=ErrorCode.none,
-        config_resources=tuple(
-            entity(module.ConfigResource, resource_name=name, resource_type=kind) for name, kind in found
-        ),
-    )
+    resources = [{"resource_name": name, "resource_type": kind} for name, kind in found]
+    return respond(request, config_resources=resources)
 
 
 @api(33, 0, 2)
 async def alter_configs(request: Request, broker: Broker) -> Any:
-    return respond(
-        request,
-        responses=await altered(request, broker, _replacements, replace=True),
-    )
+    return await _altered(request, broker, _replacements, replace=True)
 
 
-async def altered(
+async def _altered(
     request: Request, broker: Broker, changes_of: Callable[[Any], list[Change]], *, replace: bool
-) -> tuple[Any, ...]:
-    """Outcome of each resource, as both APIs answer it. changes_of, replace: see alter_each."""
-    asked = request.entity
+) -> Any:
+    """The answer of both APIs: the outcome of each resource. changes_of, replace: see alter_each."""
+    resources = request.entity.resources
     outcomes = await alter_each(
-        broker, asked.resources, changes_of, replace=replace, validate_only=asked.validate_only,
+        broker, resources, changes_of, replace=replace, validate_only=request.entity.validate_only,
         check=partial(check_altering, request),
     )  # fmt: skip
-    kind = response_module(request).AlterConfigsResourceResponse
-    return tuple(
-        entity(
-            kind,
-            error_code=code,
-            error_message=what,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        for resource, (code, what) in zip(asked.resources, outcomes, strict=True)
-    )
+    return respond(request, responses=[
+        {"error_code": code, "error_message": what, "resource_type": resource.resource_type,
+         "resource_name": resource.resource_name}
+        for resource, (code, what) in zip(resources, outcomes, strict=True)
+    ])  # fmt: skip
 
 
 def _replacements(resource: Any) -> list[Change]:
@@ -204,10 +189,7 @@ def _replacements(resource: Any) -> list[Change]:
 
 @api(44, 0, 1)
 async def incremental_alter_configs(request: Request, broker: Broker) -> Any:
-    return respond(
-        request,
-        responses=await altered(request, broker, _changes, replace=False),
-    )
+    return await _altered(request, broker, _changes, replace=False)
 
 
 def _changes(resource: Any) -> list[Change]:

@@ -13,7 +13,6 @@ v1  whether a member speaks the consumer protocol (KIP-1099)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -31,8 +30,7 @@ from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
-from kafkalog_broker.protocol.response_entity import duration, entity, error_response, respond, response_module
-from kafkalog_broker.runtime.fair_scheduling import TimeSlice
+from kafkalog_broker.protocol.response_entity import duration, error_response, respond
 
 _CLIENTS_MAKE_IDS_FROM = 1
 _MS = timedelta(milliseconds=1)
@@ -51,24 +49,19 @@ def consumer_group_heartbeat(request: Request, broker: Broker) -> Any:
         for name in names:
             if not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
                 return error_response(request, ErrorCode.topic_authorization_failed)
-    owned = None if asked.topic_partitions is None else _owned(asked.topic_partitions)
     try:
-        return _answer(request, broker.groups.consumer_heartbeat(_heartbeat(request, owned)))
+        return _answer(request, broker.groups.consumer_heartbeat(_heartbeat(request)))
     except BrokerError as error:
         return error_response(request, write_error(error.code), error.what)
 
 
-def _owned(topics: Sequence[Any]) -> dict[UUID, set[int]]:
-    """The partitions that the member says it has."""
-    owned: dict[UUID, set[int]] = {}
-    for topic in topics:
-        owned.setdefault(topic.topic_id or UUID(int=0), set()).update(topic.partitions)
-    return owned
-
-
-def _heartbeat(request: Request, owned: dict[UUID, set[int]] | None) -> ConsumerHeartbeatRequest:
+def _heartbeat(request: Request) -> ConsumerHeartbeatRequest:
     asked, access = request.entity, request.access
     names = asked.subscribed_topic_names
+    owned: dict[UUID, set[int]] | None = None if asked.topic_partitions is None else {}
+    if owned is not None:
+        for topic in asked.topic_partitions:
+            owned.setdefault(topic.topic_id or UUID(int=0), set()).update(topic.partitions)
     return ConsumerHeartbeatRequest(
         group_id=asked.group_id,
         member_id=asked.member_id,
@@ -90,36 +83,27 @@ def _heartbeat(request: Request, owned: dict[UUID, set[int]] | None) -> Consumer
 
 
 def _answer(request: Request, answer: HeartbeatResponse) -> Any:
-    module = response_module(request)
     assignment = None
     if answer.assignment is not None:
-        parts = tuple(
-            entity(module.TopicPartitions, topic_id=topic, partitions=tuple(partitions))
-            for topic, partitions in answer.assignment.items()
-        )
-        assignment = entity(module.Assignment, topic_partitions=parts)
+        topics = [{"topic_id": topic, "partitions": indexes} for topic, indexes in answer.assignment.items()]
+        assignment = {"topic_partitions": topics}
     return respond(
-        request,
-        error_code=ErrorCode.none,
-        error_message=None,
-        member_id=answer.member_id,
-        member_epoch=answer.member_epoch,
-        heartbeat_interval=duration(answer.interval_ms),
-        assignment=assignment,
-    )
+        request, member_id=answer.member_id, member_epoch=answer.member_epoch,
+        heartbeat_interval=duration(answer.interval_ms), assignment=assignment,
+    )  # fmt: skip
 
 
 @api(69, 0, 1)
 async def consumer_group_describe(request: Request, broker: Broker) -> Any:
     """A group that is named more than once is answered once."""
-    turn, refused, found = TimeSlice(), [], []
-    async for group_id in turn.spread(dict.fromkeys(request.entity.group_ids)):
+    refused, described = [], []
+    for group_id in dict.fromkeys(request.entity.group_ids):
         code = request.refused(group_id)
         if code:
             refused.append(DescribedConsumerGroup(group_id, error=code))
         else:
-            found.append(_visible(request, broker.groups.describe_consumer_group(group_id)))
-    return await _described(request, refused + found, turn)
+            described.append(_visible(request, broker.groups.describe_consumer_group(group_id)))
+    return respond(request, groups=[_described(request, group) for group in refused + described])
 
 
 def _visible(request: Request, group: DescribedConsumerGroup) -> DescribedConsumerGroup:
@@ -136,52 +120,30 @@ def _visible(request: Request, group: DescribedConsumerGroup) -> DescribedConsum
     )
 
 
-async def _described(request: Request, groups: list[DescribedConsumerGroup], turn: TimeSlice) -> Any:
-    module = response_module(request)
-    wants_operations = request.entity.include_authorized_operations
-    described = []
-    for group in groups:
-        members = [_member(module, member) async for member in turn.spread(group.members)]
-        operations = OPERATIONS_NOT_ASKED_FOR
-        if wants_operations and group.error is ErrorCode.none:
-            operations = request.operations(ResourceType.GROUP, group.group_id)
-        described.append(
-            entity(
-                module.DescribedGroup,
-                error_code=group.error,
-                error_message=group.error_message,
-                group_id=group.group_id,
-                group_state=group.state,
-                group_epoch=group.epoch,
-                assignment_epoch=group.assignment_epoch,
-                assignor_name=group.assignor,
-                members=tuple(members),
-                authorized_operations=operations,
-            )
-        )
-    return respond(request, groups=tuple(described))
+def _described(request: Request, group: DescribedConsumerGroup) -> dict[str, Any]:
+    operations = OPERATIONS_NOT_ASKED_FOR
+    if request.entity.include_authorized_operations and group.error is ErrorCode.none:
+        operations = request.operations(ResourceType.GROUP, group.group_id)
+    return {
+        "error_code": group.error, "error_message": group.error_message, "group_id": group.group_id,
+        "group_state": group.state, "group_epoch": group.epoch, "assignment_epoch": group.assignment_epoch,
+        "assignor_name": group.assignor, "members": map(_member, group.members), "authorized_operations": operations,
+    }  # fmt: skip
 
 
-def _member(module: Any, member: DescribedConsumer) -> Any:
-    return entity(
-        module.Member,
-        member_id=member.member_id,
-        instance_id=member.instance_id,
-        rack_id=member.rack_id,
-        member_epoch=member.epoch,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        subscribed_topic_names=member.topics,
-        subscribed_topic_regex=member.regex,
-        assignment=_assignment(module, member.assignment),
-        target_assignment=_assignment(module, member.target),
-        member_type=0 if member.is_classic else 1,
-    )
+def _member(member: DescribedConsumer) -> dict[str, Any]:
+    return {
+        "member_id": member.member_id, "instance_id": member.instance_id, "rack_id": member.rack_id,
+        "member_epoch": member.epoch, "client_id": member.client_id, "client_host": member.client_host,
+        "subscribed_topic_names": member.topics, "subscribed_topic_regex": member.regex,
+        "assignment": _assignment(member.assignment), "target_assignment": _assignment(member.target),
+        "member_type": 0 if member.is_classic else 1,
+    }  # fmt: skip
 
 
-def _assignment(module: Any, topics: tuple[DescribedTopic, ...]) -> Any:
-    parts = tuple(
-        entity(module.TopicPartitions, topic_id=topic.topic_id, topic_name=topic.name, partitions=topic.partitions)
-        for topic in topics
-    )
-    return entity(module.Assignment, topic_partitions=parts)
+def _assignment(topics: tuple[DescribedTopic, ...]) -> dict[str, Any]:
+    return {
+        "topic_partitions": [
+            {"topic_id": topic.topic_id, "topic_name": topic.name, "partitions": topic.partitions} for topic in topics
+        ]
+    }

@@ -17,7 +17,7 @@ from kafkalog_broker.config.log_config import internal_topic_configs
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, REFUSALS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, respond, response_module
+from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 _SEVERAL_KEYS_FROM = 4
@@ -30,7 +30,7 @@ _RESOURCES = {
 _NO_NODE = -1
 
 
-class _Found(NamedTuple):
+class _Coordinator(NamedTuple):
     error: ErrorCode = ErrorCode.none
     node_id: int = _NO_NODE
     host: str = ""
@@ -47,10 +47,10 @@ async def handle(request: Request, broker: Broker) -> Any:
     key_type = getattr(request.entity, "key_type", _GROUP)
     if key_type not in (_GROUP, _TRANSACTION, _SHARE):
         what = f"this broker does not coordinate key type {key_type}"
-        return _answer(request, _Found(ErrorCode.invalid_request, message=what), set())
+        return _answer(request, _Coordinator(ErrorCode.invalid_request, message=what), set())
     refused = _refused(request)
     if refused.issuperset(_keys(request)):  # then nothing is created for the sender
-        return _answer(request, _Found(), refused)
+        return _answer(request, _Coordinator(), refused)
     try:
         name, partitions = OFFSETS_TOPIC, broker.config.offsets_topic_num_partitions
         if key_type == _TRANSACTION:
@@ -59,9 +59,9 @@ async def handle(request: Request, broker: Broker) -> Any:
             name, partitions = SHARE_STATE_TOPIC, broker.config.share_coordinator_state_topic_num_partitions
         await broker.ensure_topic(name, partitions, internal_topic_configs(broker.config)[name])
     except BrokerError as error:
-        return _answer(request, _Found(ErrorCode.coordinator_not_available, message=error.what), refused)
+        return _answer(request, _Coordinator(ErrorCode.coordinator_not_available, message=error.what), refused)
     node = this_node(broker, request.connection)
-    return _answer(request, _Found(node_id=node.node_id, host=node.host, port=node.port), refused)
+    return _answer(request, _Coordinator(node_id=node.node_id, host=node.host, port=node.port), refused)
 
 
 def _keys(request: Request) -> Sequence[str]:
@@ -82,26 +82,25 @@ def _refused(request: Request) -> set[str]:
 
 @on_error(10)
 def failed(request: Request, code: ErrorCode) -> Any:
-    return _answer(request, _Found(code), _refused(request))
+    return _answer(request, _Coordinator(code), _refused(request))
 
 
-def _answer(request: Request, found: _Found, refused: Set[str]) -> Any:
+def _answer(request: Request, coordinator: _Coordinator, refused: Set[str]) -> Any:
     """The same for every key but those that are refused."""
-    module = response_module(request)
     if request.version < _SEVERAL_KEYS_FROM:
         if refused:
-            found = _not_allowed(request)
+            coordinator = _not_allowed(request)
         # Kafka's Errors.NONE has the text NONE, and sends it.
-        message = found.message if found.error is not ErrorCode.none else "NONE"
-        return respond(request, error_message=message, **found.where())
+        message = coordinator.message if coordinator.error is not ErrorCode.none else "NONE"
+        return respond(request, error_message=message, **coordinator.where())
     coordinators = []
     for key in request.entity.coordinator_keys:
         # Kafka has no text for a key that is refused here.
-        told = _not_allowed(request)._replace(message="") if key in refused else found
-        coordinators.append(entity(module.Coordinator, key=key, error_message=told.message or "", **told.where()))
-    return respond(request, coordinators=tuple(coordinators))
+        told = _not_allowed(request)._replace(message="") if key in refused else coordinator
+        coordinators.append({"key": key, "error_message": told.message or "", **told.where()})
+    return respond(request, coordinators=coordinators)
 
 
-def _not_allowed(request: Request) -> _Found:
+def _not_allowed(request: Request) -> _Coordinator:
     code, text = REFUSALS[_RESOURCES[getattr(request.entity, "key_type", _GROUP)]]
-    return _Found(code, message=text)
+    return _Coordinator(code, message=text)

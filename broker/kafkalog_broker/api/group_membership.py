@@ -32,7 +32,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.classic.messages import JoinAnswer, JoinRequest, LeavingMember, SyncAnswer, SyncRequest
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, respond, response_module
+from kafkalog_broker.protocol.response_entity import respond
 
 _KNOWN_MEMBER_ID_FROM = 4
 _NULL_PROTOCOL_FROM = 7
@@ -83,29 +83,18 @@ def join_group_failed(request: Request, code: ErrorCode) -> Any:
 
 
 def _joined(request: Request, answer: JoinAnswer) -> Any:
-    module = response_module(request)
     protocol = answer.protocol
     if protocol is None and request.version < _NULL_PROTOCOL_FROM:
         protocol = ""
+    members = [
+        {"member_id": one.member_id, "group_instance_id": one.group_instance_id, "metadata": one.metadata}
+        for one in answer.members
+    ]
     return respond(
-        request,
-        error_code=answer.error,
-        generation_id=answer.generation,
-        protocol_type=answer.protocol_type,
-        protocol_name=protocol,
-        leader=answer.leader,
-        skip_assignment=answer.skip_assignment,
-        member_id=answer.member_id,
-        members=tuple(
-            entity(
-                module.JoinGroupResponseMember,
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                metadata=member.metadata,
-            )
-            for member in answer.members
-        ),
-    )
+        request, error_code=answer.error, generation_id=answer.generation, protocol_type=answer.protocol_type,
+        protocol_name=protocol, leader=answer.leader, skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id, members=members,
+    )  # fmt: skip
 
 
 @api(14, 0, 5)
@@ -142,7 +131,7 @@ _SEVERAL_MEMBERS_FROM = 3
 
 @api(13, 0, 5)
 async def leave_group(request: Request, broker: Broker) -> Any:
-    asked, module = request.entity, response_module(request)
+    asked = request.entity
     if request.version < _SEVERAL_MEMBERS_FROM:
         (code,) = broker.groups.leave(asked.group_id, [LeavingMember(asked.member_id)])
         return respond(request, error_code=code)
@@ -151,13 +140,8 @@ async def leave_group(request: Request, broker: Broker) -> Any:
         for member in asked.members
     ]
     codes = broker.groups.leave(asked.group_id, leaving)
-    members = tuple(
-        entity(
-            module.MemberResponse,
-            member_id=member.member_id,
-            group_instance_id=member.group_instance_id,
-            error_code=code,
-        )
+    members = [
+        {"member_id": member.member_id, "group_instance_id": member.group_instance_id, "error_code": code}
         for member, code in zip(leaving, codes, strict=True)
-    )
+    ]
     return respond(request, members=members)

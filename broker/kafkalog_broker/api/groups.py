@@ -22,28 +22,19 @@ from kafkalog_broker.groups.classic.messages import DescribedGroup
 from kafkalog_broker.protocol.acls import ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
-from kafkalog_broker.protocol.response_entity import entity, respond, response_module
-from kafkalog_broker.runtime.fair_scheduling import TimeSlice
+from kafkalog_broker.protocol.response_entity import respond
 
 
 @api(16, 0, 5)
 async def list_groups(request: Request, broker: Broker) -> Any:
-    asked = request.entity
-    states, types = getattr(asked, "states_filter", ()), getattr(asked, "types_filter", ())
-    groups = broker.groups.list_groups(states, types)
-    if request.access is not None:
-        groups = [
-            group async for group in TimeSlice().spread(groups) if not request.refused(group.group_id, quiet=True)
-        ]
-    kind = response_module(request).ListedGroup
-    listed = tuple(
-        entity(
-            kind, group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state,
-            group_type=group.type,
-        )
-        for group in groups
-    )  # fmt: skip
-    return respond(request, groups=listed)
+    states, types = getattr(request.entity, "states_filter", ()), getattr(request.entity, "types_filter", ())
+    groups = [
+        {"group_id": group.group_id, "protocol_type": group.protocol_type, "group_state": group.state,
+         "group_type": group.type}
+        for group in broker.groups.list_groups(states, types)
+        if request.access is None or not request.refused(group.group_id, quiet=True)
+    ]  # fmt: skip
+    return respond(request, groups=groups)
 
 
 _GROUP_ID_NOT_FOUND_FROM = 6
@@ -52,54 +43,38 @@ _GROUP_ID_NOT_FOUND_FROM = 6
 @api(15, 0, 6)
 async def describe_groups(request: Request, broker: Broker) -> Any:
     """A group that is named more than once is answered once."""
-    turn, groups = TimeSlice(), []
-    async for group_id in turn.spread(dict.fromkeys(request.entity.groups)):
+    groups = []
+    for group_id in dict.fromkeys(request.entity.groups):
         code = request.refused(group_id)
-        groups.append(broker.groups.describe(group_id) if not code else DescribedGroup(group_id, "", error=code))
-    return _described(request, groups)
+        group = broker.groups.describe(group_id) if not code else DescribedGroup(group_id, "", error=code)
+        groups.append(_described(request, group))
+    return respond(request, groups=groups)
 
 
-def _described(request: Request, groups: list[DescribedGroup]) -> Any:
-    module = response_module(request)
-    wants_operations = getattr(request.entity, "include_authorized_operations", False)
-
-    def described(group: DescribedGroup) -> Any:
-        code, message = group.error, group.error_message
-        if code is ErrorCode.group_id_not_found and request.version < _GROUP_ID_NOT_FOUND_FROM:
-            code, message = ErrorCode.none, None
-        operations = OPERATIONS_NOT_ASKED_FOR
-        if wants_operations and code is ErrorCode.none:
-            operations = request.operations(ResourceType.GROUP, group.group_id)
-        return entity(
-            module.DescribedGroup,
-            error_code=code,
-            error_message=message,
-            group_id=group.group_id,
-            group_state=group.state,
-            protocol_type=group.protocol_type,
-            protocol_data=group.protocol,
-            members=tuple(
-                entity(
-                    module.DescribedGroupMember,
-                    member_id=member.member_id,
-                    group_instance_id=member.group_instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    member_metadata=member.metadata,
-                    member_assignment=member.assignment,
-                )
-                for member in group.members
-            ),
-            authorized_operations=operations,
-        )
-
-    return respond(request, groups=tuple(map(described, groups)))
+def _described(request: Request, group: DescribedGroup) -> dict[str, Any]:
+    code, message = group.error, group.error_message
+    if code is ErrorCode.group_id_not_found and request.version < _GROUP_ID_NOT_FOUND_FROM:
+        code, message = ErrorCode.none, None
+    operations = OPERATIONS_NOT_ASKED_FOR
+    if getattr(request.entity, "include_authorized_operations", False) and code is ErrorCode.none:
+        operations = request.operations(ResourceType.GROUP, group.group_id)
+    members = [
+        {"member_id": member.member_id, "group_instance_id": member.group_instance_id, "client_id": member.client_id,
+         "client_host": member.client_host, "member_metadata": member.metadata, "member_assignment": member.assignment}
+        for member in group.members
+    ]  # fmt: skip
+    return {
+        "error_code": code, "error_message": message, "group_id": group.group_id, "group_state": group.state,
+        "protocol_type": group.protocol_type, "protocol_data": group.protocol, "members": members,
+        "authorized_operations": operations,
+    }  # fmt: skip
 
 
 @api(42, 0, 2)
 async def delete_groups(request: Request, broker: Broker) -> Any:
-    named = _named(request)
-    return _deleted(request, {name: request.refused(name) or await _delete(broker, name) for name in named})
+    names = dict.fromkeys(request.entity.groups_names)
+    codes = {name: request.refused(name) or await _delete(broker, name) for name in names}
+    return respond(request, results=[{"group_id": name, "error_code": code} for name, code in codes.items()])
 
 
 async def _delete(broker: Broker, group_id: str) -> ErrorCode:
@@ -110,15 +85,3 @@ async def _delete(broker: Broker, group_id: str) -> ErrorCode:
     except BrokerError as error:
         return error.code
     return ErrorCode.none
-
-
-def _named(request: Request) -> list[str]:
-    return list(dict.fromkeys(request.entity.groups_names))  # each once
-
-
-def _deleted(request: Request, codes: dict[str, ErrorCode]) -> Any:
-    module = response_module(request)
-    results = tuple(
-        entity(module.DeletableGroupResult, group_id=group_id, error_code=code) for group_id, code in codes.items()
-    )
-    return respond(request, results=results)

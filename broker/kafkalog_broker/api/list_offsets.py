@@ -27,12 +27,12 @@ from collections.abc import Collection, Iterable, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from kafkalog_broker.admin.responses import per_partition
+from kafkalog_broker.admin.responses import respond_by_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import READ_COMMITTED
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import entity, respond, response_module
+from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_reader import (
@@ -95,7 +95,6 @@ async def list_offsets(request: Request, broker: Broker) -> Any:
 async def _list_segments(
     request: Request, broker: Broker, wanted: Mapping[Key, Any], twice: Collection[Key], turn: TimeSlice
 ) -> Any:
-    module = response_module(request)
     topics: dict[str, list[Any]] = {}
     async for key, partition in turn.spread(wanted.items()):
         offsets: list[int] = []
@@ -106,16 +105,9 @@ async def _list_segments(
         except BrokerError as error:
             offline = error.code is ErrorCode.kafka_storage_error  # which these clients do not know
             code = ErrorCode.not_leader_or_follower if offline else error.code
-        answer = module.ListOffsetsPartitionResponse(
-            partition_index=key[1], error_code=code, old_style_offsets=tuple(offsets)
-        )
+        answer = {"partition_index": key[1], "error_code": code, "old_style_offsets": offsets}
         topics.setdefault(key[0], []).append(answer)
-    return module.ListOffsetsResponse(
-        topics=tuple(
-            module.ListOffsetsTopicResponse(name=name, partitions=tuple(partitions))
-            for name, partitions in topics.items()
-        )
-    )
+    return _by_topic(request, topics)
 
 
 def _check(request: Request, key: Key, twice: Collection[Key]) -> None:
@@ -150,23 +142,18 @@ async def _segment_starts(broker: Broker, log: Log, timestamp: int, most: int) -
 
 def _response(request: Request, keys: Iterable[Key], answers: Mapping[Any, Answer]) -> Any:
     """Each partition once; topics in the order of their first mention."""
-    module = response_module(request)
-    answered, has_epoch = module.ListOffsetsPartitionResponse, request.version >= _LEADER_EPOCH_FROM
     topics: dict[str, list[Any]] = {}
     for key in keys:
         code, (timestamp, offset, epoch) = answers[key]
-        name, index = key
-        values = {"partition_index": index, "error_code": code, "timestamp": timestamp, "offset": offset}
-        if has_epoch:
-            values["leader_epoch"] = epoch
-        topics.setdefault(name, []).append(answered(**values))
-    return respond(
-        request,
-        topics=tuple(
-            entity(module.ListOffsetsTopicResponse, name=name, partitions=tuple(partitions))
-            for name, partitions in topics.items()
-        ),
-    )
+        topics.setdefault(key[0], []).append(
+            {"partition_index": key[1], "error_code": code, "timestamp": timestamp, "offset": offset,
+             "leader_epoch": epoch}
+        )  # fmt: skip
+    return _by_topic(request, topics)
+
+
+def _by_topic(request: Request, topics: Mapping[str, list[Any]]) -> Any:
+    return respond(request, topics=[{"name": name, "partitions": answers} for name, answers in topics.items()])
 
 
 class ByTime(NamedTuple):
@@ -230,23 +217,16 @@ def _search(left: list[tuple[Key, ByTime]]) -> list[tuple[Key, Answer]]:
 
 @api(23, 2, 4)
 async def offset_for_leader_epoch(request: Request, broker: Broker) -> Any:
-    module = response_module(request)
-
-    def of_partition(topic: Any, asked: Any) -> Any:
+    def answer(topic: Any, partition: Any) -> dict[str, Any]:
         code, epoch, end = ErrorCode.none, -1, -1
         try:
             if code := request.refused(topic.topic):
                 raise BrokerError(code)
-            log = broker.log(topic.topic, asked.partition)
-            log.check_leader_epoch(asked.current_leader_epoch)
-            epoch, end = log.end_offset_for_epoch(asked.leader_epoch)
+            log = broker.log(topic.topic, partition.partition)
+            log.check_leader_epoch(partition.current_leader_epoch)
+            epoch, end = log.end_offset_for_epoch(partition.leader_epoch)
         except BrokerError as error:
             code = error.code
-        found = {"error_code": code, "leader_epoch": epoch, "end_offset": end}
-        return entity(module.EpochEndOffset, partition=asked.partition, **found)
+        return {"error_code": code, "leader_epoch": epoch, "end_offset": end}
 
-    def of_topic(topic: Any, partitions: Any) -> Any:
-        return entity(module.OffsetForLeaderTopicResult, topic=topic.topic, partitions=partitions)
-
-    topics = await per_partition(request.entity.topics, of_partition, of_topic)
-    return respond(request, topics=topics)
+    return await respond_by_partition(request, answer)

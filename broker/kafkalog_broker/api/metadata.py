@@ -35,11 +35,10 @@ from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
 from kafkalog_broker.protocol.metadata_response import (
     OPERATIONS_NOT_ASKED_FOR,
-    PartitionMetadata,
     TopicMetadata,
     encode_metadata_response,
 )
-from kafkalog_broker.protocol.response_entity import entity, respond, response_module
+from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_broker.storage.topic_registry import Topic, check_topic_name
@@ -188,12 +187,11 @@ def _unknown_id(topic_id: Any) -> TopicMetadata:
 @api(75, 0, 0)
 async def describe_topic_partitions(request: Request, broker: Broker) -> Any:
     asked = request.entity
-    module = response_module(request)
     names = _names(asked, broker)
     refused: list[TopicMetadata] = []
     if request.access is not None:
         shown = []
-        async for name in TimeSlice().spread(names):
+        for name in names:
             code = request.refused(name, quiet=not asked.topics)
             if code is ErrorCode.none:
                 shown.append(name)
@@ -222,8 +220,8 @@ async def describe_topic_partitions(request: Request, broker: Broker) -> Any:
             break
     return respond(
         request,
-        topics=tuple(_topic(module, topic) for topic in [*found, *refused]),
-        next_cursor=following and entity(module.Cursor, topic_name=following[0], partition_index=following[1]),
+        topics=[_topic(topic) for topic in [*found, *refused]],
+        next_cursor=following and {"topic_name": following[0], "partition_index": following[1]},
     )
 
 
@@ -254,28 +252,18 @@ def _describe(request: Request, broker: Broker, name: str, window: range) -> Top
     return missing_topic(ErrorCode.unknown_topic_or_partition, name, operations=operations)
 
 
-def _topic(module: Any, topic: TopicMetadata) -> Any:
-    return entity(
-        module.DescribeTopicPartitionsResponseTopic,
-        error_code=ErrorCode(topic.error_code),
-        name=topic.name,
-        topic_id=topic.topic_id if topic.topic_id.int else None,
-        is_internal=topic.is_internal,
-        partitions=tuple(_partition(module, partition) for partition in topic.partitions),
-        topic_authorized_operations=topic.authorized_operations,
-    )
-
-
-def _partition(module: Any, partition: PartitionMetadata) -> Any:
-    return entity(
-        module.DescribeTopicPartitionsResponsePartition,
-        error_code=ErrorCode(partition.error_code),
-        partition_index=partition.partition,
-        leader_id=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=tuple(partition.replicas),
-        isr_nodes=tuple(partition.isr),
-        eligible_leader_replicas=(),
-        last_known_elr=(),
-        offline_replicas=tuple(partition.offline_replicas),
-    )
+def _topic(topic: TopicMetadata) -> dict[str, Any]:
+    return {
+        "error_code": ErrorCode(topic.error_code),
+        "name": topic.name,
+        "topic_id": topic.topic_id if topic.topic_id.int else None,
+        "is_internal": topic.is_internal,
+        "partitions": [
+            {"error_code": ErrorCode(partition.error_code), "partition_index": partition.partition,
+             "leader_id": partition.leader, "leader_epoch": partition.leader_epoch,
+             "replica_nodes": partition.replicas, "isr_nodes": partition.isr, "eligible_leader_replicas": (),
+             "last_known_elr": (), "offline_replicas": partition.offline_replicas}
+            for partition in topic.partitions
+        ],
+        "topic_authorized_operations": topic.authorized_operations,
+    }  # fmt: skip

@@ -33,7 +33,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import Any
 
-from kafkalog_broker.admin.responses import per_partition
+from kafkalog_broker.admin.responses import respond_by_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.runtime import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -45,7 +45,7 @@ from kafkalog_broker.groups.classic.messages import (
     TransactionalCommit,
 )
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import entity, error_response, respond, response_module
+from kafkalog_broker.protocol.response_entity import error_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.transactions.transaction_coordinator import Speaks, verify
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
@@ -61,17 +61,7 @@ async def offset_commit(request: Request, broker: Broker) -> Any:
     wanted, codes = asked_offsets(request, broker, by_id=request.version >= _TOPIC_IDS_FROM)
     committed = iter(await _commit(request, broker, tuple(wanted)) if wanted else [])
     results = iter([code or next(committed) for code in codes])
-    module = response_module(request)
-
-    def of_partition(topic: Any, part: Any) -> Any:
-        kind = module.OffsetCommitResponsePartition
-        return entity(kind, partition_index=part.partition_index, error_code=next(results))
-
-    def of_topic(topic: Any, partitions: Any) -> Any:
-        name, topic_id = getattr(topic, "name", None), getattr(topic, "topic_id", None)
-        return entity(module.OffsetCommitResponseTopic, name=name, topic_id=topic_id, partitions=partitions)
-
-    return respond(request, topics=await per_partition(request.entity.topics, of_partition, of_topic))
+    return await respond_by_partition(request, lambda topic, partition: {"error_code": next(results)})
 
 
 def asked_offsets(
@@ -98,17 +88,10 @@ def asked_offsets(
                 codes.append(ErrorCode.unknown_topic_or_partition)
             else:
                 epoch = getattr(part, "committed_leader_epoch", -1)
-                wanted.append(
-                    CommittedPartition(
-                        topic.name,
-                        index,
-                        part.committed_offset,
-                        epoch,
-                        part.committed_metadata,
-                        topic.id,
-                        getattr(part, "commit_timestamp", -1),
-                    )
-                )
+                written_ms = getattr(part, "commit_timestamp", -1)
+                wanted.append(CommittedPartition(
+                    topic.name, index, part.committed_offset, epoch, part.committed_metadata, topic.id, written_ms
+                ))  # fmt: skip
                 codes.append(ErrorCode.none)
     return wanted, codes
 
@@ -144,19 +127,14 @@ async def txn_offset_commit(request: Request, broker: Broker) -> Any:
     wanted, codes = asked_offsets(request, broker)
     committed = iter(await _commit_in_transaction(request, broker, tuple(wanted)) if wanted else [])
     results = iter([code or next(committed) for code in codes])
-    module = response_module(request)
 
-    def of_partition(topic: Any, part: Any) -> Any:
+    def answer(topic: Any, partition: Any) -> dict[str, Any]:
         code = next(results)
         if code is ErrorCode.coordinator_load_in_progress and request.version < _LOAD_IN_PROGRESS_FROM:
             code = ErrorCode.coordinator_not_available
-        kind = module.TxnOffsetCommitResponsePartition
-        return entity(kind, partition_index=part.partition_index, error_code=code)
+        return {"error_code": code}
 
-    def of_topic(topic: Any, partitions: Any) -> Any:
-        return entity(module.TxnOffsetCommitResponseTopic, name=topic.name, partitions=partitions)
-
-    return respond(request, topics=await per_partition(request.entity.topics, of_partition, of_topic))
+    return await respond_by_partition(request, answer)
 
 
 async def _commit_in_transaction(
@@ -222,18 +200,12 @@ async def offset_delete(request: Request, broker: Broker) -> Any:
             known.update(zip(some, broker.groups.delete_offsets(asked.group_id, some), strict=True))
     except BrokerError as error:
         return error_response(request, write_error(error.code))
-    module = response_module(request)
 
-    def of_partition(topic: Any, part: Any) -> Any:
-        index = part.partition_index
-        code = refused.get(topic.name) or known.get((topic.name, index), ErrorCode.unknown_topic_or_partition)
-        return entity(module.OffsetDeleteResponsePartition, partition_index=index, error_code=code)
+    def answer(topic: Any, partition: Any) -> dict[str, Any]:
+        code = refused.get(topic.name) or known.get((topic.name, partition.partition_index))
+        return {"error_code": ErrorCode.unknown_topic_or_partition if code is None else code}
 
-    def of_topic(topic: Any, partitions: Any) -> Any:
-        return entity(module.OffsetDeleteResponseTopic, name=topic.name, partitions=partitions)
-
-    topics = await per_partition(asked.topics, of_partition, of_topic)
-    return respond(request, topics=topics)
+    return await respond_by_partition(request, answer)
 
 
 def _parts(known: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:

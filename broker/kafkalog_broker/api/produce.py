@@ -31,8 +31,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api
-from kafkalog_broker.protocol.produce_request import ProduceRequest
-from kafkalog_broker.protocol.produce_response import PartitionProduceResponse, encode_produce_response
+from kafkalog_broker.protocol.produce import PartitionProduceResponse, ProduceRequest, encode_produce_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_broker.storage.append.append_validation import InvalidRecordErrors, bytes_at_once, validate_batch
@@ -85,19 +84,8 @@ def handle(request: Request, broker: Broker) -> Encoded | Coroutine[Any, Any, En
         appended = _append_at_once(request, topic, index, records, broker)
         if appended is not None and appended[1] is None:
             return _response(request, [(topic, [appended[0]])])
-        return _one(request, topic, index, records, broker, appended)
-    return _many(request, broker)
-
-
-async def _one(
-    request: Request,
-    topic: str | UUID,
-    index: int,
-    records: memoryview | None,
-    broker: Broker,
-    appended: Appended | None,
-) -> Encoded | None:
-    return _response(request, [(topic, [await _answer(request, topic, index, records, broker, appended)])])
+        return _answers(request, broker, appended, is_tried=True)
+    return _answers(request, broker)
 
 
 def _is_refused(request: Request) -> bool:
@@ -136,15 +124,19 @@ def _response(request: Request, answers: Answers) -> Encoded | None:
     return None
 
 
-async def _many(request: Request, broker: Broker) -> Encoded | None:
+async def _answers(
+    request: Request, broker: Broker, appended: Appended | None = None, *, is_tried: bool = False
+) -> Encoded | None:
+    """Of a request with one batch, `_append_at_once` is tried already, and what it gave is `appended`."""
     answers: Answers = []
     turn = TimeSlice()
     for topic, partitions in _once(request.entity.topics):
         partitions_answered = []
         for index, records in partitions:
-            if turn.over:
+            if turn.over and not is_tried:
                 await turn.next()
-            appended = _append_at_once(request, topic, index, records, broker)
+            if not is_tried:
+                appended = _append_at_once(request, topic, index, records, broker)
             partitions_answered.append(await _answer(request, topic, index, records, broker, appended))
         answers.append((topic, partitions_answered))
     return _response(request, answers)
@@ -197,9 +189,10 @@ async def _answer(
     try:
         if appended is None:
             log, now_ms = _log(request, topic, index, broker), broker.clock.now_ms()
+            validate = validate_batch
             if request.version < FIRST_BATCH_VERSION:
+                validate = validate_message_set
                 _check_message_set(log, records, request.entity.acks)
-            validate = validate_message_set if request.version < FIRST_BATCH_VERSION else validate_batch
             config = log.config
             batch = await broker.run_computing(validate, records, config, now_ms, is_compacted=config.is_compacted)
             if batch is None:  # an empty message set
@@ -246,14 +239,10 @@ def _refusal(
             index, error.code, record_errors=error.errors, error_message=error.what, log_start_offset=-1
         )
     what = None if error.code is ErrorCode.topic_authorization_failed else error.what  # as Kafka
-    return PartitionProduceResponse(index, _known(error.code, request.version), error_message=what)
-
-
-def _known(code: ErrorCode, version: int) -> ErrorCode:
-    """As clients of the protocol guides know it: for a partition that is offline they are to look for its leader."""
-    if version < FIRST_BATCH_VERSION and code is ErrorCode.kafka_storage_error:
-        return ErrorCode.not_leader_or_follower
-    return code
+    code = error.code
+    if request.version < FIRST_BATCH_VERSION and code is ErrorCode.kafka_storage_error:
+        code = ErrorCode.not_leader_or_follower  # as these clients know it: they are to look for the leader
+    return PartitionProduceResponse(index, code, error_message=what)
 
 
 def _log(request: Request, topic: str | UUID, index: int, broker: Broker) -> Log:

@@ -16,63 +16,40 @@ ListPartitionReassignments, version 0: none are ever under way.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from kafkalog_broker.admin.responses import per_partition
+from kafkalog_broker.admin.responses import respond_by_partition
 from kafkalog_broker.admin.topic_checks import check_assignment
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import entity, respond, response_module
+from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.runtime.process import LogRate
-from kafkalog_broker.storage.log_directory import LogDirUsage, PartitionUsage
+from kafkalog_broker.storage.log_directory import LogDirUsage
 
 
 @api(35, 1, 5)
 async def describe_log_dirs(request: Request, broker: Broker) -> Any:
-    module = response_module(request)
-    asked = request.entity.topics
-    wanted = None
-    if asked is not None:
-        wanted = {(topic.topic, index) for topic in asked for index in topic.partitions}
-    return respond(
-        request,
-        error_code=ErrorCode.none,
-        results=tuple(_result(module, usage, wanted, broker) for usage in broker.logs.usage()),
-    )
+    topics = request.entity.topics
+    chosen = None if topics is None else {(topic.topic, index) for topic in topics for index in topic.partitions}
+    return respond(request, results=[_result(usage, chosen, broker) for usage in broker.logs.usage()])
 
 
-def _result(module: Any, usage: LogDirUsage, wanted: set[tuple[str, int]] | None, broker: Broker) -> Any:
-    by_topic: dict[str, list[PartitionUsage]] = {}
+def _result(usage: LogDirUsage, chosen: set[tuple[str, int]] | None, broker: Broker) -> dict[str, Any]:
+    by_topic: dict[str, list[dict[str, int]]] = {}
     for partition in usage.partitions:
-        if wanted is None or (partition.topic, partition.partition) in wanted:
-            by_topic.setdefault(partition.topic, []).append(partition)
-    return entity(
-        module.DescribeLogDirsResult,
-        error_code=ErrorCode.none if usage.failure is None else ErrorCode.kafka_storage_error,
-        log_dir=str(usage.path.absolute()),
-        topics=tuple(
-            entity(
-                module.DescribeLogDirsTopic,
-                name=name,
-                partitions=tuple(
-                    entity(
-                        module.DescribeLogDirsPartition,
-                        partition_index=partition.partition,
-                        partition_size=partition.size,
-                        offset_lag=0,
-                        is_future_key=False,
-                    )
-                    for partition in partitions
-                ),
+        if chosen is None or (partition.topic, partition.partition) in chosen:
+            by_topic.setdefault(partition.topic, []).append(
+                {"partition_index": partition.partition, "partition_size": partition.size}
             )
-            for name, partitions in by_topic.items()
-        ),
-        total_bytes=usage.total_bytes,
-        usable_bytes=usage.usable_bytes,
-        is_cordoned=str(usage.path) in broker.config.cordoned_log_dirs,
-    )
+    return {
+        "error_code": ErrorCode.none if usage.failure is None else ErrorCode.kafka_storage_error,
+        "log_dir": str(usage.path.absolute()),
+        "topics": [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()],
+        "total_bytes": usage.total_bytes,
+        "usable_bytes": usage.usable_bytes,
+        "is_cordoned": str(usage.path) in broker.config.cordoned_log_dirs,
+    }
 
 
 _logger = logging.getLogger(__name__)
@@ -90,29 +67,23 @@ async def alter_replica_log_dirs(request: Request, broker: Broker) -> Any:
     for directory in request.entity.dirs:
         for topic in directory.topics:
             wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions, directory.path))
-    module = response_module(request)
     results = []
     for name, partitions in wanted.items():
-        answered = []
-        for index, path in partitions.items():
-            code = _code(broker, name, index, path)
-            answered.append(entity(module.AlterReplicaLogDirPartitionResult, partition_index=index, error_code=code))
-        results.append(entity(module.AlterReplicaLogDirTopicResult, topic_name=name, partitions=tuple(answered)))
-    return respond(request, results=tuple(results))
+        answers = [
+            {"partition_index": index, "error_code": _code(broker, name, index, path)}
+            for index, path in partitions.items()
+        ]
+        results.append({"topic_name": name, "partitions": answers})
+    return respond(request, results=results)
 
 
 @on_error(34)
-async def failed(request: Request, code: ErrorCode) -> Any:
-    module = response_module(request)
-
-    def of_partition(topic: Any, index: int) -> Any:
-        return entity(module.AlterReplicaLogDirPartitionResult, partition_index=index, error_code=code)
-
-    def of_topic(topic: Any, partitions: Any) -> Any:
-        return entity(module.AlterReplicaLogDirTopicResult, topic_name=topic.name, partitions=partitions)
-
-    named = [topic for directory in request.entity.dirs for topic in directory.topics]
-    return respond(request, results=await per_partition(named, of_partition, of_topic))
+def failed(request: Request, code: ErrorCode) -> Any:
+    topics = [topic for directory in request.entity.dirs for topic in directory.topics]
+    return respond(request, results=[
+        {"topic_name": topic.name, "partitions": [{"partition_index": i, "error_code": code} for i in topic.partitions]}
+        for topic in topics
+    ])  # fmt: skip
 
 
 def _code(broker: Broker, name: str, index: int, path: str) -> ErrorCode:
@@ -138,85 +109,45 @@ def _code(broker: Broker, name: str, index: int, path: str) -> ErrorCode:
 
 
 PREFERRED, UNCLEAN = 0, 1  # election types
-Outcome = tuple[ErrorCode, str | None]
-
-
-class _Topic(NamedTuple):
-    """In the place of a request's, where all topics are asked for."""
-
-    topic: str
-    partitions: Sequence[int] = ()
 
 
 @api(43, 0, 2)
 async def elect_leaders(request: Request, broker: Broker) -> Any:
-    asked, module = request.entity, response_module(request)
-    kind = getattr(asked, "election_type", PREFERRED)
-    known = kind in (PREFERRED, UNCLEAN)
-    topics = asked.topic_partitions
+    topics, election_type = request.entity.topic_partitions, getattr(request.entity, "election_type", PREFERRED)
+    is_known = election_type in (PREFERRED, UNCLEAN)
+    code = ErrorCode.none if is_known else ErrorCode.invalid_request
     if topics is None:
         # All partitions: those that need no election are left out, which are all.
-        topics = [_Topic(topic.name) for topic in broker.topics] if known else []
+        results = [{"topic": topic.name} for topic in broker.topics] if is_known else []
+        return respond(request, error_code=code, replica_election_results=results)
 
-    def of_partition(topic: Any, index: int) -> Any:
-        code, what = _outcome(broker, topic.topic, index, kind)
-        return entity(module.PartitionResult, partition_id=index, error_code=code, error_message=what)
+    def answer(topic: Any, index: int) -> dict[str, Any]:
+        name, error = topic.topic, ErrorCode.unknown_topic_or_partition
+        if not is_known:
+            error, what = ErrorCode.invalid_request, f"Unknown election type {election_type}"
+        elif (known := broker.topics.get(name)) is None:
+            what = f"No such topic as {name}"
+        elif not 0 <= index < known.partitions:
+            what = f"No such partition as {name}-{index}"
+        else:
+            error, what = ErrorCode.election_not_needed, "Leader election not needed for topic partition."
+        return {"error_code": error, "error_message": what}
 
-    def of_topic(topic: Any, partitions: Any) -> Any:
-        return entity(module.ReplicaElectionResult, topic=topic.topic, partition_result=partitions)
-
-    return respond(
-        request,
-        error_code=ErrorCode.none if known else ErrorCode.invalid_request,
-        replica_election_results=await per_partition(topics, of_partition, of_topic),
-    )
-
-
-def _outcome(broker: Broker, name: str, index: int, kind: int) -> Outcome:
-    topic = broker.topics.get(name)
-    if kind not in (PREFERRED, UNCLEAN):
-        return ErrorCode.invalid_request, f"Unknown election type {kind}"
-    if topic is None:
-        return ErrorCode.unknown_topic_or_partition, f"No such topic as {name}"
-    if not 0 <= index < topic.partitions:
-        return ErrorCode.unknown_topic_or_partition, f"No such partition as {name}-{index}"
-    return ErrorCode.election_not_needed, "Leader election not needed for topic partition."
+    return await respond_by_partition(request, answer, error_code=code)
 
 
 @api(45, 0, 1)
 async def alter_partition_reassignments(request: Request, broker: Broker) -> Any:
-    def outcome(topic: Any, partition: Any) -> tuple[ErrorCode, str | None]:
+    def answer(topic: Any, partition: Any) -> dict[str, Any]:
         try:
             _check_reassignment(broker, topic.name, partition.partition_index, partition.replicas)
         except BrokerError as error:
-            return error.code, None if error.code is ErrorCode.no_reassignment_in_progress else error.what
-        return ErrorCode.none, None
+            what = None if error.code is ErrorCode.no_reassignment_in_progress else error.what
+            return {"error_code": error.code, "error_message": what}
+        return {}
 
-    return await _altered(request, ErrorCode.none, None, outcome)
-
-
-async def _altered(
-    request: Request, code: ErrorCode, what: str | None, outcome: Callable[[Any, Any], tuple[ErrorCode, str | None]]
-) -> Any:
-    asked, module = request.entity, response_module(request)
-
-    def of_partition(topic: Any, partition: Any) -> Any:
-        error, message = outcome(topic, partition)
-        index = partition.partition_index
-        return entity(
-            module.ReassignablePartitionResponse, partition_index=index, error_code=error, error_message=message
-        )
-
-    def of_topic(topic: Any, partitions: Any) -> Any:
-        return entity(module.ReassignableTopicResponse, name=topic.name, partitions=partitions)
-
-    return respond(
-        request,
-        allow_replication_factor_change=getattr(asked, "allow_replication_factor_change", True),
-        error_code=code,
-        error_message=what,
-        responses=await per_partition(asked.topics, of_partition, of_topic),
-    )
+    can_change = getattr(request.entity, "allow_replication_factor_change", True)
+    return await respond_by_partition(request, answer, allow_replication_factor_change=can_change)
 
 
 def _check_reassignment(broker: Broker, name: str, index: int, replicas: Any) -> None:

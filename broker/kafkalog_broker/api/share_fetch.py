@@ -21,7 +21,7 @@ from uuid import UUID
 
 from kafkalog_broker.admin.share_groups import (
     FIRST_RENEWING_VERSION,
-    Said,
+    AckOutcome,
     acknowledge_all,
     check_member_id,
     topic_refusal,
@@ -30,7 +30,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
 from kafkalog_broker.protocol.fetch_response import ShareFetchPartition, encode_share_fetch
-from kafkalog_broker.protocol.response_entity import entity, respond, response_module
+from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.quotas.client_quotas import Client
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.share_fetch import FetchedShare, FetchedShares, ShareFetch, ShareFetchParams
@@ -57,11 +57,11 @@ async def share_fetch_request(request: Request, broker: Broker) -> Encoded:
         _check_asks_for_nothing(asked)
     has_acks = any(partition.acknowledgement_batches for topic in asked.topics for partition in topic.partitions)
     context = await _context(request, broker, has_acks)
-    said: Mapping[Partition, Said] = {}
+    outcomes: Mapping[Partition, AckOutcome] = {}
     if has_acks:
-        said = await acknowledge_all(request, broker, turn)
+        outcomes = await acknowledge_all(request, broker, turn)
         with_acks = _with_acks(asked)
-        said = {partition: one for partition, one in said.items() if partition in with_acks}
+        outcomes = {partition: one for partition, one in outcomes.items() if partition in with_acks}
     answers: FetchedShares = {}
     if not is_renewing:
         answers = await _fetched(request, broker, context.partitions)
@@ -69,7 +69,7 @@ async def share_fetch_request(request: Request, broker: Broker) -> Encoded:
         answers = _worth_saying(context.session, answers)
     if asked.share_session_epoch == FINAL_EPOCH:
         broker.share_partitions.end_session(SessionKey(asked.group_id, asked.member_id))
-    return await _encoded(request, broker, answers, said)
+    return await _encoded(request, broker, answers, outcomes)
 
 
 class _Context(NamedTuple):
@@ -120,7 +120,7 @@ def _with_acks(asked: Any) -> set[Partition]:
 async def _fetched(request: Request, broker: Broker, partitions: Sequence[Partition]) -> FetchedShares:
     asked, refused = request.entity, FetchedShares()
     keys: list[SharePartitionKey] = []
-    async for topic_id, index in TimeSlice().spread(partitions):
+    for topic_id, index in partitions:
         key = SharePartitionKey(asked.group_id, topic_id, index)
         known = broker.topics.by_id(topic_id)
         code = ErrorCode.unknown_topic_id if known is None else topic_refusal(request, known.name)
@@ -160,14 +160,16 @@ def _worth_saying(session: ShareSession, answers: FetchedShares) -> FetchedShare
     return told
 
 
-async def _encoded(request: Request, broker: Broker, answers: FetchedShares, said: Mapping[Partition, Said]) -> Encoded:
+async def _encoded(
+    request: Request, broker: Broker, answers: FetchedShares, outcomes: Mapping[Partition, AckOutcome]
+) -> Encoded:
     asked = request.entity
     topics: dict[UUID, dict[int, ShareFetchPartition]] = {}
     for key, given in answers.items():
         topics.setdefault(key.topic_id, {})[key.partition] = ShareFetchPartition(
             key.partition, given.error, given.error_message, records=given.records, acquired=given.acquired
         )
-    for (topic_id, index), acknowledged in said.items():
+    for (topic_id, index), acknowledged in outcomes.items():
         partition = topics.setdefault(topic_id, {}).setdefault(index, ShareFetchPartition(index))
         partition.acknowledge_error_code = acknowledged.error
         partition.acknowledge_error_message = acknowledged.message
@@ -191,7 +193,7 @@ async def failed(request: Request, code: ErrorCode) -> Encoded:
 
 @api(79, 1, 2)
 async def share_acknowledge(request: Request, broker: Broker) -> Any:
-    asked, module = request.entity, response_module(request)
+    asked = request.entity
     epoch, turn = asked.share_session_epoch, TimeSlice()
     if asked.group_id is None:
         raise BrokerError(ErrorCode.invalid_request, "Invalid group id in the request.")
@@ -204,19 +206,18 @@ async def share_acknowledge(request: Request, broker: Broker) -> Any:
         sessions.get(key)
     else:
         sessions.next_request(key, epoch)
-    said = await acknowledge_all(request, broker, turn)
+    outcomes = await acknowledge_all(request, broker, turn)
     if epoch == FINAL_EPOCH:
         broker.share_partitions.end_session(key)
     topics = []
     for topic in asked.topics:
-        partitions = tuple(
-            entity(
-                module.PartitionData, partition_index=partition.partition_index,
-                error_code=said[topic.topic_id or NO_TOPIC, partition.partition_index].error,
-                error_message=said[topic.topic_id or NO_TOPIC, partition.partition_index].message,
-            )
-            for partition in topic.partitions
-        )  # fmt: skip
-        topics.append(entity(module.ShareAcknowledgeTopicResponse, topic_id=topic.topic_id, partitions=partitions))
+        partitions = []
+        for partition in topic.partitions:
+            outcome = outcomes[topic.topic_id or NO_TOPIC, partition.partition_index]
+            partitions.append(
+                {"partition_index": partition.partition_index, "error_code": outcome.error,
+                 "error_message": outcome.message}
+            )  # fmt: skip
+        topics.append({"topic_id": topic.topic_id, "partitions": partitions})
     lock_ms = broker.share_partitions.settings_of(asked.group_id).limits.lock_ms
-    return respond(request, responses=tuple(topics), acquisition_lock_timeout=timedelta(milliseconds=lock_ms))
+    return respond(request, responses=topics, acquisition_lock_timeout=timedelta(milliseconds=lock_ms))

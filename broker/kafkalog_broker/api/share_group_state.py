@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kafkalog_broker.admin.responses import per_partition
+from kafkalog_broker.admin.responses import respond_by_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.codec import response_class
-from kafkalog_broker.protocol.response_entity import entity, respond, response_module
+from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.share.share_coordinator import WriteState
 from kafkalog_broker.share.state_records import NOT_COUNTED, SharePartitionKey, StateBatch, share_partition
 
@@ -32,14 +31,9 @@ async def initialize_share_group_state(request: Request, broker: Broker) -> Any:
 
 @api(84, 0, 0)
 async def read_share_group_state(request: Request, broker: Broker) -> Any:
-    kind = response_module(request).StateBatch
-
     def read(key: SharePartitionKey, partition: Any) -> Fields:
         state = broker.share_coordinator.read(key, partition.leader_epoch)
-        batches = tuple(
-            entity(kind, first_offset=first, last_offset=last, delivery_state=delivery_state, delivery_count=count)
-            for first, last, delivery_state, count in state.batches
-        )
+        batches = [batch._asdict() for batch in state.batches]
         return {"state_epoch": state.state_epoch, "start_offset": state.start_offset, "state_batches": batches}
 
     return await _answered(request, read)
@@ -79,20 +73,14 @@ async def read_share_group_state_summary(request: Request, broker: Broker) -> An
 async def _answered(request: Request, ask: Callable[[SharePartitionKey, Any], Fields | None]) -> Any:
     """Response with the fields `ask(key, partition)` of each partition, which may raise BrokerError. A request without
     a group names no partitions."""
-    group_id, module = request.entity.group_id, response_module(request)
-    name = response_class(request.api_key, request.version).__name__  # the struct of a topic has nearly the same
-    result = getattr(module, name.replace("ShareGroup", "").replace("Response", "Result"))
+    group_id = request.entity.group_id
+    if not group_id:
+        return respond(request)
 
-    def of_partition(topic: Any, partition: Any) -> Any:
-        index = partition.partition
+    def answer(topic: Any, partition: Any) -> Fields:
         try:
-            fields = ask(share_partition(group_id, topic.topic_id, index), partition) or {}
+            return ask(share_partition(group_id, topic.topic_id, partition.partition), partition) or {}
         except BrokerError as error:
-            fields = {"error_code": error.code, "error_message": error.what}
-        return entity(module.PartitionResult, partition=index, **fields)
+            return {"error_code": error.code, "error_message": error.what}
 
-    def of_topic(topic: Any, partitions: Any) -> Any:
-        return entity(result, topic_id=topic.topic_id, partitions=partitions)
-
-    topics = request.entity.topics if group_id else ()
-    return respond(request, results=await per_partition(topics, of_partition, of_topic))
+    return await respond_by_partition(request, answer)

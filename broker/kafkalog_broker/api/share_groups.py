@@ -28,7 +28,7 @@ from kafkalog_broker.groups.modern.modern_group import ModernMember
 from kafkalog_broker.groups.share.share_group_manager import ASSIGNOR
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import entity, error_response, respond, response_module
+from kafkalog_broker.protocol.response_entity import error_response, respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.share_coordinator import UNKNOWN_PARTITION, Summary
 from kafkalog_broker.share.state_records import NO_START_OFFSET, NOT_COUNTED, SharePartitionKey
@@ -36,7 +36,7 @@ from kafkalog_broker.share.state_records import NO_START_OFFSET, NOT_COUNTED, Sh
 
 @api(76, 1, 1)
 async def share_group_heartbeat(request: Request, broker: Broker) -> Any:
-    asked, module = request.entity, response_module(request)
+    asked = request.entity
     try:
         check_member_id(asked.member_id)
         names = asked.subscribed_topic_names
@@ -57,11 +57,8 @@ async def share_group_heartbeat(request: Request, broker: Broker) -> Any:
         return error_response(request, error.code, message)
     assignment = None
     if answer.assignment is not None:
-        topics = tuple(
-            entity(module.TopicPartitions, topic_id=topic, partitions=partitions)
-            for topic, partitions in answer.assignment.items()
-        )
-        assignment = entity(module.Assignment, topic_partitions=topics)
+        topics = [{"topic_id": topic, "partitions": partitions} for topic, partitions in answer.assignment.items()]
+        assignment = {"topic_partitions": topics}
     return respond(
         request, member_id=asked.member_id, member_epoch=answer.member_epoch, assignment=assignment,
         heartbeat_interval=timedelta(milliseconds=answer.interval_ms),
@@ -73,16 +70,13 @@ _NO_OPERATIONS = -(2**31)
 
 @api(77, 1, 1)
 async def share_group_describe(request: Request, broker: Broker) -> Any:
-    turn, groups = TimeSlice(), []
-    async for group_id in turn.spread(request.entity.group_ids):
-        groups.append(await _described(request, broker, group_id, turn))
-    return respond(request, groups=tuple(groups))
+    return respond(request, groups=[_described(request, broker, group_id) for group_id in request.entity.group_ids])
 
 
-async def _described(request: Request, broker: Broker, group_id: str, turn: TimeSlice) -> Any:
+def _described(request: Request, broker: Broker, group_id: str) -> dict[str, Any]:
     code = request.refused(group_id)
     if code is not ErrorCode.none:
-        return _failed(request, group_id, code)
+        return _failed(group_id, code)
     try:
         if not group_id:
             raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
@@ -90,45 +84,39 @@ async def _described(request: Request, broker: Broker, group_id: str, turn: Time
         group = broker.groups.share_groups(group_id).group(group_id)
     except BrokerError as error:
         message = error.what if error.code is ErrorCode.group_id_not_found else None
-        return _failed(request, group_id, error.code, message)
+        return _failed(group_id, error.code, message)
     topics = {topic for member in group.members.values() for topic in member.assigned}
     names = {topic: known.name for topic in topics if (known := broker.topics.by_id(topic)) is not None}
     if not all(request.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names.values()):
         what = "The group has described topic(s) that the client is not authorized to describe."
-        return _failed(request, group_id, ErrorCode.topic_authorization_failed, what)
-    members = []
-    async for member in turn.spread(list(group.members.values())):
-        members.append(_member(request, member, names))
+        return _failed(group_id, ErrorCode.topic_authorization_failed, what)
     operations = _NO_OPERATIONS
     if request.entity.include_authorized_operations:
         operations = request.operations(ResourceType.GROUP, group_id)
-    return entity(
-        response_module(request).DescribedGroup, error_code=ErrorCode.none, group_id=group_id,
-        group_state=group.state.value, group_epoch=group.epoch, assignment_epoch=group.assignment_epoch,
-        assignor_name=ASSIGNOR, members=tuple(members), authorized_operations=operations,
-    )  # fmt: skip
+    return {
+        "group_id": group_id, "group_state": group.state.value, "group_epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch, "assignor_name": ASSIGNOR,
+        "members": [_member(member, names) for member in group.members.values()], "authorized_operations": operations,
+    }  # fmt: skip
 
 
-def _member(request: Request, member: ModernMember, names: dict[Any, str]) -> Any:
-    module = response_module(request)
-    assigned = tuple(
-        entity(module.TopicPartitions, topic_id=topic, topic_name=names[topic], partitions=partitions)
+def _member(member: ModernMember, names: dict[Any, str]) -> dict[str, Any]:
+    assigned = [
+        {"topic_id": topic, "topic_name": names[topic], "partitions": partitions}
         for topic, partitions in member.assigned.items()
         if topic in names
-    )
-    return entity(
-        module.Member, member_id=member.member_id, rack_id=member.rack_id, member_epoch=member.epoch,
-        client_id=member.client_id, client_host=member.client_host, subscribed_topic_names=tuple(sorted(member.topics)),
-        assignment=entity(module.Assignment, topic_partitions=assigned),
-    )  # fmt: skip
+    ]
+    return {
+        "member_id": member.member_id, "rack_id": member.rack_id, "member_epoch": member.epoch,
+        "client_id": member.client_id, "client_host": member.client_host,
+        "subscribed_topic_names": sorted(member.topics), "assignment": {"topic_partitions": assigned},
+    }  # fmt: skip
 
 
-def _failed(request: Request, group_id: str, code: ErrorCode, message: str | None = None) -> Any:
-    return entity(
-        response_module(request).DescribedGroup, error_code=code, error_message=message, group_id=group_id,
-        group_state="", group_epoch=0, assignment_epoch=0, assignor_name="", members=(),
-        authorized_operations=_NO_OPERATIONS,
-    )  # fmt: skip
+def _failed(group_id: str, code: ErrorCode, message: str | None = None) -> dict[str, Any]:
+    return {
+        "error_code": code, "error_message": message, "group_id": group_id, "authorized_operations": _NO_OPERATIONS,
+    }  # fmt: skip
 
 
 _NO_LAG = -1
@@ -137,27 +125,24 @@ _TOPIC_REFUSED = "Topic authorization failed."
 
 @api(90, 0, 1)
 async def describe_share_group_offsets(request: Request, broker: Broker) -> Any:
-    turn, groups = TimeSlice(), []
-    async for group in turn.spread(request.entity.groups):
-        code = request.refused(group.group_id)
-        if code is not ErrorCode.none:
-            groups.append(_described_group(request, group.group_id, (), code))
-            continue
-        try:
-            groups.append(
-                _described_group(request, group.group_id, await _described_topics(request, broker, group, turn))
-            )
-        except BrokerError as error:
-            groups.append(_described_group(request, group.group_id, (), error.code, error.what))
-    return respond(request, groups=tuple(groups))
+    groups, turn = [], TimeSlice()
+    for group in request.entity.groups:
+        code, what, topics = request.refused(group.group_id), None, []
+        if code is ErrorCode.none:
+            try:
+                topics = await _described_topics(request, broker, group, turn)
+            except BrokerError as error:
+                code, what = error.code, error.what
+        groups.append({"group_id": group.group_id, "topics": topics, "error_code": code, "error_message": what})
+    return respond(request, groups=groups)
 
 
-async def _described_topics(request: Request, broker: Broker, group: Any, turn: TimeSlice) -> tuple[Any, ...]:
+async def _described_topics(request: Request, broker: Broker, group: Any, turn: TimeSlice) -> list[dict[str, Any]]:
     """Raises BrokerError."""
-    described: list[Any] = []
-    unknown: list[Any] = []
-    refused: list[Any] = []
-    asked: list[tuple[str, UUID | None, Iterable[int]]] = []
+    described: list[dict[str, Any]] = []
+    unknown: list[dict[str, Any]] = []
+    refused: list[dict[str, Any]] = []
+    topics: list[tuple[str, UUID | None, Iterable[int]]] = []
     if group.topics is None:
         share_group = broker.groups.share_groups(group.group_id).groups.get(group.group_id)
         with_state = None if share_group is None else share_group.partitions
@@ -165,25 +150,31 @@ async def _described_topics(request: Request, broker: Broker, group: Any, turn: 
         for topic_id, info in initialized.items():
             known = broker.topics.by_id(topic_id)
             if known is not None and request.may(Operation.DESCRIBE, ResourceType.TOPIC, known.name):
-                asked.append((known.name, topic_id, info.partitions))
+                topics.append((known.name, topic_id, info.partitions))
     else:
         for topic in group.topics:
             if request.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic_name):
                 known = broker.topics.get(topic.topic_name)
-                asked.append((topic.topic_name, None if known is None else known.id, topic.partitions))
+                topics.append((topic.topic_name, None if known is None else known.id, topic.partitions))
             else:
-                refused.append(_refused(request, topic))
-    for name, asked_id, partitions in asked:
-        answers = []
-        async for index in turn.spread(partitions):
-            answers.append(_described_partition(request, broker, group.group_id, name, asked_id, index))
-        (unknown if asked_id is None else described).append(_described_topic(request, name, asked_id, answers))
-    return (*described, *unknown, *refused)
+                error = {"error_code": ErrorCode.topic_authorization_failed, "error_message": _TOPIC_REFUSED}
+                partitions = [
+                    {"partition_index": index, "start_offset": NO_START_OFFSET, "lag": _NO_LAG, **error}
+                    for index in topic.partitions
+                ]
+                refused.append({"topic_name": topic.topic_name, "partitions": partitions})
+    for name, asked_id, indexes in topics:
+        answers = [
+            _described_partition(broker, group.group_id, name, asked_id, index) async for index in turn.spread(indexes)
+        ]
+        answer = {"topic_name": name, "topic_id": asked_id, "partitions": answers}
+        (unknown if asked_id is None else described).append(answer)
+    return [*described, *unknown, *refused]
 
 
 def _described_partition(
-    request: Request, broker: Broker, group_id: str, topic: str, topic_id: UUID | None, index: int
-) -> Any:
+    broker: Broker, group_id: str, topic: str, topic_id: UUID | None, index: int
+) -> dict[str, int]:
     summary, lag = Summary(), _NO_LAG
     try:
         if topic_id is not None:
@@ -193,34 +184,10 @@ def _described_partition(
             lag = end - summary.start_offset - summary.delivery_complete_count
     except BrokerError:
         summary, lag = Summary(), _NO_LAG  # as Kafka: as if nothing had been delivered
-    return entity(
-        response_module(request).DescribeShareGroupOffsetsResponsePartition, partition_index=index,
-        start_offset=summary.start_offset, leader_epoch=summary.leader_epoch, lag=lag, error_code=ErrorCode.none,
-    )  # fmt: skip
-
-
-def _refused(request: Request, topic: Any) -> Any:
-    kind = response_module(request).DescribeShareGroupOffsetsResponsePartition
-    partitions = [
-        entity(
-            kind, partition_index=index, start_offset=NO_START_OFFSET, leader_epoch=0, lag=_NO_LAG,
-            error_code=ErrorCode.topic_authorization_failed, error_message=_TOPIC_REFUSED,
-        )
-        for index in topic.partitions
-    ]  # fmt: skip
-    return _described_topic(request, topic.topic_name, None, partitions)
-
-
-def _described_topic(request: Request, name: str, topic_id: UUID | None, partitions: Iterable[Any]) -> Any:
-    kind = response_module(request).DescribeShareGroupOffsetsResponseTopic
-    return entity(kind, topic_name=name, topic_id=topic_id, partitions=tuple(partitions))
-
-
-def _described_group(
-    request: Request, group_id: str, topics: tuple[Any, ...], code: ErrorCode = ErrorCode.none, what: str | None = None
-) -> Any:
-    kind = response_module(request).DescribeShareGroupOffsetsResponseGroup
-    return entity(kind, group_id=group_id, topics=topics, error_code=code, error_message=what)
+    return {
+        "partition_index": index, "start_offset": summary.start_offset, "leader_epoch": summary.leader_epoch,
+        "lag": lag,
+    }  # fmt: skip
 
 
 @api(91, 0, 0)
@@ -253,31 +220,18 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
         known = broker.topics.get(topic.topic_name)
         topic_id = None if known is None else known.id
         refusal = refused.get(topic.topic_name)
-        partitions = tuple(
-            _altered_partition(request, one.partition_index, refusal,
-                       failed_partitions.get((topic_id, one.partition_index)),
-                       is_known=topic_id in wanted and one.partition_index in wanted[topic_id])
-            for one in topic.partitions
-        )  # fmt: skip
-        kind = response_module(request).AlterShareGroupOffsetsResponseTopic
-        topics.append(entity(kind, topic_name=topic.topic_name, topic_id=topic_id, partitions=partitions))
-    return respond(request, responses=tuple(topics))
-
-
-def _altered_partition(
-    request: Request, index: int, refused: ErrorCode | None, error: BrokerError | None, *, is_known: bool
-) -> Any:
-    code, message = ErrorCode.none, None
-    if refused is not None:
-        code = refused
-    elif not is_known:
-        code = ErrorCode.unknown_topic_or_partition
-    elif error is not None:
-        code, message = error.code, error.what
-    if code is ErrorCode.unknown_topic_or_partition:
-        message = UNKNOWN_PARTITION
-    kind = response_module(request).AlterShareGroupOffsetsResponsePartition
-    return entity(kind, partition_index=index, error_code=code, error_message=message)
+        partitions = []
+        for one in topic.partitions:
+            code, message = refusal or ErrorCode.none, None
+            if refusal is None and (topic_id is None or one.partition_index not in wanted.get(topic_id, ())):
+                code = ErrorCode.unknown_topic_or_partition
+            elif refusal is None and (failure := failed_partitions.get((topic_id, one.partition_index))) is not None:
+                code, message = failure.code, failure.what
+            if code is ErrorCode.unknown_topic_or_partition:
+                message = UNKNOWN_PARTITION
+            partitions.append({"partition_index": one.partition_index, "error_code": code, "error_message": message})
+        topics.append({"topic_name": topic.topic_name, "topic_id": topic_id, "partitions": partitions})
+    return respond(request, responses=topics)
 
 
 _NOTHING_TO_DELETE = "There is no offset information to delete."
@@ -293,9 +247,9 @@ async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
         name = topic.topic_name
         known = broker.topics.get(name)
         if not request.may(Operation.READ, ResourceType.TOPIC, name):
-            refused.append(_deleted_topic(request, name, None, ErrorCode.topic_authorization_failed, _TOPIC_REFUSED))
+            refused.append(_deleted_topic(name, None, ErrorCode.topic_authorization_failed, _TOPIC_REFUSED))
         elif known is None:
-            unknown.append(_deleted_topic(request, name, None, ErrorCode.unknown_topic_or_partition, UNKNOWN_PARTITION))
+            unknown.append(_deleted_topic(name, None, ErrorCode.unknown_topic_or_partition, UNKNOWN_PARTITION))
         else:
             named[known.id] = name
     try:
@@ -306,11 +260,11 @@ async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
     deleted, failed_topics = [], []
     for topic_id, outcome in outcomes.items():
         if outcome is None:
-            deleted.append(_deleted_topic(request, named[topic_id], topic_id))
+            deleted.append(_deleted_topic(named[topic_id], topic_id))
         else:
-            failed_topics.append(_deleted_topic(request, named[topic_id], topic_id, outcome.code, outcome.what))
+            failed_topics.append(_deleted_topic(named[topic_id], topic_id, outcome.code, outcome.what))
     without = [
-        _deleted_topic(request, name, None, ErrorCode.unknown_topic_or_partition, _NOTHING_TO_DELETE)
+        _deleted_topic(name, None, ErrorCode.unknown_topic_or_partition, _NOTHING_TO_DELETE)
         for topic_id, name in named.items()
         if topic_id not in outcomes
     ]
@@ -318,7 +272,6 @@ async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
 
 
 def _deleted_topic(
-    request: Request, name: str, topic_id: UUID | None, code: ErrorCode = ErrorCode.none, what: str | None = None
-) -> Any:
-    kind = response_module(request).DeleteShareGroupOffsetsResponseTopic
-    return entity(kind, topic_name=name, topic_id=topic_id, error_code=code, error_message=what)
+    name: str, topic_id: UUID | None, code: ErrorCode = ErrorCode.none, what: str | None = None
+) -> dict[str, Any]:
+    return {"topic_name": name, "topic_id": topic_id, "error_code": code, "error_message": what}

@@ -23,7 +23,7 @@ from uuid import UUID
 
 from kafkalog_broker.admin import topic_changes
 from kafkalog_broker.admin.config_listing import ConfigEntry, topic_entries
-from kafkalog_broker.admin.responses import per_partition
+from kafkalog_broker.admin.responses import respond_by_partition
 from kafkalog_broker.admin.topic_checks import (
     MAX_PARTITIONS_PER_REQUEST,
     LogConfigs,
@@ -76,7 +76,7 @@ async def create_topics(request: Request, broker: Broker) -> Any:
     for name, number in times.items():
         if number > 1:
             results.append(answers.refused(name, ErrorCode.invalid_request, "Duplicate topic name."))
-    return respond(request, topics=tuple(results))
+    return respond(request, topics=results)
 
 
 async def _validated(broker: Broker, wanted: Sequence[NewTopic]) -> list[Outcome]:
@@ -106,33 +106,25 @@ def _new_topic(topic: Any) -> NewTopic:
 class _Answers:
     """Results for each topic. Configuration that topics share is one object in it."""
 
-    def __init__(self, request: Request, broker: Broker | None) -> None:
+    def __init__(self, request: Request, broker: Broker) -> None:
         self._request, self._module = request, response_module(request)
         self._broker = broker
         self._configs: dict[tuple[tuple[str, str], ...], tuple[Any, ...]] = {}
         self._entries: dict[tuple[str, str | None, int], Any] = {}
 
-    def created(self, topic: Topic) -> Any:
-        kind = self._module.CreatableTopicResult
+    def created(self, topic: Topic) -> dict[str, Any]:
         if not self._request.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name, quiet=True):
-            return entity(
-                kind, name=topic.name, topic_id=topic.id, error_code=ErrorCode.none, error_message=None,
-                num_partitions=-1, replication_factor=-1, configs=(),
-                topic_config_error_code=int(ErrorCode.topic_authorization_failed),
-            )  # fmt: skip
-        return entity(
-            kind,
-            name=topic.name,
-            topic_id=topic.id,
-            error_code=ErrorCode.none,
-            error_message=None,
-            num_partitions=topic.partitions,
-            replication_factor=1,
-            configs=self._configs_of(topic) if hasattr(self._module, "CreatableTopicConfigs") else (),
-        )
+            return {
+                "name": topic.name, "topic_id": topic.id, "num_partitions": -1, "replication_factor": -1, "configs": (),
+                "topic_config_error_code": int(ErrorCode.topic_authorization_failed),
+            }  # fmt: skip
+        configs = self._configs_of(topic) if hasattr(self._module, "CreatableTopicConfigs") else ()
+        return {
+            "name": topic.name, "topic_id": topic.id, "error_message": None, "num_partitions": topic.partitions,
+            "replication_factor": 1, "configs": configs,
+        }  # fmt: skip
 
     def _configs_of(self, topic: Topic) -> tuple[Any, ...]:
-        assert self._broker is not None
         key = tuple(topic.configs.items())
         found = self._configs.get(key)
         if found is None:
@@ -145,26 +137,16 @@ class _Answers:
         found = self._entries.get(key)
         if found is None:
             found = self._entries[key] = entity(
-                self._module.CreatableTopicConfigs,
-                name=entry.name,
-                value=entry.value,
-                read_only=False,
-                config_source=entry.source,
-                is_sensitive=entry.is_sensitive,
-            )
+                self._module.CreatableTopicConfigs, name=entry.name, value=entry.value, read_only=False,
+                config_source=entry.source, is_sensitive=entry.is_sensitive,
+            )  # fmt: skip
         return found
 
-    def refused(self, name: str, code: ErrorCode, what: str | None) -> Any:
-        return entity(
-            self._module.CreatableTopicResult,
-            name=name,
-            topic_id=None,
-            error_code=code,
-            error_message=what,
-            num_partitions=-1,
-            replication_factor=-1,
-            configs=(),
-        )
+    def refused(self, name: str, code: ErrorCode, what: str | None) -> dict[str, Any]:
+        return {
+            "name": name, "error_code": code, "error_message": what, "num_partitions": -1, "replication_factor": -1,
+            "configs": (),
+        }  # fmt: skip
 
 
 _WITHOUT_TEXT = (ErrorCode.unknown_topic_or_partition, ErrorCode.topic_authorization_failed)
@@ -193,15 +175,14 @@ async def create_partitions(request: Request, broker: Broker) -> Any:
             outcomes[name] = error
     if totals and not asked.validate_only:
         outcomes.update(zip(totals, await topic_changes.add_partitions(broker, totals, request.charge), strict=True))
-    module = response_module(request)
     results = []
     for name, outcome in outcomes.items():
         code, what = ErrorCode.none, None
         if isinstance(outcome, BrokerError):
             code = outcome.code
             what = None if code in _WITHOUT_TEXT else outcome.what
-        results.append(entity(module.CreatePartitionsTopicResult, name=name, error_code=code, error_message=what))
-    return respond(request, results=tuple(results))
+        results.append({"name": name, "error_code": code, "error_message": what})
+    return respond(request, results=results)
 
 
 NO_SUCH_TOPIC = "This server does not host this topic-partition."
@@ -213,7 +194,6 @@ Resolved = tuple[str | None, UUID | None, Refusal | None]
 
 @api(20, 1, 6)
 async def delete_topics(request: Request, broker: Broker) -> Any:
-    module = response_module(request)
     wanted: list[Wanted] = (
         [(topic.name, topic.topic_id) for topic in request.entity.topics]
         if request.version >= 6
@@ -231,16 +211,8 @@ async def delete_topics(request: Request, broker: Broker) -> Any:
         code, what = refused or (ErrorCode.none, None)
         if name is not None and refused is None:
             code, what, topic_id = _outcome(gone[name], topic_id)
-        results.append(
-            entity(
-                module.DeletableTopicResult,
-                name=name,
-                topic_id=topic_id,
-                error_code=code,
-                error_message=what,
-            )
-        )
-    return respond(request, responses=tuple(results))
+        results.append({"name": name, "topic_id": topic_id, "error_code": code, "error_message": what})
+    return respond(request, responses=results)
 
 
 def _may_describe(request: Request, name: str) -> bool:
@@ -327,9 +299,7 @@ NO_LOW_WATERMARK = -1
 
 @api(21, 0, 2)
 async def delete_records(request: Request, broker: Broker) -> Any:
-    module = response_module(request)
-
-    def of_partition(topic: Any, partition: Any) -> Any:
+    def answer(topic: Any, partition: Any) -> dict[str, Any]:
         code, low = ErrorCode.none, NO_LOW_WATERMARK
         try:
             if code := request.refused(topic.name):
@@ -337,14 +307,9 @@ async def delete_records(request: Request, broker: Broker) -> Any:
             low = _delete(broker, topic.name, partition.partition_index, partition.offset)
         except BrokerError as error:
             code = error.code
-        result = module.DeleteRecordsPartitionResult
-        return entity(result, partition_index=partition.partition_index, low_watermark=low, error_code=code)
+        return {"low_watermark": low, "error_code": code}
 
-    def of_topic(topic: Any, partitions: Any) -> Any:
-        return entity(module.DeleteRecordsTopicResult, name=topic.name, partitions=partitions)
-
-    topics = await per_partition(request.entity.topics, of_partition, of_topic)
-    return respond(request, topics=topics)
+    return await respond_by_partition(request, answer)
 
 
 def _delete(broker: Broker, topic: str, partition: int, offset: int) -> int:

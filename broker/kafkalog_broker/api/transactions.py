@@ -46,14 +46,14 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from kafkalog_broker.admin.responses import known_code, per_partition
+from kafkalog_broker.admin.responses import answers_by_partition, known_code, respond_by_partition
 from kafkalog_broker.api.topics import NO_SUCH_TOPIC
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
 from kafkalog_broker.protocol.frames import compact_string
-from kafkalog_broker.protocol.response_entity import entity, respond, response_module
+from kafkalog_broker.protocol.response_entity import respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.topic_registry import check_topic_name
 from kafkalog_broker.transactions.transaction_metadata import (
@@ -67,6 +67,7 @@ from kafkalog_broker.transactions.transaction_metadata import (
 )
 from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kafkalog_spark.format.names import OFFSETS_TOPIC, is_internal
+from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.format.varints import uvarint
 
 _EPOCH_BUMP_FROM = 5
@@ -151,17 +152,22 @@ async def add_partitions_to_txn(request: Request, broker: Broker) -> Any:
             broker, asked.v3_and_below_transactional_id, producer, topics, CLASSIC, verify_only=False,
             refused=partial(_refused, request),
         )  # fmt: skip
-        return respond(request, results_by_topic_v3_and_below=await _topics(request, topics, codes.__getitem__))
-    result, results = response_module(request).AddPartitionsToTxnResult, []
+        return await respond_by_partition(request, partial(_code, request, codes))
+    results = []
     for transaction in asked.transactions:
         producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
         codes = _add(
             broker, transaction.transactional_id, producer, transaction.topics, EPOCH_BUMP,
             verify_only=transaction.verify_only,
         )  # fmt: skip
-        topics = await _topics(request, transaction.topics, codes.__getitem__)
-        results.append(entity(result, transactional_id=transaction.transactional_id, topic_results=topics))
-    return respond(request, results_by_transaction=tuple(results))
+        kind = response_module(request).AddPartitionsToTxnTopicResult
+        topics = await answers_by_partition(kind, transaction.topics, partial(_code, request, codes))
+        results.append({"transactional_id": transaction.transactional_id, "topic_results": topics})
+    return respond(request, results_by_transaction=results)
+
+
+def _code(request: Request, codes: Codes, topic: Any, index: int) -> dict[str, ErrorCode]:
+    return {"partition_error_code": known_code(request, codes[TopicPartition(topic.name, index)])}
 
 
 def _add(
@@ -204,19 +210,6 @@ def _obstacle(broker: Broker, partition: TopicPartition, refused: Callable[[str]
     if topic is None or not 0 <= partition.partition < topic.partitions:
         return ErrorCode.unknown_topic_or_partition
     return ErrorCode.operation_not_attempted
-
-
-async def _topics(request: Request, topics: Any, code_of: Callable[[TopicPartition], ErrorCode]) -> tuple[Any, ...]:
-    module = response_module(request)
-
-    def of_partition(topic: Any, index: int) -> Any:
-        code = known_code(request, code_of(TopicPartition(topic.name, index)))
-        return entity(module.AddPartitionsToTxnPartitionResult, partition_index=index, partition_error_code=code)
-
-    def of_topic(topic: Any, partitions: Any) -> Any:
-        return entity(module.AddPartitionsToTxnTopicResult, name=topic.name, results_by_partition=partitions)
-
-    return await per_partition(topics, of_partition, of_topic)
 
 
 _NOT_READY = frozenset(
@@ -271,18 +264,14 @@ def failed(request: Request, code: ErrorCode) -> Any:
 
 
 def _answer(request: Request, codes: MarkerCodes) -> Any:
-    module = response_module(request)
     markers = []
     for marker, named in codes:
-        topics = []
-        for name, partitions in named.items():
-            results = [
-                entity(module.WritableTxnMarkerPartitionResult, partition_index=index, error_code=code)
-                for index, code in partitions.items()
-            ]
-            topics.append(entity(module.WritableTxnMarkerTopicResult, name=name, partitions=tuple(results)))
-        markers.append(entity(module.WritableTxnMarkerResult, producer_id=marker.producer_id, topics=tuple(topics)))
-    return respond(request, markers=tuple(markers))
+        topics = [
+            {"name": name, "partitions": [{"partition_index": i, "error_code": code} for i, code in partitions.items()]}
+            for name, partitions in named.items()
+        ]
+        markers.append({"producer_id": marker.producer_id, "topics": topics})
+    return respond(request, markers=markers)
 
 
 MAX_PRODUCERS = 100_000
@@ -293,7 +282,7 @@ with POLICY_VIOLATION: the client asks for fewer of them."""
 @api(61, 0, 0)
 async def describe_producers(request: Request, broker: Broker) -> Any:
     """A partition that is named more than once is answered once."""
-    module, turn = response_module(request), TimeSlice()
+    turn = TimeSlice()
     wanted: dict[str, dict[int, None]] = {}
     for topic in request.entity.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
@@ -312,36 +301,27 @@ async def describe_producers(request: Request, broker: Broker) -> Any:
                     raise BrokerError(ErrorCode.unknown_topic_or_partition, NO_SUCH_TOPIC)
                 if listed > MAX_PRODUCERS:
                     raise BrokerError(ErrorCode.policy_violation, "too many producers for one answer")
-                async for known in turn.spread(broker.log(name, index).producer_state.producers()):
-                    producers.append(_producer_state(module, known))
+                producers = [
+                    _producer_state(producer.entry())
+                    async for producer in turn.spread(broker.log(name, index).producer_state.producers())
+                ]
                 listed += len(producers)
             except BrokerError as error:
                 # Kafka has no text for a partition that a known topic does not have.
                 code, what = error.code, error.what if error.code in TEXTS or name not in broker.topics else None
             partitions.append(
-                entity(
-                    module.PartitionResponse,
-                    partition_index=index,
-                    error_code=code,
-                    error_message=what,
-                    active_producers=tuple(producers),
-                )
+                {"partition_index": index, "error_code": code, "error_message": what, "active_producers": producers}
             )
-        topics.append(entity(module.TopicResponse, name=name, partitions=tuple(partitions)))
-    return respond(request, topics=tuple(topics))
+        topics.append({"name": name, "partitions": partitions})
+    return respond(request, topics=topics)
 
 
-def _producer_state(module: Any, producer: Any) -> Any:
-    known = producer.entry()
-    return entity(
-        module.ProducerState,
-        producer_id=known.producer_id,
-        producer_epoch=known.producer_epoch,
-        last_sequence=known.last_sequence,
-        last_timestamp=known.timestamp,
-        coordinator_epoch=known.coordinator_epoch,
-        current_txn_start_offset=known.transaction_first_offset,
-    )
+def _producer_state(entry: ProducerEntry) -> dict[str, Any]:
+    return {
+        "producer_id": entry.producer_id, "producer_epoch": entry.producer_epoch,
+        "last_sequence": entry.last_sequence, "last_timestamp": entry.timestamp,
+        "coordinator_epoch": entry.coordinator_epoch, "current_txn_start_offset": entry.transaction_first_offset,
+    }  # fmt: skip
 
 
 _HEAD = struct.Struct(">h")
@@ -387,29 +367,30 @@ def _state(metadata: TransactionMetadata, request: Request) -> bytes:
 @api(66, 0, 2)
 async def list_transactions(request: Request, broker: Broker) -> Any:
     asked = request.entity
-    found = broker.transactions.table.all()
-    unknown = [name for name in asked.state_filters if name not in BY_LABEL]
+    listed = broker.transactions.table.all()
     if asked.state_filters:
         states = {BY_LABEL[name] for name in asked.state_filters if name in BY_LABEL}
-        found = [metadata for metadata in found if metadata.state in states]
+        listed = [metadata for metadata in listed if metadata.state in states]
     if asked.producer_id_filters:
         producer_ids = set(asked.producer_id_filters)
-        found = [metadata for metadata in found if metadata.producer_id in producer_ids]
+        listed = [metadata for metadata in listed if metadata.producer_id in producer_ids]
     duration_ms = getattr(asked, "duration_filter", -1)
     if duration_ms >= 0:  # as in Kafka, also what has not begun has been open for long
         now_ms = broker.clock.now_ms()
-        found = [metadata for metadata in found if now_ms - metadata.start_ms > duration_ms]
-    pattern = getattr(asked, "transactional_id_pattern", None)
-    if pattern:
-        found = _matching(found, pattern)
-    if request.access is not None:
-        found = [
-            one async for one in TimeSlice().spread(found) if not request.refused(one.transactional_id, quiet=True)
-        ]
-    return _listed(request, ErrorCode.none, found, unknown)
+        listed = [metadata for metadata in listed if now_ms - metadata.start_ms > duration_ms]
+    if pattern := getattr(asked, "transactional_id_pattern", None):
+        listed = _matching(listed, pattern)
+    transactions = [
+        {"transactional_id": metadata.transactional_id, "producer_id": metadata.producer_id,
+         "transaction_state": metadata.state.label}
+        for metadata in listed
+        if request.access is None or not request.refused(metadata.transactional_id, quiet=True)
+    ]  # fmt: skip
+    unknown = [name for name in asked.state_filters if name not in BY_LABEL]
+    return respond(request, unknown_state_filters=unknown, transaction_states=transactions)
 
 
-def _matching(found: Sequence[TransactionMetadata], pattern: str) -> list[TransactionMetadata]:
+def _matching(transactions: Sequence[TransactionMetadata], pattern: str) -> list[TransactionMetadata]:
     """Those whose whole id matches. By RE2, as in Kafka: a pattern of Python's `re` can take for ever.
 
     Raises BrokerError invalid_regular_expression.
@@ -417,29 +398,10 @@ def _matching(found: Sequence[TransactionMetadata], pattern: str) -> list[Transa
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    ids = pa.array([metadata.transactional_id for metadata in found], pa.string())
+    ids = pa.array([metadata.transactional_id for metadata in transactions], pa.string())
     try:
         pc.match_substring_regex(pa.array([""]), pattern=pattern)  # by itself: brackets must not close ours
         matches = pc.match_substring_regex(ids, pattern=rf"\A(?:{pattern})\z").to_pylist()
     except pa.ArrowInvalid as error:
         raise BrokerError(ErrorCode.invalid_regular_expression, f"{pattern!r} is no RE2 expression: {error}") from None
-    return [metadata for metadata, matched in zip(found, matches, strict=True) if matched]
-
-
-def _listed(request: Request, code: ErrorCode, found: Sequence[TransactionMetadata], unknown: Sequence[str]) -> Any:
-    module = response_module(request)
-    states = tuple(
-        entity(
-            module.TransactionState,
-            transactional_id=metadata.transactional_id,
-            producer_id=metadata.producer_id,
-            transaction_state=metadata.state.label,
-        )
-        for metadata in found
-    )
-    return respond(
-        request,
-        error_code=code,
-        unknown_state_filters=tuple(unknown),
-        transaction_states=states,
-    )
+    return [metadata for metadata, matched in zip(transactions, matches, strict=True) if matched]

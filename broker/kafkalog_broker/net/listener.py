@@ -11,10 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkalog_broker.net.acceptor import Acceptor, Admission, NetworkLimits, bind
-from kafkalog_broker.net.connection import Connection, Shared, UnreadResponses
+from kafkalog_broker.net.connection import Connection, ReadTurns, Shared, UnreadResponses
 from kafkalog_broker.net.dispatch import Dispatch
 from kafkalog_broker.net.loop_watch import LoopWatch
-from kafkalog_broker.net.request_reader import ReadTurns
 from kafkalog_broker.net.response_writer import SendBuffer
 from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.net.tls_transport import TlsTransport, TlsTurns

@@ -27,7 +27,7 @@ from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Reque
 from kafkalog_broker.protocol.entity_parser import DAMAGE, Body, entity_parser
 from kafkalog_broker.protocol.frames import skip_tagged_fields
 from kafkalog_broker.protocol.guide_schemas import message_class
-from kafkalog_broker.protocol.produce_request import parse_one_batch, parse_produce_request
+from kafkalog_broker.protocol.produce import parse_one_batch, parse_produce_request
 
 __all__ = [
     "API_VERSIONS",
@@ -152,16 +152,23 @@ def encode_response(request: Request, response: Any) -> list[Any]:
     `response` is a kio entity of the request's version or an Encoded body, whose pieces are passed on untouched when
     they are large. Raises TypeError for an entity of another API or version.
     """
-    version = request.version if request.entity is not None else _response_version(request)
+    version = 0 if request.entity is None and request.api_key == API_VERSIONS else request.version
     codec = _response_codec(request.api_key, version)
     if not isinstance(response, Encoded):
-        _check_entity(request, codec, response)
+        if type(response) is not codec.entity:
+            raise TypeError(
+                f"the answer to {api_name(request.api_key)} version {version} must be "
+                f"{codec.entity.__module__}.{codec.entity.__name__}, not "
+                f"{type(response).__module__}.{type(response).__name__}"
+            )
         body = io.BytesIO()
         body.write(bytes(_SIZE_AND_CORRELATION.size))
         if codec.has_tagged_header:
             body.write(b"\0")
         codec.write(body, response)
-        return [_with_head(body, request)]
+        with body.getbuffer() as frame:  # released before the value is taken, which then shares the memory
+            _SIZE_AND_CORRELATION.pack_into(frame, 0, len(frame) - 4, request.correlation_id)
+        return [body.getvalue()]
     header = b"\0" if codec.has_tagged_header else b""
     if len(response) == 1 and len(response[0]) <= _JOIN_LIMIT:
         body = response[0]
@@ -171,26 +178,6 @@ def encode_response(request: Request, response: Any) -> list[Any]:
     if size <= _JOIN_LIMIT:
         return [head + b"".join(response)]
     return [head, *response]
-
-
-def _response_version(request: Request) -> int:
-    return 0 if request.entity is None and request.api_key == API_VERSIONS else request.version
-
-
-def _check_entity(request: Request, codec: _ResponseCodec, response: Any) -> None:
-    if type(response) is not codec.entity:
-        raise TypeError(
-            f"the answer to {api_name(request.api_key)} version {_response_version(request)} must be "
-            f"{codec.entity.__module__}.{codec.entity.__name__}, not "
-            f"{type(response).__module__}.{type(response).__name__}"
-        )
-
-
-def _with_head(body: io.BytesIO, request: Request) -> bytes:
-    """The frame in `body`, whose first bytes are left for size and correlation id. `body` shares its memory."""
-    with body.getbuffer() as frame:
-        _SIZE_AND_CORRELATION.pack_into(frame, 0, len(frame) - 4, request.correlation_id)
-    return body.getvalue()
 
 
 def request_class(api_key: int, version: int) -> type:

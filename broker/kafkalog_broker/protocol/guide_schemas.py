@@ -141,20 +141,13 @@ def guide_classes(api_key: int, version: int, kind: EntityType) -> SimpleNamespa
     for name, _, fields in structs:
         made[name] = _struct(name, fields, made, constants)
     name, _, fields = message
-    made[name] = _struct(name, fields, made, {**constants, "__type__": kind})
+    made[name] = _struct(name, fields, made, constants | {"__type__": kind})
     return SimpleNamespace(message=made[name], **made)
 
 
 def _struct(name: str, fields: str, known: Mapping[str, Any], constants: dict[str, Any]) -> type[Any]:
     columns: list[Any] = [_field(one, known) for one in fields.split()]
-    return make_dataclass(
-        name,
-        columns,
-        namespace=dict(constants),
-        frozen=True,
-        slots=True,
-        kw_only=True,
-    )
+    return make_dataclass(name, columns, namespace=dict(constants), frozen=True, slots=True, kw_only=True)
 
 
 def _field(text: str, known: Mapping[str, Any]) -> tuple[str, Any, Any]:

@@ -39,17 +39,44 @@ def _module(api_key: int, version: int) -> ModuleType | SimpleNamespace:
 
 def respond(request: Request, **fields: Any) -> Any:
     """The response to a request, as `entity` makes it."""
-    return entity(response_class(request.api_key, request.version), **fields)
+    return _struct(response_class(request.api_key, request.version), fields)
 
 
 def entity(kind: type, **fields: Any) -> Any:
     """A struct with those of `fields` that its version has. The others have the schema's defaults; without one, null
-    where that is allowed, else zero or empty, and ErrorCode.none."""
+    where that is allowed, else zero or empty, and ErrorCode.none. Nested structs may be dicts of their fields, and
+    arrays any iterables; a tuple is taken as it is."""
+    return _struct(kind, fields)
+
+
+def _struct(kind: type, fields: dict[str, Any]) -> Any:
     defaults = _defaults(kind)
     values = defaults | fields
     if len(values) > len(defaults):
         values = {name: values[name] for name in defaults}
+    for name, struct, is_array in _nested(kind):
+        value = values[name]
+        if value is None or type(value) is tuple:
+            continue
+        if not is_array:
+            values[name] = _struct(struct, value) if type(value) is dict else value
+        elif struct is None:
+            values[name] = tuple(value)
+        else:
+            values[name] = tuple([_struct(struct, one) if type(one) is dict else one for one in value])
     return kind(**values)
+
+
+@cache
+def _nested(kind: type) -> list[tuple[str, Any, bool]]:
+    """Arrays and structs of a struct: name, class of the struct or of the array's structs, whether it is an array."""
+    nested: list[tuple[str, Any, bool]] = []
+    for field in dataclasses.fields(kind):
+        field_class = classify_field(field)
+        is_struct = isinstance(field_class, EntityField | EntityTupleField)
+        if is_struct or field_class.is_array:
+            nested.append((field.name, field_class.type_ if is_struct else None, field_class.is_array))
+    return nested
 
 
 @cache
@@ -81,7 +108,7 @@ _ERRORS_TWICE = frozenset((43, 45))
 """ElectLeaders and AlterPartitionReassignments say the error of the whole for each partition too."""
 
 
-class _ErrorLayout(NamedTuple):
+class AnswerLayout(NamedTuple):
     """Where a struct of a response has errors, and which array of the request the array `results` answers."""
 
     errors: tuple[str, ...]
@@ -103,7 +130,7 @@ def _failed(kind: Any, named: Sequence[Any], code: ErrorCode, message: str | Non
     if not named:
         return ()
     request_kind: Any = type(named[0])
-    layout = _error_layout(kind, request_kind)
+    layout = answer_layout(kind, request_kind)
     common = _defaults(kind) | dict.fromkeys(layout.errors, code)
     if "error_message" in common:
         common["error_message"] = message
@@ -118,14 +145,15 @@ def _failed(kind: Any, named: Sequence[Any], code: ErrorCode, message: str | Non
 
 
 @cache
-def _error_layout(kind: Any, asked: Any) -> _ErrorLayout:
+def answer_layout(kind: Any, request_kind: Any) -> AnswerLayout:
+    """How a struct of a response answers a struct of its request, or a number or name in it."""
     classes = {field.name: classify_field(field) for field in dataclasses.fields(kind)}
     errors = tuple(name for name, field in classes.items() if field.type_ is ErrorCode)
-    asked_fields = dataclasses.fields(asked) if dataclasses.is_dataclass(asked) else ()
-    asked_names = {field.name for field in asked_fields}
-    names = tuple(name for name in classes if name in _NAMES and (name in asked_names or not asked_names))
-    arrays = [field.name for field in asked_fields if classify_field(field).is_array]
+    request_fields = dataclasses.fields(request_kind) if dataclasses.is_dataclass(request_kind) else ()
+    request_names = {field.name for field in request_fields}
+    names = tuple(name for name in classes if name in _NAMES and (name in request_names or not request_names))
+    arrays = [field.name for field in request_fields if classify_field(field).is_array]
     for name, field in classes.items():
         if arrays and isinstance(field, EntityTupleField) and _NAMES.intersection(_defaults(field.type_)):
-            return _ErrorLayout(errors, names, name, field.type_, arrays[0])
-    return _ErrorLayout(errors, names)
+            return AnswerLayout(errors, names, name, field.type_, arrays[0])
+    return AnswerLayout(errors, names)

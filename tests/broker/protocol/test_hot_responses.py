@@ -21,7 +21,7 @@ from kafkalog_broker.protocol.metadata_response import (
     TopicMetadata,
     encode_metadata_response,
 )
-from kafkalog_broker.protocol.produce_response import PartitionProduceResponse, encode_produce_response
+from kafkalog_broker.protocol.produce import PartitionProduceResponse, encode_produce_response
 from kafkalog_broker.protocol.response_entity import response_module
 
 I32 = st.integers(-(2**31), 2**31 - 1)

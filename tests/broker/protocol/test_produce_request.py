@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol import produce_request
+from kafkalog_broker.protocol import produce
 from kafkalog_broker.protocol.codec import decode_request
-from kafkalog_broker.protocol.produce_request import (
+from kafkalog_broker.protocol.produce import (
     MAX_PARTITIONS,
     ProduceRequest,
     parse_produce_request,
@@ -106,7 +106,7 @@ def test_a_request_with_one_batch_is_read_as_one_with_many_whatever_is_wrong(
             return str(error)
 
     at_once = outcome()
-    with patch.object(produce_request, "_of_one_batch", return_value=None):
+    with patch.object(produce, "_of_one_batch", return_value=None):
         assert at_once == outcome()
 
 

@@ -30,8 +30,12 @@ from kafkalog_broker.protocol.client_codec import create_topic_request, decode_c
 from kafkalog_broker.protocol.codec import encode_response, with_throttle_time
 from kafkalog_broker.protocol.fetch_response import encode_fetch_response
 from kafkalog_broker.protocol.metadata_response import encode_metadata_response
-from kafkalog_broker.protocol.produce_request import ProduceRequest, parse_produce_request
-from kafkalog_broker.protocol.produce_response import PartitionProduceResponse, encode_produce_response
+from kafkalog_broker.protocol.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    encode_produce_response,
+    parse_produce_request,
+)
 from kafkalog_broker.quotas.throttled_handlers import produce_bytes
 from kafkalog_broker.runtime.traffic import Layer
 from kafkalog_broker.server import Server

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog_broker.admin.share_groups import BATCHES_A_STEP, Said, checked
+from kafkalog_broker.admin.share_groups import BATCHES_A_STEP, AckOutcome, checked
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.modern.group_context import Limits
 from kafkalog_broker.share.acquisition import AcquireRequest, Span, acquire
@@ -219,13 +219,13 @@ def test_a_request_is_gone_through_as_often_however_many_partitions_it_acknowled
 ) -> None:
     api = importlib.import_module("kafkalog_broker.api.share_fetch")
     partitions = 50
-    said = {(UUID(int=1), index): Said() for index in range(partitions)}
+    said = {(UUID(int=1), index): AckOutcome() for index in range(partitions)}
 
     async def context(*args: Any) -> Any:
         return SimpleNamespace(partitions=(), session=None, is_first=False)
 
     async def acknowledge_all(*args: Any) -> Any:
-        return {**said, (UUID(int=2), 0): Said()}
+        return {**said, (UUID(int=2), 0): AckOutcome()}
 
     async def fetched(*args: Any) -> Any:
         return {}
