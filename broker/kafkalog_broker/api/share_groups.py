@@ -268,7 +268,7 @@ async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
         for topic_id, name in named.items()
         if topic_id not in outcomes
     ]
-    return respond(request, responses=(*refused, *deleted, *without, *unknown, *failed_topics))
+    return respond(request, responses=[*refused, *deleted, *without, *unknown, *failed_topics])
 
 
 def _deleted_topic(

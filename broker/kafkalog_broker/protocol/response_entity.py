@@ -45,7 +45,7 @@ def respond(request: Request, **fields: Any) -> Any:
 def entity(kind: type, **fields: Any) -> Any:
     """A struct with those of `fields` that its version has. The others have the schema's defaults; without one, null
     where that is allowed, else zero or empty, and ErrorCode.none. Nested structs may be dicts of their fields, and
-    arrays any iterables; a tuple is taken as it is."""
+    arrays any iterables; a tuple of structs is taken as it is."""
     return _struct(kind, fields)
 
 
@@ -56,7 +56,7 @@ def _struct(kind: type, fields: dict[str, Any]) -> Any:
         values = {name: values[name] for name in defaults}
     for name, struct, is_array in _nested(kind):
         value = values[name]
-        if value is None or type(value) is tuple:
+        if value is None or (type(value) is tuple and not (value and type(value[0]) is dict)):
             continue
         if not is_array:
             values[name] = _struct(struct, value) if type(value) is dict else value
