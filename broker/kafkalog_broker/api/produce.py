@@ -189,10 +189,9 @@ async def _answer(
     try:
         if appended is None:
             log, now_ms = _log(request, topic, index, broker), broker.clock.now_ms()
-            validate = validate_batch
             if request.version < FIRST_BATCH_VERSION:
-                validate = validate_message_set
                 _check_message_set(log, records, request.entity.acks)
+            validate = validate_message_set if request.version < FIRST_BATCH_VERSION else validate_batch
             config = log.config
             batch = await broker.run_computing(validate, records, config, now_ms, is_compacted=config.is_compacted)
             if batch is None:  # an empty message set
