@@ -23,7 +23,6 @@ from kafkalog_spark.typed.avro import types as avro_types
 from kafkalog_spark.typed.avro.format import reader_text
 from kafkalog_spark.typed.avro.schema import AvroType, parse_schema
 from kafkalog_spark.typed.columns.buffer_pool import Values
-from kafkalog_spark.typed.columns.byte_slices import ByteSlices, Fragment, as_values, is_binary, is_text, valid_of
 from kafkalog_spark.typed.ddl import recursion_bounded
 from kafkalog_spark.typed.decoder import (
     Decoded,
@@ -204,6 +203,8 @@ class _Json:
     def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
         """Raises OptionError, also for a column that is no text; SchemaRegistryError where the subject has no
         schema."""
+        from kafkalog_spark.typed.columns.byte_slices import is_binary, is_text  # loads numba
+
         column = given.field(0)
         if given.names not in (["value"], ["key"]) or not (is_text(column.type) or is_binary(column.type)):
             raise OptionError(
@@ -359,6 +360,8 @@ class FramingEncoder:
 
     def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
         """As ValueEncoder.encode."""
+        from kafkalog_spark.typed.columns.byte_slices import ByteSlices, Fragment, as_values, valid_of
+
         column = columns.flatten()[0]
         return as_values([Fragment(ByteSlices.of(column))], self._prefix, valid_of(column))
 
