@@ -30,6 +30,7 @@ from kafkalog_spark.spark.errors import first_line
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kafkalog_spark.source.options import ReadOptions
     from kafkalog_spark.source.resolved_read import LoadOptions
 
 _KNOWN_TO_PYSPARK = (".zip", ".egg", ".jar")  # pyspark.core.context: PACKAGE_EXTENSIONS
@@ -63,6 +64,7 @@ class KafkaLogDataSource(DataSource):
             from kafkalog_spark.source.table_reader import table_schema
 
             return table_schema(options.table)
+        self._warm(options)
         return load_schema(options, self._load_options.formats(options))
 
     @first_line
@@ -74,6 +76,7 @@ class KafkaLogDataSource(DataSource):
             from kafkalog_spark.source.table_reader import TableReader
 
             return TableReader(options, schema)
+        self._warm(options)
         read = self._load_options.resolved(options, schema)
         read.projection()  # a schema that cannot be had is refused before anything is planned
         check_pushdown(options)
@@ -90,6 +93,7 @@ class KafkaLogDataSource(DataSource):
                 raise OptionError(
                     f"reading streams needs Spark 4.2 or newer, this is {pyspark.__version__}: {error}"
                 ) from error
+            self._warm(options)
             return KafkaLogStreamReader(self._load_options.resolved(options, schema))
         except KafkalogError as error:
             return RefusedStreamReader(error)
@@ -123,6 +127,12 @@ class KafkaLogDataSource(DataSource):
 
             return ProducerStreamWriter(options, schema)
         return KafkaLogStreamWriter(options, schema, self.options)
+
+    @staticmethod
+    def _warm(options: ReadOptions) -> None:
+        from kafkalog_spark.spark.worker_process import warm_in_background
+
+        warm_in_background(side.format for side in options.formats.values())
 
     @property
     def _all_options(self) -> dict[str, str]:

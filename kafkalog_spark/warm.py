@@ -149,11 +149,11 @@ def _load(entry: EntryPoint) -> None:
 
 
 GROUPS: Mapping[str, Sequence[Callable[[], object]]] = {
-    "read": (_decoding, _scanning, _searching, _decoding_legacy),
-    "write": (_writing,),
     "json": (_json,),
     "avro": (_avro, _typed_writing),
     "protobuf": (_protobuf, _typed_writing),
+    "read": (_decoding, _scanning, _searching, _decoding_legacy),
+    "write": (_writing,),
     **{entry.name: (partial(_load, entry),) for entry in entry_points(group="kafkalog.kernels")},
 }
 
@@ -179,7 +179,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := sorted(set(groups) - set(GROUPS)):
         parser.error(f"--only: no kernels are called {', '.join(unknown)}; there are {', '.join(GROUPS)}")
     began = time.perf_counter()
-    tasks = {GROUPS[group][number]: (group, number) for group in groups for number in range(len(GROUPS[group]))}
+    # those that take longest first
+    order = sorted(groups, key=list(GROUPS).index)
+    tasks = {GROUPS[group][number]: (group, number) for group in order for number in range(len(GROUPS[group]))}
     with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
         running = {pool.submit(_compile, *task): task[0] for task in tasks.values()}
         with tqdm(total=len(running), unit=" kernels", desc="compiling", leave=False, disable=None) as bar:

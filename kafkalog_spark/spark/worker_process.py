@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -15,6 +16,8 @@ from types import FrameType
 from typing import TypeVar
 
 from pyspark import TaskContext
+
+from kafkalog_spark.kernels.cache_directories import has_compiled
 
 Row = TypeVar("Row")
 _log = logging.getLogger(__name__)
@@ -115,3 +118,30 @@ def _unknown_zone() -> str:
         "that name no zone are read as UTC; set it, or the option timeZone"
     )
     return "UTC"
+
+
+_KERNELS = {
+    "read": "kafkalog_spark.kernels.decode_v2",
+    "json": "kafkalog_spark.typed.json.kernel",
+    "avro": "kafkalog_spark.typed.avro.kernel",
+    "protobuf": "kafkalog_spark.typed.protobuf.kernel",
+}
+"""Of each group that reads, the module of its largest kernel."""
+_warming: list[subprocess.Popen[bytes]] = []
+"""The process that compiles in the background: one in a process's life."""
+
+
+def warm_in_background(formats: Iterable[str]) -> None:
+    """Have the kernels of a read compiled by a process of its own, unless some process has done so before.
+
+    Called on the driver when a load is planned: until the first task needs a kernel, it is there or on its way, and the
+    task waits for it rather than compile it again.
+    formats: names of value formats.
+    """
+    names = (*(format.removeprefix("confluent-") for format in formats), "read")
+    groups = [name for name in names if name in _KERNELS and not has_compiled(_KERNELS[name])]
+    if groups and not _warming:
+        _log.warning("kernels are compiled, once on this machine: %s, some 10 s", ", ".join(groups))
+        command = [sys.executable, "-m", "kafkalog_spark.warm", "--only", ",".join(groups)]
+        silent = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        _warming.append(subprocess.Popen(command, start_new_session=True, **silent))  # type: ignore[call-overload]

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from numba import config
 
-from kafkalog_spark.kernels import compile_cache
+from kafkalog_spark.kernels import cache_directories, compile_cache
 
 ROOT = Path(__file__).parent.parent.parent
 PACKED = "a.kernel-0000000000000000"
@@ -27,11 +26,11 @@ NOWHERE = "/proc/kafkalog"  # can be made by nobody, also not by root
 CALL = """
 import json, sys
 import numpy as np
-from kafkalog_spark.kernels import compile_cache
+from kafkalog_spark.kernels import cache_directories, compile_cache
 if "unwritable" in sys.argv:  # permissions stop anybody but root
     compile_cache.writable_directory = None
 if "nowhere" in sys.argv:
-    compile_cache.temporary_directory = lambda: "/proc/kafkalog"
+    cache_directories.temporary_directory = lambda: "/proc/kafkalog"
 from kafkalog_spark.kernels.choose import first_out_of_order
 from kafkalog_spark.format.layout import H
 first_out_of_order(np.empty((0, len(H)), np.int64), -1, 0, 1)
@@ -42,7 +41,7 @@ print(json.dumps([stats.cache_path, sum(stats.cache_hits.values()), compile_cach
 
 @pytest.fixture(autouse=True)
 def forgotten() -> None:
-    compile_cache.writable_directory.cache_clear()
+    cache_directories.writable_directory.cache_clear()
 
 
 def wheel(folder: Path) -> Path:
@@ -161,30 +160,53 @@ def test_without_any_place_kernels_are_compiled_and_one_line_says_what_it_costs(
 
 def test_the_places_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def place(source: Path) -> str | None:
-        compile_cache.writable_directory.cache_clear()
-        return compile_cache.writable_directory(
-            compile_cache.cache_directories("a.kernel", str(source / "kernel.py"), "0" * 64)
+        cache_directories.writable_directory.cache_clear()
+        return cache_directories.writable_directory(
+            cache_directories.cache_directories("a.kernel", str(source / "kernel.py"), "0" * 64)
         )
 
     package, home, temporary = tmp_path / "package", tmp_path / "home", tmp_path / "temporary"
     package.mkdir()
-    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "named"))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "named"))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setattr(compile_cache, "temporary_directory", lambda: str(temporary))
+    monkeypatch.setattr(cache_directories, "temporary_directory", lambda: str(temporary))
     assert place(package) == str(tmp_path / "named" / PACKED)
-    monkeypatch.setattr(config, "CACHE_DIR", "")
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     assert place(package) == str(package / "__pycache__")
     assert place(Path("/proc")) == str(home / ".cache" / "numba" / PACKED)  # a directory that takes no file
     monkeypatch.setenv("HOME", NOWHERE)
     assert place(Path("/proc")) == str(temporary / PACKED)
-    monkeypatch.setattr(compile_cache, "temporary_directory", lambda: NOWHERE)
+    monkeypatch.setattr(cache_directories, "temporary_directory", lambda: NOWHERE)
     assert place(Path("/proc")) is None
+
+
+def test_planning_knows_whether_a_kernel_was_ever_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Numba: in a package that was warmed, in NUMBA_CACHE_DIR, and nowhere."""
+    package = tmp_path / "warmed"
+    (package / "__pycache__").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "a_kernel.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("HOME", NOWHERE)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(cache_directories, "temporary_directory", lambda: str(tmp_path / "temporary"))
+    assert not cache_directories.has_compiled("warmed.a_kernel")
+    compiled = package / "__pycache__" / "a_kernel.decode-1.py311.nbi"
+    compiled.touch()
+    assert cache_directories.has_compiled("warmed.a_kernel")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "named"))
+    named = tmp_path / "named" / "warmed.a_kernel-0123"
+    named.mkdir(parents=True)
+    (named / compiled.name).touch()
+    compiled.unlink()
+    assert cache_directories.has_compiled("warmed.a_kernel")
 
 
 def test_a_directory_in_tmpdir_that_others_can_write_to_is_not_used(tmp_path: Path, monkeypatch: Any) -> None:
     """What is in a cache is run, and its name can be foreseen by everybody on the machine."""
-    monkeypatch.setattr(config, "CACHE_DIR", "")
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("HOME", NOWHERE)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     shared, link = tmp_path / "shared", tmp_path / "link"
@@ -192,13 +214,13 @@ def test_a_directory_in_tmpdir_that_others_can_write_to_is_not_used(tmp_path: Pa
     shared.chmod(0o777)
     link.symlink_to(tmp_path)
 
-    def directories() -> tuple[compile_cache.CacheDirectory, ...]:
-        return compile_cache.cache_directories("a.kernel", "/proc/kernel.py", "0" * 64)
+    def directories() -> tuple[cache_directories.CacheDirectory, ...]:
+        return cache_directories.cache_directories("a.kernel", "/proc/kernel.py", "0" * 64)
 
     for planted in (shared, link):
-        monkeypatch.setattr(compile_cache, "temporary_directory", lambda planted=planted: str(planted))
-        compile_cache.writable_directory.cache_clear()
-        assert compile_cache.writable_directory(directories()) is None
+        monkeypatch.setattr(cache_directories, "temporary_directory", lambda planted=planted: str(planted))
+        cache_directories.writable_directory.cache_clear()
+        assert cache_directories.writable_directory(directories()) is None
         assert not any(entry.base == str(planted) for entry in directories()), "not looked at either"
     assert list(shared.iterdir()) == []
 
@@ -207,7 +229,7 @@ def test_a_directory_in_tmpdir_that_others_can_write_to_is_not_used(tmp_path: Pa
 STAMP = """
 import importlib, sys
 from pathlib import Path
-from kafkalog_spark.kernels import compile_cache
+from kafkalog_spark.kernels import cache_directories, compile_cache
 importlib.import_module(sys.argv[1])
 if sys.argv[2]:
     with Path(sys.argv[2]).open("a") as opened:
@@ -281,7 +303,7 @@ for changed in changes:
     if changed:
         Path(changed).write_bytes(before + b"# changed\\n")
     if os.fork() == 0:
-        from kafkalog_spark.kernels import compile_cache
+        from kafkalog_spark.kernels import cache_directories, compile_cache
         for name in modules:
             importlib.import_module(name)
         print(*(compile_cache.sources_digest(name) for name in modules), flush=True)
