@@ -147,23 +147,21 @@ class LogConfigs:
     def __call__(self, configs: Mapping[str, str | None]) -> LogConfig:
         """Raises BrokerError (INVALID_CONFIG)."""
         key = tuple(configs.items())
-        made = self._made.get(key)
-        if made is None:
-            made = self._made[key] = self._parse(configs)
-        return made
-
-    def _parse(self, configs: Mapping[str, str | None]) -> LogConfig:
+        if key in self._made:
+            return self._made[key]
         nulls = [name for name, value in configs.items() if value is None]
         if nulls:
             raise BrokerError(
                 ErrorCode.invalid_config, f"Null value not supported for topic configs: {','.join(sorted(nulls))}"
             )
         try:
-            return LogConfig.of(
+            config = LogConfig.of(
                 self._broker.config, {name: value for name, value in configs.items() if value is not None}
             )
         except ConfigError as error:
             raise BrokerError(ErrorCode.invalid_config, error.what) from None
+        self._made[key] = config
+        return config
 
 
 def _assigned_partitions(broker: Broker, new: NewTopic) -> int:

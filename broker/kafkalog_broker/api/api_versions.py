@@ -11,15 +11,12 @@ clients retry with a version from that range.
 from __future__ import annotations
 
 import re
-from datetime import timedelta
-from functools import cache
-from importlib import import_module
-from types import ModuleType
 from typing import Any, NamedTuple
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.api_registry import Api, Encoded, Request, api, on_error, registry
+from kafkalog_broker.protocol.api_registry import Api, Request, api, on_error, registry
 from kafkalog_broker.protocol.codec import response_class
+from kafkalog_broker.protocol.response_entity import entity
 
 KEY = 18
 
@@ -57,11 +54,10 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 @api(KEY, 0, 4)
 async def handle(request: Request, broker: Any) -> Any:
-    entity = request.entity
-    if entity is None:
+    if request.entity is None:
         return _answer(0, ErrorCode.unsupported_version, [registry()[KEY]])
     if request.version >= 3:
-        name, version = entity.client_software_name, entity.client_software_version
+        name, version = request.entity.client_software_name, request.entity.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return _answer(request.version, ErrorCode.invalid_request, [])
         request.connection.software_name = name
@@ -76,32 +72,24 @@ def api_versions_error(request: Request, code: ErrorCode) -> Any:
     return _answer(0 if request.entity is None else request.version, code, [])
 
 
-def _answer(version: int, code: ErrorCode, apis: list[Api]) -> Encoded | Any:
-    module = _module(version)
-    fields: dict[str, Any] = {
-        "error_code": code,
-        "api_keys": tuple(
-            module.ApiVersion(api_key=served.key, min_version=served.min_version, max_version=served.max_version)
+def _answer(version: int, code: ErrorCode, apis: list[Api]) -> Any:
+    """Of the version of the answer, which is 0 where the request's is not served."""
+    return entity(
+        response_class(KEY, version),
+        error_code=code,
+        api_keys=[
+            {"api_key": served.key, "min_version": served.min_version, "max_version": served.max_version}
             for served in apis
-        ),
-    }
-    if version >= 1:
-        fields["throttle_time"] = timedelta(0)
-    if version >= 3:
-        fields["finalized_features_epoch"] = FINALIZED_FEATURES_EPOCH
-        fields["finalized_features"] = tuple(
-            module.FinalizedFeatureKey(name=name, max_version_level=one.level, min_version_level=one.level)
-            for name, one in FEATURES.items()
-            if one.level
-        )
-        fields["supported_features"] = tuple(
-            module.SupportedFeatureKey(name=name, min_version=one.lowest, max_version=one.highest)
-            for name, one in FEATURES.items()
-            if one.lowest or version >= _ALL_SUPPORTED_FEATURES_FROM
-        )
-    return module.ApiVersionsResponse(**fields)
-
-
-@cache
-def _module(version: int) -> ModuleType:
-    return import_module(response_class(KEY, version).__module__)
+        ],
+        finalized_features_epoch=FINALIZED_FEATURES_EPOCH,
+        finalized_features=[
+            {"name": name, "max_version_level": feature.level, "min_version_level": feature.level}
+            for name, feature in FEATURES.items()
+            if feature.level
+        ],
+        supported_features=[
+            {"name": name, "min_version": feature.lowest, "max_version": feature.highest}
+            for name, feature in FEATURES.items()
+            if feature.lowest or version >= _ALL_SUPPORTED_FEATURES_FROM
+        ],
+    )
