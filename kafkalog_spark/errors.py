@@ -36,6 +36,7 @@ with `KafkalogError.at`, once. The text is one line, because Spark shows the fir
 
 from __future__ import annotations
 
+import re
 from typing import Any, Self
 
 
@@ -228,3 +229,15 @@ class JobEnded(KafkalogError):
 
 class SegmentFull(KafkalogError):
     """An append that does not fit into the segment."""
+
+
+def install_hint(extra: str) -> str:
+    """The command that installs what an extra of kafkalog brings: its packages by name, since no index has kafkalog."""
+    from importlib.metadata import PackageNotFoundError, requires  # 20 ms, which only this error is worth
+
+    try:
+        requirements = [text.partition(";") for text in requires("kafkalog") or ()]
+    except PackageNotFoundError:  # a zip on PYTHONPATH
+        requirements = []
+    packages = [name for name, _, marker in requirements if re.search(rf"extra == ['\"]{extra}['\"]", marker)]
+    return f"pip install {' '.join(map(repr, packages))}" if packages else f"install the extra [{extra}] of kafkalog"

@@ -29,6 +29,7 @@ from kafkalog_spark.cli.common import (
     storage_and_tier,
     write_whole,
 )
+from kafkalog_spark.errors import install_hint
 from kafkalog_spark.log.log_dir import LogDirs
 
 _EXAMPLES = (
@@ -71,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from kafkalog_spark.report.page import page
     except ImportError as missing:
         print(
-            f"kafkalog-report: {missing.name} is not installed; it comes with the extra: kafkalog[report]",
+            f"kafkalog-report: {missing.name} is not installed; {install_hint('report')}",
             file=sys.stderr,
         )
         return WRONG_USAGE

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from kafkalog_spark.errors import GroupCommitFailed, MalformedOffsets, OptionError
+from kafkalog_spark.errors import GroupCommitFailed, MalformedOffsets, OptionError, install_hint
 from kafkalog_spark.source.live_logs import LiveLogs
 from kafkalog_spark.source.offsets import Offsets, TopicPartition, offsets_of, parse_offsets_text, tp_text
 from kafkalog_spark.source.options import CommitGroup, parse_read_options
@@ -137,7 +137,7 @@ class AdminGroupClient:
         except ImportError as error:
             raise OptionError(
                 f"option 'commitGroup' needs the package confluent-kafka: {error}",
-                hint="pip install 'kafkalog[producer]' on the driver",
+                hint=f"{install_hint('producer')} on the driver",
             ) from None
         try:
             # Its own lines on stderr would come with every attempt to connect; what they say is in our warning.

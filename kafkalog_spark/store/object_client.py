@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from kafkalog_spark.errors import OptionError
+from kafkalog_spark.errors import OptionError, install_hint
 from kafkalog_spark.store.interface import AZURE_SCHEMES, GCS_SCHEMES, S3_SCHEMES
 from kafkalog_spark.store.storage_options import (
     AZURE_NAMES,
@@ -340,7 +340,7 @@ def library() -> Any:
     except ImportError:
         raise OptionError(
             "object stores are read with the package obstore, which is not installed here",
-            hint="pip install 'kafkalog[object-store]' on the driver and on every worker",
+            hint=f"{install_hint('object-store')} on the driver and on every worker",
         ) from None
     return obstore.store
 

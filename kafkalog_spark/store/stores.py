@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from kafkalog_spark.errors import OptionError
+from kafkalog_spark.errors import OptionError, install_hint
 from kafkalog_spark.store.interface import HADOOP_SCHEMES, FileFacts, Listing, OpenFile, Store, parse_path
 from kafkalog_spark.store.local_store import LOCAL
 from kafkalog_spark.store.object_client import OBJECT_SCHEMES
@@ -64,7 +64,7 @@ class FsspecStore:
         except ImportError:
             raise OptionError(
                 f"{self.scheme}:// is read with the package fsspec, which is not installed here",
-                hint="pip install 'kafkalog[object-store]' on the driver and on every worker",
+                hint=f"{install_hint('object-store')} on the driver and on every worker",
             ) from None
         given = {name: value.text for name, value in self.options.fsspec}
         try:

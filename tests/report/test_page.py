@@ -302,4 +302,4 @@ def test_the_command_writes_the_file_and_says_where(
     assert "topic shoes" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     assert main([root, "-o", str(out)]) == 2
-    assert "kafkalog[report]" in capsys.readouterr().err
+    assert "pip install 'altair" in capsys.readouterr().err

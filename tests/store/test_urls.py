@@ -98,7 +98,9 @@ def test_a_library_that_is_missing_is_named_with_what_to_install() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", WITHOUT], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
     )
-    what_to_do = "which is not installed here; pip install 'kafkalog[object-store]' on the driver and on every worker"
+    what_to_do = (
+        "which is not installed here; pip install 'fsspec>=2024.6' 'obstore>=0.12' on the driver and on every worker"
+    )
     assert ran.stdout.splitlines() == [
         f"OptionError: object stores are read with the package obstore, {what_to_do}",
         f"OptionError: memory:// is read with the package fsspec, {what_to_do}",

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from time import monotonic
 
-from kafkalog_spark.errors import OptionError
+from kafkalog_spark.errors import OptionError, install_hint
 
 TRIM_AFTER_S = 1.0
 """Seconds without work that takes much memory after which what it used is given back: not between two pieces of work
@@ -148,9 +148,7 @@ def importing() -> Iterator[None]:
         if missing not in _NEEDED:
             raise
         who, extra = _NEEDED[missing]
-        raise OptionError(
-            f"{who} needs the package {missing}, which comes with the extra [{extra}]: pip install 'kafkalog[{extra}]'"
-        ) from None
+        raise OptionError(f"{who} needs the package {missing}", hint=install_hint(extra)) from None
     finally:
         if unwanted:
             del sys.modules["hypothesis"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafkalog_spark.errors import CorruptManifest, KafkalogError, KeyNotGiven, OptionError
+from kafkalog_spark.errors import CorruptManifest, KafkalogError, KeyNotGiven, OptionError, install_hint
 from kafkalog_spark.log.tiered.remote_names import Layout
 from kafkalog_spark.options import OptionSpec, choice
 
@@ -160,7 +160,7 @@ def needs_extra(package: str) -> KafkalogError:
     """The error for an encrypted segment where the extra is not installed."""
     return KafkalogError(
         f"the segment is encrypted, which takes the package {package}",
-        hint="it comes with the extra [tiered]: pip install 'kafkalog[tiered]', also on Spark's workers",
+        hint=f"{install_hint('tiered')}, also on Spark's workers",
     )
 
 

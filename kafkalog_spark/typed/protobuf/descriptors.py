@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from kafkalog_spark.errors import KafkalogError, OptionError
+from kafkalog_spark.errors import KafkalogError, OptionError, install_hint
 
 _WELL_KNOWN = {
     f"google/protobuf/{name}.proto"
@@ -27,7 +27,7 @@ def library() -> Any:
         import google.protobuf.descriptor_pool
         import google.protobuf.message_factory
     except ImportError as error:
-        raise OptionError("Protobuf needs the library protobuf", hint="pip install 'kafkalog[protobuf]'") from error
+        raise OptionError("Protobuf needs the library protobuf", hint=install_hint("protobuf")) from error
     return google.protobuf
 
 
@@ -176,6 +176,6 @@ def _compiled(texts: Mapping[str, str], place: str) -> bytes:
     if "No module named" in said:
         raise OptionError(
             "schemas of Protobuf in a registry are texts, and their compiler is missing",
-            hint="pip install 'kafkalog[protobuf]'",
+            hint=install_hint("protobuf"),
         )
     raise OptionError(f"{place} is no schema of Protobuf: {said.replace(directory, '')[:1000]}")
