@@ -35,7 +35,7 @@ from kafkalog_spark.cli.common import Parser
 from kafkalog_spark.errors import KafkalogError, OptionError
 
 if TYPE_CHECKING:
-    from kafkalog_broker.mirror.serving import ServedMirror
+    from kafkalog_broker.mirror.command import ServedMirror
 
 OK, FAILED, WRONG_USAGE = 0, 1, 2
 _STARTED = time.monotonic()
@@ -133,8 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _mirror(arguments: argparse.Namespace, config: BrokerConfig) -> ServedMirror:
     """Raises OptionError."""
     with importing():
-        from kafkalog_broker.mirror.command import parse_bytes, serving_options
-        from kafkalog_broker.mirror.serving import ServedMirror
+        from kafkalog_broker.mirror.command import ServedMirror, parse_bytes, serving_options
     rate = arguments.max_bytes_per_second
     try:
         bound = None if rate is None else parse_bytes(rate)

@@ -31,7 +31,7 @@ from kafkalog_broker.groups.modern.group_context import GroupContext, TopicsView
 from kafkalog_broker.mirror.takeover import take_mirrors_over
 from kafkalog_broker.net.acceptor import network_limits, raise_open_files_limit
 from kafkalog_broker.net.dispatch import Dispatch, dispatcher
-from kafkalog_broker.net.listener import Network
+from kafkalog_broker.net.listener import Gate, Network
 from kafkalog_broker.net.loop_watch import LateTimer, sleep
 from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.protocol.api_registry import registry
@@ -40,7 +40,7 @@ from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.runtime.traffic import Layer
 from kafkalog_broker.security.authorizer import guarded
-from kafkalog_broker.security.oauth_tokens import Token, Tokens
+from kafkalog_broker.security.oauth_tokens import Tokens
 from kafkalog_broker.security.sasl import KnownUsers
 from kafkalog_broker.security.scram_users import NewUser, ScramUsers
 from kafkalog_broker.storage.housekeeping import RETENTION_CHECKS_PER_TICK
@@ -53,7 +53,7 @@ from kafkalog_broker.transactions.transaction_ends import MarkerWriter, Transact
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
-    from kafkalog_broker.mirror.serving import ServedMirror  # with aiokafka, which a broker of its own does without
+    from kafkalog_broker.mirror.command import ServedMirror  # with aiokafka, which a broker of its own does without
 
 _logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Server(Broker):
         self.mirrored = None if mirror is None else mirror.source
         self._metrics_at = metrics
         self.metrics_address: tuple[str, int] | None = None
-        self._is_started = False
+        self.is_started = False
         self.scheduler: Scheduler = self.schedule
         """How groups run something later."""
         self._new_users = new_users
@@ -148,8 +148,8 @@ class Server(Broker):
         self._run_until_stop(started, self._tick())
         if any(security.tls is not None for security in self.config.listener_security.values()):
             self._run_until_stop(started, self._watch_certificates())
-        self._is_started = True
-        started.callback(setattr, self, "_is_started", False)
+        self.is_started = True
+        started.callback(setattr, self, "is_started", False)
 
     def _requests_served(self, started: AsyncExitStack) -> Dispatch:
         """The dispatch of requests, which counts them where metrics are on."""
@@ -160,16 +160,14 @@ class Server(Broker):
             return dispatcher(self, self.apis)
         from kafkalog_broker.metrics.serving import serve_metrics
 
-        serve, self.metrics_address = serve_metrics(
-            self, lambda: self.network, self._metrics_at, self.not_ready, lambda: self._is_started, started
-        )
+        serve, self.metrics_address = serve_metrics(self, self._metrics_at, started)
         return serve
 
     def not_ready(self) -> str | None:
         """None while clients are served, groups and transactions too; else why they are not."""
         if self.failed.is_set():
             return "all log directories have failed"
-        if not self._is_started:
+        if not self.is_started:
             return "it starts, or stops"
         return None if self.loading.done() else "groups and transactions are being read"
 
@@ -182,27 +180,25 @@ class Server(Broker):
         for listener in self.config.listeners:
             name, security = listener.name, self.config.listener_security[listener.name]
             tls = partial(self.tls.of, name) if security.tls is not None else None
-            gate = None
-            if security.sasl:
-                known = KnownUsers(
-                    lambda mechanism, user: self.scram_users.find(mechanism, user),
-                    partial(self._check_token, name),
-                    self.clock.now_ms,
-                )
-                gate = partial(SaslGate, partial(self._sasl_of, name), known, clock=self._seconds)
+            gate = self._sasl_gate(name) if security.sasl else None
             bound[name] = (await self.network.bind(name, listener.host, listener.port, tls, gate)).port
         self.advertised = with_bound_ports(self.config.advertised_listeners, bound)
 
+    def _sasl_gate(self, listener: str) -> Gate:
+        def settings() -> SaslSettings:
+            sasl = self.config.listener_security[listener].sasl
+            assert sasl is not None
+            return sasl
+
+        known = KnownUsers(
+            lambda mechanism, user: self.scram_users.find(mechanism, user),
+            lambda text: self.tokens[listener].check(text),
+            self.clock.now_ms,
+        )
+        return partial(SaslGate, settings, known, clock=self._seconds)
+
     def _seconds(self) -> float:
         return self.clock.monotonic_ms() / 1000
-
-    def _check_token(self, listener: str, text: str) -> Token:
-        return self.tokens[listener].check(text)
-
-    def _sasl_of(self, listener: str) -> SaslSettings:
-        sasl = self.config.listener_security[listener].sasl
-        assert sasl is not None
-        return sasl
 
     async def _load_keys(self, started: AsyncExitStack) -> None:
         """Raises ConfigError: without keys everybody would be shut out."""

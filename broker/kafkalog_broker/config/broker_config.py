@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
@@ -37,35 +38,8 @@ from kafkalog_broker.config.properties import (
     relatives,
 )
 
-# Rules between the properties of consumer groups (GroupCoordinatorConfig), and assignors that are not served.
-
 ASSIGNORS = ("uniform", "range")
-_LIMITED = ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms")
-
-
-def check_consumer_groups(number: Callable[[str], int], assignors: tuple[str, ...]) -> None:
-    """number: the value of a property. Raises ConfigError, in Kafka's words."""
-    for what in _LIMITED:
-        name, lowest, highest = (f"group.consumer.{prefix}{what}" for prefix in ("", "min.", "max."))
-        value, low, high = map(number, (name, lowest, highest))
-        _require(high >= low, highest, f"greater than or equal to {lowest}")
-        _require(value >= low, name, f"greater than or equal to {lowest}")
-        _require(value <= high, name, f"less than or equal to {highest}")
-    heartbeat, session = "group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"
-    _require(number(heartbeat) < number(session), heartbeat, f"less than {session}")
-    if not assignors or not set(assignors) <= set(ASSIGNORS):
-        raise ConfigError(
-            f"Invalid value {','.join(assignors)[:200]} for configuration "
-            f"group.consumer.assignors: this broker has {' and '.join(ASSIGNORS)}",
-            name="group.consumer.assignors",
-        )
-
-
-def _require(holds: bool, name: str, what: str) -> None:
-    if not holds:
-        raise ConfigError(f"{name} must be {what}", name=name)
-
-
+"""Assignors of consumer groups that are served."""
 DEFAULT_NODE_ID = "1"  # Kafka has no default; a broker that is alone needs no choice
 CLEANER_MAP_ENTRY_BYTES = 24
 """Bytes of a key in the cleaner's map: 16 bytes of hash, 8 of offset. As in Kafka, so that a setting means the same.
@@ -250,12 +224,7 @@ class BrokerConfig:
             if name in BROKER_PROPERTIES:
                 values[entry.name] = BROKER_PROPERTIES[name].parse(texts[name])
         values.update(combined_properties(layers))
-        made = cls(
-            static=dict(static),
-            dynamic_default=dict(default),
-            dynamic_broker=dict(broker),
-            **values,
-        )
+        made = cls(static=dict(static), dynamic_default=dict(default), dynamic_broker=dict(broker), **values)
         made._check_together()
         return made
 
@@ -279,11 +248,9 @@ class BrokerConfig:
         own = listener_property(name)  # what all listeners have stands in for what one of them has
         group = listed_relatives(name) if own is None else (name, own)
         found: list[tuple[str, str | None, Source]] = []
-        for source, layer in (
-            (Source.DYNAMIC_BROKER, self.dynamic_broker),
-            (Source.DYNAMIC_DEFAULT_BROKER, self.dynamic_default),
-            (Source.STATIC_BROKER, self.static),
-        ):
+        layers = (self.dynamic_broker, self.dynamic_default, self.static)
+        sources = (Source.DYNAMIC_BROKER, Source.DYNAMIC_DEFAULT_BROKER, Source.STATIC_BROKER)
+        for source, layer in zip(sources, layers, strict=True):
             found += [(relative, layer[relative], source) for relative in group if relative in layer]
         for relative in group:
             default = BROKER_PROPERTIES[relative].default if relative in BROKER_PROPERTIES else None
@@ -304,13 +271,14 @@ class BrokerConfig:
 
     def _check_together(self) -> None:
         """Rules between properties (KafkaConfig.validateValues)."""
-        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
-            raise ConfigError(
-                f"group.min.session.timeout.ms ({self.group_min_session_timeout_ms}) is larger than "
-                f"group.max.session.timeout.ms ({self.group_max_session_timeout_ms})",
-                name="group.min.session.timeout.ms",
-            )
-        check_consumer_groups(lambda name: int(getattr(self, name.replace(".", "_"))), self.group_consumer_assignors)
+        for low, high in (
+            ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+            ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+        ):
+            least, most = (getattr(self, name.replace(".", "_")) for name in (low, high))
+            if least > most:
+                raise ConfigError(f"{low} ({least}) is larger than {high} ({most})", name=low)
+        self._check_consumer_groups()
         if not self.log_dirs or not all(self.log_dirs):
             raise ConfigError("log.dirs must name at least one directory", name="log.dirs")
         if len(set(self.log_dirs)) != len(self.log_dirs):
@@ -323,12 +291,24 @@ class BrokerConfig:
                 f"log.cleaner.dedupe.buffer.size or decrease log.cleaner.threads",
                 name="log.cleaner.dedupe.buffer.size",
             )
-        if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
-            raise ConfigError(
-                f"log.cleaner.min.compaction.lag.ms ({self.log_cleaner_min_compaction_lag_ms}) is larger than "
-                f"log.cleaner.max.compaction.lag.ms ({self.log_cleaner_max_compaction_lag_ms})",
-                name="log.cleaner.min.compaction.lag.ms",
-            )
+
+    def _check_consumer_groups(self) -> None:
+        """Rules of GroupCoordinatorConfig, in Kafka's words."""
+
+        def check(name: str, holds: Callable[[int, int], bool], words: str, other: str) -> None:
+            if not holds(*(int(getattr(self, key.replace(".", "_"))) for key in (name, other))):
+                raise ConfigError(f"{name} must be {words} {other}", name=name)
+
+        for what in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
+            name, low, high = (f"group.consumer.{prefix}{what}" for prefix in ("", "min.", "max."))
+            check(high, operator.ge, "greater than or equal to", low)
+            check(name, operator.ge, "greater than or equal to", low)
+            check(name, operator.le, "less than or equal to", high)
+        check("group.consumer.heartbeat.interval.ms", operator.lt, "less than", "group.consumer.session.timeout.ms")
+        assignors, name = self.group_consumer_assignors, "group.consumer.assignors"
+        if not assignors or not set(assignors) <= set(ASSIGNORS):
+            shown, served = ",".join(assignors)[:200], " and ".join(ASSIGNORS)
+            raise ConfigError(f"Invalid value {shown} for configuration {name}: this broker has {served}", name=name)
 
 
 @functools.cache
@@ -350,14 +330,9 @@ def definition(name: str) -> Property:
     try:
         return BROKER_PROPERTIES[name]
     except KeyError:
-        raise ConfigError(
-            f"Unknown broker property {name[:200]!r}", name=name, hint=_nearest(name, BROKER_PROPERTIES)
-        ) from None
-
-
-def _nearest(name: str, known: Mapping[str, object]) -> str | None:
-    found = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"did you mean {found[0]}?" if found else None
+        near = difflib.get_close_matches(name, BROKER_PROPERTIES, n=1, cutoff=0.6)
+        hint = f"did you mean {near[0]}?" if near else None
+        raise ConfigError(f"Unknown broker property {name[:200]!r}", name=name, hint=hint) from None
 
 
 def _check(name: str, text: str) -> None:

@@ -65,91 +65,43 @@ class Update(enum.Enum):
     CLUSTER_WIDE = "cluster-wide"
 
 
-@dataclass(frozen=True, slots=True)
-class Complaint:
-    """Why a value is not allowed. `shown`: the part of it that is to blame; None: the whole text."""
-
-    what: str
-    shown: str | None = None
+Allowed = Mapping[str, Any]
+"""Values that are allowed, as kafka_properties.json has it: `low`, `high` and `also` (one value outside of them),
+`words` (of each item of a list; `fold`: in any case), `not_empty`, `throttled_replicas` or `address_limits`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
-    """A number from `low` to `high`, both included; None: no bound. `also`: one value outside that is allowed."""
+def _complaint(allowed: Allowed, name: str, value: Value) -> tuple[str, str | None] | None:
+    """Why a value of the property `name` is not allowed, and the part of it that is to blame (None: the whole text)."""
+    match allowed:
+        case {"words": words}:
+            fold = allowed.get("fold", False)
+            for item in value if isinstance(value, tuple) else (str(value),):
+                if item not in words and not (fold and item.lower() in map(str.lower, words)):
+                    return f"String must be one of{' (case insensitive)' if fold else ''}: {', '.join(words)}", item
+        case {"not_empty": _}:
+            return ("String must be non-empty", None) if value == "" else None
+        case {"throttled_replicas": _}:  # ThrottledReplicaListValidator
+            assert isinstance(value, tuple)
+            if value != ("*",) and not all(re.fullmatch(r"[0-9]+:[0-9]+", item) for item in value):
+                what = f"{name} must be the literal '*' or a list of replicas in the following format: {_REPLICAS}"
+                return what, f"[{', '.join(value)}]"
+        case {"address_limits": _}:  # `address:number,...`, also with IPv6 addresses
+            for item in filter(None, map(str.strip, str(value).split(","))):
+                if not re.fullmatch(r".+:\s*[0-9]{1,10}", item):
+                    return "String must be a list of address:number, separated by commas", item
+        case _:
+            assert isinstance(value, int | float)
+            low, high = allowed.get("low"), allowed.get("high")
+            if value != allowed.get("also"):
+                if low is not None and value < low:
+                    return f"Value must be at least {_number(low)}", None
+                if high is not None and value > high:
+                    return f"Value must be no more than {_number(high)}", None
+    return None
 
-    low: float | None = None
-    high: float | None = None
-    also: float | None = None
-
-    def complaint(self, value: Value) -> Complaint | None:
-        assert isinstance(value, int | float)
-        if value == self.also:
-            return None
-        if self.low is not None and value < self.low:
-            return Complaint(f"Value must be at least {_number(self.low)}")
-        if self.high is not None and value > self.high:
-            return Complaint(f"Value must be no more than {_number(self.high)}")
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class OneOf:
-    """Allowed words, of each item of a list. `fold`: upper and lower case are the same."""
-
-    words: tuple[str, ...]
-    fold: bool = False
-
-    def complaint(self, value: Value) -> Complaint | None:
-        items = value if isinstance(value, tuple) else (str(value),)
-        known = {word.lower() for word in self.words} if self.fold else set(self.words)
-        for item in items:
-            if (item.lower() if self.fold else item) not in known:
-                folded = " (case insensitive)" if self.fold else ""
-                return Complaint(f"String must be one of{folded}: {', '.join(self.words)}", item)
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class NotEmpty:
-    """Any text but the empty one."""
-
-    def complaint(self, value: Value) -> Complaint | None:
-        return Complaint("String must be non-empty") if value == "" else None
-
-
-@dataclass(frozen=True, slots=True)
-class ThrottledReplicas:
-    """`partition:broker,...` or `*` (ThrottledReplicaListValidator)."""
-
-    def complaint(self, value: Value) -> Complaint | None:
-        assert isinstance(value, tuple)
-        if value == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", item) for item in value):
-            return None
-        return Complaint(
-            f"{{name}} must be the literal '*' or a list of replicas in the following format: {_REPLICAS}",
-            f"[{', '.join(value)}]",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class AddressLimits:
-    """`address:number,...`, also with IPv6 addresses."""
-
-    def complaint(self, value: Value) -> Complaint | None:
-        for item in filter(None, map(str.strip, str(value).split(","))):
-            if not re.fullmatch(r".+:\s*[0-9]{1,10}", item):
-                return Complaint("String must be a list of address:number, separated by commas", item)
-        return None
-
-
-Allowed = Between | OneOf | NotEmpty | ThrottledReplicas | AddressLimits | None
 
 _REPLICAS = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
-_BOUNDS = {
-    PropertyType.INT: 2**31,
-    PropertyType.SHORT: 2**15,
-    PropertyType.LONG: 2**63,
-}
+_BOUNDS = {PropertyType.INT: 2**31, PropertyType.SHORT: 2**15, PropertyType.LONG: 2**63}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +112,7 @@ class Property:
     name: str
     type: PropertyType
     default: str | None
-    allowed: Allowed
+    allowed: Allowed | None
     importance: str
     doc: str
     update: Update = Update.READ_ONLY
@@ -179,10 +131,10 @@ class Property:
         if text is None:
             return None
         value = self._typed(text)
-        complaint = self.allowed.complaint(value) if self.allowed is not None else None
-        if complaint:
-            shown = text if complaint.shown is None else complaint.shown
-            raise self._error(shown, complaint.what.replace("{name}", self.name))
+        complaint = None if self.allowed is None else _complaint(self.allowed, self.name, value)
+        if complaint is not None:
+            what, shown = complaint
+            raise self._error(text if shown is None else shown, what)
         return value
 
     def text_of(self, text: str | None) -> str | None:
@@ -248,26 +200,12 @@ def _java_double(value: float) -> str:
 FILE = Path(__file__).with_name("kafka_properties.json")
 
 
-def _allowed(entry: Mapping[str, Any] | None) -> Allowed:
-    if entry is None:
-        return None
-    if "words" in entry:
-        return OneOf(tuple(entry["words"]), entry.get("fold", False))
-    if "not_empty" in entry:
-        return NotEmpty()
-    if "throttled_replicas" in entry:
-        return ThrottledReplicas()
-    if "address_limits" in entry:
-        return AddressLimits()
-    return Between(**entry)
-
-
 def _property(entry: Mapping[str, Any]) -> Property:
     return Property(
         name=entry["name"],
         type=PropertyType[entry["type"]],
         default=entry.get("default"),
-        allowed=_allowed(entry.get("allowed")),
+        allowed=entry.get("allowed"),
         importance=entry["importance"],
         doc=entry["doc"],
         update=Update(entry["update"]),
@@ -277,12 +215,9 @@ def _property(entry: Mapping[str, Any]) -> Property:
 
 _ENTRIES = json.loads(FILE.read_bytes())
 
-BROKER_PROPERTIES: Mapping[str, Property] = {
-    entry["name"]: _property(entry) for entry in _ENTRIES if entry["kind"] == "broker"
-}
-TOPIC_PROPERTIES: Mapping[str, Property] = {
-    entry["name"]: _property(entry) for entry in _ENTRIES if entry["kind"] == "topic"
-}
+BROKER_PROPERTIES, TOPIC_PROPERTIES = (
+    {entry["name"]: _property(entry) for entry in _ENTRIES if entry["kind"] == kind} for kind in ("broker", "topic")
+)
 BROKER_DEFAULTS: Mapping[str, str] = {
     entry["name"]: entry["broker_default"] for entry in _ENTRIES if "broker_default" in entry
 }

@@ -5,56 +5,44 @@ The broker acts on those of consumer groups (KIP-848). All others are known by n
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Mapping
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import (
     BROKER_PROPERTIES,
-    Between,
     ConfigError,
-    OneOf,
     Property,
     PropertyType,
     Value,
     format_value,
 )
 
-_NUMBERS = {
-    "consumer.session.timeout.ms": "group.consumer.session.timeout.ms",
-    "consumer.heartbeat.interval.ms": "group.consumer.heartbeat.interval.ms",
-    "consumer.assignment.interval.ms": "group.consumer.assignment.interval.ms",
-    "share.session.timeout.ms": "group.share.session.timeout.ms",
-    "share.heartbeat.interval.ms": "group.share.heartbeat.interval.ms",
-    "share.record.lock.duration.ms": "group.share.record.lock.duration.ms",
-    "share.delivery.count.limit": "group.share.delivery.count.limit",
-    "share.partition.max.record.locks": "group.share.partition.max.record.locks",
-    "share.assignment.interval.ms": "group.share.assignment.interval.ms",
-    "streams.session.timeout.ms": "group.streams.session.timeout.ms",
-    "streams.heartbeat.interval.ms": "group.streams.heartbeat.interval.ms",
-    "streams.num.standby.replicas": "group.streams.num.standby.replicas",
-    "streams.initial.rebalance.delay.ms": "group.streams.initial.rebalance.delay.ms",
-    "streams.assignment.interval.ms": "group.streams.assignment.interval.ms",
-}
-BROKERS_OWN: Mapping[str, str] = {own: broker for own, broker in _NUMBERS.items() if broker in BROKER_PROPERTIES}
+_NUMBERS = (
+    "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms", "consumer.assignment.interval.ms",
+    "share.session.timeout.ms", "share.heartbeat.interval.ms", "share.record.lock.duration.ms",
+    "share.delivery.count.limit", "share.partition.max.record.locks", "share.assignment.interval.ms",
+    "streams.session.timeout.ms", "streams.heartbeat.interval.ms", "streams.num.standby.replicas",
+    "streams.initial.rebalance.delay.ms", "streams.assignment.interval.ms",
+)  # fmt: skip
+BROKERS_OWN: Mapping[str, str] = {name: f"group.{name}" for name in _NUMBERS if f"group.{name}" in BROKER_PROPERTIES}
 """The property of the broker that a group's takes its default from."""
 
 _WORDS = {
     "share.auto.offset.reset": ("latest", None, "Where a share group begins in a partition that it has not read."),
     "share.isolation.level": (
-        "read_uncommitted", OneOf(("read_committed", "read_uncommitted")),
+        "read_uncommitted", {"words": ("read_committed", "read_uncommitted")},
         "Whether a share group gets records of transactions that are open or aborted.",
     ),
 }  # fmt: skip
 
 
-def _number(own: str, brokers: str) -> Property:
-    entry = BROKER_PROPERTIES[brokers]
-    return Property(own, PropertyType.INT, entry.default, entry.allowed or Between(low=0), "medium", entry.doc)
-
-
 GROUP_PROPERTIES: Mapping[str, Property] = {
-    **{own: _number(own, brokers) for own, brokers in BROKERS_OWN.items()},
+    **{
+        own: Property(own, PropertyType.INT, entry.default, entry.allowed or {"low": 0}, "medium", entry.doc)
+        for own, entry in ((own, BROKER_PROPERTIES[brokers]) for own, brokers in BROKERS_OWN.items())
+    },
     **{
         name: Property(name, PropertyType.STRING, default, allowed, "medium", doc)
         for name, (default, allowed, doc) in _WORDS.items()
@@ -65,8 +53,6 @@ GROUP_PROPERTIES: Mapping[str, Property] = {
     ),
 }  # fmt: skip
 
-_TIMES = ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms")
-
 
 def check_group_properties(overrides: Mapping[str, str], config: BrokerConfig) -> None:
     """Raises ConfigError, in Kafka's words (GroupConfig.validate)."""
@@ -74,22 +60,19 @@ def check_group_properties(overrides: Mapping[str, str], config: BrokerConfig) -
         if name not in GROUP_PROPERTIES:
             raise ConfigError(f"Unknown group config name: {name}", name=name)
         GROUP_PROPERTIES[name].parse(text)
+    for name in _NUMBERS:
+        kind, _, what = name.partition(".")
+        for limit, is_within, words in (("min", operator.ge, "greater than"), ("max", operator.le, "less than")):
+            bound = f"group.{kind}.{limit}.{what}"
+            set_to = config.text(bound) if name in overrides and bound in BROKER_PROPERTIES else None
+            if set_to is not None and not is_within(int(overrides[name]), int(set_to)):
+                raise ConfigError(f"{name} must be {words} or equal to {bound}", name=name)
     for kind in ("consumer", "share", "streams"):
-        heartbeat, session = (_value(f"{kind}.{name}", overrides, config) for name in _TIMES[:2])
-        for limited in _TIMES:
-            _check_limits(f"{kind}.{limited}", overrides, config)
+        name = f"{kind}.session.timeout.ms"
+        heartbeat = _value(f"{kind}.heartbeat.interval.ms", overrides, config)
+        session = _value(name, overrides, config)
         if session is not None and heartbeat is not None and session <= heartbeat:
-            name = f"{kind}.session.timeout.ms"
             raise ConfigError(f"{name} must be greater than {kind}.heartbeat.interval.ms", name=name)
-    for what, low, high in (
-        ("record.lock.duration.ms", config.group_share_min_record_lock_duration_ms,
-         config.group_share_max_record_lock_duration_ms),
-        ("delivery.count.limit", config.group_share_min_delivery_count_limit,
-         config.group_share_max_delivery_count_limit),
-        ("partition.max.record.locks", config.group_share_min_partition_max_record_locks,
-         config.group_share_max_partition_max_record_locks),
-    ):  # fmt: skip
-        _check_limit(f"share.{what}", overrides, low, high)
     reset = overrides.get(_RESET, LATEST)
     if reset.lower() not in (EARLIEST, LATEST) and reset_duration_ms(reset) is None:
         raise ConfigError(
@@ -102,23 +85,6 @@ def check_group_properties(overrides: Mapping[str, str], config: BrokerConfig) -
 def _value(name: str, overrides: Mapping[str, str], config: BrokerConfig) -> int | None:
     text = overrides.get(name, config.text(BROKERS_OWN[name]) if name in BROKERS_OWN else None)
     return None if text is None else int(text)
-
-
-def _check_limits(name: str, overrides: Mapping[str, str], config: BrokerConfig) -> None:
-    kind, _, what = name.partition(".")
-    limits = (f"group.{kind}.min.{what}", f"group.{kind}.max.{what}")
-    texts = (config.text(limit) if limit in BROKER_PROPERTIES else None for limit in limits)
-    _check_limit(name, overrides, *(None if text is None else int(text) for text in texts))
-
-
-def _check_limit(name: str, overrides: Mapping[str, str], low: int | None, high: int | None) -> None:
-    if name not in overrides:
-        return
-    kind, _, what = name.partition(".")
-    if low is not None and int(overrides[name]) < low:
-        raise ConfigError(f"{name} must be greater than or equal to group.{kind}.min.{what}", name=name)
-    if high is not None and int(overrides[name]) > high:
-        raise ConfigError(f"{name} must be less than or equal to group.{kind}.max.{what}", name=name)
 
 
 EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration:"
@@ -148,20 +114,11 @@ DEFAULT_INTERVAL_MS = 300_000
 INTERVALS_MS = range(100, 3_600_001)
 
 CLIENT_METRICS_PROPERTIES: Mapping[str, Property] = {
-    entry.name: entry
-    for entry in (
-        Property(
-            INTERVAL_MS,
-            PropertyType.INT,
-            str(DEFAULT_INTERVAL_MS),
-            None,
-            "medium",
-            "How often clients push metrics, in ms.",
-        ),
-        Property(
-            MATCH, PropertyType.LIST, "", None, "medium", "Clients that push: what=expression, all of which match."
-        ),
-        Property(METRICS, PropertyType.LIST, "", None, "medium", "Prefixes of the names of metrics that are pushed."),
+    name: Property(name, kind, default, None, "medium", doc)
+    for name, kind, default, doc in (
+        (INTERVAL_MS, PropertyType.INT, str(DEFAULT_INTERVAL_MS), "How often clients push metrics, in ms."),
+        (MATCH, PropertyType.LIST, "", "Clients that push: what=expression, all of which match."),
+        (METRICS, PropertyType.LIST, "", "Prefixes of the names of metrics that are pushed."),
     )
 }
 

@@ -132,10 +132,8 @@ def _own_name() -> str:
     return name
 
 
-# How the peers of each listener prove who they are: Kafka's properties, those of one listener before those of all.
-#
-# listener.name.external.ssl.keystore.location of the listener EXTERNAL ssl.keystore.location of every listener that
-# has no own one
+# How the peers of each listener prove who they are: `listener.name.external.ssl.keystore.location` of the listener
+# EXTERNAL, `ssl.keystore.location` of every listener without one of its own.
 
 LISTENER_PREFIX = "listener.name."
 TLS_PROTOCOLS = ("SSL", "SASL_SSL")
@@ -169,35 +167,28 @@ class ListenerSecurity:
     @classmethod
     def of(cls, listener: str, protocol: str, layers: tuple[Mapping[str, str], ...]) -> Self:
         """layers: properties as text, the one that counts first. Raises ConfigError, which names the listener."""
-        properties = ListenerProperties(listener, layers)
+
+        def own(name: str) -> str | None:
+            key = f"{LISTENER_PREFIX}{listener.lower()}.{name}"
+            return next((layer[key] for layer in layers if key in layer), None)
+
+        def value(name: str) -> Value:  # as AbstractConfig.valuesWithPrefixOverride
+            text = own(name)
+            if text is None:
+                text = next((layer[name] for layer in layers if name in layer), BROKER_PROPERTIES[name].default)
+            return BROKER_PROPERTIES[name].parse(text)
+
+        tls = sasl = None
         try:
-            return cls(
-                protocol,
-                _tls(properties, protocol) if protocol in TLS_PROTOCOLS else None,
-                SaslSettings.of(properties.value, properties.own) if protocol in SASL_PROTOCOLS else None,
-            )
+            if protocol in TLS_PROTOCOLS:
+                # As in Kafka, where SASL authenticates unless a listener says otherwise.
+                by_sasl = protocol in SASL_PROTOCOLS and own("ssl.client.auth") is None
+                tls = TlsSettings.of(value, "none" if by_sasl else str(value("ssl.client.auth")))
+            if protocol in SASL_PROTOCOLS:
+                sasl = SaslSettings.of(value, own)
+            return cls(protocol, tls, sasl)
         except ConfigError as error:
             raise ConfigError(f"listener {listener}: {error.what}", name=error.name, hint=error.hint) from None
-
-
-@dataclass(frozen=True, slots=True)
-class ListenerProperties:
-    """The properties of one listener, as AbstractConfig.valuesWithPrefixOverride gives them."""
-
-    listener: str
-    layers: tuple[Mapping[str, str], ...]
-
-    def own(self, name: str) -> str | None:
-        """Properties of this listener alone, as text."""
-        key = f"{LISTENER_PREFIX}{self.listener.lower()}.{name}"
-        return next((layer[key] for layer in self.layers if key in layer), None)
-
-    def value(self, name: str) -> Value:
-        """The listener's own value, that of all, or the default. Raises ConfigError."""
-        text = self.own(name)
-        if text is None:
-            text = next((layer[name] for layer in self.layers if name in layer), BROKER_PROPERTIES[name].default)
-        return BROKER_PROPERTIES[name].parse(text)
 
 
 def listener_property(name: str) -> str | None:
@@ -210,11 +201,3 @@ def listener_property(name: str) -> str | None:
     if of_mechanism in MECHANISM_PROPERTIES:
         return of_mechanism if mechanism.upper() in MECHANISMS_SERVED else None
     return rest if rest in LISTENER_PROPERTIES else None
-
-
-def _tls(properties: ListenerProperties, protocol: str) -> TlsSettings:
-    name = "ssl.client.auth"
-    client_auth = properties.value(name)
-    if protocol == "SASL_SSL" and properties.own(name) is None:
-        client_auth = "none"  # as in Kafka, where SASL authenticates unless a listener says otherwise
-    return TlsSettings.of(properties.value, str(client_auth))

@@ -21,8 +21,6 @@ from kafkalog_broker.config.listeners import (
 from kafkalog_spark.errors import CorruptFile
 from kafkalog_spark.format.meta_properties import parse_properties
 
-# Broker properties that stand in for one another, and those that are refused (definitions: kafka_properties).
-
 # Who sets these relies on them: running without would be worse than not starting. Name to what is missing.
 REFUSED = {
     "create.topic.policy.class.name": "classes of Java cannot be loaded, so no topic would be refused",

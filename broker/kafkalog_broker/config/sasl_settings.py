@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, Value
 from kafkalog_spark.spark.jaas import parse_jaas
 
-# What Kafka's sasl.oauthbearer.* properties say about the tokens that a listener takes: text to values.
-
 PREFIX = "sasl.oauthbearer."
 URL = f"{PREFIX}jwks.endpoint.url"
 OAUTH_PROPERTIES = frozenset(

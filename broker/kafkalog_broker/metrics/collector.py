@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import metadata
+from typing import TYPE_CHECKING
 
-from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
@@ -15,41 +15,32 @@ from kafkalog_broker.groups.group_shard import GroupShard
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
 from kafkalog_broker.metrics.exposition import MAX_GROUP_TOPICS, MAX_GROUPS, MAX_TOPICS, Samples
 from kafkalog_broker.metrics.request_counts import RequestCounts
-from kafkalog_broker.net.listener import Network
 from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.quotas.client_quotas import CLIENT_KEYS, IP_KEYS
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.traffic import Traffic
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.telemetry.client_metrics import ClientMetrics
+from kafkalog_broker.telemetry.client_instances import ClientMetrics
 from kafkalog_broker.transactions.transaction_metadata import TransactionState
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Server
 
 
 class Collector:
-    """Collector of the samples of a scrape. ready: None when the broker is, else why not; before, requests and
-    connections only."""
+    """Collector of the samples of a scrape. Before the server is started, requests and connections only."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        network: Callable[[], Network],
-        requests: RequestCounts,
-        traffic: Traffic,
-        clients: ClientMetrics,
-        ready: Callable[[], str | None],
-        is_loaded: Callable[[], bool],
-    ) -> None:
-        self._broker, self._network, self._requests, self._traffic = broker, network, requests, traffic
-        self._clients, self._ready, self._is_loaded = clients, ready, is_loaded
+    def __init__(self, server: Server, requests: RequestCounts, traffic: Traffic, clients: ClientMetrics) -> None:
+        self._broker, self._requests, self._traffic, self._clients = server, requests, traffic, clients
 
     async def collect(self) -> Samples:
         """Samples of the broker's present state."""
         samples, turn = Samples(), TimeSlice()
         samples.add("kafkalog_build_info", 1, _version())
-        samples.add("kafkalog_ready", self._ready() is None)
+        samples.add("kafkalog_ready", self._broker.not_ready() is None)
         await self._of_requests(samples, turn)
         await self._of_connections(samples, turn)
-        if self._is_loaded():
+        if self._broker.is_started:
             await self._of_topics(samples, turn)
             await self._of_storage(samples)
             await self._of_groups(samples, turn)
@@ -67,15 +58,15 @@ class Collector:
             samples.add("kafkalog_requests_closed_total", counts.closed, name)
         for (key, code), count in list(self._traffic.errors.items()):
             samples.add("kafkalog_errors_total", count, api_name(key), ErrorCode(code).name)
-        for what, seconds in self._network().watch.longest.items():
+        for what, seconds in self._broker.network.watch.longest.items():
             samples.add("kafkalog_event_loop_longest_hold_seconds", seconds, what)
 
     async def _of_connections(self, samples: Samples, turn: TimeSlice) -> None:
-        network = self._network()
-        admission, found = network.admission, Counter({one.name: 0 for one in network.listeners})
+        network = self._broker.network
+        admission, by_listener = network.admission, Counter({listener.name: 0 for listener in network.listeners})
         async for connection in turn.spread(list(admission.open)):
-            found[connection.info.listener] += 1
-        for listener, count in found.items():
+            by_listener[connection.info.listener] += 1
+        for listener, count in by_listener.items():
             samples.add("kafkalog_connections", count, listener)
         samples.add("kafkalog_connections_opened_total", admission.admitted)
         samples.add("kafkalog_connections_refused_total", admission.refused)
@@ -179,10 +170,10 @@ class Collector:
     async def _of_transactions(self, samples: Samples, turn: TimeSlice) -> None:
         states: Counter[str] = Counter({state.label: 0 for state in TransactionState})
         oldest = now_ms = self._broker.clock.now_ms()
-        async for one in turn.spread(self._broker.transactions.table.served()):
-            states[one.state.label] += 1
-            if one.state is TransactionState.ONGOING or one.state.is_prepared:
-                oldest = min(oldest, one.start_ms)
+        async for transaction in turn.spread(self._broker.transactions.table.served()):
+            states[transaction.state.label] += 1
+            if transaction.state is TransactionState.ONGOING or transaction.state.is_prepared:
+                oldest = min(oldest, transaction.start_ms)
         for state, count in states.items():
             samples.add("kafkalog_transactions", count, state)
         samples.add("kafkalog_transaction_oldest_seconds", (now_ms - oldest) / 1000)
@@ -194,24 +185,25 @@ def _version() -> str:
     return metadata.version("kafkalog")
 
 
+_OF_LOGS: Mapping[str, Callable[[Log], float]] = {
+    "bytes_in_total": lambda log: log.appended_bytes,
+    "records_in_total": lambda log: log.work.records,
+    "log_size_bytes": lambda log: log.size_bytes,
+    "segments": lambda log: len(log.segments),
+    "unflushed_records": lambda log: max(0, log.log_end_offset - log.recovery_point),
+    "flushes_total": lambda log: log.work.flushes,
+    "flush_seconds_total": lambda log: log.work.flush_seconds,
+}
+"""Metrics of a topic that are sums over its open logs."""
+
+
 async def _of_logs(samples: Samples, topic: str, logs: list[Log], turn: TimeSlice) -> None:
-    bytes_in = records_in = size = segments = lag = unflushed = flushes = 0
-    seconds = 0.0
+    sums = dict.fromkeys(_OF_LOGS, 0.0)
+    lag = 0
     async for log in turn.spread(logs):
-        bytes_in += log.appended_bytes
-        work = log.work
-        records_in += work.records
-        size += log.size_bytes
-        segments += len(log.segments)
         lag = max(lag, log.high_watermark - log.last_stable_offset)
-        unflushed += max(0, log.log_end_offset - log.recovery_point)
-        flushes += work.flushes
-        seconds += work.flush_seconds
-    samples.add("kafkalog_topic_bytes_in_total", bytes_in, topic)
-    samples.add("kafkalog_topic_records_in_total", records_in, topic)
-    samples.add("kafkalog_topic_log_size_bytes", size, topic)
-    samples.add("kafkalog_topic_segments", segments, topic)
+        for name, measure in _OF_LOGS.items():
+            sums[name] += measure(log)
     samples.add("kafkalog_topic_lso_lag", lag, topic)
-    samples.add("kafkalog_topic_unflushed_records", unflushed, topic)
-    samples.add("kafkalog_topic_flushes_total", flushes, topic)
-    samples.add("kafkalog_topic_flush_seconds_total", seconds, topic)
+    for name, value in sums.items():
+        samples.add(f"kafkalog_topic_{name}", value, topic)

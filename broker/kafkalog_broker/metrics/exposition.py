@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 # Every metric: name, kind, labels, meaning. docs/metrics.md and the dashboard are held to this table.
 #
 # Bounded: no label takes a value that a client makes up, but for topics and groups, of which MAX_TOPICS and
-# MAX_GROUPS are shown, and for what clients push, of which there are at most client_metrics.MAX_CLIENT_SERIES.
+# MAX_GROUPS are shown, and for what clients push, of which there are at most MAX_CLIENT_SERIES.
 
 MAX_TOPICS = 1000
 """Topics with series of their own, the first by name; `kafkalog_topics_left_out` says how many have none."""

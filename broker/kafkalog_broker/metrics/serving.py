@@ -12,21 +12,22 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from wsgiref.simple_server import WSGIRequestHandler
 
 from prometheus_client import generate_latest
 from prometheus_client.exposition import ThreadingWSGIServer
 
-from kafkalog_broker.broker import Broker
 from kafkalog_broker.metrics.collector import Collector
 from kafkalog_broker.metrics.exposition import Samples
 from kafkalog_broker.metrics.request_counts import RequestCounts, counted, noting_errors
 from kafkalog_broker.net.dispatch import Dispatch, dispatcher
-from kafkalog_broker.net.listener import Network
 from kafkalog_broker.runtime.traffic import Layer, Traffic
-from kafkalog_broker.telemetry.client_metrics import ClientMetrics
+from kafkalog_broker.telemetry.client_instances import ClientMetrics
 from kafkalog_spark.errors import KafkalogError
+
+if TYPE_CHECKING:
+    from kafkalog_broker.server import Server
 
 MAX_CONNECTIONS = 16
 """Served at once, each by a thread: some scrapers and probes."""
@@ -114,15 +115,16 @@ class MetricsServer(ThreadingWSGIServer):
                 return HTTPStatus.OK, CONTENT_TYPE, generate_latest(self._in_loop(self._collect()))  # type: ignore[arg-type]
         if path not in ("/healthz", "/readyz"):
             return HTTPStatus.NOT_FOUND, _PLAIN, b"there are /metrics, /healthz and /readyz\n"
-        why = self._in_loop(self._readiness())
+
+        async def readiness() -> str | None:
+            return self._not_ready()
+
+        why = self._in_loop(readiness())
         if path == "/healthz":
             return HTTPStatus.OK, _PLAIN, b"ok\n"
         if why is None:
             return HTTPStatus.OK, _PLAIN, b"ready\n"
         return HTTPStatus.SERVICE_UNAVAILABLE, _PLAIN, f"not ready: {why}\n".encode()
-
-    async def _readiness(self) -> str | None:
-        return self._not_ready()
 
     def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT_S)
@@ -139,20 +141,12 @@ class _Handler(WSGIRequestHandler):
         return io.StringIO()
 
 
-def serve_metrics(
-    broker: Broker,
-    network: Callable[[], Network],
-    at: tuple[str, int],
-    not_ready: Callable[[], str | None],
-    is_started: Callable[[], bool],
-    started: AsyncExitStack,
-) -> tuple[Dispatch, tuple[str, int]]:
+def serve_metrics(server: Server, at: tuple[str, int], started: AsyncExitStack) -> tuple[Dispatch, tuple[str, int]]:
     """Returns the dispatch that counts requests, and the page's address. at: host and port, which may be 0.
     started: gets the page's end. Raises KafkalogError when the port is taken."""
-    broker.traffic, counts = Traffic(), RequestCounts()
-    broker.telemetry.receiver = clients = ClientMetrics(broker.workers)
-    collector = Collector(broker, network, counts, broker.traffic, clients, not_ready, is_started)
-    page = MetricsServer(at, collector.collect, not_ready)
+    server.traffic, counts = Traffic(), RequestCounts()
+    server.telemetry.receiver = clients = ClientMetrics(server.workers)
+    page = MetricsServer(at, Collector(server, counts, server.traffic, clients).collect, server.not_ready)
     started.callback(page.server_close)
-    broker.apis.wrap(Layer.METRICS, partial(noting_errors, broker.traffic))
-    return counted(dispatcher(broker, broker.apis), counts), (at[0], page.server_port)
+    server.apis.wrap(Layer.METRICS, partial(noting_errors, server.traffic))
+    return counted(dispatcher(server, server.apis), counts), (at[0], page.server_port)

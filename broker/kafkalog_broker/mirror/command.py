@@ -21,7 +21,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -31,9 +31,10 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS
 from kafkalog_broker.mirror.client_properties import ClientSettings, client_settings
 from kafkalog_broker.mirror.mirror import Mirror, MirrorOptions
+from kafkalog_broker.mirror.mirror_file import check_is_mirror, keep_own_groups
 from kafkalog_broker.mirror.source import parse_bootstrap
 from kafkalog_broker.net.loop_watch import new_event_loop
-from kafkalog_broker.runtime.clock import SystemClock
+from kafkalog_broker.runtime.clock import Clock, SystemClock
 from kafkalog_broker.runtime.process import set_up_logging
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_directory import open_log_dirs
@@ -41,18 +42,19 @@ from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.cli.common import Parser
 from kafkalog_spark.errors import KafkalogError, OptionError
+from kafkalog_spark.format.names import is_internal
 
 # What a command line says of a mirror: the same for kafkalog-mirror and for kafkalog-broker --mirror-of.
 
-_FROM_ENVIRONMENT = "env:"
+_log = logging.getLogger(__name__)
 
 
 def parse_bytes(text: str) -> int:
     """`500k`, `50M`. Raises argparse.ArgumentTypeError."""
-    found = re.fullmatch(r"(\d+)([kMG]?)", text)
-    if found is None or not int(found[1]):
+    size = re.fullmatch(r"(\d+)([kMG]?)", text)
+    if size is None or not int(size[1]):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number of bytes, such as 500k or 50M")
-    return int(found[1]) * {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}[found[2]]
+    return int(size[1]) * {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}[size[2]]
 
 
 def parse_topics(option: str, text: str) -> re.Pattern[str]:
@@ -72,13 +74,13 @@ def settings_of(properties: Iterable[str]) -> ClientSettings:
 
 
 def _from_environment(text: str) -> str:
-    name, separator, value = text.partition("=")
-    if not value.startswith(_FROM_ENVIRONMENT):
+    name, _, value = text.partition("=")
+    variable = value.removeprefix("env:")
+    if variable == value:
         return text
-    variable = value.removeprefix(_FROM_ENVIRONMENT)
     if variable not in os.environ:
         raise OptionError(f"-X {name}: there is no environment variable {variable}")
-    return name + separator + os.environ[variable]
+    return f"{name}={os.environ[variable]}"
 
 
 def serving_options(
@@ -103,6 +105,7 @@ def serving_options(
 # How far a mirror is: a bar with --once, a line that is written over on a terminal, a line a minute elsewhere.
 
 _EVERY_S = 60.0
+"""Between two lines of a log that say how far it is."""
 TICK_S = 1.0
 """How often `show` is to be called."""
 
@@ -110,7 +113,7 @@ TICK_S = 1.0
 def summary(mirror: Mirror, received_before: int, seconds: float) -> str:
     """Progress in a line: partitions, lag, MB a second, partitions that stand still."""
     rate = (mirror.received_bytes - received_before) / max(seconds, 1e-9) / 1e6
-    still = sorted(one.name for one in mirror.partitions.values() if one.trouble is not None)
+    still = sorted(partition.name for partition in mirror.partitions.values() if partition.trouble is not None)
     waiting = f", {len(still)} stand still: {', '.join(still[:3])}{' ...' if len(still) > 3 else ''}" if still else ""
     return f"{len(mirror.partitions)} partitions, lag {mirror.lag:,} offsets, {rate:.1f} MB/s{waiting}"
 
@@ -145,13 +148,11 @@ class Progress:
         if targets is None:
             return
         partitions = self._mirror.partitions
-        starts = {key: partitions[key].log.log_start_offset if key in partitions else 0 for key in targets}
-        total = sum(max(end - starts[key], 0) for key, end in targets.items())
-        done = sum(
-            max(min(partitions[key].log.log_end_offset, end) - starts[key], 0)
-            for key, end in targets.items()
-            if key in partitions
-        )
+        total = done = 0
+        for key, end in targets.items():
+            log = partitions[key].log if key in partitions else None
+            total += max(end - (0 if log is None else log.log_start_offset), 0)
+            done += 0 if log is None else max(min(log.log_end_offset, end) - log.log_start_offset, 0)
         if self._bar is None:
             self._bar = tqdm(total=total, unit=" offsets", unit_scale=True, file=self._stream)
         self._bar.total = total
@@ -167,9 +168,58 @@ class Progress:
             print(file=self._stream)
 
 
+# A broker that serves a mirror while it copies: the mirror as one of its parts.
+
+
+class ServedMirror:
+    """Mirror of a broker. mirror: None until it runs. source: the cluster's addresses, for people."""
+
+    def __init__(self, options: MirrorOptions) -> None:
+        self._options = options
+        self.source = ",".join(f"{host}:{port}" for host, port in options.bootstrap)
+        self.mirror: Mirror | None = None
+
+    def check_directory(self, topics: TopicRegistry) -> None:
+        """Raise OtherSource when topics lie here that no mirror has made. From now on its groups are the broker's own.
+        Raises CorruptFile, UnsupportedFormat, OSError."""
+        check_is_mirror(self._options.directory, is_empty=all(is_internal(topic.name) for topic in topics))
+        keep_own_groups(self._options.directory)
+
+    async def run(
+        self,
+        logs: LogManager,
+        topics: TopicRegistry,
+        config: BrokerConfig,
+        workers: Workers,
+        clock: Clock,
+        on_deleted: Callable[[str], Awaitable[None]],
+        on_failure: Callable[[str], None],
+    ) -> None:
+        """Mirror until it is cancelled. on_failure: it cannot go on, in words."""
+        self.mirror = mirror = Mirror(self._options, logs, topics, config, workers, clock, on_deleted=on_deleted)
+        telling = asyncio.create_task(self._tell(mirror))
+        try:
+            await mirror.run()
+        except (KafkalogError, OSError) as error:
+            _log.error("the mirror of %s cannot go on: %s", self.source, error)
+            on_failure(f"the mirror of {self.source} cannot go on: {error}")
+        finally:
+            telling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await telling
+
+    async def _tell(self, mirror: Mirror) -> None:
+        before = 0
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            _log.info("mirror: %s", summary(mirror, before, _EVERY_S))
+            before = mirror.received_bytes
+
+
+# The command.
+
 OK, FAILED, WRONG_USAGE = 0, 1, 2
 _LEVELS = ("debug", "info", "warning", "error")
-_log = logging.getLogger(__name__)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -179,9 +179,9 @@ class NodeFetcher:
                 self._set_aside(mirror, error)
             else:
                 batches.append((mirror, fetched))
-        found = await self._workers.run_computing(_check_all, [fetched.records for _, fetched in batches])
+        windows = await self._workers.run_computing(_check_all, [fetched.records for _, fetched in batches])
         pending: Pending = []
-        for (mirror, fetched), window in zip(batches, found, strict=True):
+        for (mirror, fetched), window in zip(batches, windows, strict=True):
             if isinstance(window, Exception):
                 self._set_aside(mirror, window)
             elif len(window.table) and mirror.goes_back(window):
@@ -302,13 +302,13 @@ class NodeFetcher:
 
 def _check_all(records: list[memoryview]) -> list[Window | Exception]:
     """In a thread: the batches of each partition, or what is wrong with them."""
-    found: list[Window | Exception] = []
+    windows: list[Window | Exception] = []
     for data in records:
         try:
-            found.append(fetched_batches(data))
+            windows.append(fetched_batches(data))
         except Exception as error:  # noqa: BLE001 - handed on
-            found.append(error)
-    return found
+            windows.append(error)
+    return windows
 
 
 # Exponential backoff: how long to leave alone what failed.

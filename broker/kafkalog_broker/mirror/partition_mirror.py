@@ -116,9 +116,6 @@ class PartitionMirror:
         self.trouble, self.has_failed = why, failed
         self.quiet_until_ms = self._clock.monotonic_ms() + (_AFTER_FAILURE_MS if failed else _AFTER_ERROR_MS)
 
-    def is_well(self) -> None:
-        self.trouble, self.has_failed = None, False
-
     def is_due(self) -> bool:
         return self.quiet_until_ms <= self._clock.monotonic_ms()
 
@@ -140,12 +137,12 @@ class PartitionMirror:
             size, at = size + int(sizes[count - 1]), self.log.log_end_offset
             rest = Window(rest.table[count:], rest.data, rest.start)
             await asyncio.sleep(0)
-        self.is_well()
+        self.trouble, self.has_failed = None, False
         return size
 
     async def nothing_came(self, high_watermark: int, log_start_offset: int) -> None:
         """It was asked for, and there is no batch. Raises BrokerError."""
-        self.is_well()
+        self.trouble, self.has_failed = None, False
         self.bounds(high_watermark, log_start_offset)
 
     def bounds(self, high_watermark: int, log_start_offset: int) -> None:

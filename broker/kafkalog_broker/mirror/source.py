@@ -48,8 +48,8 @@ async def ask_offsets(connection: SourceConnection, keys: Collection[Key], times
     """EARLIEST or LATEST of partitions that the node leads, each of `keys`. Raises SourceUnreachable."""
     version = connection.required_version(LIST_OFFSETS)
     body = list_offsets_body(keys, timestamp, version)
-    found = await connection.call(LIST_OFFSETS, version, body, read_list_offsets)
-    return {key: found.get(key, _NOT_ANSWERED) for key in keys}
+    answered = await connection.call(LIST_OFFSETS, version, body, read_list_offsets)
+    return {key: answered.get(key, _NOT_ANSWERED) for key in keys}
 
 
 async def log_bounds(connection: SourceConnection, key: Key) -> tuple[int, int]:
@@ -91,17 +91,17 @@ Address = tuple[str, int]
 
 def parse_bootstrap(text: str) -> list[Address]:
     """`host:port,host:port`; also `[::1]:9092`. Raises OptionError."""
-    found: list[Address] = []
+    addresses: list[Address] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         host, separator, port = part.rpartition(":")
         if not separator or (":" in host and not host.startswith("[")) or port.endswith("]"):
             host, port = part, str(_DEFAULT_PORT)
         if not port.isdecimal() or not 0 < int(port) < 65536 or not host:
             raise OptionError(f"--bootstrap {part!r}: expected HOST:PORT")
-        found.append((host.strip("[]"), int(port)))
-    if not found:
+        addresses.append((host.strip("[]"), int(port)))
+    if not addresses:
         raise OptionError("--bootstrap is empty: expected HOST:PORT, several with commas between them")
-    return found
+    return addresses
 
 
 class Source:

@@ -74,7 +74,7 @@ def read_record(directory: Path) -> TakeoverRecord | None:
 
 def write_record(directory: Path, record: TakeoverRecord) -> None:
     """On disk on return. Raises OSError."""
-    content = {"version": VERSION, "done": record.is_done, "partitions": [asdict(one) for one in record.partitions]}
+    content = {"version": VERSION, "done": record.is_done, "partitions": list(map(asdict, record.partitions))}
     replace_file(directory / TAKEOVER_FILE, json.dumps(content, indent=1).encode() + b"\n")
 
 
@@ -84,7 +84,7 @@ def _parse(data: bytes) -> TakeoverRecord:
         version = content["version"]
         if version != VERSION:
             raise UnsupportedFormat(f"version {version} of {TAKEOVER_FILE}, only {VERSION} is known")
-        return TakeoverRecord(tuple(Taken(**one) for one in content["partitions"]), bool(content["done"]))
+        return TakeoverRecord(tuple(Taken(**entry) for entry in content["partitions"]), bool(content["done"]))
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptFile(f"expected a JSON object with version, done and partitions: {error}") from None
 
@@ -118,24 +118,19 @@ def take_over(
 
 def _planned(before: TakeoverRecord | None, logs: LogManager, topics: TopicRegistry) -> TakeoverRecord:
     """before: of an attempt that did not come to its end."""
-    known = {} if before is None else {(one.topic, one.partition): one for one in before.partitions}
-    found = []
-    for topic in topics:
-        for partition in range(topic.partitions):
-            log = _log_of(logs, topic.name, partition)
-            if log is not None:
-                found.append(_plan(log, known.get((topic.name, partition))))
-    return TakeoverRecord(tuple(sorted(found, key=lambda one: (one.topic, one.partition))), is_done=False)
-
-
-def _plan(log: Log, before: Taken | None) -> Taken:
-    stable, end, epoch = log.last_stable_offset, log.log_end_offset, log.leader_epoch + 1
-    if epoch > MAX_INT32:
-        _log.error("%s: leader epoch %d is the last there is: this broker writes with it too", log.name, MAX_INT32)
-        epoch = MAX_INT32
-    if before is not None and end == before.log_end_offset < before.cut_end:
-        return before  # cut already, before a crash
-    return Taken(log.topic, log.partition, stable, end, epoch)
+    earlier = {} if before is None else {(cut.topic, cut.partition): cut for cut in before.partitions}
+    planned = []
+    for name, partition in sorted((topic.name, partition) for topic in topics for partition in range(topic.partitions)):
+        log, cut = _log_of(logs, name, partition), earlier.get((name, partition))
+        if log is None:
+            continue
+        epoch = min(log.leader_epoch + 1, MAX_INT32)
+        if epoch == log.leader_epoch:
+            _log.error("%s: leader epoch %d is the last there is: this broker writes with it too", log.name, epoch)
+        if cut is None or not log.log_end_offset == cut.log_end_offset < cut.cut_end:  # else cut before a crash
+            cut = Taken(name, partition, log.last_stable_offset, log.log_end_offset, epoch)
+        planned.append(cut)
+    return TakeoverRecord(tuple(planned), is_done=False)
 
 
 def _cut(logs: LogManager, taken: Taken) -> None:
@@ -160,12 +155,6 @@ def _log_of(logs: LogManager, topic: str, partition: int) -> Log | None:
         return None
 
 
-# All mirrors in the directories of a broker become its own, and what that means for its producer ids; the same of
-# directories that Kafka has written.
-
-_logger = logging.getLogger(__name__)
-
-
 def take_mirrors_over(
     directories: Sequence[Path],
     config: BrokerConfig,
@@ -175,8 +164,9 @@ def take_mirrors_over(
     clock: Clock,
     producer_ids: ProducerIds,
 ) -> None:
-    """Nothing where there is no mirror, and producer ids were counted here before. It blocks. Raises what `take_over`
-    raises."""
+    """All mirrors in the directories of a broker become its own. Producer ids that are given from then on are above
+    those in the transactions' log, also where Kafka wrote it. Nothing where there is no mirror, and producer ids were
+    counted here before. It blocks. Raises what `take_over` raises."""
     internal = internal_topic_configs(config)
     taken = [take_over(path, logs, topics, internal) for path in directories]
     if producer_ids.were_known and not any(taken):
@@ -186,6 +176,6 @@ def take_mirrors_over(
         try:
             known = [transaction.producer_id for transaction in load(state.scan(partition)).values()]
         except KafkalogError as error:
-            _logger.warning("%s-%d cannot be read, producer ids in it are not known: %s", state.name, partition, error)
+            _log.warning("%s-%d cannot be read, producer ids in it are not known: %s", state.name, partition, error)
         else:
             producer_ids.stay_above(largest_given(known))

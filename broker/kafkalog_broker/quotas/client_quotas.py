@@ -191,8 +191,8 @@ class ClientQuotas:
         self._having: Counter[str] = Counter()  # entities, by quota
         keep = lru_cache(KNOWN)
         self._limit_of, self._any_limit_of = keep(self._find), keep(self._any_limit)
-        self._rates, self._user_rates, self._ip_rates = (keep(lambda key, holder: Rate(windows)) for _ in range(3))
-        self._buckets, self._user_buckets = (keep(lambda holder: TokenBucket(mutation_windows)) for _ in range(2))
+        self._rates = {kind: keep(lambda key, holder: Rate(windows)) for kind in ("client", "user", "ip")}
+        self._buckets = {kind: keep(lambda holder: TokenBucket(mutation_windows)) for kind in ("client", "user")}
         self.throttled: Counter[str] = Counter()
         self.throttle_ms: Counter[str] = Counter()
 
@@ -264,7 +264,7 @@ class ClientQuotas:
         return None if holds is None else int(holds[1] * (self._windows.count - 1) * self._windows.ms / 1000)
 
     def _rate(self, key: str, holder: Holder) -> Rate:
-        return (self._user_rates if holder[1] is None else self._rates)(key, holder)
+        return self._rates["user" if holder[1] is None else "client"](key, holder)
 
     def mutate(self, client: Client, partitions: int, *, refuses: bool = True) -> bool:
         """Note that so many partitions are made or removed, unless too many were before (then False). refuses: False
@@ -284,7 +284,7 @@ class ClientQuotas:
         return self._noted(MUTATION, wait_ms)
 
     def _bucket(self, holder: Holder) -> TokenBucket:
-        return (self._user_buckets if holder[1] is None else self._buckets)(holder)
+        return self._buckets["user" if holder[1] is None else "client"](holder)
 
     def connection(self, ip: str) -> int:
         """A connection comes from an address: 0, or how many ms it is kept before it is closed unserved."""
@@ -292,7 +292,7 @@ class ClientQuotas:
         limit = next((values[CONNECTION] for values in quotas if CONNECTION in values), None)
         if limit is None:
             return 0
-        now_ms, rate = self._now_ms(), self._ip_rates(CONNECTION, (ip, None))
+        now_ms, rate = self._now_ms(), self._rates["ip"](CONNECTION, (ip, None))
         rate.record(1, now_ms)
         wait_ms = min(rate.throttle_ms(limit, now_ms), self._windows.ms)
         if wait_ms:

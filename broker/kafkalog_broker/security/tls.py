@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.listeners import ListenerSecurity
+from kafkalog_broker.config.tls_settings import TlsSettings
 
 if TYPE_CHECKING:
     from kafkalog_broker.security.tls_context import FileStates, ListenerTls
@@ -29,21 +30,11 @@ class Tls:
 
     def prepared(self, security: Mapping[str, ListenerSecurity]) -> dict[str, ListenerTls]:
         """New contexts of the listeners; unchanged ones are kept. Raises ConfigError, naming the listener."""
-        secured = {name: one.tls for name, one in security.items() if one.tls is not None}
-        if not secured:
-            return {}
-        from kafkalog_broker.security.tls_context import ListenerTls  # with cryptography: only where there is TLS
-
-        made: dict[str, ListenerTls] = {}
-        for name, wanted in secured.items():
+        made = {}
+        for name, wanted in ((name, entry.tls) for name, entry in security.items() if entry.tls):
             now = self._listeners.get(name)
-            if now is not None and not now.is_stale(wanted):
-                made[name] = now
-                continue
             try:
-                made[name] = ListenerTls(wanted)
-                if now is not None:
-                    made[name].check_follows(now)
+                made[name] = now if now is not None and not now.is_stale(wanted) else _made(wanted, now)
             except ConfigError as error:
                 raise ConfigError(f"listener {name}: {error.what}", name=error.name, hint=error.hint) from None
         return made
@@ -56,22 +47,25 @@ class Tls:
     def changed_files(self) -> dict[str, ListenerTls] | None:
         """Contexts for `use` where certificate files have changed, else None. A file that cannot be used, half
         written perhaps, is logged once, and the certificate that was read before stays."""
-        if not self._listeners:
-            return None
-        from kafkalog_broker.security.tls_context import ListenerTls, file_states
-
-        made = dict(self._listeners)
+        made = {}
         for name, now in self._listeners.items():
-            states = file_states(now.settings)
+            states = now.file_states()
             if states in (now.files, self._refused.get(name)):
                 continue
             try:
-                new = ListenerTls(now.settings)
-                new.check_follows(now)
+                made[name] = _made(now.settings, now)
             except ConfigError as error:
                 self._refused[name] = states
                 _logger.error("listener %s goes on with its old certificate: %s", name, error)
-                continue
-            made[name] = new
-            _logger.info("listener %s takes its certificates from the files that have changed", name)
-        return made if any(made[name] is not now for name, now in self._listeners.items()) else None
+            else:
+                _logger.info("listener %s takes its certificates from the files that have changed", name)
+        return {**self._listeners, **made} if made else None
+
+
+def _made(settings: TlsSettings, before: ListenerTls | None) -> ListenerTls:
+    from kafkalog_broker.security.tls_context import ListenerTls  # with cryptography: only where there is TLS
+
+    made = ListenerTls(settings)
+    if before is not None:
+        made.check_follows(before)
+    return made

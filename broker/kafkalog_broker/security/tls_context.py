@@ -64,7 +64,9 @@ def _set_suites(context: ssl.SSLContext, settings: TlsSettings) -> tuple[str, ..
     wanted = settings.cipher_suites
     if not wanted:
         return settings.protocols
-    known = _openssl_names()
+    openssl = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    openssl.set_ciphers("ALL:@SECLEVEL=1")
+    known = {cipher["name"] for cipher in openssl.get_ciphers()}
     unknown = [suite for suite in wanted if suite not in _OF_1_3 and openssl_name(suite) not in known]
     if unknown:
         raise ConfigError(f"Invalid value {unknown[0][:200]} for configuration {SUITES}: no such suite", name=SUITES)
@@ -99,12 +101,6 @@ def openssl_name(suite: str) -> str:
     return (cipher if exchange == "RSA" else f"{exchange}_{cipher}").replace("_", "-")
 
 
-def _openssl_names() -> set[str]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.set_ciphers("ALL:@SECLEVEL=1")
-    return {str(cipher["name"]) for cipher in context.get_ciphers()}
-
-
 # TLS of one listener, made of its settings and the files that they name.
 
 FileStates = tuple[tuple[int, int, int] | None, ...]
@@ -116,7 +112,7 @@ class ListenerTls:
 
     def __init__(self, settings: TlsSettings) -> None:
         self.settings = settings
-        self.files = file_states(settings)  # before they are read: what changes meanwhile is read again
+        self.files = self.file_states()  # before they are read: what changes meanwhile is read again
         self.rules = parse_rules(settings.principal_mapping_rules)
         self.context: ssl.SSLContext
         self.identity: Identity
@@ -145,22 +141,21 @@ class ListenerTls:
                 hint="set ssl.allow.san.changes=true at start if that is meant",
             )
 
+    def file_states(self) -> FileStates:
+        """The files' states now."""
+        return tuple(map(_state, self.settings.files))
+
     def is_stale(self, settings: TlsSettings) -> bool:
         """True if `settings` are others than these, or a file has changed since it was read."""
-        return settings != self.settings or self.files != file_states(settings)
-
-
-def file_states(settings: TlsSettings) -> FileStates:
-    """To see that they have changed. Looks at the files."""
-    return tuple(map(_state, settings.files))
+        return settings != self.settings or self.files != self.file_states()
 
 
 def _state(path: str) -> tuple[int, int, int] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _names(certificate: x509.Certificate) -> set[str]:

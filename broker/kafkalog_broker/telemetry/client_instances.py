@@ -6,28 +6,25 @@ again.
 
 from __future__ import annotations
 
+import logging
 from base64 import urlsafe_b64encode
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from itertools import islice
+from typing import Any, Self
 from uuid import UUID, uuid4
 
 from crc32c import crc32c
 
-from kafkalog_broker.config.group_properties import (
-    ALL_METRICS,
-    CLIENT_METRICS_PROPERTIES,
-    DEFAULT_INTERVAL_MS,
-    INTERVAL_MS,
-    INTERVALS_MS,
-    MATCH,
-    METRICS,
-    client_metrics_value,
-)
+from kafkalog_broker.config import group_properties
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.consumer import regexes
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
+from kafkalog_broker.runtime.workers import Workers
+from kafkalog_spark.errors import KafkalogError
+
+_logger = logging.getLogger(__name__)
 
 # Subscription to client metrics: which metrics, how often, and of which clients.
 
@@ -49,7 +46,9 @@ class Subscription:
     @classmethod
     def of(cls, overrides: Mapping[str, str]) -> Self:
         """Raises BrokerError (INVALID_CONFIG) and ConfigError."""
-        metrics, interval_ms, match = (client_metrics_value(name, overrides) for name in (METRICS, INTERVAL_MS, MATCH))
+        metrics, interval_ms, match = (
+            group_properties.client_metrics_value(name, overrides) for name in ("metrics", "interval.ms", "match")
+        )
         assert isinstance(metrics, tuple)
         assert isinstance(interval_ms, int)
         assert isinstance(match, tuple)
@@ -64,30 +63,30 @@ def check_subscription(name: str, overrides: Mapping[str, str]) -> None:
     """Raises BrokerError in Kafka's words (ClientMetricsConfigs.validate), and ConfigError for a value that is none."""
     if not name:
         raise BrokerError(ErrorCode.invalid_request, "Subscription name can't be empty")
-    for unknown in overrides.keys() - CLIENT_METRICS_PROPERTIES.keys():
+    for unknown in overrides.keys() - group_properties.CLIENT_METRICS_PROPERTIES.keys():
         raise BrokerError(ErrorCode.invalid_request, f"Unknown client metrics configuration: {unknown}")
     subscription = Subscription.of(overrides)
-    if subscription.interval_ms not in INTERVALS_MS:
+    if subscription.interval_ms not in group_properties.INTERVALS_MS:
         raise BrokerError(
             ErrorCode.invalid_request,
-            f"Invalid value {subscription.interval_ms} for {INTERVAL_MS}, interval must be between 100 and 3600000 "
+            f"Invalid value {subscription.interval_ms} for interval.ms, interval must be between 100 and 3600000 "
             "(1 hour)",
         )
 
 
 def _patterns(match: tuple[str, ...]) -> dict[str, str]:
-    found = {}
+    patterns = {}
     for text in match:
         parts = text.rstrip("=").split("=")  # as Java splits
         name = parts[0].strip()
         try:
             if len(parts) != 2 or name not in ATTRIBUTES:
                 raise BrokerError(ErrorCode.invalid_config)
-            found[name] = parts[1].strip()
-            regexes.check(found[name])
+            patterns[name] = parts[1].strip()
+            regexes.check(patterns[name])
         except BrokerError:
             raise BrokerError(ErrorCode.invalid_config, f"Illegal client matching pattern: {text}") from None
-    return found
+    return patterns
 
 
 MAX_INSTANCES = 4096
@@ -102,20 +101,8 @@ CODECS = range(5)
 ASK_ANEW = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression_type)
 
 
-class Receiver(Protocol):
-    """Receiver of pushed metrics."""
-
-    async def received(self, instance: ClientInstance, codec: int, payload: bytes) -> None:
-        """Raises BrokerError (INVALID_RECORD) for what are no metrics."""
-        ...
-
-    def forget(self, instance_id: UUID) -> None:
-        """The instance is gone."""
-        ...
-
-
 class ClientInstance:
-    """Client instance. subscriptions: the sources of its subscription; another object means that they have changed."""
+    """subscriptions: the sources of its subscription; another object means that they have changed."""
 
     __slots__ = (
         "attributes", "expires_ms", "id", "interval_ms", "is_terminating", "last_error", "last_get_ms", "last_push_ms",
@@ -126,11 +113,11 @@ class ClientInstance:
         self, instance_id: UUID, attributes: Mapping[str, str], subscriptions: Mapping[str, Mapping[str, str]]
     ) -> None:
         self.id, self.attributes, self.subscriptions = instance_id, attributes, subscriptions
-        matching = [one for one in map(Subscription.of, subscriptions.values()) if one.matches(attributes)]
-        names = dict.fromkeys(name for one in matching for name in one.metrics)
-        self.metrics = [ALL_METRICS] if ALL_METRICS in names else sorted(names)
+        matching = [entry for entry in map(Subscription.of, subscriptions.values()) if entry.matches(attributes)]
+        names = {name for entry in matching for name in entry.metrics}
+        self.metrics = [group_properties.ALL_METRICS] if group_properties.ALL_METRICS in names else sorted(names)
         # Longer ones than the default do not count, as in Kafka.
-        self.interval_ms = min([DEFAULT_INTERVAL_MS, *(one.interval_ms for one in matching)])
+        self.interval_ms = min([group_properties.DEFAULT_INTERVAL_MS, *(entry.interval_ms for entry in matching)])
         told = f"[{', '.join(self.metrics)}]{self.interval_ms}"
         high, low = divmod(instance_id.int, 1 << 64)
         mixed = crc32c(told.encode()) ^ ((high ^ low) >> 32) ^ (high ^ low)  # Uuid.hashCode
@@ -166,7 +153,7 @@ class ClientInstances:
         self._now_ms, self.max_bytes, self._subscriptions = now_ms, max_bytes, subscriptions
         self._instances: OrderedDict[UUID, ClientInstance] = OrderedDict()
         self._of_connection: dict[int, UUID] = {}
-        self.receiver: Receiver | None = None
+        self.receiver: ClientMetrics | None = None
 
     def __len__(self) -> int:
         return len(self._instances)
@@ -214,15 +201,15 @@ class ClientInstances:
 
     def _instance(self, instance_id: UUID, request: Request) -> ClientInstance:
         subscriptions = self._subscriptions()
-        known = self._instances.get(instance_id)
-        if known is None or known.subscriptions is not subscriptions:
-            attributes = _attributes(instance_id, request) if known is None else known.attributes
-            known = self._instances[instance_id] = ClientInstance(instance_id, attributes, subscriptions)
+        instance = self._instances.get(instance_id)
+        if instance is None or instance.subscriptions is not subscriptions:
+            attributes = _attributes(instance_id, request) if instance is None else instance.attributes
+            instance = self._instances[instance_id] = ClientInstance(instance_id, attributes, subscriptions)
             self._bind(request.connection, instance_id)
         self._instances.move_to_end(instance_id)
-        known.expires_ms = self._now_ms() + max(EXPIRY_MS, 3 * known.interval_ms)
+        instance.expires_ms = self._now_ms() + max(EXPIRY_MS, 3 * instance.interval_ms)
         self.forget_silent()
-        return known
+        return instance
 
     def _bind(self, connection: ConnectionInfo, instance_id: UUID) -> None:
         """The instance goes with its connection; of several on one, the last, and the others when they expire."""
@@ -252,3 +239,103 @@ def _attributes(instance_id: UUID, request: Request) -> dict[str, str]:
 def java_uuid(value: UUID) -> str:
     """A UUID as Kafka writes it: base64, without padding."""
     return urlsafe_b64encode(value.bytes).decode().rstrip("=")
+
+
+# Metrics that clients pushed.
+
+MAX_CLIENT_SERIES = 5000
+"""Series of metrics that clients push (KIP-714), in all; some 500 bytes each."""
+
+MAX_SERIES_OF_A_CLIENT = 500
+"""Such series of one client. A producer of Java's that pushes everything has some 150."""
+
+MAX_DECOMPRESSED = 2 << 20
+"""Bytes of one push: Kafka's clients push some 50 kB when they push everything."""
+
+MAX_NAME = 200
+"""Characters of a client's id and of a metric's name; longer ones are left out. Kafka's are below 100."""
+
+MAX_ATTRIBUTES = 500
+"""Characters of all attributes of a series: names of topics are among them."""
+
+Series = dict[tuple[str, str], float]
+
+
+class ClientMetrics:
+    """Metrics that clients pushed, for the page: of each series the last value, or the sum of its deltas.
+
+    Everything in a push is made up by a client, so how much is kept of it is bounded. Without the package protobuf,
+    pushes are counted and not read.
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._of: dict[UUID, tuple[str, Series]] = {}
+        self._kept = 0
+        self.pushes = self.bytes = self.left_out = 0
+        self._is_read = True
+
+    async def received(self, instance: ClientInstance, codec: int, payload: bytes) -> None:
+        """Raises BrokerError (INVALID_RECORD)."""
+        self.pushes += 1
+        self.bytes += len(payload)
+        if not self._is_read:
+            return
+        try:
+            values, deltas, left_out = await self._workers.run_computing(_series, codec, payload)
+        except ModuleNotFoundError as error:
+            self._is_read = False
+            _logger.warning("metrics of clients are counted and not read: %s; the extra [metrics] has it", error)
+        except (KafkalogError, ValueError) as error:
+            raise BrokerError(ErrorCode.invalid_record, f"a push of metrics cannot be read: {error}") from None
+        else:
+            if instance.expires_ms:  # it was not forgotten meanwhile
+                self.left_out += left_out
+                self._keep(instance, values, deltas)
+
+    def forget(self, instance_id: UUID) -> None:
+        _, series = self._of.pop(instance_id, ("", {}))
+        self._kept -= len(series)
+
+    def all(self) -> Iterator[tuple[str, str, str, str, float]]:
+        """Client id, instance id, metric, attributes and value of each series."""
+        for instance_id, (client_id, series) in list(self._of.items()):
+            for (name, attributes), value in series.items():
+                yield client_id, java_uuid(instance_id), name, attributes, value
+
+    def _keep(self, instance: ClientInstance, values: Series, deltas: Series) -> None:
+        client_id = instance.attributes["client_id"][:MAX_NAME]
+        _, series = self._of.setdefault(instance.id, (client_id, {}))
+        for key, value in (*values.items(), *((key, series.get(key, 0.0) + delta) for key, delta in deltas.items())):
+            if key not in series:
+                if len(series) >= MAX_SERIES_OF_A_CLIENT or self._kept >= MAX_CLIENT_SERIES:
+                    self.left_out += 1
+                    continue
+                self._kept += 1
+            series[key] = value
+
+
+def _series(codec: int, payload: bytes) -> tuple[Series, Series, int]:
+    """Last values, sums of what was added, and how many points were left out. In a thread."""
+    from kafkalog_broker.telemetry.otlp import points
+    from kafkalog_spark.format.layout import Codec
+    from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
+
+    if codec:
+        scratch = Scratch(64 << 10)
+        end = decompress(Codec(codec), memoryview(payload), Output(scratch, 0, MAX_DECOMPRESSED))
+        payload = bytes(scratch.room(0, end))
+    elif len(payload) > MAX_DECOMPRESSED:
+        raise ValueError(f"{len(payload)} bytes, at most {MAX_DECOMPRESSED} are read")
+    values: Series = {}
+    deltas: Series = {}
+    left_out = 0
+    for point in islice(points(payload), 2 * MAX_SERIES_OF_A_CLIENT):
+        if not point.name or len(point.name) > MAX_NAME or len(point.attributes) > MAX_ATTRIBUTES:
+            left_out += 1
+        elif point.is_delta:
+            key = point.name, point.attributes
+            deltas[key] = deltas.get(key, 0.0) + point.value
+        else:
+            values[point.name, point.attributes] = point.value
+    return values, deltas, left_out

@@ -17,13 +17,9 @@ from kafkalog_broker.config.definition import (
     BROKER_PROPERTIES,
     FILE,
     TOPIC_PROPERTIES,
-    Between,
     ConfigError,
-    NotEmpty,
-    OneOf,
     Property,
     PropertyType,
-    ThrottledReplicas,
     format_value,
 )
 from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
@@ -90,18 +86,19 @@ def test_a_validator_of_a_later_kafka_is_not_passed_over():
 
 def kafkas_words(entry: Property) -> str | None:
     """What Kafka's validator of that meaning prints."""
-    allowed = entry.allowed
-    if isinstance(allowed, Between):
-        low = "" if allowed.low is None else f"{allowed.low}"
-        high = "" if allowed.high is None else f",{allowed.high}"
-        also = "" if allowed.also is None else f" or {allowed.also}"
-        return f"[{low},...{high}]{also}"
-    if isinstance(allowed, OneOf):
-        return f"{'(case insensitive) ' if allowed.fold else ''}[{', '.join(allowed.words)}]"
-    if isinstance(allowed, NotEmpty):
-        return "non-empty string"
-    if isinstance(allowed, ThrottledReplicas):
-        return "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+    limits = entry.allowed or {}
+    match limits:
+        case {"words": words, **more}:
+            return f"{'(case insensitive) ' if more.get('fold') else ''}[{', '.join(words)}]"
+        case {"not_empty": True}:
+            return "non-empty string"
+        case {"throttled_replicas": True}:
+            return "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+        case {"low": _} | {"high": _}:
+            bounds = {"low": "", **limits}
+            high = f",{bounds['high']}" if "high" in bounds else ""
+            also = f" or {bounds['also']}" if "also" in bounds else ""
+            return f"[{bounds['low']},...{high}]{also}"
     return None
 
 
@@ -175,6 +172,7 @@ def test_every_attribute_of_the_configurations_is_read_by_the_broker():
     layers = {"static", "dynamic_default", "dynamic_broker"}
     brokers = {field.name for field in dataclasses.fields(BrokerConfig)} - layers
     checked_together = {"log_cleaner_min_compaction_lag_ms", "log_cleaner_max_compaction_lag_ms"}
+    checked_together |= {name for name in brokers if re.match("group_share_(min|max)_(?!size)", name)}  # of a group's
     assert brokers - read - defaults - checked_together == set()
 
 
@@ -279,7 +277,7 @@ def test_a_text_of_the_wrong_type_is_refused_with_name_and_text(kind, text):
 
 
 def test_a_password_is_never_in_an_error():
-    secret = Property("p", PropertyType.PASSWORD, None, NotEmpty(), "low", "")
+    secret = Property("p", PropertyType.PASSWORD, None, {"not_empty": True}, "low", "")
     with pytest.raises(ConfigError) as raised:
         secret.parse("")
     assert "[hidden]" in str(raised.value)

@@ -163,7 +163,7 @@ def test_clients_that_make_up_ids_cost_a_bounded_memory(clock: ManualClock, monk
         quotas.record(PRODUCER, client, 1)
         quotas.mutate(client, 1, refuses=False)
         clock.advance(2000)
-        caches = quotas._rates, quotas._limit_of, quotas._buckets
+        caches = quotas._rates["client"], quotas._limit_of, quotas._buckets["client"]
         assert max(cache.cache_info().currsize for cache in caches) <= 10
 
 
@@ -192,7 +192,7 @@ def test_long_client_ids_are_not_kept(clock: ManualClock) -> None:
     assert waits == [190_000, 10_000, 10_000], "they are told apart"
     assert quotas._limit_of.cache_info().currsize == 0
     holders = [quotas.limit(PRODUCER, Client("u", name + last)) for last in "123"]
-    assert quotas._rates.cache_info().currsize == len(set(holders)) == 3, "by holder"
+    assert quotas._rates["client"].cache_info().currsize == len(set(holders)) == 3, "by holder"
     assert max(map(len, map(repr, holders))) < 300
 
 

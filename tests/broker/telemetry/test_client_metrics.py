@@ -16,8 +16,8 @@ import snappy
 import zstandard
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.telemetry import client_metrics
-from kafkalog_broker.telemetry.client_metrics import ClientMetrics
+from kafkalog_broker.telemetry import client_instances
+from kafkalog_broker.telemetry.client_instances import ClientMetrics
 from kafkalog_spark.format.varints import uvarint
 
 ID, SHOWN = UUID(int=2), "AAAAAAAAAAAAAAAAAAAAAg"
@@ -108,7 +108,7 @@ def test_every_codec_is_read_up_to_a_limit(world: World, codec: int, monkeypatch
     world.push(CODECS[codec](payload), codec)
     assert world.all() == {("a", ""): 1}
     assert world.kept.bytes == len(CODECS[codec](payload))
-    monkeypatch.setattr(client_metrics, "MAX_DECOMPRESSED", len(payload) - 1)
+    monkeypatch.setattr(client_instances, "MAX_DECOMPRESSED", len(payload) - 1)
     assert world.refused(CODECS[codec](payload), codec) is ErrorCode.invalid_record
     assert world.refused(payload) is ErrorCode.invalid_record
 
@@ -120,8 +120,8 @@ def test_what_is_no_metrics_is_an_invalid_record(world: World, codec: int) -> No
 
 
 def test_what_a_client_makes_up_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_metrics, "MAX_SERIES_OF_A_CLIENT", 3)
-    monkeypatch.setattr(client_metrics, "MAX_CLIENT_SERIES", 4)
+    monkeypatch.setattr(client_instances, "MAX_SERIES_OF_A_CLIENT", 3)
+    monkeypatch.setattr(client_instances, "MAX_CLIENT_SERIES", 4)
     long = gauge("x" * 201, double(1)), gauge("a", double(1, attribute("k", text("v" * 500)))), gauge("", double(1))
     world.push(pushed(*long))
     assert (world.all(), world.kept.left_out) == ({}, 3)
