@@ -83,6 +83,8 @@ class Broker:
     ensure_topic: EnsureTopic
     quota_file: StateCopies[Quotas]
     scram_users: ScramUsers
+    loading: asyncio.Task[None]
+    """Reads the coordinators' topics."""
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
         self.config = config
@@ -90,6 +92,7 @@ class Broker:
         self.node_id = config.node_id
         self.advertised: tuple[Listener, ...] = ()
         self.mirrored: str | None = None
+        self.is_started = False
         self.failed = asyncio.Event()
         self.why_failed: str | None = None
         self.apis = ServedApis()
@@ -118,6 +121,14 @@ class Broker:
         """Dynamic properties have changed: new connections go by them at once, and logs, in steps."""
         self.config = config
         yield from self.logs.updating_config(config)
+
+    def not_ready(self) -> str | None:
+        """None while clients are served, groups and transactions too; else why they are not."""
+        if self.failed.is_set():
+            return "all log directories have failed"
+        if not self.is_started:
+            return "it starts, or stops"
+        return None if self.loading.done() else "groups and transactions are being read"
 
     # ---- shortcuts for handlers
 

@@ -65,12 +65,10 @@ _TICK_S = 1.0
 
 
 class Server(Broker):
-    """A broker that can be started. network: its listeners and connections. dirs: the log directories, locked.
-    loading: reads the coordinators' topics."""
+    """A broker that can be started. network: its listeners and connections. dirs: the log directories, locked."""
 
     network: Network
     dirs: LogDirectories
-    loading: asyncio.Task[None]
 
     def __init__(
         self,
@@ -88,7 +86,6 @@ class Server(Broker):
         self.mirrored = None if mirror is None else mirror.source
         self._metrics_at = metrics
         self.metrics_address: tuple[str, int] | None = None
-        self.is_started = False
         self.scheduler: Scheduler = self.schedule
         """How groups run something later."""
         self._new_users = new_users
@@ -160,16 +157,8 @@ class Server(Broker):
             return dispatcher(self, self.apis)
         from kafkalog_broker.metrics.serving import serve_metrics
 
-        serve, self.metrics_address = serve_metrics(self, self._metrics_at, started)
+        serve, self.metrics_address = serve_metrics(self, lambda: self.network, self._metrics_at, started)
         return serve
-
-    def not_ready(self) -> str | None:
-        """None while clients are served, groups and transactions too; else why they are not."""
-        if self.failed.is_set():
-            return "all log directories have failed"
-        if not self.is_started:
-            return "it starts, or stops"
-        return None if self.loading.done() else "groups and transactions are being read"
 
     async def _bind(self, started: AsyncExitStack) -> None:
         self._open_files = raise_open_files_limit()

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import metadata
-from typing import TYPE_CHECKING
 
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
@@ -15,6 +15,7 @@ from kafkalog_broker.groups.group_shard import GroupShard
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
 from kafkalog_broker.metrics.exposition import MAX_GROUP_TOPICS, MAX_GROUPS, MAX_TOPICS, Samples
 from kafkalog_broker.metrics.request_counts import RequestCounts
+from kafkalog_broker.net.listener import Network
 from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.quotas.client_quotas import CLIENT_KEYS, IP_KEYS
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
@@ -23,15 +24,20 @@ from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.telemetry.client_instances import ClientMetrics
 from kafkalog_broker.transactions.transaction_metadata import TransactionState
 
-if TYPE_CHECKING:
-    from kafkalog_broker.server import Server
-
 
 class Collector:
     """Collector of the samples of a scrape. Before the server is started, requests and connections only."""
 
-    def __init__(self, server: Server, requests: RequestCounts, traffic: Traffic, clients: ClientMetrics) -> None:
-        self._broker, self._requests, self._traffic, self._clients = server, requests, traffic, clients
+    def __init__(
+        self,
+        broker: Broker,
+        network: Callable[[], Network],
+        requests: RequestCounts,
+        traffic: Traffic,
+        clients: ClientMetrics,
+    ) -> None:
+        self._broker, self._network = broker, network
+        self._requests, self._traffic, self._clients = requests, traffic, clients
 
     async def collect(self) -> Samples:
         """Samples of the broker's present state."""
@@ -58,11 +64,11 @@ class Collector:
             samples.add("kafkalog_requests_closed_total", counts.closed, name)
         for (key, code), count in list(self._traffic.errors.items()):
             samples.add("kafkalog_errors_total", count, api_name(key), ErrorCode(code).name)
-        for what, seconds in self._broker.network.watch.longest.items():
+        for what, seconds in self._network().watch.longest.items():
             samples.add("kafkalog_event_loop_longest_hold_seconds", seconds, what)
 
     async def _of_connections(self, samples: Samples, turn: TimeSlice) -> None:
-        network = self._broker.network
+        network = self._network()
         admission, by_listener = network.admission, Counter({listener.name: 0 for listener in network.listeners})
         async for connection in turn.spread(list(admission.open)):
             by_listener[connection.info.listener] += 1

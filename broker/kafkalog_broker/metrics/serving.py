@@ -12,22 +12,21 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from wsgiref.simple_server import WSGIRequestHandler
 
 from prometheus_client import generate_latest
 from prometheus_client.exposition import ThreadingWSGIServer
 
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.metrics.collector import Collector
 from kafkalog_broker.metrics.exposition import Samples
 from kafkalog_broker.metrics.request_counts import RequestCounts, counted, noting_errors
 from kafkalog_broker.net.dispatch import Dispatch, dispatcher
+from kafkalog_broker.net.listener import Network
 from kafkalog_broker.runtime.traffic import Layer, Traffic
 from kafkalog_broker.telemetry.client_instances import ClientMetrics
 from kafkalog_spark.errors import KafkalogError
-
-if TYPE_CHECKING:
-    from kafkalog_broker.server import Server
 
 MAX_CONNECTIONS = 16
 """Served at once, each by a thread: some scrapers and probes."""
@@ -141,12 +140,14 @@ class _Handler(WSGIRequestHandler):
         return io.StringIO()
 
 
-def serve_metrics(server: Server, at: tuple[str, int], started: AsyncExitStack) -> tuple[Dispatch, tuple[str, int]]:
+def serve_metrics(
+    broker: Broker, network: Callable[[], Network], at: tuple[str, int], started: AsyncExitStack
+) -> tuple[Dispatch, tuple[str, int]]:
     """Returns the dispatch that counts requests, and the page's address. at: host and port, which may be 0.
     started: gets the page's end. Raises KafkalogError when the port is taken."""
-    server.traffic, counts = Traffic(), RequestCounts()
-    server.telemetry.receiver = clients = ClientMetrics(server.workers)
-    page = MetricsServer(at, Collector(server, counts, server.traffic, clients).collect, server.not_ready)
+    broker.traffic, counts = Traffic(), RequestCounts()
+    broker.telemetry.receiver = clients = ClientMetrics(broker.workers)
+    page = MetricsServer(at, Collector(broker, network, counts, broker.traffic, clients).collect, broker.not_ready)
     started.callback(page.server_close)
-    server.apis.wrap(Layer.METRICS, partial(noting_errors, server.traffic))
-    return counted(dispatcher(server, server.apis), counts), (at[0], page.server_port)
+    broker.apis.wrap(Layer.METRICS, partial(noting_errors, broker.traffic))
+    return counted(dispatcher(broker, broker.apis), counts), (at[0], page.server_port)
