@@ -48,23 +48,25 @@ def standard_error_in(path: Path) -> Iterator[None]:
         os.close(kept)
 
 
-def spark_session(log: Path):  # type: ignore[no-untyped-def]
-    """A local Spark whose workers run this Python, on loopback only; its warnings go to `log`."""
+def spark_session(log: Path | None = None):  # type: ignore[no-untyped-def]
+    """A local Spark whose workers run this Python, on loopback only. log: the file that its warnings go to."""
     os.environ["PYSPARK_PYTHON"] = sys.executable  # else the first python3 on PATH, which may lack our packages
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("kafkalog demo")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+    )
+    if log is None:
+        return builder.config("spark.log.level", "ERROR").getOrCreate()
     try:
         with standard_error_in(log):
-            return (
-                SparkSession.builder.master("local[2]")
-                .appName("kafkalog demo")
-                .config("spark.ui.enabled", "false")
-                .config("spark.ui.showConsoleProgress", "false")
-                .config("spark.sql.shuffle.partitions", "2")
-                .config("spark.sql.session.timeZone", "UTC")
-                .getOrCreate()
-            )
+            return builder.getOrCreate()
     except Exception:  # noqa: BLE001 - whatever the JVM or py4j raises: its reason is in the file
         sys.exit(f"Spark did not start:\n{log.read_text()}")
 

@@ -24,7 +24,7 @@ import pytest
 pytestmark = pytest.mark.end_to_end
 
 ROOT = Path(__file__).parent.parent.parent
-PLATFORMS = ("local", "cluster", "emr", "databricks", "kubernetes")
+PLATFORMS = ("local", "emr", "databricks", "kubernetes")
 DESK, PHONE = (1280, 900, False), (390, 844, True)
 
 _BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
