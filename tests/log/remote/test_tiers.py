@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from kafkalog_spark.errors import KeyNotGiven
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
@@ -102,7 +103,7 @@ def _read(asked: dict[str, str], splits: list[Split]) -> list[dict[str, Any]]:
     read = ResolvedRead(options, {}, spark_schema(options.columns))
     reader = pickle.loads(pickle.dumps(KafkaLogBatchReader(read)))
     splits = pickle.loads(pickle.dumps(splits))  # as a task gets them
-    return [row for batch in reader._batches(splits) for row in batch.to_pylist()]
+    return [row for batch in reader.read(InputPartition(splits)) for row in batch.to_pylist()]
 
 
 def test_a_task_up_to_the_latest_offset_lists_and_remembers_what_was_planned(
