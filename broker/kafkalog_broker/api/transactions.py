@@ -53,7 +53,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
 from kafkalog_broker.protocol.frames import compact_string
-from kafkalog_broker.protocol.response_entity import respond, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.topic_registry import check_topic_name
 from kafkalog_broker.transactions.transaction_metadata import (
@@ -282,7 +282,7 @@ with POLICY_VIOLATION: the client asks for fewer of them."""
 @api(61, 0, 0)
 async def describe_producers(request: Request, broker: Broker) -> Any:
     """A partition that is named more than once is answered once."""
-    turn = TimeSlice()
+    turn, state = TimeSlice(), response_module(request).ProducerState
     wanted: dict[str, dict[int, None]] = {}
     for topic in request.entity.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
@@ -301,8 +301,8 @@ async def describe_producers(request: Request, broker: Broker) -> Any:
                     raise BrokerError(ErrorCode.unknown_topic_or_partition, NO_SUCH_TOPIC)
                 if listed > MAX_PRODUCERS:
                     raise BrokerError(ErrorCode.policy_violation, "too many producers for one answer")
-                producers = [
-                    _producer_state(producer.entry())
+                producers = [  # structs within the time slice: there may be 100,000
+                    entity(state, **_producer_state(producer.entry()))
                     async for producer in turn.spread(broker.log(name, index).producer_state.producers())
                 ]
                 listed += len(producers)
@@ -310,7 +310,12 @@ async def describe_producers(request: Request, broker: Broker) -> Any:
                 # Kafka has no text for a partition that a known topic does not have.
                 code, what = error.code, error.what if error.code in TEXTS or name not in broker.topics else None
             partitions.append(
-                {"partition_index": index, "error_code": code, "error_message": what, "active_producers": producers}
+                {
+                    "partition_index": index,
+                    "error_code": code,
+                    "error_message": what,
+                    "active_producers": tuple(producers),
+                }
             )
         topics.append({"name": name, "partitions": partitions})
     return respond(request, topics=topics)
