@@ -28,8 +28,8 @@ from kafkalog_spark.source.offsets import named_topics
 from kafkalog_spark.source.options import FormatOptions, GivenReadOptions, ReadOptions, parse_read_options, warn_of
 from kafkalog_spark.spark.types import arrow_schema
 from kafkalog_spark.spark.worker_process import session_time_zone
+from kafkalog_spark.typed.columns.java_text import zone_of
 from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources, ValueDecoder, option_names
-from kafkalog_spark.typed.java_text import zone_of
 
 # StructType.fromDDL needs a Spark session, which workers do not have.
 _TYPES: dict[str, DataType] = {name: from_arrow_type(kind) for name, kind in COLUMN_TYPES.items()}

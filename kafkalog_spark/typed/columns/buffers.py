@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from kafkalog_spark.typed.columns.buffer_pool import BufferPool
 from kafkalog_spark.typed.columns.column_builder_kernel import MAX_INT32, Col, Mark, Room
+from kafkalog_spark.typed.columns.java_text import java_decoded
 from kafkalog_spark.typed.columns.projection import ColumnTree
-from kafkalog_spark.typed.java_text import java_decoded
 
 _SMALLEST = 1024
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.typed.columns.buffer_pool import bytes_and_offsets
 from kafkalog_spark.typed.columns.byte_slices_kernel import append, plain_varints, zigzag_varints
-from kafkalog_spark.typed.java_text import java_decoded
+from kafkalog_spark.typed.columns.java_text import java_decoded
 
 MAX_INT32 = 2**31 - 1
 _NO_MASK = np.empty(0, np.bool_)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkalog_spark.typed.java_text import (
+from kafkalog_spark.typed.columns.java_text import (
     date_of_text,
     days_of_hybrid,
     double_text,

@@ -12,7 +12,7 @@ import unicodedata
 from dataclasses import dataclass
 from enum import Enum
 
-from kafkalog_spark.typed.java_text import BASE64, base64_bytes
+from kafkalog_spark.typed.columns.java_text import BASE64, base64_bytes
 
 
 class Token(Enum):

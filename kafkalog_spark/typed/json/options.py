@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, boolean, parsed, plain_text
-from kafkalog_spark.typed.java_text import pattern_reader, zone_of
+from kafkalog_spark.typed.columns.java_text import pattern_reader, zone_of
 from kafkalog_spark.typed.json.jackson import Features
 
 

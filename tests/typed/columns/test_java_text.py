@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_spark.typed.java_text import double_text
+from kafkalog_spark.typed.columns.java_text import double_text
 
 
 @pytest.mark.parametrize(
