@@ -3,8 +3,8 @@
     python -m kafkalog_spark.warm                    all of them, a minute of processor time at first
     python -m kafkalog_spark.warm --only read,json   those that reading JSON needs
 
-Kernels are kept by version, processor and argument types (kafkalog_spark/kernels/compile_cache.py says where). Other
-packages name theirs by entry points of the group `kafkalog.kernels`: the broker does.
+Kernels are kept by version, processor and argument types (kernels/cache_directories.py says where). Other packages name
+theirs by entry points of the group `kafkalog.kernels`: the broker does.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import logging
 import os
 import platform
 import re
@@ -32,7 +31,6 @@ _BASELINE_FEATURES = {"x86_64": ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", 
 """What a processor must have to run kernels of its machine's BASELINE (x86-64 psABI, level 3)."""
 _IMPORT = re.compile(rb"^from (kafkalog_(?:spark|broker)[\w.]*) import \(?([^()\n]*(?:\n {4}[^()\n]*)*)", re.MULTILINE)
 """`from a.b import c, d` of our packages, at the top of a module, over several lines too."""
-_log = logging.getLogger(__name__)
 
 
 @cache
