@@ -35,7 +35,7 @@ def asked(bootstrap: str, key: int, version: int, **values: Any) -> Any:
 
 def described(bootstrap: str) -> tuple[Any, Any]:
     """The group, and where it is: (partition, start offset, lag). A broker that has just started is asked again until
-    it has read its groups."""
+    it has read its groups and their share state; before that it answers as if nothing had been delivered."""
     end = time.monotonic() + 60
     while True:
         (group,) = asked(bootstrap, 77, 1, group_ids=[GROUP], include_authorized_operations=False)["groups"]
@@ -45,7 +45,8 @@ def described(bootstrap: str) -> tuple[Any, Any]:
             for topic in found["topics"]
             for one in topic["partitions"]
         ]
-        if group["error_code"] == "none" and len(places) == PARTITIONS:
+        loaded = len(places) == PARTITIONS and all(start >= 0 for _, start, _ in places)
+        if group["error_code"] == "none" and loaded:
             break
         assert time.monotonic() < end, (group, found)
         time.sleep(0.2)
