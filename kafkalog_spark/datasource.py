@@ -30,7 +30,7 @@ from kafkalog_spark.spark.errors import first_line
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkalog_spark.source.options import ReadOptions
+    from kafkalog_spark.source.option_spec import ReadOptions
     from kafkalog_spark.source.resolved_read import LoadOptions
 
 _KNOWN_TO_PYSPARK = (".zip", ".egg", ".jar")  # pyspark.core.context: PACKAGE_EXTENSIONS

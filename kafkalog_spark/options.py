@@ -8,8 +8,8 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kafkalog_spark.errors import OptionError
@@ -120,19 +120,15 @@ def plain_text(name: str, text: str) -> str:
     return text
 
 
-Group = Literal["records", "tables", "stream", "format", "storage", "tier", "sink"]
-
-
 @dataclass(frozen=True, slots=True)
 class OptionSpec:
     """Declaration of an option. default: a text as the user would write it, or None: then the value is None when not
-    given. group: what the option is about; the readers and writers of a group parse it."""
+    given. meaning: of an option that no table of docs/ has a row for."""
 
     name: str
     parse: Parser
-    default: str | None
-    meaning: str
-    group: Group = "records"
+    default: str | None = None
+    meaning: str = ""
 
     def value(self, text: str | None) -> Any:
         """The value of a text, None for an option that is not given. Raises OptionError."""
@@ -140,26 +136,21 @@ class OptionSpec:
         return None if text is None else self.parse(self.name, text)
 
 
+def option(name: str, parse: Parser, default: str | None = None) -> Any:
+    """Declaration of an option as a field of a dataclass, which holds its value: see OptionSpec. A field of an option
+    without a default is None by default."""
+    metadata = {"spec": OptionSpec(name, parse, default)}
+    return field(metadata=metadata) if default is not None else field(default=None, metadata=metadata)
+
+
+def specs_of(options: type) -> tuple[OptionSpec, ...]:
+    """The options that are declared as fields of a dataclass."""
+    return tuple(each.metadata["spec"] for each in fields(options) if "spec" in each.metadata)
+
+
 def parsed(specs: Iterable[OptionSpec], texts: Mapping[str, str]) -> dict[str, Any]:
     """The values of a group's options by name. texts: by name in small letters. Raises OptionError."""
     return {spec.name: spec.value(texts.get(spec.name.lower())) for spec in specs}
-
-
-def markdown_table(
-    specs: Iterable[OptionSpec],
-    others: Mapping[str, str] = {},
-    ignored: Mapping[str, str] = {},
-    refused: Iterable[str] = (),
-) -> str:
-    """Options as a Markdown table of name, default and meaning, for the documentation. others: of many names, with
-    their meanings; ignored: with the reason."""
-    rows = [(spec.name, "" if spec.default is None else f"`{spec.default}`", spec.meaning) for spec in specs]
-    rows += [(name, "", meaning) for name, meaning in others.items()]
-    rows += [(name, "", f"Accepted and ignored: {why}.") for name, why in ignored.items()]
-    rows += [(name, "", "Refused, as in the connector.") for name in refused]
-    lines = ["| option | default | meaning |", "|---|---|---|"]
-    lines += [f"| `{name}` | {default} | {meaning.replace('|', chr(92) + '|')} |" for name, default, meaning in rows]
-    return "\n".join(lines) + "\n"
 
 
 class GivenOptions:
@@ -210,9 +201,10 @@ class GivenOptions:
             self._values[option.name] = option.value(self.texts.get(option.name.lower()))
         return self._values[option.name]
 
-    def values(self, specs: Iterable[OptionSpec]) -> dict[str, Any]:
-        """The values of a group's options by name. Raises OptionError."""
-        return {spec.name: self.value(spec) for spec in specs}
+    def fields(self, options: type) -> dict[str, Any]:
+        """The values of the options that are declared as fields of a dataclass, by the names of these. Raises
+        OptionError."""
+        return {each.name: self.value(each.metadata["spec"]) for each in fields(options) if "spec" in each.metadata}
 
 
 def unknown_option(name: str, known: Iterable[str], other_names: Mapping[str, str]) -> OptionError:

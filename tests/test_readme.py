@@ -4,31 +4,60 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Collection
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 import kafkalog_spark
-from kafkalog_spark.sink.options import options_table as sink_options_table
-from kafkalog_spark.source.option_spec import options_table
+from kafkalog_spark.options import OptionSpec
+from kafkalog_spark.sink.options import REFUSED as SINK_REFUSED
+from kafkalog_spark.sink.options import WRITE_OPTIONS
+from kafkalog_spark.source.option_spec import CONNECTOR_ONLY, OF_SPARK, READ_OPTIONS, REFUSED
+from kafkalog_spark.spark.librdkafka import PRODUCER_WITHOUT_EFFECT
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_table_of_options_is_the_one_that_the_declarations_make() -> None:
-    text = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("page", "declared", "of_many_names", "ignored", "refused"),
+    [
+        (
+            "options.md",
+            READ_OPTIONS,
+            {"tiered.encryption.key.ID", "value.*"},
+            {*CONNECTOR_ONLY, *OF_SPARK},
+            REFUSED.keys(),
+        ),
+        (
+            "sink.md",
+            WRITE_OPTIONS,
+            set(),
+            {"includeHeaders", "kafka.*", *(f"kafka.{name}" for name in PRODUCER_WITHOUT_EFFECT)},
+            SINK_REFUSED.keys(),
+        ),
+    ],
+)
+def test_the_tables_of_options_are_those_that_are_declared(
+    page: str, declared: tuple[OptionSpec, ...], of_many_names: set[str], ignored: set[str], refused: Collection[str]
+) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     shown = re.search(r"<!-- options:.*?-->\n(.*)<!-- options end -->", text, re.DOTALL)
     assert shown is not None
-    assert shown[1] == options_table()
-
-
-def test_the_table_of_the_sinks_options_is_the_one_that_the_declarations_make() -> None:
-    text = (ROOT / "docs" / "sink.md").read_text(encoding="utf-8")
-    shown = re.search(r"<!-- options:.*?-->\n(.*)<!-- options end -->", text, re.DOTALL)
-    assert shown is not None
-    assert shown[1] == sink_options_table()
+    head, *lines = shown[1].splitlines()
+    assert head == "| option | default | meaning |"
+    rows = [re.fullmatch(r"\| `(.+?)` \| (?:`(.+?)`)? \| (.+) \|", line) for line in lines[1:]]
+    table = [row.groups() for row in rows if row is not None]
+    assert len(table) == len(lines) - 1, "each line is an option, its default and its meaning"
+    meanings = {name: meaning for name, _, meaning in table}
+    assert len(meanings) == len(table), "each once"
+    defaults = {option.name: option.default for option in declared}
+    others = of_many_names | ignored | set(refused)
+    assert {name: default for name, default, _ in table} == defaults | dict.fromkeys(others - defaults.keys())
+    assert {name for name, meaning in meanings.items() if meaning.startswith("Accepted and ignored: ")} == ignored
+    assert {name for name, meaning in meanings.items() if meaning.startswith("Refused")} == set(refused)
 
 
 def test_the_version_is_said_in_one_place() -> None:

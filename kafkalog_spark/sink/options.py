@@ -1,4 +1,8 @@
-"""The options of a write, from text to values: `parse_write_options`."""
+"""The options of a write, each declared once (WriteOptions), from text to values: `parse_write_options`.
+
+Those of a topic or a producer have Kafka's names; `topic` and `kafka.*` are those of Spark's Kafka sink. What each
+means is said in docs/sink.md, whose names and defaults a test holds against the declarations.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,6 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from kafkalog_spark.errors import OptionError
@@ -20,9 +23,10 @@ from kafkalog_spark.options import (
     byte_size,
     choice,
     local_path,
-    markdown_table,
+    option,
     plain_text,
     positive_int,
+    specs_of,
     unknown_option,
 )
 from kafkalog_spark.sink.columns import encoded_columns, is_of_format
@@ -31,11 +35,6 @@ from kafkalog_spark.store.interface import normalised
 from kafkalog_spark.store.object_client import OBJECT_SCHEMES
 from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
 from kafkalog_spark.typed.decoder import ResolvedFormat, written_format_name
-
-# Every option of a write, declared once: its name, default, meaning and the function that reads its text.
-#
-# The table of docs/sink.md is made from these declarations. Those of a topic or a
-# producer have Kafka's names; `topic` and `kafka.*` are those of Spark's Kafka sink.
 
 TIMESTAMP_TYPES = {"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": TimestampType.LOG_APPEND_TIME}
 
@@ -47,6 +46,14 @@ def topic_fault(topic: str) -> str | None:
     if is_internal(topic):
         return f"'{topic}' is internal to Kafka: only brokers write to it"
     return None
+
+
+def _codec(name: str, text: str) -> Codec:
+    return Codec[choice("none", "gzip", "snappy", "lz4", "zstd")(name, text).upper()]
+
+
+def _timestamp_type(name: str, text: str) -> TimestampType:
+    return TIMESTAMP_TYPES[choice(*TIMESTAMP_TYPES)(name, text)]
 
 
 def _topic(name: str, text: str) -> str:
@@ -69,58 +76,6 @@ def _size(name: str, text: str) -> int:
     return size
 
 
-_option = partial(OptionSpec, group="sink")
-
-WRITE_OPTIONS = (
-    _option(
-        "path",
-        plain_text,
-        None,
-        "What `.save(...)` or `.start(...)` is given: one log directory. Local, `file:`, or in a bucket (`s3://` ...).",
-    ),
-    _option("topic", _topic, None, "The topic of all rows; takes precedence over the column `topic`."),
-    _option(
-        "compression.type",
-        choice("none", "gzip", "snappy", "lz4", "zstd"),
-        "none",
-        "Codec of the record batches.",
-    ),
-    _option("compression.level", _level, None, "Level of gzip (1-9), lz4 (1-17) or zstd (-131072-22)."),
-    _option("batch.size", _size, "64k", "Bytes of a record batch before compression."),
-    _option("segment.bytes", _size, "1g", "Bytes of a segment."),
-    _option(
-        "max.message.bytes",
-        _size,
-        "1048588",
-        "Bytes of the largest record batch as it lies in the log; a larger record is an error.",
-    ),
-    _option(
-        "message.timestamp.type",
-        choice(*TIMESTAMP_TYPES),
-        "CreateTime",
-        "`LogAppendTime`: all records get the time of the write, whatever the column `timestamp` says.",
-    ),
-    _option(
-        "value.format",
-        written_format_name,
-        None,
-        "How the column `value`, or without one all columns that are none of Kafka's, becomes the value: `avro`, "
-        "`protobuf`, `confluent-avro`, `confluent-protobuf`, `confluent-json`, `string` (docs/typed.md). Options of "
-        "the format: `value.*`.",
-    ),
-    _option("key.format", written_format_name, None, "The same of the column `key`."),
-    _option("numPartitions", positive_int, "1", "Partitions of topics that are not there yet."),
-    _option(
-        "kafka.bootstrap.servers",
-        plain_text,
-        None,
-        "Send to this broker, at least once, instead of writing files, so without `path`. Every other `kafka.*` option "
-        "is then given to the producer (librdkafka).",
-    ),
-    _option("checkpointLocation", plain_text, None, "Streams: Spark's own."),
-    _option("queryName", plain_text, None, "Streams: Spark's own."),
-)
-
 FILES_ONLY = ("segment.bytes", "max.message.bytes", "message.timestamp.type", "numPartitions")
 """Without effect on the road through a broker: settings of the broker's topics."""
 
@@ -131,12 +86,6 @@ REFUSED = {
     for side in ("key", "value")
 }
 """Refused with the connector's words."""
-
-IGNORED = {
-    "includeHeaders": "headers are written where the column `headers` is there",
-    "kafka.*": "without `kafka.bootstrap.servers`: settings of a producer, and there is none",
-}
-"""Accepted and ignored, with the reason."""
 
 OTHER_NAMES = {
     "topics": "topic",
@@ -154,12 +103,6 @@ OTHER_NAMES = {
 """Names from other sinks, from Kafka's tools and its configuration, and the option here."""
 
 
-def options_table() -> str:
-    """All options as a Markdown table: name, default, meaning. For the documentation."""
-    without_effect = {f"kafka.{name}": why for name, why in librdkafka.PRODUCER_WITHOUT_EFFECT.items()}
-    return markdown_table(WRITE_OPTIONS, {}, IGNORED | without_effect, REFUSED)
-
-
 _log = logging.getLogger(__name__)
 
 _PRODUCER_PREFIX = "kafka."
@@ -170,7 +113,7 @@ NO_OPTIONS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WriteOptions:
     """Options of a write, parsed. Plain values, picklable.
 
@@ -180,17 +123,17 @@ class WriteOptions:
     given, of options without effect.
     """
 
-    path: str | None
+    path: str | None = option("path", plain_text)
     storage: StorageOptions
-    topic: str | None
-    codec: Codec
-    level: int | None
-    batch_size: int
-    segment_bytes: int
-    max_message_bytes: int
-    timestamp_type: TimestampType
-    num_partitions: int
-    checkpoint_location: str | None
+    topic: str | None = option("topic", _topic)
+    codec: Codec = option("compression.type", _codec, "none")
+    level: int | None = option("compression.level", _level)
+    batch_size: int = option("batch.size", _size, "64k")
+    segment_bytes: int = option("segment.bytes", _size, "1g")
+    max_message_bytes: int = option("max.message.bytes", _size, "1048588")
+    timestamp_type: TimestampType = option("message.timestamp.type", _timestamp_type, "CreateTime")
+    num_partitions: int = option("numPartitions", positive_int, "1")
+    checkpoint_location: str | None = option("checkpointLocation", plain_text)
     producer: Mapping[str, str]
     encoded: tuple[ResolvedFormat, ...]
     ignored: tuple[str, ...]
@@ -198,6 +141,14 @@ class WriteOptions:
     @property
     def append_time(self) -> bool:
         return self.timestamp_type is TimestampType.LOG_APPEND_TIME
+
+
+WRITE_OPTIONS = (
+    *specs_of(WriteOptions),
+    *(OptionSpec(f"{side}.format", written_format_name) for side in ("value", "key")),
+    OptionSpec("kafka.bootstrap.servers", plain_text),
+    OptionSpec("queryName", plain_text),  # Spark's own
+)
 
 
 def refuse_overwrite(overwrite: bool) -> None:
@@ -221,39 +172,27 @@ def parse_write_options(options: Mapping[str, str], of_reads: Collection[str] = 
     for name, why in REFUSED.items():
         if given.has(name):
             raise OptionError(why)
-    values = {option.name: given.value(option) for option in WRITE_OPTIONS}
+    for spec in WRITE_OPTIONS:
+        given.value(spec)
+    values = given.fields(WriteOptions)
     through_broker = given.has("kafka.bootstrap.servers")
     encoded = encoded_columns(given)
     ignored = _ignored(given, of_reads, through_broker=through_broker)
     producer, not_translated = _producer(given, values) if through_broker else ({}, ())
     ignored += not_translated
-    codec = Codec[values["compression.type"].upper()]
     try:
-        level = compression_level(codec, values["compression.level"])
+        values["level"] = compression_level(values["codec"], values["level"])
     except ValueError as error:
         raise OptionError(f"option 'compression.level': {error}") from None
-    for name in ("max.message.bytes", "segment.bytes"):
-        if values["batch.size"] > values[name]:
+    for name, largest in (("max.message.bytes", "max_message_bytes"), ("segment.bytes", "segment_bytes")):
+        if values["batch_size"] > values[largest]:
             raise OptionError(
-                f"option 'batch.size' is {values['batch.size']}, larger than '{name}' ({values[name]})",
+                f"option 'batch.size' is {values['batch_size']}, larger than '{name}' ({values[largest]})",
                 hint="a record batch has to fit both",
             )
-    result = WriteOptions(
-        path=None if through_broker else _path(values["path"], bool(given.names)),
-        storage=StorageOptions.of(given.named(is_storage_option)),
-        topic=values["topic"],
-        codec=codec,
-        level=level,
-        batch_size=values["batch.size"],
-        segment_bytes=values["segment.bytes"],
-        max_message_bytes=values["max.message.bytes"],
-        timestamp_type=TIMESTAMP_TYPES[values["message.timestamp.type"]],
-        num_partitions=values["numPartitions"],
-        checkpoint_location=values["checkpointLocation"],
-        producer=producer,
-        encoded=encoded,
-        ignored=ignored,
-    )
+    values["path"] = None if through_broker else _path(values["path"], bool(given.names))
+    storage = StorageOptions.of(given.named(is_storage_option))
+    result = WriteOptions(**values, storage=storage, producer=producer, encoded=encoded, ignored=ignored)
     if ignored:
         _log.warning("options without effect on a write of kafkalog: %s", ", ".join(ignored))
     return result
@@ -275,7 +214,7 @@ def _path(text: str | None, any_given: bool) -> str:
 
 def _ignored(given: GivenOptions, of_reads: Collection[str], *, through_broker: bool) -> tuple[str, ...]:
     """Names, as given, of options without effect. Raises OptionError for those that a write does not have."""
-    specs = [option.name for option in WRITE_OPTIONS]
+    specs = [spec.name for spec in WRITE_OPTIONS]
     used = {name.lower() for name in specs}
     files_only = {name.lower() for name in FILES_ONLY} if through_broker else set()
     result = []
@@ -322,7 +261,12 @@ def _producer(given: GivenOptions, values: Mapping[str, Any]) -> tuple[dict[str,
     if not of_producer["bootstrap.servers"]:
         raise OptionError("option 'kafka.bootstrap.servers' is empty", hint="it is host:port, several by comma")
     settings, without_effect = librdkafka.producer_settings(of_producer)
-    for name in ("compression.type", "compression.level", "batch.size"):
+    shared = {
+        "compression.type": values["codec"].name.lower(),
+        "compression.level": values["level"],
+        "batch.size": values["batch_size"],
+    }
+    for name, value in shared.items():
         if given.has(name):
-            settings.setdefault(name, str(values[name]))
+            settings.setdefault(name, str(value))
     return settings, tuple(given.names[_PRODUCER_PREFIX + name] for name in without_effect)

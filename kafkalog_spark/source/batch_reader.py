@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from kafkalog_spark.errors import DataLoss, KafkalogError, OptionError
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.source.filters import RowFilter, split_filters
-from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.option_spec import ReadOptions
 from kafkalog_spark.source.partition_bounds import OffsetRange, rebind
 from kafkalog_spark.source.planning import Split, check_scan_bytes, plan, tasks_of
 from kafkalog_spark.source.resolve_partitions import opened_bounds, requests_logged

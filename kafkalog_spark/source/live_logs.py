@@ -40,7 +40,7 @@ from kafkalog_spark.log.read.partition_log import (
     offset_checkpoint,
 )
 from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions
-from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.option_spec import ReadOptions
 from kafkalog_spark.source.resolve_partitions import for_each_place, open_log_dirs, requests_logged
 from kafkalog_spark.store.interface import FileFacts, Store
 

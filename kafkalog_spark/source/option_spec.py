@@ -1,19 +1,24 @@
-"""Every option of a read, declared once: its name, default, meaning and the function that reads its text.
+"""Every option of a read, declared once: its name, default and the function that reads its text; and ReadOptions, the
+values that they become.
 
-options.py parses from these declarations, and the table of docs/options.md is made from them. Names, defaults and
-rules are those of Spark's Kafka connector (KafkaSourceProvider), down to `Ours`.
+options.py parses from these declarations; docs/options.md says what each option means, and a test holds its names and
+defaults against them. Names, defaults and rules are those of Spark's Kafka connector (KafkaSourceProvider), down to
+`Ours`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.log.read.discovery import REPLICAS
+from kafkalog_spark.log.decode.record_schema import RecordPredicate
+from kafkalog_spark.log.read.discovery import REPLICAS, Replicas
 from kafkalog_spark.log.tables.table import RECORDS, TABLES
-from kafkalog_spark.log.tiered.tier_options import OPTION as KEY_OPTION
-from kafkalog_spark.log.tiered.tier_options import TIER_OPTIONS
+from kafkalog_spark.log.tables.table_query import TableQuery
+from kafkalog_spark.log.tiered.tier_options import TIER_OPTIONS, TierOptions
 from kafkalog_spark.options import (
     OptionSpec,
     boolean,
@@ -21,16 +26,23 @@ from kafkalog_spark.options import (
     choice,
     duration_ms,
     local_path,
-    markdown_table,
+    option,
     plain_text,
     positive_int,
     positive_long,
+    specs_of,
 )
 from kafkalog_spark.source import offsets
+from kafkalog_spark.source.partition_bounds import NoMatch
 from kafkalog_spark.store.interface import is_local, normalised
+from kafkalog_spark.store.storage_options import StorageOptions
+
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+Pushdown = Literal["auto", "true", "false"]
+Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 
 
-def columns(name: str, text: str) -> tuple[str, ...]:
+def column_names(name: str, text: str) -> tuple[str, ...]:
     """Column names, by comma, as they are given: which there are depends on the table."""
     return tuple(part.strip() for part in text.split(","))
 
@@ -98,272 +110,170 @@ def paths(name: str, text: str) -> tuple[str, ...]:
 
 
 SUBSCRIPTION_OPTIONS = (
-    OptionSpec("subscribe", offsets.subscribed_topics, None, "Topics, by comma."),
-    OptionSpec(
-        "subscribePattern",
-        offsets.topic_pattern,
-        None,
-        "Regular expression; a topic is read if it is found in its name.",
-    ),
-    OptionSpec("assign", offsets.assigned, None, 'Partitions, as JSON: `{"topicA":[0,1]}`.'),
-    OptionSpec("allTopics", offsets.all_topics, "false", "`true`: every topic that is not internal to Kafka. Ours."),
+    OptionSpec("subscribe", offsets.subscribed_topics),
+    OptionSpec("subscribePattern", offsets.topic_pattern),
+    OptionSpec("assign", offsets.assigned),
+    OptionSpec("allTopics", offsets.all_topics, "false"),
 )
 """Exactly one of them, unless the path is one partition's directory, or `table` another table than `records`."""
 
-_OFFSETS = '`earliest`, `latest`, or JSON: `{"topicA":{"0":23,"1":-1},"topicB":"earliest"}` (-1 latest, -2 earliest)'
-_TIMESTAMPS = 'First offsets with at least these record timestamps (ms), as JSON: `{"topicA":{"0":1700000000000}}`'
-
-# Of each three, the first one given decides; the others are not even looked at.
 START_OPTIONS = (
-    OptionSpec(
-        "startingTimestamp",
-        offsets.bound_by_global_timestamp,
-        None,
-        "Start at the first offset with at least this record timestamp (ms), in every partition. Later records may be "
-        "older: this is not a row filter. Takes precedence over the two below.",
-    ),
-    OptionSpec(
-        "startingOffsetsByTimestamp",
-        offsets.bound_by_timestamp,
-        None,
-        f"{_TIMESTAMPS}. Takes precedence over `startingOffsets`.",
-    ),
-    OptionSpec(
-        "startingOffsets",
-        offsets.bound_by_offset,
-        "earliest",
-        f"{_OFFSETS}. Every partition read must be named. A batch cannot start at `latest`; a stream does by default.",
-    ),
+    OptionSpec("startingTimestamp", offsets.bound_by_global_timestamp),
+    OptionSpec("startingOffsetsByTimestamp", offsets.bound_by_timestamp),
+    OptionSpec("startingOffsets", offsets.bound_by_offset, "earliest"),
 )
 END_OPTIONS = (
-    OptionSpec(
-        "endingTimestamp",
-        offsets.bound_by_global_timestamp,
-        None,
-        "End before the first offset with at least this record timestamp (ms); without one, at the end. Batch only. "
-        "Takes precedence over the two below.",
-    ),
-    OptionSpec(
-        "endingOffsetsByTimestamp",
-        offsets.bound_by_timestamp,
-        None,
-        f"{_TIMESTAMPS}. Batch only. Takes precedence over `endingOffsets`.",
-    ),
-    OptionSpec(
-        "endingOffsets", offsets.bound_by_offset, "latest", f"{_OFFSETS}; itself not read. Not `earliest`. Batch only."
-    ),
+    OptionSpec("endingTimestamp", offsets.bound_by_global_timestamp),
+    OptionSpec("endingOffsetsByTimestamp", offsets.bound_by_timestamp),
+    OptionSpec("endingOffsets", offsets.bound_by_offset, "latest"),
 )
+"""Of each three, the first one given decides; the others are not even looked at."""
 
-PLAIN_OPTIONS = (
-    OptionSpec(
-        "startingOffsetsByTimestampStrategy",
-        choice("error", "latest"),
-        "error",
-        "What a start timestamp after every record of a partition does: fail, or start at its end.",
-    ),
-    OptionSpec("includeHeaders", boolean, "false", "Adds the column `headers`."),
-    OptionSpec("minPartitions", positive_int, None, "Cut large ranges until there are about so many tasks."),
-    OptionSpec("maxRecordsPerPartition", positive_long, None, "Largest number of offsets in a task."),
-    OptionSpec(
-        "failOnDataLoss",
-        boolean,
-        "true",
-        "Fail when offsets that were asked for are gone. `false`: warn and read what is left.",
-    ),
-    OptionSpec(
-        "kafka.isolation.level", choice("read_uncommitted", "read_committed"), None, "The same as `isolationLevel`."
-    ),
-    # Ours
-    OptionSpec(
-        "path",
-        paths,
-        None,
-        "What `.load(...)` is given: a log directory, several (`log.dirs`) by comma or as a JSON list, or one "
-        "partition's directory. Local, or `file:`; `~` and wildcards (`*`, `?`, `[a-c]`) are understood. Or the URL of "
-        "one in an object store: `s3://`, `gs://`, `abfss://`, `hdfs://` (docs/object_storage.md).",
-    ),
-    OptionSpec("paths", paths, None, 'What Spark makes of `.load(["/a", "/b"])`.'),
-    OptionSpec(
-        "isolationLevel",
-        choice("read_uncommitted", "read_committed"),
-        "read_uncommitted",
-        "`read_committed`: no records of aborted transactions, nothing past the last stable offset.",
-    ),
-    OptionSpec(
-        "columns",
-        columns,
-        None,
-        "Columns to read, by comma, in this order; the others are not decoded. Default: all but `headers`.",
-    ),
-    OptionSpec(
-        "table",
-        choice(RECORDS, *TABLES),
-        RECORDS,
-        "What is read: the records, or one of the tables of docs/tables.md, such as `batches`, `segments`, "
-        "`consumer_offsets`, which need no subscription and then cover all topics. Batch only.",
-        "tables",
-    ),
-    OptionSpec(
-        "history",
-        boolean,
-        "false",
-        "Of the tables `consumer_offsets`, `groups`, `transactional_ids`: every record that is still there, instead of "
-        "the latest of each.",
-        "tables",
-    ),
-    OptionSpec(
-        "maxPartitionBytes",
-        byte_size,
-        "128m",
-        "Segments larger than this are cut into several tasks, at batch boundaries.",
-    ),
-    OptionSpec(
-        "maxScanBytes",
-        byte_size,
-        None,
-        "Refuse to read a batch for which more bytes of .log files would be looked at, and say how many. Ours.",
-    ),
-    OptionSpec(
-        "tail",
-        positive_long,
-        None,
-        "Only the last so many records of each partition, of those in the range that the options above name, read from "
-        "its end. Conditions (`where.*`, filters) narrow what these are. Batch only. Ours.",
-    ),
-    OptionSpec(
-        "maxDecompressedBatchBytes",
-        byte_size,
-        "64m",
-        "A compressed batch that decompresses to more is treated as corrupt.",
-    ),
-    OptionSpec(
-        "replicas",
-        choice(*REPLICAS),
-        "longest",
-        "A partition that lies in several of the log directories: `longest` reads the copy of the highest leader "
-        "epoch, of these the one that ends last, and logs which; `error` fails; `merge` takes what is damaged in that "
-        "copy, or missing at its ends, from the others, by leader epochs. Batch only, of directories that no broker "
-        "writes to.",
-    ),
-    *TIER_OPTIONS,
-    OptionSpec(
-        "pushdown",
-        choice("auto", "true", "false"),
-        "auto",
-        "Whether the read applies the filters that Spark pushes (in a session with "
-        "`spark.sql.python.filterPushdown.enabled`). `auto`: where no wrong row is possible, Spark 5 and newer; on "
-        "Spark 4 Spark filters, and one log line says why (SPARK-58551). `true` is refused on Spark 4. Ours.",
-    ),
-    OptionSpec(
-        "mode",
-        choice("FAILFAST", "DROPMALFORMED", "PERMISSIVE"),
-        "FAILFAST",
-        "What a damaged batch does: fail, naming file and position; be skipped, with a warning that does; or, with "
-        "`PERMISSIVE`, be a row that does, in the columns `_error`, `_file`, `_position`, `_length`, `_first_offset`, "
-        "`_next_offset`, which are there in this mode alone (docs/reading.md; batch only). Rows of it that were handed "
-        "over before the damage was met stay: a batch with a valid CRC can be malformed inside.",
-    ),
-)
+_isolation_level = choice("read_uncommitted", "read_committed")
 
-GROUP_OPTIONS = (
-    OptionSpec(
-        "commitGroup",
-        plain_text,
-        None,
-        "Streams: the consumer group that the query's position is committed to, at the broker that "
-        "`kafka.bootstrap.servers` names, whenever a batch is done (docs/streaming.md). Ours.",
-        "stream",
-    ),
-    OptionSpec(
-        "failOnCommitError",
-        boolean,
-        "false",
-        "Streams with `commitGroup`: fail when the offsets cannot be committed. `false`: warn, go on, and try again. "
-        "Ours.",
-        "stream",
-    ),
+OTHER_OPTIONS = (
+    OptionSpec("path", paths),
+    OptionSpec("paths", paths),  # what Spark makes of .load(["/a", "/b"])
+    OptionSpec("includeHeaders", boolean, "false"),
+    OptionSpec("kafka.isolation.level", _isolation_level),
+    OptionSpec("history", boolean, "false"),
 )
+"""Options that are no field of ReadOptions by themselves."""
 
 SEARCH_OPTIONS = (
-    OptionSpec("where.key", search_text, None, "Only records with this key, as UTF-8. Ours, as those that follow."),
-    OptionSpec("where.key.hex", search_hex, None, "Only records with this key, in hexadecimal digits."),
-    OptionSpec("where.key.prefix", search_text, None, "Only records whose key begins with this, as UTF-8."),
-    OptionSpec("where.value.contains", search_text, None, "Only records whose value holds this, as UTF-8."),
-    OptionSpec(
-        "where.header",
-        search_header,
-        None,
-        "Only records with a header of this name, `name`, or of this name and value, `name=value`.",
-    ),
+    OptionSpec("where.key", search_text),
+    OptionSpec("where.key.hex", search_hex),
+    OptionSpec("where.key.prefix", search_text),
+    OptionSpec("where.value.contains", search_text),
+    OptionSpec("where.header", search_header),
 )
 """All that are given must hold; a null matches none of them. Records are looked at before anything is copied."""
 
-TYPED_OPTIONS = (
-    OptionSpec(
-        "value.format",
-        plain_text,
-        None,
-        "What values are decoded as: `json`, `string`, `avro`, `protobuf`, `confluent-avro` …; the columns are those "
-        "of `.schema(...)` (docs/typed.md). Ours, as those that follow.",
-        "format",
-    ),
-    OptionSpec("key.format", plain_text, None, "The same of keys.", "format"),
-    OptionSpec(
-        "value.mode",
-        plain_text,
-        None,
-        "What a bad value does, where that is not what `mode` says: `PERMISSIVE` (the default), `DROPMALFORMED`, "
-        "`FAILFAST`.",
-        "format",
-    ),
-    OptionSpec("key.mode", plain_text, None, "The same of keys.", "format"),
-)
-"""Parsed by options.typed_options, with the options of the formats."""
+TYPED_OPTIONS = tuple(OptionSpec(name, plain_text) for name in ("value.format", "key.format", "value.mode", "key.mode"))
+"""Parsed with the options of the formats."""
 
-RATE_OPTIONS = (
-    OptionSpec("maxOffsetsPerTrigger", positive_long, None, "Streams: most offsets in a batch, in all.", "stream"),
-    OptionSpec("minOffsetsPerTrigger", positive_long, None, "Streams: fewest offsets that start a batch.", "stream"),
-    OptionSpec("maxTriggerDelay", duration_ms, "15m", "Streams: longest wait for `minOffsetsPerTrigger`.", "stream"),
-    OptionSpec(
-        "maxBytesPerTrigger",
-        byte_size,
-        None,
-        "Streams: most bytes of segments in a batch, in all, as they lie on disk; whole record batches, and at least "
-        "one of each partition that has news. Ours.",
-        "stream",
-    ),
-)
-"""A batch ignores them."""
+COMMIT_GROUP = OptionSpec("commitGroup", plain_text)
+FAIL_ON_COMMIT_ERROR = OptionSpec("failOnCommitError", boolean, "false")
+
+
+@dataclass(frozen=True)
+class FormatOptions:
+    """Format of the values or keys, as given. side: "value" or "key". options: of the format, names in small letters
+    without prefix. mode: what a bad value does."""
+
+    side: str
+    format: str
+    options: Mapping[str, str] = field(repr=False)  # passwords of registries are among them
+    mode: Mode
+
+
+@dataclass(frozen=True)
+class RateLimits:
+    """Limits of a stream's batch: offsets, bytes; None for no limit. A batch ignores them."""
+
+    max_offsets: int | None = option("maxOffsetsPerTrigger", positive_long)
+    min_offsets: int | None = option("minOffsetsPerTrigger", positive_long)
+    max_bytes: int | None = option("maxBytesPerTrigger", byte_size)
+
+
+@dataclass(frozen=True)
+class CommitGroup:
+    """Consumer group that a stream's offsets are committed to. settings: librdkafka's, with passwords, so in no repr.
+    fail: whether a commit that fails is the query's failure."""
+
+    group: str
+    settings: Mapping[str, str] = field(repr=False)
+    fail: bool
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """Options that only a stream has."""
+
+    limits: RateLimits
+    max_trigger_delay_ms: int = option("maxTriggerDelay", duration_ms, "15m")
+    commit_group: CommitGroup | None = None
+
+
+STREAM_OPTIONS = (*specs_of(RateLimits), *specs_of(StreamOptions))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """Options of a read, parsed. Plain values, picklable.
+
+    `paths`: directories as given, local ones perhaps relative; `storage`: how object stores are reached; `tier`:
+    of tiered storage. `columns`: names in the order of the result. `table`: None for records. `wanted`: what
+    they must hold. `formats`: what values and keys are decoded as, by side. `tail`: only the last so many of each
+    partition. `max_partition_bytes`, `max_decompressed_batch_bytes`: bytes. `stream`: None for a batch.
+    `ignored`: names, as given, of options that have no effect here.
+    """
+
+    paths: tuple[str, ...]
+    storage: StorageOptions
+    tier: TierOptions
+    subscription: offsets.Subscription
+    start: offsets.Bound
+    end: offsets.Bound
+    on_no_match: NoMatch = option("startingOffsetsByTimestampStrategy", choice("error", "latest"), "error")
+    min_partitions: int | None = option("minPartitions", positive_int)
+    max_records_per_partition: int | None = option("maxRecordsPerPartition", positive_long)
+    fail_on_data_loss: bool = option("failOnDataLoss", boolean, "true")
+    # Ours
+    isolation_level: IsolationLevel = option("isolationLevel", _isolation_level, "read_uncommitted")
+    columns: tuple[str, ...] = option("columns", column_names)
+    table: TableQuery | None = option("table", choice(RECORDS, *TABLES), RECORDS)
+    max_partition_bytes: int = option("maxPartitionBytes", byte_size, "128m")
+    max_scan_bytes: int | None = option("maxScanBytes", byte_size)
+    tail: int | None = option("tail", positive_long)
+    max_decompressed_batch_bytes: int = option("maxDecompressedBatchBytes", byte_size, "64m")
+    replicas: Replicas = option("replicas", choice(*REPLICAS), "longest")
+    pushdown: Pushdown = option("pushdown", choice("auto", "true", "false"), "auto")
+    mode: Mode = option("mode", choice("FAILFAST", "DROPMALFORMED", "PERMISSIVE"), "FAILFAST")
+    wanted: RecordPredicate
+    formats: Mapping[str, FormatOptions]
+    stream: StreamOptions | None
+    ignored: tuple[str, ...]
+
+    @property
+    def passes_over_damage(self) -> bool:
+        """True if damage keeps no good record from being read."""
+        return self.mode != "FAILFAST"
+
+    @property
+    def reports_damage(self) -> bool:
+        """True if a damaged stretch is a row."""
+        return self.mode == "PERMISSIVE"
+
+    @property
+    def read_committed(self) -> bool:
+        return self.isolation_level == "read_committed"
+
 
 READ_OPTIONS = (
     *SUBSCRIPTION_OPTIONS,
     *START_OPTIONS,
     *END_OPTIONS,
-    *PLAIN_OPTIONS,
+    *OTHER_OPTIONS,
+    *specs_of(ReadOptions),
+    *TIER_OPTIONS,
     *SEARCH_OPTIONS,
     *TYPED_OPTIONS,
-    *RATE_OPTIONS,
-    *GROUP_OPTIONS,
+    *STREAM_OPTIONS,
+    COMMIT_GROUP,
+    FAIL_ON_COMMIT_ERROR,
 )
 
-OF_MANY_NAMES = {
-    f"{KEY_OPTION}ID": "Private RSA key that opens segments which Aiven's plugin encrypted with the key pair ID: a "
-    "PEM, or a path to one that every worker can read. It is shown nowhere.",
-    "value.*": "Options of the format of values, `key.*` of that of keys; without a prefix of both (docs/typed.md).",
-}
-"""Options of which there are as many as a user needs."""
-
-CONNECTOR_ONLY = {
-    "kafka.bootstrap.servers": "there is no broker; with `commitGroup`, the one that it commits to",
-    "kafka.group.id": "there is no consumer group; see `commitGroup`",
-    "groupIdPrefix": "there is no consumer group",
-    "kafkaConsumer.pollTimeoutMs": "nothing is polled",
-    "fetchOffset.numRetries": "nothing is fetched",
-    "fetchOffset.retryIntervalMs": "nothing is fetched",
-    "kafka.*": "every other setting of a Kafka consumer; with `commitGroup`, those of the connection count "
-    "(`kafka.security.protocol`, `kafka.sasl.*`, `kafka.ssl.*`, `kafka.client.id`, `kafka.socket.*`)",
-}
-"""Accepted and ignored, with the reason."""
+CONNECTOR_ONLY = (
+    "kafka.bootstrap.servers",
+    "kafka.group.id",
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "kafka.*",
+)
+"""Accepted and ignored: there is no broker, and nothing is fetched. With `commitGroup` the connection's count."""
 
 ONLY_OF_READS = frozenset(
     {option.name.lower() for option in READ_OPTIONS if option.name != "path"}
@@ -371,9 +281,7 @@ ONLY_OF_READS = frozenset(
 )
 """Names that have no meaning in a write, in small letters."""
 
-OF_SPARK = {
-    "maxFilesPerTrigger": "an option of Spark's file sources; see `maxOffsetsPerTrigger` and `maxBytesPerTrigger`",
-}
+OF_SPARK = ("maxFilesPerTrigger",)
 """The same, of Spark's other sources."""
 
 OTHER_NAMES = {
@@ -423,8 +331,3 @@ REFUSED = {
     "kafka.interceptor.classes": "Kafka option 'interceptor.classes' is not supported",
 }
 """Refused with the connector's words: a job that sets them expects something that neither source does."""
-
-
-def options_table() -> str:
-    """All options as a Markdown table: name, default, meaning. For docs/options.md."""
-    return markdown_table(READ_OPTIONS, OF_MANY_NAMES, {**CONNECTOR_ONLY, **OF_SPARK}, REFUSED)

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, DAMAGE_COLUMN_TYPES, RecordPredicate
-from kafkalog_spark.log.read.discovery import Replicas
 from kafkalog_spark.log.tables.table import RECORDS, TABLES
 from kafkalog_spark.log.tables.table_query import TableQuery
 from kafkalog_spark.log.tiered.tier_options import TierOptions, is_tier_option
-from kafkalog_spark.options import GivenOptions, OptionSpec, choice, is_nearly, unknown_option
+from kafkalog_spark.options import GivenOptions, OptionSpec, choice, is_nearly, specs_of, unknown_option
 from kafkalog_spark.source import option_spec as spec
 from kafkalog_spark.source.offsets import (
     EARLIEST,
@@ -34,14 +32,17 @@ from kafkalog_spark.source.offsets import (
     check_bounds_agree,
     tp_text,
 )
-from kafkalog_spark.source.partition_bounds import NoMatch
+from kafkalog_spark.source.option_spec import (
+    CommitGroup,
+    FormatOptions,
+    IsolationLevel,
+    RateLimits,
+    ReadOptions,
+    StreamOptions,
+)
 from kafkalog_spark.spark import librdkafka
 from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
 from kafkalog_spark.typed.decoder import FORMATS, check_options, format_name, option_names
-
-IsolationLevel = Literal["read_uncommitted", "read_committed"]
-Pushdown = Literal["auto", "true", "false"]
-Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 
 NO_DIRECTORY = 'name it in .load("/data/kafka-logs")'
 NO_OPTIONS = (
@@ -62,96 +63,6 @@ else a consumer has (`max.poll.records`, `fetch.min.bytes` ...) is about fetchin
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class FormatOptions:
-    """Format of the values or keys, as given. side: "value" or "key". options: of the format, names in small letters
-    without prefix. mode: what a bad value does."""
-
-    side: str
-    format: str
-    options: Mapping[str, str] = field(repr=False)  # passwords of registries are among them
-    mode: Mode
-
-
-@dataclass(frozen=True, slots=True)
-class RateLimits:
-    """Limits of a stream's batch: offsets, bytes; None for no limit."""
-
-    max_offsets: int | None = None
-    min_offsets: int | None = None
-    max_bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class CommitGroup:
-    """Consumer group that a stream's offsets are committed to. settings: librdkafka's, with passwords, so in no repr.
-    fail: whether a commit that fails is the query's failure."""
-
-    group: str
-    settings: Mapping[str, str] = field(repr=False)
-    fail: bool
-
-
-@dataclass(frozen=True)
-class StreamOptions:
-    """Options that only a stream has."""
-
-    limits: RateLimits
-    max_trigger_delay_ms: int
-    commit_group: CommitGroup | None = None
-
-
-@dataclass(frozen=True)
-class ReadOptions:
-    """Options of a read, parsed. Plain values, picklable.
-
-    `paths`: directories as given, local ones perhaps relative; `storage`: how object stores are reached; `tier`:
-    of tiered storage. `columns`: names in the order of the result. `table`: None for records. `wanted`: what
-    they must hold. `formats`: what values and keys are decoded as, by side. `tail`: only the last so many of each
-    partition. `max_partition_bytes`, `max_decompressed_batch_bytes`: bytes. `stream`: None for a batch.
-    `ignored`: names, as given, of options that have no effect here.
-    """
-
-    paths: tuple[str, ...]
-    storage: StorageOptions
-    tier: TierOptions
-    subscription: Subscription
-    start: Bound
-    end: Bound
-    on_no_match: NoMatch
-    columns: tuple[str, ...]
-    isolation_level: IsolationLevel
-    fail_on_data_loss: bool
-    min_partitions: int | None
-    max_records_per_partition: int | None
-    max_partition_bytes: int
-    max_decompressed_batch_bytes: int
-    max_scan_bytes: int | None
-    tail: int | None
-    replicas: Replicas
-    pushdown: Pushdown
-    mode: Mode
-    table: TableQuery | None
-    wanted: RecordPredicate
-    formats: Mapping[str, FormatOptions]
-    stream: StreamOptions | None
-    ignored: tuple[str, ...]
-
-    @property
-    def passes_over_damage(self) -> bool:
-        """True if damage keeps no good record from being read."""
-        return self.mode != "FAILFAST"
-
-    @property
-    def reports_damage(self) -> bool:
-        """True if a damaged stretch is a row."""
-        return self.mode == "PERMISSIVE"
-
-    @property
-    def read_committed(self) -> bool:
-        return self.isolation_level == "read_committed"
-
-
 def parse_read_options(
     options: Mapping[str, str] | GivenReadOptions, *, streaming: bool = False, quiet: bool = False
 ) -> ReadOptions:
@@ -165,11 +76,12 @@ def parse_read_options(
     given = options if isinstance(options, GivenReadOptions) else GivenReadOptions(options)
     formats, _ = given.formats
     ignored = given.ignored(streaming)
-    plain = given.values(spec.PLAIN_OPTIONS)
+    values = given.fields(ReadOptions)
+    extra = {option.name: given.value(option) for option in spec.OTHER_OPTIONS}
     start = given.first_of(spec.START_OPTIONS, Latest() if streaming else None)
     end = Latest() if streaming else given.first_of(spec.END_OPTIONS)
     if streaming:
-        _check_stream(given, plain)
+        _check_stream(given, values)
     else:
         _check_batch_bounds(start, end)
     subscription = _subscription(given)
@@ -177,30 +89,25 @@ def parse_read_options(
     for name, why in spec.REFUSED.items():
         if given.has(name):
             raise OptionError(why)
-    table = _table_query(given, plain, subscription, streaming)
+    table = _table_query(given, values, subscription, history=extra["history"], streaming=streaming)
     if table is not None and formats:
         raise OptionError(f"option '{next(iter(formats))}.format' is of records, not of the table '{table.table}'")
+    values |= {
+        "paths": _paths(given, extra),
+        "columns": _columns(values, with_headers=extra["includeHeaders"]) if table is None else table.columns,
+        "isolation_level": _isolation_level(given, values["isolation_level"], extra["kafka.isolation.level"]),
+        "tail": _tail(given, values["tail"], streaming),
+        "table": table,
+    }
+    if streaming and formats and values["mode"] == "PERMISSIVE":
+        values["mode"] = "FAILFAST"
     result = ReadOptions(
-        paths=_paths(given, plain),
+        **values,
         storage=given.storage,
         tier=given.tier,
         subscription=subscription,
         start=start,
         end=end,
-        on_no_match=plain["startingOffsetsByTimestampStrategy"],
-        columns=_columns(plain) if table is None else table.columns,
-        isolation_level=_isolation_level(given, plain),
-        fail_on_data_loss=plain["failOnDataLoss"],
-        min_partitions=plain["minPartitions"],
-        max_records_per_partition=plain["maxRecordsPerPartition"],
-        max_partition_bytes=plain["maxPartitionBytes"],
-        max_decompressed_batch_bytes=plain["maxDecompressedBatchBytes"],
-        max_scan_bytes=plain["maxScanBytes"],
-        tail=_tail(given, plain, streaming),
-        replicas=plain["replicas"],
-        pushdown=plain["pushdown"],
-        mode="FAILFAST" if streaming and formats and plain["mode"] == "PERMISSIVE" else plain["mode"],
-        table=table,
         wanted=_wanted_records(given),
         formats=formats,
         stream=_stream_options(given, limits, streaming),
@@ -287,7 +194,7 @@ class GivenReadOptions(GivenOptions):
         """Names without effect, in the order given. Raises OptionError for a name that there is not."""
         used = _NAMES | spec.REFUSED.keys()
         without_effect = {name.lower() for name in (*spec.CONNECTOR_ONLY, *spec.OF_SPARK)}
-        no_effect = {"endingtimestamp"} if streaming else {option.name.lower() for option in spec.RATE_OPTIONS}
+        no_effect = {"endingtimestamp"} if streaming else {option.name.lower() for option in spec.STREAM_OPTIONS}
         result = []
         for key, name in self.names.items():
             if (
@@ -317,14 +224,14 @@ def _check_known(key: str, name: str) -> None:
     raise unknown_option(name, [*(option.name for option in spec.READ_OPTIONS), *spec.CONNECTOR_ONLY], spec.OTHER_NAMES)
 
 
-def _check_stream(given: GivenReadOptions, plain: Mapping[str, Any]) -> None:
+def _check_stream(given: GivenReadOptions, values: Mapping[str, Any]) -> None:
     _, by_timestamp, by_offset = spec.END_OPTIONS
-    if plain["mode"] == "PERMISSIVE" and not given.formats[0]:
+    if values["mode"] == "PERMISSIVE" and not given.formats[0]:
         raise OptionError(
             "mode=PERMISSIVE is of batch queries: a stream would never come back to what it has reported",
             hint="mode=DROPMALFORMED passes over damage and logs it; read what is lost with spark.read",
         )
-    if plain["replicas"] == "merge":
+    if values["replicas"] == "merge":
         raise OptionError(
             "replicas=merge is of batch queries: it is for directories that no broker writes to",
             hint="replicas=longest follows the copy of the leader",
@@ -366,30 +273,28 @@ def _subscription(given: GivenReadOptions) -> Subscription:
     return given.value(chosen[0]) if chosen else NotSaid()
 
 
-def _paths(given: GivenReadOptions, plain: Mapping[str, Any]) -> tuple[str, ...]:
-    if plain["path"] is not None and plain["paths"] is not None:
+def _paths(given: GivenReadOptions, extra: Mapping[str, Any]) -> tuple[str, ...]:
+    if extra["path"] is not None and extra["paths"] is not None:
         raise OptionError("options 'path' and 'paths' are both given", hint="name all directories in .load(...)")
-    paths: tuple[str, ...] | None = plain["path"] or plain["paths"]
+    paths: tuple[str, ...] | None = extra["path"] or extra["paths"]
     if paths is None:
         raise OptionError("no log directory is given", hint=NO_DIRECTORY if given.names else NO_OPTIONS)
     return paths
 
 
-def _columns(plain: Mapping[str, Any]) -> tuple[str, ...]:
+def _columns(values: Mapping[str, Any], *, with_headers: bool) -> tuple[str, ...]:
     """With mode=PERMISSIVE those about damage too: the ones that `columns` names, or all of them at the end."""
-    permissive = plain["mode"] == "PERMISSIVE"
+    permissive = values["mode"] == "PERMISSIVE"
     known = COLUMN_TYPES | DAMAGE_COLUMN_TYPES if permissive else COLUMN_TYPES
-    columns = COLUMNS if plain["columns"] is None else spec.known_columns(plain["columns"], known)
-    if plain["includeHeaders"] and "headers" not in columns:
+    columns = COLUMNS if values["columns"] is None else spec.known_columns(values["columns"], known)
+    if with_headers and "headers" not in columns:
         columns = (*columns, "headers")
     if permissive and not DAMAGE_COLUMN_TYPES.keys() & set(columns):
         columns = (*columns, *DAMAGE_COLUMN_TYPES)
     return columns
 
 
-def _isolation_level(given: GivenReadOptions, plain: Mapping[str, Any]) -> IsolationLevel:
-    ours: IsolationLevel = plain["isolationLevel"]
-    kafkas: IsolationLevel | None = plain["kafka.isolation.level"]
+def _isolation_level(given: GivenReadOptions, ours: IsolationLevel, kafkas: IsolationLevel | None) -> IsolationLevel:
     if kafkas is None or kafkas == ours:
         return ours
     if given.has("isolationLevel"):
@@ -405,8 +310,7 @@ def _wanted_records(given: GivenReadOptions) -> RecordPredicate:
     return RecordPredicate(key if key_hex is None else key_hex, prefix, part, name, value)
 
 
-def _tail(given: GivenReadOptions, plain: Mapping[str, Any], streaming: bool) -> int | None:
-    tail: int | None = plain["tail"]
+def _tail(given: GivenReadOptions, tail: int | None, streaming: bool) -> int | None:
     if tail is None:
         return None
     if streaming:
@@ -423,10 +327,12 @@ def _tail(given: GivenReadOptions, plain: Mapping[str, Any], streaming: bool) ->
 
 def _rate_limits(given: GivenReadOptions, streaming: bool) -> RateLimits:
     """Of a batch only what the connector checks is checked: that the two limits, both given, are in order."""
-    largest, smallest, _, in_bytes = spec.RATE_OPTIONS
-    if not streaming and not (largest in given and smallest in given):
+    if streaming:
+        limits = RateLimits(**given.fields(RateLimits))
+    elif given.has("maxOffsetsPerTrigger") and given.has("minOffsetsPerTrigger"):
+        limits = RateLimits(*(given.value(option) for option in specs_of(RateLimits)[:2]))
+    else:
         return RateLimits()
-    limits = RateLimits(given.value(largest), given.value(smallest), given.value(in_bytes) if streaming else None)
     if limits.max_offsets is not None and limits.min_offsets is not None and limits.min_offsets > limits.max_offsets:
         raise OptionError(
             f"The value of minOffsetPerTrigger({limits.min_offsets}) is higher than the "
@@ -436,13 +342,13 @@ def _rate_limits(given: GivenReadOptions, streaming: bool) -> RateLimits:
 
 
 def _stream_options(given: GivenReadOptions, limits: RateLimits, streaming: bool) -> StreamOptions | None:
-    group, fail = (given.value(option) for option in spec.GROUP_OPTIONS)
+    group, fail = given.value(spec.COMMIT_GROUP), given.value(spec.FAIL_ON_COMMIT_ERROR)
     commit_group = None
     if group is not None:
         commit_group = _commit_group(given, group, fail, streaming)
     elif fail:
         raise OptionError("option 'failOnCommitError' is given, and no 'commitGroup' that could be committed to")
-    return StreamOptions(limits, given.value(spec.RATE_OPTIONS[2]), commit_group) if streaming else None
+    return StreamOptions(limits, **given.fields(StreamOptions), commit_group=commit_group) if streaming else None
 
 
 def _commit_group(given: GivenReadOptions, group: str, fail: bool, streaming: bool) -> CommitGroup:
@@ -483,13 +389,13 @@ _OF_RECORDS = (
 
 
 def _table_query(
-    given: GivenReadOptions, plain: Mapping[str, Any], subscription: Subscription, streaming: bool
+    given: GivenReadOptions, values: Mapping[str, Any], subscription: Subscription, *, history: bool, streaming: bool
 ) -> TableQuery | None:
     """Table query of the options `table`, `history` and `columns`; None for records.
 
     Raises OptionError for a stream, and for an option that the table gives no meaning.
     """
-    name, history = plain["table"], plain["history"]
+    name = values["table"]
     with_history = f"these have one: {', '.join(table.name for table in TABLES.values() if table.has_history)}"
     if name == RECORDS:
         if history:
@@ -498,7 +404,7 @@ def _table_query(
     if streaming:
         raise OptionError(f"a stream reads records, not the table '{name}'", hint="use spark.read")
     table = TABLES[name]
-    if plain["replicas"] == "merge":
+    if values["replicas"] == "merge":
         raise OptionError(f"replicas=merge is of records, not of the table '{name}', which is about single files")
     for option in _OF_RECORDS:
         if given.has(option):
@@ -513,6 +419,6 @@ def _table_query(
     if not table.of_topics and subscription != NotSaid():
         raise OptionError(f"the table '{name}' is not of single topics", hint="leave the subscription out, and filter")
     columns = table.default_columns
-    if plain["columns"] is not None:
-        columns = spec.known_columns(plain["columns"], [column.name for column in table.columns])
-    return TableQuery(name, columns, history, plain["failOnDataLoss"], plain["maxDecompressedBatchBytes"])
+    if values["columns"] is not None:
+        columns = spec.known_columns(values["columns"], [column.name for column in table.columns])
+    return TableQuery(name, columns, history, values["fail_on_data_loss"], values["max_decompressed_batch_bytes"])

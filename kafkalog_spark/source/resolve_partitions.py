@@ -17,7 +17,7 @@ from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions, check_said
-from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.option_spec import ReadOptions
 from kafkalog_spark.source.partition_bounds import OffsetBounds, OffsetRange, resolve_bounds
 from kafkalog_spark.store.interface import Store, in_parallel
 

@@ -32,7 +32,7 @@ from kafkalog_spark.source.offsets import (
     named_topics,
     set_text,
 )
-from kafkalog_spark.source.options import RateLimits, ReadOptions
+from kafkalog_spark.source.option_spec import RateLimits, ReadOptions
 from kafkalog_spark.source.partition_bounds import OffsetRange, resolve_bounds
 from kafkalog_spark.source.planning import SegmentFacts, Split, segment_facts, splits_of
 from kafkalog_spark.source.resolve_partitions import PartitionRange, bounds_of

@@ -23,7 +23,7 @@ from kafkalog_spark.log.tables.table_query import (
     units_of,
 )
 from kafkalog_spark.source.offsets import Earliest, Latest, NotSaid, TopicPartition, assigned_partitions
-from kafkalog_spark.source.options import ReadOptions
+from kafkalog_spark.source.option_spec import ReadOptions
 from kafkalog_spark.source.planning import check_scan_bytes, cores, group_splits
 from kafkalog_spark.source.resolve_partitions import open_log_dirs, places_to_read, requests_logged, resolve_ranges
 from kafkalog_spark.source.resolved_read import batch_in_schema

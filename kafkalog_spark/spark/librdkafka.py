@@ -19,22 +19,13 @@ RENAMED = {
 
 PRODUCER_RENAMED = {"max.request.size": "message.max.bytes", **RENAMED}
 
-_NO_JAVA = "there is no Java process to be measured"
-_AT_RANDOM = "rows without a key are spread at random"
-PRODUCER_WITHOUT_EFFECT = {
-    "max.block.ms": "a task waits for room in the queue as long as the broker takes records",
-    "metadata.max.idle.ms": "librdkafka keeps what it knows of a topic",
-    "socket.connection.setup.timeout.max.ms": "only `socket.connection.setup.timeout.ms` counts",
-    "partitioner.adaptive.partitioning.enable": _AT_RANDOM,
-    "partitioner.availability.timeout.ms": _AT_RANDOM,
-    "auto.include.jmx.reporter": _NO_JAVA,
-    "metric.reporters": _NO_JAVA,
-    "metrics.num.samples": _NO_JAVA,
-    "metrics.recording.level": _NO_JAVA,
-    "metrics.sample.window.ms": _NO_JAVA,
-}
-"""Settings of the Java producer that are accepted and ignored, with the reason: none changes which records arrive, or
-where. What else librdkafka does not have it refuses by name."""
+PRODUCER_WITHOUT_EFFECT = frozenset({
+    "max.block.ms", "metadata.max.idle.ms", "socket.connection.setup.timeout.max.ms",
+    "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms", "auto.include.jmx.reporter",
+    "metric.reporters", "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
+})  # fmt: skip
+"""Settings of the Java producer that are accepted and ignored: none changes which records arrive, or where.
+What else librdkafka does not have it refuses by name."""
 
 _WITH_PASSWORD = ("PlainLoginModule", "ScramLoginModule")
 

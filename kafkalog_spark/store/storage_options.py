@@ -52,9 +52,9 @@ def _number(name: str, text: str) -> float:
 
 
 OUR_OPTIONS = (
-    OptionSpec("profile", plain_text, None, "the profile of ~/.aws/config and ~/.aws/credentials", "storage"),
-    OptionSpec("max_retries", _number, str(MAX_RETRIES), "how often a request is tried again", "storage"),
-    OptionSpec("retry_timeout", _number, str(RETRY_TIMEOUT), "for how many seconds it is tried again", "storage"),
+    OptionSpec("profile", plain_text),
+    OptionSpec("max_retries", _number, str(MAX_RETRIES)),
+    OptionSpec("retry_timeout", _number, str(RETRY_TIMEOUT)),
 )
 """After `storage.`, and not the library's."""
 OUR_NAMES = frozenset(spec.name for spec in OUR_OPTIONS)

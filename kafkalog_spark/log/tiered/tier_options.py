@@ -174,22 +174,10 @@ def _key_prefix(name: str, text: str) -> str:
 
 
 _AUTO = "auto"
-_LAYOUT = OptionSpec(
-    "layout",
-    choice(_AUTO, *(layout.value for layout in Layout)),
-    _AUTO,
-    "How the names below the paths are made: `broker`, a log directory's; `aiven`, Aiven's plugin for tiered "
-    "storage; `local-tiered`, Kafka's LocalTieredStorage. `auto` finds it for each path by itself.",
-    "tier",
+TIER_OPTIONS = (
+    OptionSpec("layout", choice(_AUTO, *(layout.value for layout in Layout)), _AUTO),
+    OptionSpec("tiered.key.prefix", _key_prefix),
 )
-_KEY_PREFIX = OptionSpec(
-    "tiered.key.prefix",
-    _key_prefix,
-    None,
-    "`layout=aiven`: what of the plugin's `key.prefix` follows its last slash.",
-    "tier",
-)
-TIER_OPTIONS = (_LAYOUT, _KEY_PREFIX)
 _NO_KEYS = KeyRing({})
 
 
@@ -223,4 +211,4 @@ NO_TIER = TierOptions()
 
 def is_tier_option(name: str) -> bool:
     """True if an option, its name in small letters, is about tiered storage."""
-    return name in (_LAYOUT.name, _KEY_PREFIX.name) or name.startswith(OPTION)
+    return name in (spec.name for spec in TIER_OPTIONS) or name.startswith(OPTION)

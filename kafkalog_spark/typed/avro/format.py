@@ -31,7 +31,6 @@ OPTIONS = (
         plain_text,
         None,
         "The schema that values were written with: JSON, or a file of it. Needs the prefix `value.` or `key.`.",
-        "format",
     ),
     *types.OPTIONS,
 )

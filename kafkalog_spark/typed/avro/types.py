@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -52,29 +51,28 @@ def _corrected(name: str, text: str) -> str:
     return text
 
 
-_spec = partial(OptionSpec, group="format")
 OPTIONS = (
-    _spec(
+    OptionSpec(
         "avroSchema",
         plain_text,
         None,
         "Reader schema: JSON, or a file of it. Values are read as it says, by Avro's rules of evolution.",
     ),
-    _spec("avroSchemaUrl", plain_text, None, "The same, as a file alone."),
-    _spec(
+    OptionSpec("avroSchemaUrl", plain_text, None, "The same, as a file alone."),
+    OptionSpec(
         "enableStableIdentifiersForUnionType",
         boolean,
         "false",
         "Fields of a union of several types are called after the types.",
     ),
-    _spec("stableIdentifierPrefixForUnionType", plain_text, "member_", "And begin with this."),
-    _spec(
+    OptionSpec("stableIdentifierPrefixForUnionType", plain_text, "member_", "And begin with this."),
+    OptionSpec(
         "recursiveFieldMaxDepth",
         depth(MAX_RECURSION, strict=True),
         "-1",
         "How deep a recursive schema is read, 1 to 15. Without it, one is refused.",
     ),
-    _spec("datetimeRebaseMode", _corrected, "CORRECTED", "EXCEPTION and LEGACY are refused."),
+    OptionSpec("datetimeRebaseMode", _corrected, "CORRECTED", "EXCEPTION and LEGACY are refused."),
 )
 
 

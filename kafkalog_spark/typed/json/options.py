@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
-from functools import partial
 from typing import NoReturn
 
 import pyarrow as pa
@@ -47,43 +46,45 @@ _REFUSED = (
     "compression", "pretty", "sortKeys", "writeNonAsciiCharacterAsCodePoint",
 )  # fmt: skip
 _OF_INFERENCE = ("primitivesAsString", "prefersDecimal", "dropFieldIfAllNull", "samplingRatio", "inferTimestamp")
-_spec = partial(OptionSpec, group="format")
 OPTIONS = (
-    _spec("schema", plain_text, None, "The columns of the values as DDL, where `.schema(...)` does not say them."),
-    _spec(
+    OptionSpec("schema", plain_text, None, "The columns of the values as DDL, where `.schema(...)` does not say them."),
+    OptionSpec(
         "columnNameOfCorruptRecord",
         plain_text,
         "_corrupt_record",
         "Name of the string column that holds a bad value's text.",
     ),
-    _spec("timeZone", _zone, "UTC", "Zone of timestamps that name none; in Spark the session's."),
-    _spec(
+    OptionSpec("timeZone", _zone, "UTC", "Zone of timestamps that name none; in Spark the session's."),
+    OptionSpec(
         "timestampFormat",
         _pattern,
         None,
         "Pattern of timestamps, made of yyyy MM dd HH mm ss S XXX, quoted letters and signs.",
     ),
-    _spec("timestampNTZFormat", _pattern, None, "The same of timestamps without a zone."),
-    _spec("dateFormat", _pattern, None, "The same of dates."),
-    _spec(
+    OptionSpec("timestampNTZFormat", _pattern, None, "The same of timestamps without a zone."),
+    OptionSpec("dateFormat", _pattern, None, "The same of dates."),
+    OptionSpec(
         "enableDateTimeParsingFallback",
         boolean,
         None,
         "Whether what fits no pattern is read as without one; `false` with a pattern.",
     ),
-    _spec("allowComments", boolean, "false", "Java's comments."),
-    _spec("allowUnquotedFieldNames", boolean, "false", "Names without quotes."),
-    _spec("allowSingleQuotes", boolean, "true", "Single quotes instead of double ones."),
-    _spec("allowNumericLeadingZeros", boolean, "false", "Numbers such as 007."),
-    _spec("allowNonNumericNumbers", boolean, "true", "NaN, Infinity, -INF and so on."),
-    _spec("allowBackslashEscapingAnyCharacter", boolean, "false", "A backslash before any character."),
-    _spec("allowUnquotedControlChars", boolean, "false", "Control characters in strings."),
-    _spec("locale", _locale, "en-US", "Only `en-US`."),
-    *(_spec(name, _refused, None, "Refused.") for name in _REFUSED),
-    *(_spec(name, plain_text, None, "No effect where there is a schema, as in from_json.") for name in _OF_INFERENCE),
-    _spec("ignoreNullFields", plain_text, None, "No effect on a read, as in from_json."),
-    _spec("multiLine", plain_text, None, "No effect on values, as in from_json."),
-    _spec("lineSep", plain_text, None, "No effect on values, as in from_json."),
+    OptionSpec("allowComments", boolean, "false", "Java's comments."),
+    OptionSpec("allowUnquotedFieldNames", boolean, "false", "Names without quotes."),
+    OptionSpec("allowSingleQuotes", boolean, "true", "Single quotes instead of double ones."),
+    OptionSpec("allowNumericLeadingZeros", boolean, "false", "Numbers such as 007."),
+    OptionSpec("allowNonNumericNumbers", boolean, "true", "NaN, Infinity, -INF and so on."),
+    OptionSpec("allowBackslashEscapingAnyCharacter", boolean, "false", "A backslash before any character."),
+    OptionSpec("allowUnquotedControlChars", boolean, "false", "Control characters in strings."),
+    OptionSpec("locale", _locale, "en-US", "Only `en-US`."),
+    *(OptionSpec(name, _refused, None, "Refused.") for name in _REFUSED),
+    *(
+        OptionSpec(name, plain_text, None, "No effect where there is a schema, as in from_json.")
+        for name in _OF_INFERENCE
+    ),
+    OptionSpec("ignoreNullFields", plain_text, None, "No effect on a read, as in from_json."),
+    OptionSpec("multiLine", plain_text, None, "No effect on values, as in from_json."),
+    OptionSpec("lineSep", plain_text, None, "No effect on values, as in from_json."),
 )
 
 

@@ -30,9 +30,8 @@ OPTIONS = (
         plain_text,
         None,
         "A descriptor set: what protoc --include_imports --descriptor_set_out writes.",
-        "format",
     ),
-    OptionSpec("messageName", plain_text, None, "The message, by its name or full name.", "format"),
+    OptionSpec("messageName", plain_text, None, "The message, by its name or full name."),
     *types.OPTIONS,
 )
 

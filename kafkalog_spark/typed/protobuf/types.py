@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -61,20 +61,21 @@ def _never(name: str, text: str) -> bool:
     return False
 
 
-_spec = partial(OptionSpec, group="format")
 OPTIONS = (
-    _spec(
+    OptionSpec(
         "recursive.fields.max.depth",
         depth(MOST_RECURSION, strict=False),
         "-1",
         "How deep a recursive message is read, 1 to 10. Without it, one is refused.",
     ),
-    _spec("emit.default.values", boolean, "false", "true: a proto3 field that is not there is its type's zero."),
-    _spec("enums.as.ints", boolean, "false", "true: an enum is its number."),
-    _spec("upcast.unsigned.ints", boolean, "false", "true: uint32 is a bigint, uint64 a decimal(20,0)."),
-    _spec("retain.empty.message.types", _never, None, "Refused when true: messages without fields are left out."),
-    _spec("unwrap.primitive.wrapper.types", _never, None, "Refused when true: Int32Value and the like are structs."),
-    _spec("convert.any.fields.to.json", _never, None, "Refused when true: Any is a struct of type_url and value."),
+    OptionSpec("emit.default.values", boolean, "false", "true: a proto3 field that is not there is its type's zero."),
+    OptionSpec("enums.as.ints", boolean, "false", "true: an enum is its number."),
+    OptionSpec("upcast.unsigned.ints", boolean, "false", "true: uint32 is a bigint, uint64 a decimal(20,0)."),
+    OptionSpec("retain.empty.message.types", _never, None, "Refused when true: messages without fields are left out."),
+    OptionSpec(
+        "unwrap.primitive.wrapper.types", _never, None, "Refused when true: Int32Value and the like are structs."
+    ),
+    OptionSpec("convert.any.fields.to.json", _never, None, "Refused when true: Any is a struct of type_url and value."),
 )
 
 

@@ -99,7 +99,6 @@ class _Avro(_SchemaFormat):
             plain_text,
             None,
             "Writes: the schema, JSON or a file of it. Needs the prefix `value.` or `key.`.",
-            "format",
         ),
     )
     kind, inner = AVRO, avro_format
@@ -146,7 +145,6 @@ class _Protobuf(_SchemaFormat):
             plain_text,
             None,
             "The message of the subject's schema that the columns are of; by default the first of its file.",
-            "format",
         ),
     )
     kind, inner, indexed = PROTOBUF, protobuf_format, True
@@ -191,7 +189,6 @@ class _Json:
             plain_text,
             None,
             "Writes: the subject whose latest JSON Schema the texts are said to be of.",
-            "format",
         ),
     )
     schema = staticmethod(json_format.schema)

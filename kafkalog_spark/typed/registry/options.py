@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.options import OptionSpec, plain_text
@@ -42,35 +42,34 @@ def _version(name: str, text: str) -> int | None:
     return None if text == "latest" else int(text)
 
 
-_spec = partial(OptionSpec, group="format")
 REGISTRY_OPTIONS = (
-    _spec(
+    OptionSpec(
         "schema.registry.url",
         plain_text,
         None,
         "The registry, or several with a comma between them. Without it and without a file, schemas "
         "come from the topic `_schemas` of the same log directory.",
     ),
-    _spec("schema.registry.basic.auth.user.info", plain_text, None, "`user:password`."),
-    _spec("schema.registry.bearer.auth.token", plain_text, None, "A bearer token."),
-    _spec("schema.registry.ssl.ca.location", plain_text, None, "PEM file of the authorities that are trusted."),
-    _spec("schema.registry.ssl.certificate.location", plain_text, None, "PEM file of the client's certificate."),
-    _spec("schema.registry.ssl.key.location", plain_text, None, "PEM file of its key."),
-    _spec("schema.registry.ssl.key.password", plain_text, None, "The key's password."),
-    _spec(
+    OptionSpec("schema.registry.basic.auth.user.info", plain_text, None, "`user:password`."),
+    OptionSpec("schema.registry.bearer.auth.token", plain_text, None, "A bearer token."),
+    OptionSpec("schema.registry.ssl.ca.location", plain_text, None, "PEM file of the authorities that are trusted."),
+    OptionSpec("schema.registry.ssl.certificate.location", plain_text, None, "PEM file of the client's certificate."),
+    OptionSpec("schema.registry.ssl.key.location", plain_text, None, "PEM file of its key."),
+    OptionSpec("schema.registry.ssl.key.password", plain_text, None, "The key's password."),
+    OptionSpec(
         "schema.registry.file",
         plain_text,
         None,
         "Schemas from a file: what a registry answers to `GET /schemas`, or records of its topic.",
     ),
-    _spec("schema.registry.topic", plain_text, TOPIC, "The registry's topic in the log directory."),
-    _spec(
+    OptionSpec("schema.registry.topic", plain_text, TOPIC, "The registry's topic in the log directory."),
+    OptionSpec(
         "subject",
         plain_text,
         None,
         "The subject whose schema the values are read with; by default `TOPIC-value` (`TOPIC-key`).",
     ),
-    _spec("subject.version", _version, "latest", "Its version."),
+    OptionSpec("subject.version", _version, "latest", "Its version."),
 )
 
 
