@@ -19,6 +19,8 @@ KafkalogError
 │   └── CorruptRemoteMetadata  a record of __remote_log_metadata, or what a plugin keeps there
 ├── UnsupportedFormat    a magic or version that no Kafka release up to 4.3 writes
 ├── KeyNotGiven          a tiered segment is encrypted, and no option gives the private key
+├── RemoteStorageError   remote storage cannot be written or read at present
+│   └── RemoteResourceNotFound  a remote segment, or one of its objects, is not there
 ├── LogDirLocked         somebody else works in the log directory
 │   └── BrokerOwnsDirectory  a broker does
 ├── WriteUnfinished      a write is decided, and not all of it is in its place yet
@@ -201,6 +203,14 @@ class InvalidRecord(KafkalogError, ValueError):
 
 class KeyNotGiven(KafkalogError):
     """A tiered segment is encrypted, and the private key that its manifest names is not among those given."""
+
+
+class RemoteStorageError(KafkalogError):
+    """Remote storage cannot be written or read: it is away, refuses, or is full (Kafka's RemoteStorageException)."""
+
+
+class RemoteResourceNotFound(RemoteStorageError):
+    """A remote segment, or one of its objects, is not there (Kafka's RemoteResourceNotFoundException)."""
 
 
 class LogDirLocked(KafkalogError):

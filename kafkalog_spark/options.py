@@ -207,17 +207,22 @@ class GivenOptions:
         return {each.name: self.value(each.metadata["spec"]) for each in fields(options) if "spec" in each.metadata}
 
 
-def unknown_option(name: str, known: Iterable[str], other_names: Mapping[str, str]) -> OptionError:
+def unknown_option(
+    name: str,
+    known: Iterable[str],
+    other_names: Mapping[str, str],
+    pages: str = "docs/options.md and docs/sink.md list",
+) -> OptionError:
     """The error for an option that there is not, with the one that was most likely meant.
 
-    `other_names`: what other connectors call an option, in small letters, and its name here.
+    `other_names`: what other connectors call an option, in small letters, and its name here. pages: where to look.
     """
     by_key = {known_name.lower(): known_name for known_name in known}
     meant = other_names.get(name.lower())
     if meant is None:
         nearest = difflib.get_close_matches(name.lower(), by_key, n=1, cutoff=_NEAR)
         meant = by_key[nearest[0]] if nearest else None
-    hint = f"did you mean '{meant}'?" if meant else "docs/options.md and docs/sink.md list the options"
+    hint = f"did you mean '{meant}'?" if meant else f"{pages} the options"
     return OptionError(f"unknown option '{name}'", hint=hint)
 
 

@@ -31,6 +31,10 @@ DELETE_DIR_SUFFIX = "-delete"
 
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LOCK_FILE = ".lock"
+REMOTE_STORAGE_FILE = "kafkalog.remote-storage.properties"
+"""Properties that say where a broker's remote segments lie, in a log directory; kafkalog's own."""
+INDEX_CACHE_DIR = "remote-log-index-cache"
+"""Copies of remote segments' indexes, in a log directory (RemoteIndexCache.DIR_NAME): no partition's directory."""
 
 OFFSETS_TOPIC = "__consumer_offsets"
 """Groups and committed offsets (Topic.GROUP_METADATA_TOPIC_NAME)."""

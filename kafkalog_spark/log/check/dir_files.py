@@ -44,7 +44,7 @@ _KAFKAS = frozenset(
 )
 _OWN_PREFIX = "kafkalog."
 """Prefix of the files that kafkalog-broker keeps beside Kafka's, and of the sink's directories in a bucket."""
-_KAFKAS_DIRS = frozenset({"remote-log-index-cache"})
+_KAFKAS_DIRS = frozenset({names.INDEX_CACHE_DIR})
 
 
 T = TypeVar("T")

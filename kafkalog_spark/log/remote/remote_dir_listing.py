@@ -20,7 +20,7 @@ from kafkalog_spark.log.read.log_end import find_log_end
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote
 from kafkalog_spark.log.tiered.lineage import without_empty_epochs
-from kafkalog_spark.log.tiered.manifest import SegmentManifest, parse_manifest
+from kafkalog_spark.log.tiered.manifest import MOST_OF_MANIFEST, SegmentManifest, parse_manifest
 from kafkalog_spark.log.tiered.remote_log_metadata import (
     RemoteLogState,
     SegmentStates,
@@ -98,10 +98,6 @@ class RemoteMetadata:
         self._known = state.by_partition()
 
 
-_MOST_OF_MANIFEST = 64 << 20
-"""Bytes. The sizes of a million chunks take 5 MB."""
-
-
 class RemoteDirListing:
     """Listing of a remote directory that can be refreshed: facts of a segment are kept while its objects stay
     the same. remembered: segments that somebody else has learnt of."""
@@ -177,7 +173,7 @@ class RemoteDirListing:
         name, _ = found.objects[RemoteFile.MANIFEST]
         path = f"{self.place.directory}/{name}"
         try:
-            manifest = parse_manifest(self.place.store.read_all(path, _MOST_OF_MANIFEST))
+            manifest = parse_manifest(self.place.store.read_all(path, MOST_OF_MANIFEST))
             segment = manifest.segment
             key = (found.partition, found.start_offset, found.segment_id)
             if segment is not None and (segment.partition, segment.start_offset, segment.segment_id) != key:

@@ -23,7 +23,7 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction, parse_tr
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
-from kafkalog_spark.log.tiered.chunks import ChunkIndex
+from kafkalog_spark.log.tiered.chunks import ChunkIndex, ChunkSlice
 from kafkalog_spark.log.tiered.manifest import IndexRange, SegmentManifest
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
 from kafkalog_spark.log.tiered.tier_options import KeyRing
@@ -39,7 +39,7 @@ DECODED_BLOCK = 4 << 20
 MOST_OF_CHUNK = 128 << 20
 """Bytes. The plugin takes a chunk.size of up to 2^30-1, and its documentation has 4 MiB: a chunk of 1 GB of zeros comes
 out of an object of 30 kB, and a worker holds two to three times a chunk."""
-_MOST_OF_INDEX = 256 << 20
+MOST_OF_INDEX = 256 << 20
 """Bytes of a file alongside the .log: an offset index with an entry for each batch of 300 bytes has 30 MB."""
 _log = logging.getLogger(__name__)
 
@@ -118,7 +118,8 @@ def open_remote(
             _log.warning("mode=DROPMALFORMED: %s", wrong)
         plain = manifest is None or manifest.plain
         if manifest is not None and not plain:
-            _check_chunk_size(manifest, held, topic_partition)
+            path = held.path_of(RemoteFile.MANIFEST) if RemoteFile.MANIFEST in held.objects else held.log_path
+            check_chunk_size(manifest, topic_partition, path)
             codec = ChunkCodec.of(manifest, keys)
             facts = facts or FileFacts(file.size, "")
             file = _chunked(file, store, held.log_path, facts, manifest.chunks, codec, pass_over_damage)
@@ -138,7 +139,7 @@ def open_remote(
     )
 
 
-def _check_chunk_size(manifest: SegmentManifest, held: StoredSegment, topic_partition: str) -> None:
+def check_chunk_size(manifest: SegmentManifest, topic_partition: str, path: str) -> None:
     """Raise UnsupportedFormat for chunks that nobody should hold in memory, whatever somebody wrote into a manifest."""
     chunks = manifest.chunks
     largest = max(min(chunks.original_chunk_size, chunks.original_file_size), int(chunks.sizes.max(initial=0)))
@@ -147,7 +148,7 @@ def _check_chunk_size(manifest: SegmentManifest, held: StoredSegment, topic_part
             f"its chunks have {largest} bytes (originalChunkSize {chunks.original_chunk_size}), and those of more than "
             f"{MOST_OF_CHUNK} are not read: a chunk is turned back as a whole, in memory",
             topic_partition=topic_partition,
-            path=held.path_of(RemoteFile.MANIFEST) if RemoteFile.MANIFEST in held.objects else held.log_path,
+            path=path,
             hint="upload such segments with a smaller chunk.size (the plugin's documentation has 4 MiB), or read them "
             "through a broker",
         )
@@ -179,14 +180,9 @@ def _chunked(
         data = memoryview(raw(wanted.begin, wanted.end))
         target = memoryview(bytearray(end - begin))
         for part in chunks.slices(begin, end):
-            chunk = part.chunk
-            at = chunk.position - wanted.begin
-            to = chunk.original_position + part.begin - begin
             try:
                 with one_by_one:
-                    original = memoryview(codec.chunk(data[at : at + chunk.size], chunk, path))
-                    target[to : to + part.end - part.begin] = original[part.begin : part.end]
-                    del original
+                    decode_part(part, data, wanted.begin, target, begin, codec, path)
             except CorruptChunk as error:
                 if not pass_over_damage:
                     raise
@@ -202,6 +198,17 @@ def _chunked(
         align=chunks.original_chunk_size,
         block=DECODED_BLOCK,
     )
+
+
+def decode_part(
+    part: ChunkSlice, data: memoryview, at: int, target: memoryview, begin: int, codec: ChunkCodec, path: str
+) -> None:
+    """Turn a chunk back, and put its part where it belongs in `target`, which begins at byte `begin` of the segment.
+    data: of the object at `path`, from its byte `at` on. Raises CorruptChunk."""
+    chunk, first, last = part
+    stored = data[chunk.position - at :][: chunk.size]
+    to = chunk.original_position + first - begin
+    target[to : to + last - first] = memoryview(codec.chunk(stored, chunk, path))[first:last]
 
 
 def _entries(held: StoredSegment, keys: KeyRing, name: str, entry_size: int) -> bytes:
@@ -224,11 +231,11 @@ def index_bytes(held: StoredSegment, keys: KeyRing, file: RemoteFile) -> bytes:
         return b""
     store, manifest = held.place.store, held.manifest
     if manifest is None:
-        return store.read_all(held.path_of(file), _MOST_OF_INDEX)
+        return store.read_all(held.path_of(file), MOST_OF_INDEX)
     codec = ChunkCodec.of(manifest, keys)
     if manifest.indexes is None:  # before October 2023 each was an object of its own
         path = held.path_of(file)
-        data = store.read_all(path, _MOST_OF_INDEX)
+        data = store.read_all(path, MOST_OF_INDEX)
         return bytes(codec.index(data, IndexRange(0, len(data)), path))
     place = manifest.indexes[file]
     if not place.size:

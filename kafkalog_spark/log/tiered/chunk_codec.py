@@ -1,4 +1,4 @@
-"""Codec of chunks and indexes that the plugin transformed: decrypt, then decompress.
+"""Codec of chunks and indexes as the plugin transforms them: compress, then encrypt; and back.
 
 Encrypted: IV (12 bytes), ciphertext, tag (16 bytes): AES-256-GCM with the segment's data key and AAD
 (AesEncryptionProvider of Aiven's plugin). Compressed: one zstd frame. Indexes are never compressed.
@@ -6,6 +6,7 @@ Encrypted: IV (12 bytes), ciphertext, tag (16 bytes): AES-256-GCM with the segme
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +14,8 @@ import zstandard
 
 from kafkalog_spark.errors import CorruptChunk
 from kafkalog_spark.log.tiered.chunks import Chunk
-from kafkalog_spark.log.tiered.manifest import IndexRange, SegmentManifest
-from kafkalog_spark.log.tiered.tier_options import KeyRing, needs_extra
+from kafkalog_spark.log.tiered.manifest import IndexRange, SegmentEncryption, SegmentManifest
+from kafkalog_spark.log.tiered.tier_options import DATA_KEY_SIZE, KeyRing, needs_extra
 
 IV_SIZE = 12
 TAG_SIZE = 16
@@ -26,7 +27,7 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class ChunkCodec:
-    """How the chunks of one segment are turned back. Threads may share it.
+    """How the chunks of one segment are transformed. Threads may share it.
 
     Not to be pickled or printed with its key: it is made where it is used, of the manifest and the key ring.
     """
@@ -34,6 +35,7 @@ class ChunkCodec:
     compressed: bool
     cipher: Any = field(default=None, repr=False)  # AESGCM; None without encryption
     aad: bytes = field(default=b"", repr=False)
+    encryption: SegmentEncryption | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, manifest: SegmentManifest, keys: KeyRing | None) -> ChunkCodec:
@@ -42,11 +44,31 @@ class ChunkCodec:
         if encryption is None:
             return cls(manifest.compressed)
         data_key = (keys or KeyRing({})).data_key(encryption)
-        try:
-            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-        except ImportError:
-            raise needs_extra("cryptography") from None
-        return cls(manifest.compressed, AESGCM(data_key), encryption.aad)
+        return cls(manifest.compressed, _cipher(data_key), encryption.aad, encryption)
+
+    @classmethod
+    def for_new_segment(cls, compressed: bool, keys: KeyRing, key_id: str | None) -> ChunkCodec:
+        """The codec of a segment that is going to be written, with a data key and AAD of its own; plain without a
+        `key_id`. Raises as KeyRing.wrapped."""
+        if key_id is None:
+            return cls(compressed)
+        data_key, aad = os.urandom(DATA_KEY_SIZE), os.urandom(_AAD_SIZE)
+        encryption = SegmentEncryption(key_id, keys.wrapped(key_id, data_key), aad)
+        return cls(compressed, _cipher(data_key), aad, encryption)
+
+    def transformed(self, chunk: bytes) -> bytes:
+        """The chunk as it lies in the object."""
+        if self.compressed:
+            chunk = zstandard.ZstdCompressor(write_content_size=True).compress(chunk)
+        return self.transformed_index(chunk)
+
+    def transformed_index(self, data: bytes) -> bytes:
+        """An index as it lies in the `.indexes` object: never compressed, and not encrypted where it is empty."""
+        if self.cipher is None or not data:
+            return data
+        iv = os.urandom(IV_SIZE)
+        sealed: bytes = self.cipher.encrypt(iv, data, self.aad)
+        return iv + sealed
 
     def chunk(self, data: Buffer, chunk: Chunk, path: str | None = None) -> Buffer:
         """The original bytes of `chunk`, of which `data` is what lies in the object; without a transformation, `data`.
@@ -89,6 +111,16 @@ class ChunkCodec:
         return plain
 
 
+def _cipher(data_key: bytes) -> Any:
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError:
+        raise needs_extra("cryptography") from None
+    return AESGCM(data_key)
+
+
+_AAD_SIZE = 32
+"""Bytes, as the plugin draws them (AesEncryptionProvider)."""
 _CUT = "the object was cut short or is not the one that the manifest is of"
 _TAMPERED = "the object, its manifest's aad or the data key was changed or damaged after it was written"
 

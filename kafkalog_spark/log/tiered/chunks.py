@@ -86,6 +86,23 @@ def chunk_sizes_from_text(text: str, expected: int) -> Sizes:
     return sizes
 
 
+def encode_chunk_sizes(sizes: Sizes) -> bytes:
+    """The bytes that `decode_chunk_sizes` reads, as the plugin writes them. Sizes in bytes, 0 to 2^31 - 1."""
+    count = len(sizes)
+    if count < 2:
+        return _U32.pack(count) + b"".join(_U32.pack(int(size)) for size in sizes)
+    base = int(sizes[:-1].min())
+    rest = sizes[:-1] - base
+    width = max(1, (int(rest.max()).bit_length() + 7) // 8)
+    digits = rest.astype(">u8").view(np.uint8).reshape(count - 1, 8)[:, 8 - width :]
+    return _HEAD.pack(count, base, width) + digits.tobytes() + _U32.pack(int(sizes[-1]))
+
+
+def chunk_sizes_to_text(sizes: Sizes) -> str:
+    """The manifest's text for `sizes`."""
+    return base64.b64encode(zstandard.ZstdCompressor().compress(encode_chunk_sizes(sizes))).decode("ascii")
+
+
 def expect_count(count: int) -> None:
     """Raise CorruptManifest for more than MAX_CHUNKS."""
     if count > MAX_CHUNKS:

@@ -18,8 +18,8 @@ from kafkalog_spark.errors import CorruptManifest, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
 from kafkalog_spark.format.names import valid_topic_name
-from kafkalog_spark.format.partition_metadata import uuid_from_text
-from kafkalog_spark.log.tiered.chunks import ChunkIndex, chunk_count, chunk_sizes_from_text
+from kafkalog_spark.format.partition_metadata import uuid_from_text, uuid_to_text
+from kafkalog_spark.log.tiered.chunks import ChunkIndex, chunk_count, chunk_sizes_from_text, chunk_sizes_to_text
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment, TopicIdPartition
 
 # Fields of a JSON object with the types they must have, and errors that name the field.
@@ -86,6 +86,9 @@ def _shown(value: Any) -> str:
     text = repr(value) if isinstance(value, str | int | float | bool | None) else type(value).__name__
     return text if len(text) <= 40 else f"{text[:40]}..."
 
+
+MOST_OF_MANIFEST = 64 << 20
+"""Bytes. The sizes of a million chunks take 5 MB."""
 
 INDEX_FIELDS = {
     RemoteFile.OFFSET_INDEX: "offset",
@@ -246,3 +249,56 @@ def _segment(given: JsonFields | None, size: int) -> RemoteSegment | None:
         given.integer("brokerId", -1),
         given.integer("eventTimestampMs", -1),
     )
+
+
+def format_manifest(manifest: SegmentManifest) -> bytes:
+    """The object's bytes, fields as the plugin of today writes them."""
+    chunks = manifest.chunks
+    index: dict[str, Any] = {
+        "type": "variable" if manifest.compressed else "fixed",
+        "originalChunkSize": chunks.original_chunk_size,
+        "originalFileSize": chunks.original_file_size,
+    }
+    if manifest.compressed:
+        index["transformedChunks"] = chunk_sizes_to_text(chunks.sizes)
+    else:
+        index["transformedChunkSize"] = int(chunks.sizes[0]) if chunks.count else 0
+        index["finalTransformedChunkSize"] = int(chunks.sizes[-1]) if chunks.count else 0
+    value: dict[str, Any] = {"version": "1", "chunkIndex": index}
+    if manifest.indexes is not None:
+        value["segmentIndexes"] = {
+            name: manifest.indexes[file]._asdict() if file in manifest.indexes else None
+            for file, name in INDEX_FIELDS.items()
+        }
+    value["compression"] = manifest.compressed
+    if manifest.encryption is not None:
+        value["encryption"] = {
+            "dataKey": f"{manifest.encryption.key_id}:{_to_base64(manifest.encryption.wrapped_key)}",
+            "aad": _to_base64(manifest.encryption.aad),
+        }
+    if manifest.segment is not None:
+        value["remoteLogSegmentMetadata"] = _segment_fields(manifest.segment)
+    return json.dumps(value, separators=(",", ":")).encode("utf-8")
+
+
+def _to_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _segment_fields(segment: RemoteSegment) -> dict[str, Any]:
+    partition = segment.partition
+    return {
+        "remoteLogSegmentId": {
+            "topicIdPartition": {
+                "topicId": uuid_to_text(partition.topic_id),
+                "topicPartition": {"topic": partition.topic, "partition": partition.partition},
+            },
+            "id": uuid_to_text(segment.segment_id),
+        },
+        "startOffset": segment.start_offset,
+        "endOffset": segment.end_offset,
+        "maxTimestampMs": segment.max_timestamp,
+        "brokerId": segment.broker_id,
+        "eventTimestampMs": segment.event_timestamp,
+        "segmentLeaderEpochs": {str(epoch): offset for epoch, offset in segment.leader_epochs},
+    }

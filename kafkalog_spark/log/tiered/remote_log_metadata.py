@@ -19,6 +19,7 @@ from typing import NamedTuple
 from kafkalog_spark.errors import CorruptRemoteMetadata, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.messages import Malformed, message, read_unsigned_varint
+from kafkalog_spark.format.varints import uvarint
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
 
 REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
@@ -130,6 +131,29 @@ def decode_event(value: bytes) -> RemoteLogEvent:
         ),
         RemoteSegmentState(fields.remote_log_segment_state),
     )  # fmt: skip
+
+
+_MESSAGE_VERSION = 0
+"""The only one of Kafka 4.3's."""
+
+
+def encode_event(event: RemoteLogEvent) -> bytes:
+    """A record's value, as Kafka's RemoteLogMetadataSerde writes it."""
+    if isinstance(event, PartitionDeletion):
+        api_key: int = _PARTITION_DELETE
+        fields: tuple[object, ...] = event
+    elif isinstance(event, SegmentUpdate):
+        api_key, fields = _UPDATE, ((event.partition, event.segment_id), *event[2:])
+    else:
+        segment = event.segment
+        api_key = _SEGMENT
+        fields = (
+            (segment.partition, segment.segment_id), segment.start_offset, segment.end_offset, segment.broker_id,
+            segment.max_timestamp, segment.event_timestamp, segment.leader_epochs, segment.size,
+            segment.custom_metadata, event.state, segment.transaction_index_empty,
+        )  # fmt: skip
+    head = uvarint(_FRAME_VERSION) + uvarint(api_key) + uvarint(_MESSAGE_VERSION)
+    return head + _MESSAGES[api_key].write[_MESSAGE_VERSION](fields)
 
 
 @dataclass(frozen=True)

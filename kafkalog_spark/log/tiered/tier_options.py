@@ -41,11 +41,13 @@ _MAX_PEM = 1 << 20
 class KeyRing:
     """Private RSA keys by id, as given in options. Picklable; the repr shows ids only.
 
-    keys: id -> the PEM itself, or a path to it, which whoever unwraps must be able to read: Spark's workers.
+    keys: id -> the PEM itself, or a path to it, which whoever unwraps must be able to read: Spark's workers. option:
+    what errors call the option that gives a key, with `{}` for its id.
     """
 
-    def __init__(self, keys: Mapping[str, str]) -> None:
+    def __init__(self, keys: Mapping[str, str], option: str = OPTION + "{}") -> None:
         self._given = dict(keys)
+        self._option = option
         self._parsed: dict[str, RsaKey] = {}
 
     @property
@@ -57,13 +59,25 @@ class KeyRing:
         return f"KeyRing({self.ids})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return KeyRing, (self._given,)  # parsed again where it arrives
+        return KeyRing, (self._given, self._option)  # parsed again where it arrives
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, KeyRing) and self._given == other._given
 
     def __hash__(self) -> int:
         return hash(tuple(self.ids))
+
+    def joined(self, others: KeyRing) -> KeyRing:
+        """These keys, and those of `others` that have other ids."""
+        return KeyRing({**others._given, **self._given}, self._option)
+
+    def wrapped(self, key_id: str, data_key: bytes) -> bytes:
+        """A segment's AES key, encrypted for the pair. Raises KeyNotGiven, OptionError as `data_key`."""
+        key = self._key(key_id)
+        from Crypto.Cipher import PKCS1_OAEP
+        from Crypto.Hash import SHA3_512
+
+        return PKCS1_OAEP.new(key.public_key(), hashAlgo=SHA3_512).encrypt(data_key)
 
     def data_key(self, encryption: SegmentEncryption) -> bytes:
         """The segment's AES key, DATA_KEY_SIZE bytes.
@@ -77,7 +91,7 @@ class KeyRing:
             raise CorruptManifest(
                 f"encryption.dataKey has {len(encryption.wrapped_key)} bytes, the private key "
                 f"{encryption.key_id!r} fits {expected}",
-                hint=_other_key(encryption.key_id),
+                hint=self._other_key(encryption.key_id),
             )
         from Crypto.Cipher import PKCS1_OAEP
         from Crypto.Hash import SHA3_512
@@ -88,7 +102,7 @@ class KeyRing:
         except ValueError:
             raise CorruptManifest(
                 f"encryption.dataKey cannot be unwrapped with the private key {encryption.key_id!r}",
-                hint=_other_key(encryption.key_id),
+                hint=self._other_key(encryption.key_id),
             ) from None
         if len(data_key) != DATA_KEY_SIZE:
             raise CorruptManifest(f"the data key has {len(data_key)} bytes, AES-256 takes {DATA_KEY_SIZE}")
@@ -104,40 +118,43 @@ class KeyRing:
             if given is None:
                 raise KeyNotGiven(
                     f"the segment is encrypted, and the private key {key_id[:60]!r} that opens it is not given",
-                    hint=f"give it with the option {OPTION}{key_id[:60]}, as a path that Spark's workers can read or "
+                    hint=f"give it with the option {self._named(key_id)}, as a path that Spark's workers can read or "
                     f"as the PEM itself; given are {self.ids or 'none'}",
                 )
-            key = self._parsed[key_id] = _private_key(key_id, _pem(key_id, given))
+            option = self._named(key_id)
+            key = self._parsed[key_id] = _private_key(option, _pem(option, given))
         return key
 
+    def _named(self, key_id: str) -> str:
+        return self._option.format(key_id[:60])
 
-def _other_key(key_id: str) -> str:
-    return f"the manifest is damaged, or the option {OPTION}{key_id[:60]} gives the key of another pair"
+    def _other_key(self, key_id: str) -> str:
+        return f"the manifest is damaged, or the option {self._named(key_id)} gives the key of another pair"
 
 
-def _pem(key_id: str, given: str) -> str:
+def _pem(option: str, given: str) -> str:
     """The PEM: what was given, or what is in the file that it names."""
     if _PEM_BEGIN in given:
         return given
     try:
         path = Path(given)
         if path.stat().st_size > _MAX_PEM:
-            raise OptionError(f"option {OPTION}{key_id}: {given[:200]!r} has more than {_MAX_PEM} bytes and is no PEM")
+            raise OptionError(f"option {option}: {given[:200]!r} has more than {_MAX_PEM} bytes and is no PEM")
         return path.read_text("ascii")
     except UnicodeDecodeError:
-        raise OptionError(f"option {OPTION}{key_id}: {given[:200]!r} is no PEM file") from None
+        raise OptionError(f"option {option}: {given[:200]!r} is no PEM file") from None
     except (OSError, ValueError) as error:
         if isinstance(error, OptionError):
             raise
         # not the text that was given: it may be a key without its first line
         reason = getattr(error, "strerror", None) or "no file has such a name"
         raise OptionError(
-            f"option {OPTION}{key_id} is neither a PEM nor a path that can be read: {reason}",
+            f"option {option} is neither a PEM nor a path that can be read: {reason}",
             hint="on a cluster the file must be there on every worker",
         ) from None
 
 
-def _private_key(key_id: str, pem: str) -> RsaKey:
+def _private_key(option: str, pem: str) -> RsaKey:
     try:
         from Crypto.PublicKey import RSA
     except ImportError:
@@ -147,12 +164,11 @@ def _private_key(key_id: str, pem: str) -> RsaKey:
     except (ValueError, IndexError, TypeError):
         locked = "ENCRYPTED" in pem
         raise OptionError(
-            f"option {OPTION}{key_id}: not a private RSA key in PEM"
-            + (", but one with a passphrase" if locked else ""),
+            f"option {option}: not a private RSA key in PEM" + (", but one with a passphrase" if locked else ""),
             hint="the plugin's own private.key.file is one; openssl pkey -in FILE writes one without a passphrase",
         ) from None
     if not key.has_private():
-        raise OptionError(f"option {OPTION}{key_id}: a public key; the private key of the pair is needed")
+        raise OptionError(f"option {option}: a public key; the private key of the pair is needed")
     return key
 
 
@@ -178,7 +194,7 @@ TIER_OPTIONS = (
     OptionSpec("layout", choice(_AUTO, *(layout.value for layout in Layout)), _AUTO),
     OptionSpec("tiered.key.prefix", _key_prefix),
 )
-_NO_KEYS = KeyRing({})
+NO_KEYS = KeyRing({})
 
 
 @dataclass(frozen=True)
@@ -191,7 +207,7 @@ class TierOptions:
     """
 
     layout: Layout | None = None
-    keys: KeyRing = _NO_KEYS
+    keys: KeyRing = NO_KEYS
     key_prefix: str = ""
 
     @classmethod

@@ -15,7 +15,7 @@ from kafkalog_spark.log.read.partition_scan import offset_for_timestamp, scan_pa
 from kafkalog_spark.log.remote import remote_segment_file
 from kafkalog_spark.log.remote.tiered_log import TieredLog
 from kafkalog_spark.log.tiered.manifest import parse_manifest
-from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile
+from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, remote_key
 from kafkalog_spark.log.tiered.tier_options import NO_TIER
 from kafkalog_spark.store.interface import FileFacts, OpenFile
 from kafkalog_spark.store.local_store import LocalFile, LocalStore
@@ -23,7 +23,6 @@ from tests.log.helpers.plain_decoder import decode_batches
 from tests.log.helpers.rows import plain_rows
 from tests.log.tiered.aiven_writer import AivenMode
 from tests.log.tiered.golden_tiered import CLEAN, CLUSTERS, KILLED, LEADERS, GoldenCluster
-from tests.log.tiered.plugin_formats import remote_key
 from tests.log.tiered.reading import WITH_KEY, aiven_tree, consumed, opened, readable, rows_of
 
 partitions = pytest.mark.parametrize(

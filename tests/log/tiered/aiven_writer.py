@@ -27,9 +27,9 @@ from kafkalog_spark.log.tiered.manifest import (
     IndexRange,
     SegmentEncryption,
     SegmentManifest,
+    format_manifest,
 )
-from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteSegment, remote_objects
-from tests.log.tiered.plugin_formats import format_manifest, remote_key
+from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteSegment, remote_key, remote_objects
 
 KEYS = Path(__file__).parent / "keys"
 KEY_ID = "one"

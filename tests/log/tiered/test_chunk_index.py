@@ -18,9 +18,10 @@ from kafkalog_spark.log.tiered.chunks import (
     ChunkIndex,
     ObjectRange,
     chunk_sizes_from_text,
+    chunk_sizes_to_text,
     decode_chunk_sizes,
+    encode_chunk_sizes,
 )
-from tests.log.tiered.plugin_formats import chunk_sizes_to_text, encode_chunk_sizes
 
 # ChunkIndexSerializationTest of Aiven's plugin
 AIVEN_TEXT = "KLUv/SAPeQAAAAAAAwAAAAoBAAoAAAAe"

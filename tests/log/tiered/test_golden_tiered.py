@@ -34,13 +34,13 @@ from kafkalog_spark.log.tiered.remote_names import (
     RemoteObjects,
     RemoteSegment,
     TopicIdPartition,
+    remote_key,
     remote_objects,
 )
 from kafkalog_spark.log.tiered.tier_options import KeyRing
 from tests.log.helpers.plain_decoder import Batch, decode_batches, decode_log
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode, original_bytes, write_tree
 from tests.log.tiered.golden_tiered import CLEAN, CLUSTERS, KILLED, LEADERS, GoldenCluster
-from tests.log.tiered.plugin_formats import remote_key
 
 clusters = pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda cluster: cluster.name)
 partitions = pytest.mark.parametrize(

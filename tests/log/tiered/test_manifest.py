@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from kafkalog_spark.errors import CorruptManifest, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.partition_metadata import uuid_from_text
-from kafkalog_spark.log.tiered.manifest import IndexRange, parse_manifest
+from kafkalog_spark.log.tiered.manifest import IndexRange, format_manifest, parse_manifest
 from kafkalog_spark.log.tiered.remote_names import RemoteFile
 from tests.log.helpers.damaged_bytes import damaged
-from tests.log.tiered.plugin_formats import format_manifest
 
 # SegmentManifestV1SerdeTest of Aiven's plugin; its data key is not one that RSA made.
 SEGMENT = {

@@ -20,9 +20,9 @@ from kafkalog_spark.log.tiered.remote_names import (
     RemoteSegment,
     TopicIdPartition,
     parse_remote_key,
+    remote_key,
     remote_objects,
 )
-from tests.log.tiered.plugin_formats import remote_key
 
 aiven_key = partial(remote_key, Layout.AIVEN)
 local_tiered_key = partial(remote_key, Layout.LOCAL_TIERED)

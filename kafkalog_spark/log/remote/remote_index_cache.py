@@ -1,0 +1,101 @@
+"""Cache of remote segments' indexes on disk, bounded in bytes: `remote-log-index-cache` (Kafka's RemoteIndexCache).
+
+File names are Kafka's: `<start offset>_<segment id>.index`, `.timeindex` and `.txnindex`, which is empty for a segment
+without aborted transactions. It begins empty: what a crash may have left is not believed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from uuid import UUID
+
+from kafkalog_spark.format.atomic_file import read_whole, replace_file
+from kafkalog_spark.format.partition_metadata import uuid_to_text
+from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
+
+CACHED_INDEXES = (RemoteFile.OFFSET_INDEX, RemoteFile.TIME_INDEX, RemoteFile.TRANSACTION_INDEX)
+_LOCKS = 64
+"""Segments whose indexes are fetched at once; those that share a lock wait for each other."""
+
+
+class RemoteIndexCache:
+    """The indexes used last, of `most` bytes together. Threads share it. Raises OSError where the directory cannot be
+    emptied."""
+
+    def __init__(self, directory: Path, most: int) -> None:
+        self._directory = directory
+        self._most = most
+        self._lock = threading.Lock()
+        self._fetching = [threading.Lock() for _ in range(_LOCKS)]
+        self._sizes: OrderedDict[tuple[int, UUID], int] = OrderedDict()  # the one used last comes last
+        self._bytes = 0
+        if directory.exists():
+            shutil.rmtree(directory)
+        directory.mkdir(parents=True)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the files."""
+        return self._bytes
+
+    def get(self, segment: RemoteSegment, kind: RemoteFile, fetch: Callable[[], Mapping[RemoteFile, bytes]]) -> bytes:
+        """An index of CACHED_INDEXES, by `fetch`, which gets all of them, where they are not held. Raises what `fetch`
+        raises; a disk that takes nothing keeps nothing back."""
+        key = (segment.start_offset, segment.segment_id)
+        data = self._held(key, kind)
+        if data is not None:
+            return data
+        with self._fetching[hash(key) % _LOCKS]:
+            data = self._held(key, kind)
+            if data is not None:
+                return data
+            indexes = fetch()
+            self._keep(key, indexes)
+        return indexes.get(kind, b"")
+
+    def forget(self, segment: RemoteSegment) -> None:
+        """Drop the indexes of a segment that was deleted."""
+        with self._lock:
+            self._remove((segment.start_offset, segment.segment_id))
+
+    def _path(self, key: tuple[int, UUID], kind: RemoteFile) -> Path:
+        return self._directory / f"{key[0]}_{uuid_to_text(key[1])}{kind.value}"
+
+    def _held(self, key: tuple[int, UUID], kind: RemoteFile) -> bytes | None:
+        with self._lock:
+            if key not in self._sizes:
+                return None
+            self._sizes.move_to_end(key)
+        try:
+            return read_whole(self._path(key, kind), 1 << 31)
+        except OSError:  # removed since, by whoever needed the room
+            return None
+
+    def _keep(self, key: tuple[int, UUID], indexes: Mapping[RemoteFile, bytes]) -> None:
+        size = sum(len(indexes.get(kind, b"")) for kind in CACHED_INDEXES)
+        if size > self._most:
+            return
+        try:
+            for kind in CACHED_INDEXES:
+                replace_file(self._path(key, kind), indexes.get(kind, b""), sync=False)
+        except OSError:
+            for kind in CACHED_INDEXES:
+                self._path(key, kind).unlink(missing_ok=True)
+            return
+        with self._lock:
+            self._bytes += size - self._sizes.pop(key, 0)
+            self._sizes[key] = size
+            while self._bytes > self._most:
+                self._remove(next(iter(self._sizes)))
+
+    def _remove(self, key: tuple[int, UUID]) -> None:
+        size = self._sizes.pop(key, None)
+        if size is None:
+            return
+        self._bytes -= size
+        for kind in CACHED_INDEXES:
+            self._path(key, kind).unlink(missing_ok=True)

@@ -1,0 +1,392 @@
+"""Remote storage as a broker uses it: closed segments copied to it, read from it and deleted in it.
+
+Kafka's RemoteStorageManager, for the layouts AIVEN and LOCAL_TIERED, in a folder or a bucket. All calls block: they are
+for worker threads, which may share one RemoteStorage.
+
+A segment is finished when its last object is there: Aiven's manifest, LocalTieredStorage's producer snapshot. Objects
+appear whole: a file is written aside and renamed, an object is put at once or completed after its last part.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+import numpy as np
+
+from kafkalog_spark.errors import KafkalogError, RemoteResourceNotFound, RemoteStorageError
+from kafkalog_spark.format.batch_header import parse_header
+from kafkalog_spark.format.layout import RECORDS_AT
+from kafkalog_spark.log.remote.chunk_cache import ChunkCache
+from kafkalog_spark.log.remote.object_place import Pieces, place_of
+from kafkalog_spark.log.remote.remote_index_cache import CACHED_INDEXES, RemoteIndexCache
+from kafkalog_spark.log.remote.remote_segment_file import DECODED_BLOCK, MOST_OF_INDEX, check_chunk_size, decode_part
+from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
+from kafkalog_spark.log.tiered.chunk_codec import ENCRYPTION_OVERHEAD, ChunkCodec
+from kafkalog_spark.log.tiered.chunks import ChunkIndex
+from kafkalog_spark.log.tiered.custom_metadata import CustomMetadata, decode_custom_metadata, encode_custom_metadata
+from kafkalog_spark.log.tiered.manifest import (
+    INDEX_FIELDS,
+    MOST_OF_MANIFEST,
+    IndexRange,
+    SegmentManifest,
+    format_manifest,
+    parse_manifest,
+)
+from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteSegment, remote_key
+from kafkalog_spark.store.object_writer import PART
+
+Throttle = Callable[[int], None]
+"""Called with how many bytes are sent next; waits while that is too many."""
+
+
+@dataclass(frozen=True)
+class LogSegmentData:
+    """The files of a closed segment (Kafka's class of that name).
+
+    transaction_index: None where no transaction was aborted in it. producer_snapshot: that of the next segment's base
+    offset. leader_epochs: a leader-epoch checkpoint's content, from the log's start to the segment's end.
+    """
+
+    log: Path
+    offset_index: Path
+    time_index: Path
+    transaction_index: Path | None
+    producer_snapshot: Path
+    leader_epochs: bytes
+
+    def index(self, kind: RemoteFile) -> bytes | None:
+        """Bytes of an index; None for one that there is not. Raises OSError."""
+        if kind is RemoteFile.LEADER_EPOCHS:
+            return self.leader_epochs
+        path = {
+            RemoteFile.OFFSET_INDEX: self.offset_index,
+            RemoteFile.TIME_INDEX: self.time_index,
+            RemoteFile.PRODUCER_SNAPSHOT: self.producer_snapshot,
+            RemoteFile.TRANSACTION_INDEX: self.transaction_index,
+        }[kind]
+        return None if path is None else path.read_bytes()
+
+
+def _unlimited(_: int) -> None:
+    """No throttle."""
+
+
+_MANIFESTS = 1000
+"""Manifests kept, those used last, as the plugin does: some kB each."""
+_READ = 1 << 20
+"""Bytes of a file read at once where it is not cut into chunks."""
+
+
+class _Stored(NamedTuple):
+    """How a segment is stored."""
+
+    manifest: SegmentManifest
+    codec: ChunkCodec
+
+
+class RemoteStorage:
+    """Segments in the place that `options` name. index_cache: directory for indexes, emptied at the start; without it
+    none are kept. Threads share it.
+
+    Raises OptionError for a place that cannot be, OSError where the directory cannot be used.
+    """
+
+    def __init__(self, options: RemoteStorageOptions, index_cache: Path | None = None) -> None:
+        self.options = options
+        self._place = place_of(options.root, options.storage)
+        self._indexes = None if index_cache is None else RemoteIndexCache(index_cache, options.index_cache_bytes)
+        self._chunks = ChunkCache(options.chunk_cache_bytes)
+        self._lock = threading.Lock()
+        self._manifests: OrderedDict[UUID, _Stored] = OrderedDict()
+
+    def close(self) -> None:
+        """Stop reading ahead."""
+        self._chunks.close()
+
+    # Writing.
+
+    def copy(self, segment: RemoteSegment, data: LogSegmentData, throttle: Throttle = _unlimited) -> bytes | None:
+        """Copy a segment, whose metadata `segment` is; returns custom metadata for `__remote_log_metadata`.
+
+        The object that makes it complete is written last. Where it fails, what was written is deleted again as far as
+        that is possible; `delete` does so later. Raises RemoteStorageError, OptionError or KeyNotGiven for the key
+        pair.
+        """
+        copied = _copy_aiven if self.options.layout is Layout.AIVEN else _copy_local_tiered
+        with self._errors(segment):
+            try:
+                return copied(self, segment, data, throttle)
+            except BaseException:
+                with suppress(OSError):
+                    self._place.delete(self._paths(segment))
+                raise
+
+    def delete(self, segment: RemoteSegment) -> None:
+        """Delete a segment's objects, that which makes it complete first; nothing where there are none. Raises
+        RemoteStorageError."""
+        with self._errors(segment):
+            self._place.delete(self._paths(segment))
+        if self._indexes is not None:
+            self._indexes.forget(segment)
+        with self._lock:
+            self._manifests.pop(segment.segment_id, None)
+        self._chunks.forget(lambda key: isinstance(key, tuple) and key[0] == segment.segment_id)
+
+    def put(self, segment: RemoteSegment, file: RemoteFile, pieces: Pieces, size: int, throttle: Throttle) -> int:
+        """Write an object of a segment; the bytes that it has. Raises OSError, and what `pieces` raises."""
+        written = 0
+
+        def throttled() -> Iterator[bytes]:
+            nonlocal written
+            written = 0
+            for piece in pieces():
+                throttle(len(piece))
+                written += len(piece)
+                yield piece
+
+        self._place.put(self._path(segment, file), throttled, size)
+        return written
+
+    # Reading.
+
+    def fetch(self, segment: RemoteSegment, begin: int, end: int) -> bytes:
+        """The bytes [begin, end) of the segment's .log, fewer at its end. Raises RemoteResourceNotFound when it is not
+        there, RemoteStorageError, CorruptManifest, CorruptChunk, KeyNotGiven, UnsupportedFormat."""
+        with self._errors(segment):
+            if self.options.layout is Layout.LOCAL_TIERED:
+                return self._plain(segment, segment.size, begin, end)
+            stored = self._stored(segment)
+            size = stored.manifest.chunks.original_file_size
+            if stored.manifest.plain and self.options.is_local:
+                return self._plain(segment, size, begin, end)
+            return self._by_blocks(segment, stored, begin, min(end, size))
+
+    def fetch_index(self, segment: RemoteSegment, kind: RemoteFile) -> bytes:
+        """An index of the segment, its producer snapshot or leader epochs, as the broker had it; empty where it has
+        none. Raises as `fetch`."""
+        with self._errors(segment):
+            if self._indexes is not None and kind in CACHED_INDEXES:
+                return self._indexes.get(segment, kind, partial(self._all_indexes, segment))
+            return self._all_indexes(segment, only=kind).get(kind, b"")
+
+    def _plain(self, segment: RemoteSegment, size: int, begin: int, end: int) -> bytes:
+        end = min(end, size)
+        if begin >= end:
+            return b""
+        return bytes(self._place.read(self._path(segment, RemoteFile.LOG), size, begin, end))
+
+    def _by_blocks(self, segment: RemoteSegment, stored: _Stored, begin: int, end: int) -> bytes:
+        """By blocks of whole chunks from the cache; who reads on from a block, or from the segment's beginning, has the
+        next ones fetched ahead."""
+        if begin >= end:
+            return b""
+        chunk_size, size = stored.manifest.chunks.original_chunk_size, stored.manifest.chunks.original_file_size
+        block = chunk_size * max(DECODED_BLOCK // chunk_size, 1)
+        first, last = begin // block, (end - 1) // block
+
+        def piece(number: int) -> tuple[tuple[object, int], int, Callable[[], bytes]]:
+            at, until = number * block, min((number + 1) * block, size)
+            return (segment.segment_id, number), until - at, partial(self._decoded, segment, stored, at, until)
+
+        ahead = 1
+        if first == 0 or (segment.segment_id, first - 1) in self._chunks:
+            ahead = 1 + self.options.prefetch_bytes // block
+        for number in range(first + 1, min(last + ahead, (size - 1) // block + 1)):
+            self._chunks.fetch_ahead(*piece(number))
+        parts = []
+        for number in range(first, last + 1):
+            at = number * block
+            data = self._chunks.get(*piece(number))
+            parts.append(data[max(begin - at, 0) : end - at] if at < begin or end - at < len(data) else data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _decoded(self, segment: RemoteSegment, stored: _Stored, begin: int, end: int) -> bytes:
+        chunks, path = stored.manifest.chunks, self._path(segment, RemoteFile.LOG)
+        wanted = chunks.range_of(begin, end)
+        data = self._place.read(path, chunks.object_size, wanted.begin, wanted.end)
+        if stored.manifest.plain:
+            return bytes(data)
+        target = bytearray(end - begin)
+        for part in chunks.slices(begin, end):
+            decode_part(part, memoryview(data), wanted.begin, memoryview(target), begin, stored.codec, path)
+        return bytes(target)
+
+    def _stored(self, segment: RemoteSegment) -> _Stored:
+        with self._lock:
+            stored = self._manifests.get(segment.segment_id)
+            if stored is not None:
+                self._manifests.move_to_end(segment.segment_id)
+                return stored
+        path = self._path(segment, RemoteFile.MANIFEST)
+        manifest = parse_manifest(self._place.store.read_all(path, MOST_OF_MANIFEST))
+        check_chunk_size(manifest, str(segment), path)
+        stored = _Stored(manifest, ChunkCodec.of(manifest, self.options.keys))
+        with self._lock:
+            self._manifests[segment.segment_id] = stored
+            if len(self._manifests) > _MANIFESTS:
+                self._manifests.popitem(last=False)
+        return stored
+
+    def _all_indexes(self, segment: RemoteSegment, only: RemoteFile | None = None) -> dict[RemoteFile, bytes]:
+        """The indexes of a segment, or one of them: one request, but for LocalTieredStorage's."""
+        if self.options.layout is Layout.LOCAL_TIERED:
+            return self._index_files(segment, [only] if only else CACHED_INDEXES)
+        stored = self._stored(segment)
+        places = stored.manifest.indexes
+        if places is None:  # before October 2023 each was an object of its own
+            found = self._index_files(segment, [only] if only else CACHED_INDEXES)
+            return {kind: bytes(stored.codec.index(data, IndexRange(0, len(data)))) for kind, data in found.items()}
+        wanted = {kind: place for kind, place in places.items() if only in (None, kind) and place.size}
+        if not wanted:
+            return {}
+        size = max(place.position + place.size for place in places.values())
+        begin = min(place.position for place in wanted.values())
+        end = max(place.position + place.size for place in wanted.values())
+        path = self._path(segment, RemoteFile.INDEXES)
+        data = memoryview(self._place.read(path, size, begin, end))
+        return {
+            kind: bytes(stored.codec.index(data[place.position - begin :][: place.size], place, path))
+            for kind, place in wanted.items()
+        }
+
+    def _index_files(self, segment: RemoteSegment, kinds: Sequence[RemoteFile]) -> dict[RemoteFile, bytes]:
+        found = {}
+        for kind in kinds:
+            try:
+                found[kind] = self._place.store.read_all(self._path(segment, kind), MOST_OF_INDEX)
+            except FileNotFoundError:
+                if kind is not RemoteFile.TRANSACTION_INDEX:
+                    raise
+        return found
+
+    # Names and errors.
+
+    def _path(self, segment: RemoteSegment, file: RemoteFile) -> str:
+        prefix = self.options.key_prefix
+        if file is not RemoteFile.MANIFEST and segment.custom_metadata and self.options.layout is Layout.AIVEN:
+            said = decode_custom_metadata(segment.custom_metadata)
+            prefix = prefix if said.object_prefix is None else said.object_prefix
+            if said.object_key is not None:
+                return f"{self.options.root}/{prefix}{said.object_key}{file.value}"
+        return f"{self.options.root}/{remote_key(self.options.layout, segment, file, prefix)}"
+
+    def _paths(self, segment: RemoteSegment) -> list[str]:
+        return [self._path(segment, file) for file in reversed(_UPLOADS[self.options.layout])]
+
+    @contextmanager
+    def _errors(self, segment: RemoteSegment) -> Iterator[None]:
+        name = f"{segment.partition.topic}-{segment.partition.partition}"
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise RemoteResourceNotFound(
+                f"the remote segment {segment.name} is not there: {error.strerror}",
+                topic_partition=name,
+                path=error.filename,
+            ) from None
+        except OSError as error:
+            raise RemoteStorageError(
+                f"the remote segment {segment.name}: {error.strerror}", topic_partition=name, path=error.filename
+            ) from None
+        except KafkalogError as error:
+            raise error.at(topic_partition=name) from None
+
+
+_UPLOADS = {
+    Layout.AIVEN: (RemoteFile.LOG, RemoteFile.INDEXES, RemoteFile.MANIFEST),
+    Layout.LOCAL_TIERED: (
+        RemoteFile.LOG, RemoteFile.OFFSET_INDEX, RemoteFile.TIME_INDEX, RemoteFile.TRANSACTION_INDEX,
+        RemoteFile.LEADER_EPOCHS, RemoteFile.PRODUCER_SNAPSHOT,
+    ),
+}  # fmt: skip
+"""The objects of a segment in the order in which they are written; that which makes it complete is the last."""
+
+
+def _copy_local_tiered(
+    storage: RemoteStorage, segment: RemoteSegment, data: LogSegmentData, throttle: Throttle
+) -> None:
+    for file in _UPLOADS[Layout.LOCAL_TIERED]:
+        if file is RemoteFile.LOG:
+            storage.put(segment, file, partial(_read_pieces, data.log, segment.size, _READ), segment.size, throttle)
+            continue
+        index = data.index(file)
+        if index is not None:
+            storage.put(segment, file, partial(_piece, index), len(index), throttle)
+
+
+def _copy_aiven(
+    storage: RemoteStorage, segment: RemoteSegment, data: LogSegmentData, throttle: Throttle
+) -> bytes | None:
+    options = storage.options
+    compress = options.compress and not (options.compress_by_first_batch and _is_compressed(data.log))
+    codec = ChunkCodec.for_new_segment(compress, options.keys, options.key_id)
+    sizes: list[int] = []
+
+    def chunks() -> Iterator[bytes]:
+        sizes.clear()  # of the try before
+        for chunk in _read_pieces(data.log, segment.size, options.chunk_size):
+            stored = codec.transformed(chunk)
+            sizes.append(len(stored))
+            yield stored
+
+    log_bytes = storage.put(segment, RemoteFile.LOG, chunks, segment.size, throttle)
+    indexes, places = b"", {}
+    for kind in INDEX_FIELDS:
+        index = data.index(kind)
+        if index is not None:
+            stored = codec.transformed_index(index)
+            places[kind] = IndexRange(len(indexes), len(stored))
+            indexes += stored
+    storage.put(segment, RemoteFile.INDEXES, partial(_piece, indexes), len(indexes), throttle)
+    if compress:
+        index_of = ChunkIndex.of_variable(options.chunk_size, segment.size, np.array(sizes, np.int64))
+    else:
+        overhead = 0 if codec.cipher is None else ENCRYPTION_OVERHEAD
+        index_of = ChunkIndex.of_fixed(
+            options.chunk_size, segment.size, options.chunk_size + overhead, sizes[-1] if sizes else 0
+        )
+    manifest = format_manifest(SegmentManifest(index_of, compress, codec.encryption, places, segment))
+    storage.put(segment, RemoteFile.MANIFEST, partial(_piece, manifest), len(manifest), throttle)
+    fields = options.custom_fields
+    return encode_custom_metadata(
+        CustomMetadata(
+            log_bytes + len(indexes) + len(manifest) if "REMOTE_SIZE" in fields else None,
+            options.key_prefix if "OBJECT_PREFIX" in fields else None,
+            remote_key(Layout.AIVEN, segment, RemoteFile.LOG).removesuffix(".log") if "OBJECT_KEY" in fields else None,
+        )
+    )
+
+
+def _piece(data: bytes) -> Iterator[bytes]:
+    for at in range(0, len(data), PART):
+        yield data[at : at + PART]
+
+
+def _read_pieces(path: Path, size: int, piece: int) -> Iterator[bytes]:
+    """The first `size` bytes of a file in pieces. Raises RemoteStorageError when it has fewer: it is not the segment
+    that was meant."""
+    with path.open("rb") as file:
+        left = size
+        while left:
+            data = file.read(min(piece, left))
+            if not data:
+                raise RemoteStorageError(
+                    f"the segment has {size - left} bytes on disk, and {size} were to be copied", path=str(path)
+                )
+            left -= len(data)
+            yield data
+
+
+def _is_compressed(path: Path) -> bool:
+    """True if the first batch is."""
+    with path.open("rb") as file:
+        head = file.read(RECORDS_AT)
+    return len(head) == RECORDS_AT and parse_header(head, 0, 0).codec != 0

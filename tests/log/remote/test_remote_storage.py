@@ -1,0 +1,134 @@
+"""RemoteStorage: what is copied comes back, byte for byte, in every layout, through every way of reading it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkalog_spark.errors import RemoteResourceNotFound, RemoteStorageError
+from kafkalog_spark.log.remote.remote_storage import LogSegmentData, RemoteStorage
+from kafkalog_spark.log.remote.remote_storage_options import CLASS_NAME, LOCAL_TIERED_CLASS, RemoteStorageOptions
+from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
+from tests.log.tiered.aiven_writer import KEY_ID, KEYS, local_tiered_files
+from tests.log.tiered.golden_tiered import CLEAN
+from tests.log.tiered.reading import WITH_KEY, consumed, opened, readable, rows_of
+
+ENCRYPTED = {
+    "rsm.config.encryption.enabled": "true",
+    "rsm.config.encryption.key.pair.id": KEY_ID,
+    "rsm.config.encryption.key.pairs": KEY_ID,
+    f"rsm.config.encryption.key.pairs.{KEY_ID}.private.key.file": str(KEYS / "one.pem"),
+}
+ZSTD = {"rsm.config.compression.enabled": "true"}
+LAYOUTS: dict[str, dict[str, str]] = {
+    "aiven": {},
+    "aiven zstd": ZSTD,
+    "aiven encrypted": ENCRYPTED,
+    "aiven zstd encrypted": {**ZSTD, **ENCRYPTED},
+    "local-tiered": {CLASS_NAME: LOCAL_TIERED_CLASS},
+}
+layouts = pytest.mark.parametrize("properties", LAYOUTS.values(), ids=LAYOUTS)
+FILES = local_tiered_files(CLEAN.remote)
+SEGMENTS = readable(CLEAN)
+LARGEST = max(SEGMENTS, key=lambda segment: segment.size)
+
+
+def storage(tmp_path: Path, properties: Mapping[str, str], **more: str) -> RemoteStorage:
+    options = RemoteStorageOptions.of({**properties, **more}, str(tmp_path / "tier"))
+    return RemoteStorage(options, tmp_path / "remote-log-index-cache")
+
+
+def data_of(segment: RemoteSegment, directory: Path) -> LogSegmentData:
+    """A golden segment's files as a broker has them."""
+    directory.mkdir(exist_ok=True)
+    paths = {}
+    for file, data in FILES[segment.name].items():
+        paths[file] = directory / f"{segment.name}{file.value}"
+        paths[file].write_bytes(data)
+    return LogSegmentData(
+        paths[RemoteFile.LOG],
+        paths[RemoteFile.OFFSET_INDEX],
+        paths[RemoteFile.TIME_INDEX],
+        paths.get(RemoteFile.TRANSACTION_INDEX),
+        paths[RemoteFile.PRODUCER_SNAPSHOT],
+        FILES[segment.name][RemoteFile.LEADER_EPOCHS],
+    )
+
+
+@layouts
+def test_a_copied_segment_comes_back_and_goes(tmp_path: Path, properties: dict[str, str]) -> None:
+    remote = storage(tmp_path, properties)
+    for segment in SEGMENTS:
+        remote.copy(segment, data_of(segment, tmp_path / "log"))
+    for segment in SEGMENTS:
+        files = FILES[segment.name]
+        assert remote.fetch(segment, 0, 2**40) == files[RemoteFile.LOG]
+        for kind in files.keys() - {RemoteFile.LOG}:
+            assert remote.fetch_index(segment, kind) == files[kind]
+            assert remote.fetch_index(segment, kind) == files[kind], "from the cache"
+    for segment in SEGMENTS:
+        remote.delete(segment)
+        remote.delete(segment)
+    assert not [path for path in (tmp_path / "tier").rglob("*") if path.is_file()]
+    assert not list((tmp_path / "remote-log-index-cache").iterdir())
+    with pytest.raises(RemoteResourceNotFound, match=r"is not there"):
+        remote.fetch(SEGMENTS[0], 0, 1)
+    remote.close()
+
+
+@layouts
+def test_the_reader_sees_what_consumers_saw(tmp_path: Path, properties: dict[str, str]) -> None:
+    remote = storage(tmp_path, properties)
+    for segment in SEGMENTS:
+        remote.copy(segment, data_of(segment, tmp_path / "log"))
+    for topic, partition in {(one.partition.topic, one.partition.partition) for one in SEGMENTS}:
+        log = opened(remote.options.root, topic=topic, partition=partition, tier=WITH_KEY)
+        start = CLEAN.log_start(topic, partition) or 0  # a tier alone does not know of DeleteRecords
+        rows = rows_of(log, start=max(start, log.log_start_offset))
+        assert rows == consumed(CLEAN, topic, partition, end=log.log_end_offset)
+        assert rows
+    remote.close()
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], RemoteStorage]]:
+    """The largest golden segment in every layout, in chunks of several sizes."""
+    stores = {}
+    for name, properties in LAYOUTS.items():
+        for size in (7, 1000, LARGEST.size, LARGEST.size + 1) if name != "local-tiered" else (0,):
+            place = tmp_path_factory.mktemp("copied")
+            chunk_size: dict[str, Any] = {"rsm.config.chunk.size": str(size)} if size else {}
+            stores[name, str(size)] = remote = storage(place, properties, **chunk_size)
+            remote.copy(LARGEST, data_of(LARGEST, place / "log"))
+    yield stores
+    for remote in stores.values():
+        remote.close()
+
+
+@given(begin=st.integers(0, LARGEST.size + 10), size=st.integers(0, LARGEST.size))
+def test_any_range_of_a_segment_is_the_files(
+    copied: dict[tuple[str, str], RemoteStorage], begin: int, size: int
+) -> None:
+    expected = FILES[LARGEST.name][RemoteFile.LOG][begin : begin + size]
+    for name, remote in copied.items():
+        assert remote.fetch(LARGEST, begin, begin + size) == expected, name
+
+
+@layouts
+def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, properties: dict[str, str]) -> None:
+    remote = storage(tmp_path, properties)
+    data = data_of(LARGEST, tmp_path / "log")
+    data.producer_snapshot.unlink()
+    with pytest.raises(RemoteStorageError):
+        remote.copy(LARGEST, data)
+    assert not [path for path in (tmp_path / "tier").rglob("*") if path.is_file()]
+    remote.copy(LARGEST, data_of(LARGEST, tmp_path / "log"))
+    assert remote.fetch(LARGEST, 0, 2**40) == FILES[LARGEST.name][RemoteFile.LOG]
+    shutil.rmtree(tmp_path / "tier")
+    remote.close()
