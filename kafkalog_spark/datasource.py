@@ -30,6 +30,7 @@ from kafkalog_spark.spark.errors import first_line
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kafkalog_spark.sink.options import WriteOptions
     from kafkalog_spark.source.option_spec import ReadOptions
     from kafkalog_spark.source.resolved_read import LoadOptions
 
@@ -100,11 +101,10 @@ class KafkaLogDataSource(DataSource):
 
     @first_line
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from kafkalog_spark.sink.options import parse_write_options, refuse_overwrite
+        from kafkalog_spark.sink.options import refuse_overwrite
         from kafkalog_spark.sink.writer import KafkaLogBatchWriter
-        from kafkalog_spark.source.option_spec import ONLY_OF_READS
 
-        options = parse_write_options(self._all_options, ONLY_OF_READS)
+        options = self._write_options()
         refuse_overwrite(overwrite)
         if options.producer:
             from kafkalog_spark.sink.producer import ProducerBatchWriter
@@ -115,18 +115,22 @@ class KafkaLogDataSource(DataSource):
     @first_line
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """overwrite: true in output mode `complete`, which appends, as in Spark's Kafka sink."""
-        from kafkalog_spark.sink.options import parse_write_options
         from kafkalog_spark.sink.writer import KafkaLogStreamWriter
-        from kafkalog_spark.source.option_spec import ONLY_OF_READS
         from kafkalog_spark.spark.types import check_stream_writers
 
         check_stream_writers()
-        options = parse_write_options(self._all_options, ONLY_OF_READS)
+        options = self._write_options()
         if options.producer:
             from kafkalog_spark.sink.producer import ProducerStreamWriter
 
             return ProducerStreamWriter(options, schema)
         return KafkaLogStreamWriter(options, schema, self.options)
+
+    def _write_options(self) -> WriteOptions:
+        from kafkalog_spark.sink.options import parse_write_options
+        from kafkalog_spark.source.option_spec import ONLY_OF_READS
+
+        return parse_write_options(self._all_options, ONLY_OF_READS)
 
     @staticmethod
     def _warm(options: ReadOptions) -> None:

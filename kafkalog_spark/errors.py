@@ -1,36 +1,4 @@
-"""Every error kafkalog raises, on one screen.
-
-KafkalogError
-├── OptionError          an option's value cannot be used (also a ValueError)
-├── MalformedOffsets     the offsets in a stream's checkpoint are not what this source writes (also a ValueError)
-├── NotALogDirectory     the path is missing, unreadable or holds no partitions
-├── UnknownPartition     a topic or partition that the log directories do not hold
-├── OffsetOutOfRange     an offset that the log does not hold (never, or no longer)
-│   ├── DataLoss         records asked for are gone, and whoever reads does not want to go on without them
-│   └── UnexpectedAppendOffset  a leader's batches that do not continue the log of its follower
-├── CorruptLog           bytes on disk are not what Kafka writes
-│   ├── CorruptBatch     a record batch or message set in a .log file
-│   │   └── DecompressesTooFar    compressed, and larger than the limit when it is not
-│   ├── CorruptIndex     .index, .timeindex or .txnindex
-│   ├── CorruptSnapshot  a producer .snapshot
-│   ├── CorruptFile      a checkpoint, partition.metadata or meta.properties
-│   ├── CorruptManifest  the manifest of a tiered segment
-│   ├── CorruptChunk     a chunk or an index of a tiered segment
-│   └── CorruptRemoteMetadata  a record of __remote_log_metadata, or what a plugin keeps there
-├── UnsupportedFormat    a magic or version that no Kafka release up to 4.3 writes
-├── KeyNotGiven          a tiered segment is encrypted, and no option gives the private key
-├── RemoteStorageError   remote storage cannot be written or read at present
-│   └── RemoteResourceNotFound  a remote segment, or one of its objects, is not there
-├── LogDirLocked         somebody else works in the log directory
-│   └── BrokerOwnsDirectory  a broker does
-├── WriteUnfinished      a write is decided, and not all of it is in its place yet
-├── ProduceFailed        a broker did not take records that the sink sent
-├── GroupCommitFailed    a broker did not take the offsets of a stream for a consumer group
-├── JobEnded             a task of a write that is over
-├── SchemaRegistryError  a schema registry, or its topic, cannot be asked or answers something else than schemas
-├── MalformedValue       a record's value or key is not of the format that it is read as (mode FAILFAST)
-├── InvalidRecord        records handed to the writer that cannot become a batch
-└── SegmentFull          an append that does not fit the segment's size, index or offset span
+"""Every error kafkalog raises: KafkalogError and its subclasses, below those that they are special cases of.
 
 Code that finds a fault says what is wrong and at which byte; the code that knows the file adds the rest
 with `KafkalogError.at`, once. The text is one line, because Spark shows the first line of an exception.

@@ -43,11 +43,6 @@ def test_the_page_of_errors_names_no_other_and_has_a_cure_for_each() -> None:
     assert all(happened.strip() and cure.strip() for _, happened, cure in rows)
 
 
-def test_the_tree_in_the_docstring_is_the_tree() -> None:
-    drawn = re.findall(r"^[│ ]*[├└]── (\w+)", kafkalog_spark.errors.__doc__ or "", re.MULTILINE)
-    assert sorted([*drawn, "KafkalogError"]) == sorted(errors_of(kafkalog_spark.errors))
-
-
 def test_options_by_task_are_options() -> None:
     known = {option.name for option in READ_OPTIONS} | set(CONNECTOR_ONLY)
     named = set()

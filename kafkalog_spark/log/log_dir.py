@@ -22,14 +22,8 @@ from typing import TYPE_CHECKING
 from kafkalog_spark.errors import UnknownPartition
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import TopicPartition
-from kafkalog_spark.log.read.discovery import (
-    RemoteDir,
-    Replicas,
-    Root,
-    chosen_locations,
-    expanded_paths,
-    partitions_below,
-)
+from kafkalog_spark.log.read import discovery
+from kafkalog_spark.log.read.discovery import RemoteDir, Replicas, Root
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.tiered.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
@@ -71,12 +65,12 @@ class LogDirs:
         """
         if isinstance(paths, str | os.PathLike):
             paths = [paths]
-        roots = expanded_paths(paths, storage)
+        roots = discovery.expanded_paths(paths, storage)
         local: dict[TopicPartition, list[PartitionLocation]] = {}
         remote = []
         partitions_only = True
         for root in roots:
-            found = partitions_below(root, tier)
+            found = discovery.partitions_below(root, tier)
             partitions_only = partitions_only and found.is_partition
             remote += found.remote
             for place in found.places:
@@ -117,7 +111,7 @@ class LogDirs:
                 else f"not in {', '.join(self.paths)} ({what})",
                 topic_partition=f"{topic}-{partition}",
             )
-        return chosen_locations(self.places, self.copies, [(topic, partition)])[topic, partition].open()
+        return discovery.chosen_locations(self.places, self.copies, [(topic, partition)])[topic, partition].open()
 
     def _some_topics(self) -> str:
         some = list(self.topics)
@@ -155,7 +149,7 @@ class LogDirs:
         if replicas == "merge":
             found = merged_locations(self.places, self.copies, wanted)
         else:
-            found = chosen_locations(self.places, self.copies, wanted, replicas, pass_over_damage=passing)
+            found = discovery.chosen_locations(self.places, self.copies, wanted, replicas, pass_over_damage=passing)
         for place in found.values():
             log = place.open(pass_over_damage=passing)
             end = last_stable_offset(log) if request.read_committed else log.log_end_offset
@@ -189,7 +183,7 @@ class LogDirs:
         if name == RECORDS and not history:
             chosen = COLUMNS if columns is None else tuple(columns)
             return pa.RecordBatchReader.from_batches(record_schema(chosen), self.scan(topic, columns=chosen))
-        places = chosen_locations(self.places, self.copies, list(self.places), pass_over_damage=True)
+        places = discovery.chosen_locations(self.places, self.copies, list(self.places), pass_over_damage=True)
         return open_table(name, places, self.roots, topic, columns, history=history)
 
 

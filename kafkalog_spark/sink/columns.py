@@ -17,20 +17,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import (
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types
+from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
 from kafkalog_spark.errors import InvalidRecord, OptionError
 from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
@@ -43,21 +34,28 @@ _COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     "key": ((StringType, BinaryType), "string or binary"),
     "value": ((StringType, BinaryType), "string or binary"),
     "topic": ((StringType,), "string"),
-    "partition": ((IntegerType,), "int"),
-    "timestamp": ((TimestampType, TimestampNTZType, LongType), "timestamp or timestamp_ntz or bigint"),
+    "partition": ((types.IntegerType,), "int"),
+    "timestamp": (
+        (types.TimestampType, types.TimestampNTZType, types.LongType),
+        "timestamp or timestamp_ntz or bigint",
+    ),
     "headers": ((), "array<struct<key:string,value:binary>>"),  # its type is compared by this text
 }
 RECORD_COLUMNS = ("key", "value", "headers", "timestamp")
+_OF_TEXTS = ("string", "confluent-json")
+"""Formats that are made of a column of texts, all others of a struct."""
 
 
 @dataclass(frozen=True)
 class SinkColumns:
-    """record: the columns that are encoded, by name. topic, partition: whether the rows bring their own. packed: the
-    columns that become the value, empty where there is one already."""
+    """record: the columns that are encoded, by name. topic, partition: whether the rows bring their own. formats: of
+    values and keys that are written in one. packed: the columns that become the value, empty where there is one
+    already."""
 
     record: tuple[str, ...]
     topic: bool
     partition: bool
+    formats: tuple[ResolvedFormat, ...] = ()
     packed: tuple[str, ...] = ()
 
     @property
@@ -65,42 +63,78 @@ class SinkColumns:
         """All that are written or say where to."""
         return [*self.record, *(["topic"] if self.topic else []), *(["partition"] if self.partition else [])]
 
+    def encoders(self, schema: pa.Schema) -> dict[str, ValueEncoder]:
+        """Encoders of `key` and `value` for batches with the columns of `schema`. Raises OptionError for a type that a
+        format does not write."""
+        return {
+            format.side: encoder_of(format.name, format.options, self._given(format, schema))
+            for format in self.formats
+            if format.side in schema.names or (format.side == "value" and self.packed)
+        }
 
-def sink_columns(schema: StructType, topic: str | None, encoded: Collection[str] = ()) -> SinkColumns:
-    """The columns to write. topic: what the option of that name says. encoded: of `key` and `value` those that have a
-    format: any column of that name, and where there is no `value`, all columns that are none of Kafka's together.
+    def _given(self, format: ResolvedFormat, schema: pa.Schema) -> pa.Schema:
+        if format.side == "value" and self.packed:
+            return pa.schema([schema.field(name) for name in self.packed])
+        field = schema.field(format.side)
+        if format.name in _OF_TEXTS:
+            return pa.schema([field])
+        if pa.types.is_struct(field.type):
+            return pa.schema(list(field.type))
+        raise OptionError(f"the column '{format.side}' is {field.type}, and {format.name} is made of a struct")
 
-    Raises OptionError in the connector's words."""
-    types: dict[str, DataType] = {}
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Batches of what is written, values and keys encoded. Raises InvalidRecord."""
+        encoders: Mapping[str, ValueEncoder] | None = None
+        for batch in batches:
+            if encoders is None:
+                encoders = self.encoders(batch.schema)
+            for name, encoder in encoders.items():
+                values = encoder.encode(self._values(batch, name))
+                at = batch.schema.get_field_index(name)
+                field = pa.field(name, pa.binary())
+                batch = batch.append_column(field, values) if at < 0 else batch.set_column(at, field, values)
+            yield batch.select(self.names)
+
+    def _values(self, batch: pa.RecordBatch, name: str) -> pa.StructArray:
+        if name == "value" and self.packed:
+            return pa.StructArray.from_arrays([batch.column(part) for part in self.packed], names=list(self.packed))
+        column = batch.column(name)
+        return column if pa.types.is_struct(column.type) else pa.StructArray.from_arrays([column], names=[name])
+
+
+def sink_columns(schema: StructType, topic: str | None, formats: Collection[ResolvedFormat] = ()) -> SinkColumns:
+    """The columns to write. topic: what the option of that name says. formats: of `key` and `value`: any column of that
+    name, and where there is no `value`, all columns that are none of Kafka's together.
+
+    Raises OptionError in the connector's words, and for what a format does not write."""
+    encoded = {format.side for format in formats}
+    kinds: dict[str, DataType] = {}
     for field in schema.fields:
-        if field.name in types:
+        if field.name in kinds:
             raise OptionError(f"the DataFrame has two columns '{field.name}'", hint="rename one of them")
         if field.name in _COLUMNS:
-            types[field.name] = field.dataType
+            kinds[field.name] = field.dataType
     if topic is not None:
-        types.pop("topic", None)  # not even looked at, as in the connector
-    elif "topic" not in types:
+        kinds.pop("topic", None)  # not even looked at, as in the connector
+    elif "topic" not in kinds:
         raise OptionError(
             "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
         )
     packed: tuple[str, ...] = ()
-    if "value" not in types:
+    if "value" not in kinds:
         if "value" in encoded:
             packed = tuple(field.name for field in schema.fields if field.name not in _COLUMNS)
         if not packed:
             raise OptionError("Required attribute 'value' not found")
-    for name, kind in types.items():
+    for name, kind in kinds.items():
         accepted, shown = _COLUMNS[name]
         if name not in encoded and not isinstance(kind, accepted) and (accepted or kind.simpleString() != shown):
             raise OptionError(f"{name} attribute unsupported type {kind.simpleString()}. {name} must be a(n) {shown}")
-    record = tuple(name for name in RECORD_COLUMNS if name in types or (name == "value" and packed))
-    return SinkColumns(record, "topic" in types, "partition" in types, packed)
-
-
-# Values and keys that are written in a format: which columns they are made of, and the batches with them made.
-
-_OF_TEXTS = ("string", "confluent-json")
-"""Formats that are made of a column of texts, all others of a struct."""
+    record = tuple(name for name in RECORD_COLUMNS if name in kinds or (name == "value" and packed))
+    columns = SinkColumns(record, "topic" in kinds, "partition" in kinds, tuple(formats), packed)
+    if formats:
+        columns.encoders(arrow_schema(schema))
+    return columns
 
 
 def is_of_format(key: str) -> bool:
@@ -123,65 +157,6 @@ def encoded_columns(given: GivenOptions) -> tuple[ResolvedFormat, ...]:
         check_options(name, {option: given.names[f"{side}.{option}"] for option in prefixed})
         result.append(ResolvedFormat(name.lower(), prefixed, side))
     return tuple(result)
-
-
-class Encoders:
-    """Makes values and keys of batches that have the columns of `schema`. packed: the columns that become the value
-    together. Raises OptionError for a type that a format does not write."""
-
-    def __init__(self, encoded: Iterable[ResolvedFormat], packed: tuple[str, ...], schema: pa.Schema) -> None:
-        self._packed = packed
-        self._encoders: Mapping[str, ValueEncoder] = {
-            format.side: encoder_of(format.name, format.options, self._given(format, schema))
-            for format in encoded
-            if format.side in schema.names or (format.side == "value" and packed)
-        }
-
-    def _given(self, format: ResolvedFormat, schema: pa.Schema) -> pa.Schema:
-        if format.side == "value" and self._packed:
-            return pa.schema([schema.field(name) for name in self._packed])
-        field = schema.field(format.side)
-        if format.name in _OF_TEXTS:
-            return pa.schema([field])
-        if pa.types.is_struct(field.type):
-            return pa.schema(list(field.type))
-        raise OptionError(f"the column '{format.side}' is {field.type}, and {format.name} is made of a struct")
-
-    def applied(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Raises InvalidRecord for a row that cannot be a value."""
-        for batch in batches:
-            for name, encoder in self._encoders.items():
-                values = encoder.encode(self._rows(batch, name))
-                at = batch.schema.get_field_index(name)
-                field = pa.field(name, pa.binary())
-                batch = batch.append_column(field, values) if at < 0 else batch.set_column(at, field, values)
-            yield batch
-
-    def _rows(self, batch: pa.RecordBatch, name: str) -> pa.StructArray:
-        if name == "value" and self._packed:
-            return pa.StructArray.from_arrays(
-                [batch.column(column) for column in self._packed], names=list(self._packed)
-            )
-        column = batch.column(name)
-        return column if pa.types.is_struct(column.type) else pa.StructArray.from_arrays([column], names=[name])
-
-
-def check_formats(encoded: Collection[ResolvedFormat], columns: SinkColumns, schema: StructType) -> None:
-    """Raises OptionError for what a format does not write."""
-    if encoded:
-        Encoders(encoded, columns.packed, arrow_schema(schema))
-
-
-def encoded_batches(
-    encoded: Collection[ResolvedFormat], columns: SinkColumns, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Batches with values and keys encoded. Raises InvalidRecord."""
-    if not encoded:
-        return batches
-    first = next(batches, None)
-    if first is None:
-        return iter(())
-    return Encoders(encoded, columns.packed, first.schema).applied(chain([first], batches))
 
 
 # What a producer would refuse of a batch of rows, found before anything of it is written. Arrow's kernels look.

@@ -40,16 +40,8 @@ from kafkalog_spark.errors import (
     WriteUnfinished,
 )
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, format_leader_epochs
-from kafkalog_spark.sink.commit_plan import (
-    CommitRecord,
-    PlannedSegment,
-    TaskManifest,
-    assign_offsets,
-    format_record,
-    new_record_id,
-    parse_record,
-    plan_segments,
-)
+from kafkalog_spark.sink import commit_plan
+from kafkalog_spark.sink.commit_plan import CommitRecord, PlannedSegment, TaskManifest
 from kafkalog_spark.sink.medium import Medium
 
 _log = logging.getLogger(__name__)
@@ -78,10 +70,18 @@ class LastCommit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CommitLog:
-    """Commits of one log directory. All methods raise OSError."""
+class Committer:
+    """Commits and aborts of one log directory. now_s: the clock, for tests. tries: commits of others that one gives
+    way to, each complete when it plans anew; so many in a row are a bucket with more writers than it can take.
+
+    open_job, commit, abort, end, recover raise NotALogDirectory for what the operating system or store refuses,
+    CorruptFile and UnsupportedFormat for a record that cannot be read, WriteUnfinished when a decided write cannot be
+    completed now; the others raise OSError.
+    """
 
     medium: Medium
+    now_s: Callable[[], float] = time.time
+    tries: int = 20
 
     def record_name(self, number: int) -> str:
         return self.medium.commits + record_file(number)
@@ -109,7 +109,7 @@ class CommitLog:
         """Record of a commit. Raises CorruptFile, UnsupportedFormat, FileNotFoundError."""
         name = self.record_name(number)
         try:
-            return parse_record(self.medium.read(name, _MOST_RECORD_BYTES))
+            return commit_plan.parse_record(self.medium.read(name, _MOST_RECORD_BYTES))
         except (CorruptFile, UnsupportedFormat) as error:
             error.hint = error.hint or "it says which micro-batches are in the log: restore it from a backup"
             raise error.at(path=self.medium.path(name)) from None
@@ -147,7 +147,7 @@ class CommitLog:
         may be.
         """
         try:
-            return self.medium.create(self.record_name(number), format_record(record))
+            return self.medium.create(self.record_name(number), commit_plan.format_record(record))
         except OSError as error:
             try:
                 if self.medium.remote and self.take_place(number, previous):
@@ -172,14 +172,14 @@ class CommitLog:
     def take_place(self, number: int, previous: CommitRecord) -> bool:
         """Put a record of nothing at a number, so that no put of that number can come after it; False when there is
         one."""
-        nothing = CommitRecord(new_record_id(), None, previous.queries)
-        return self.medium.create(self.record_name(number), format_record(nothing))
+        nothing = CommitRecord(commit_plan.new_record_id(), None, previous.queries)
+        return self.medium.create(self.record_name(number), commit_plan.format_record(nothing))
 
     def expect_put_if_absent(self, number: int, newest: CommitRecord) -> None:
         """Make sure that the store keeps the condition on which all depends: the newest record, put once more with a
         byte that means nothing, must be refused. Raises OSError with what to do where it is not."""
         if self.medium.remote and (
-            number < 0 or self.medium.create(self.record_name(number), format_record(newest) + b"\n")
+            number < 0 or self.medium.create(self.record_name(number), commit_plan.format_record(newest) + b"\n")
         ):
             self.medium.expect_put_if_absent()  # has the message
 
@@ -200,19 +200,6 @@ class CommitLog:
             path=self.medium.path(),
             hint="do not run it again: the next write to this directory finishes it, when the cause is gone",
         )
-
-
-@dataclass(frozen=True)
-class Committer(CommitLog):
-    """Commits and aborts of one log directory. now_s: the clock, for tests. tries: commits of others that one gives
-    way to, each complete when it plans anew; so many in a row are a bucket with more writers than it can take.
-
-    All methods raise NotALogDirectory for what the operating system or store refuses, CorruptFile and UnsupportedFormat
-    for a record that cannot be read, WriteUnfinished when a decided write cannot be completed now.
-    """
-
-    now_s: Callable[[], float] = time.time
-    tries: int = 20
 
     def open_job(self, stream: str | None) -> str:
         """Check the directory, finish what a dead writer left, and begin a job; its id. stream: see staging.Job.
@@ -298,12 +285,14 @@ class Committer(CommitLog):
                 _log.warning(text, batch, query, medium.path())
                 return None
             existing = medium.topics()
-            planned, topics = plan_segments(tasks, existing, segment_bytes, medium.join_bytes)
+            planned, topics = commit_plan.plan_segments(tasks, existing, segment_bytes, medium.join_bytes)
             if not planned and query is None:
                 return None
             ends = medium.ends(dict.fromkeys(segment.key for segment in planned), existing, newest)
             queries = dict(newest.queries) if query is None else {**newest.queries, query: batch}
-            record = CommitRecord(new_record_id(), job, queries, topics, assign_offsets(planned, ends))
+            record = CommitRecord(
+                commit_plan.new_record_id(), job, queries, topics, commit_plan.assign_offsets(planned, ends)
+            )
             self.expect_put_if_absent(last.number, newest)
             medium.prepare(record)
             if medium.remote and self.now_s() - looked > LOOK_SECONDS:

@@ -31,7 +31,8 @@ from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd
 from kafkalog_spark.sink.medium import INDEX_SUFFIXES, Medium
 from kafkalog_spark.sink.partition_end import locate_end_in_bucket
 from kafkalog_spark.store import object_writer
-from kafkalog_spark.store.object_store import AgedObject, Buffer, ObjectStore, modified, objects_below
+from kafkalog_spark.store.interface import Listing
+from kafkalog_spark.store.object_store import AgedObject, Buffer, ObjectListing, ObjectStore, modified, objects_below
 from kafkalog_spark.store.object_writer import ObjectWriter
 from kafkalog_spark.store.storage_options import StorageOptions
 
@@ -85,18 +86,19 @@ class Bucket(Medium):
 
     # Requests.
 
-    def listing(self) -> list[str]:
+    def _list(self, directory: str = "", after: str = "") -> Listing:
+        """Content of a directory, nothing where there is none. One LIST."""
         try:
-            return self.store.list(self.root).names
+            return self.store.list(self.path(directory), after)
         except FileNotFoundError:
-            return []
+            return ObjectListing({}, ())
+
+    def listing(self) -> list[str]:
+        return self._list().names
 
     def sizes(self, directory: str) -> dict[str, int]:
-        """Bytes of the files in a directory; none where there is nothing."""
-        try:
-            return {name: facts.size for name, facts in self.store.list(self.path(directory)).files.items()}
-        except FileNotFoundError:
-            return {}
+        """Bytes of the files in a directory."""
+        return {name: facts.size for name, facts in self._list(directory).files.items()}
 
     def below(self, directory: str, enough: Callable[[AgedObject], bool] = lambda _: False) -> list[AgedObject]:
         """object_store.objects_below."""
@@ -154,10 +156,7 @@ class Bucket(Medium):
     # Commit records.
 
     def commit_files(self, after: str = "") -> list[str]:
-        try:
-            return sorted(self.store.list(self.path(COMMITS), after).files)
-        except FileNotFoundError:
-            return []
+        return sorted(self._list(COMMITS, after).files)
 
     def superseded(self, number: int) -> list[str]:
         """Now and then, records that are older than KEPT_SECONDS."""
@@ -169,11 +168,7 @@ class Bucket(Medium):
     # Segments.
 
     def partition_dirs(self) -> Iterable[names.PartitionDir]:
-        """One LIST."""
-        try:
-            listing = self.store.list(self.root)
-        except FileNotFoundError:
-            return []
+        listing = self._list()
         directories = (names.parse_partition_dir(name) for name in listing.names if listing.is_directory(name))
         return [directory for directory in directories if directory is not None]
 

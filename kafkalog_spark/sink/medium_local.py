@@ -39,15 +39,8 @@ from kafkalog_spark.log.read.discovery import partition_dirs
 from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 from kafkalog_spark.log.write.segment_writer import restamp_segment
-from kafkalog_spark.sink import staging
-from kafkalog_spark.sink.commit_plan import (
-    CommitRecord,
-    NewTopic,
-    PartitionEnd,
-    PlannedSegment,
-    assign_offsets,
-    new_record_id,
-)
+from kafkalog_spark.sink import commit_plan, staging
+from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment
 from kafkalog_spark.sink.medium import INDEX_SUFFIXES, Medium
 from kafkalog_spark.sink.partition_end import recover_and_locate_end
 from kafkalog_spark.store.local_store import LOCAL
@@ -104,9 +97,9 @@ class LocalMedium(Medium):
             return os.listdir(self.log_dir)
         except FileNotFoundError:
             return []
-        except NotADirectoryError:
-            raise
         except OSError as error:
+            if isinstance(error, NotADirectoryError):
+                raise
             raise NotALogDirectory(f"cannot be read: {error.strerror}", path=self.root) from error
 
     # The directory's locks.
@@ -340,9 +333,9 @@ class LocalMedium(Medium):
             if segment.key not in here:
                 self.warn_deleted([segment])
         kept = [segment for segment in left if segment.key in here]
-        assigned = assign_offsets(kept, self.ends({segment.key for segment in kept}, existing, record))
+        assigned = commit_plan.assign_offsets(kept, self.ends({segment.key for segment in kept}, existing, record))
         self._stamp(assigned, join=False)  # indexes may have been removed by a broker, offsets may be others
-        return replace(record, id=new_record_id(), topics=topics, segments=assigned)
+        return replace(record, id=commit_plan.new_record_id(), topics=topics, segments=assigned)
 
     def _finish_moves(self, segments: Iterable[PlannedSegment]) -> None:
         """Move the indexes that have not followed their .log, and flush the directories."""

@@ -15,18 +15,11 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kafkalog_spark.errors import InvalidRecord, OptionError, ProduceFailed
-from kafkalog_spark.sink.columns import (
-    SinkColumns,
-    check_formats,
-    check_rows,
-    check_sizes,
-    encoded_batches,
-    negative_partition,
-    sink_columns,
-    topic_column,
-)
+from kafkalog_spark.errors import InvalidRecord, ProduceFailed
+from kafkalog_spark.sink import columns
+from kafkalog_spark.sink.columns import SinkColumns
 from kafkalog_spark.sink.options import WriteOptions, topic_fault
+from kafkalog_spark.spark import librdkafka
 from kafkalog_spark.spark.errors import first_line
 from kafkalog_spark.spark.types import StreamWriterBase
 
@@ -46,29 +39,27 @@ _FLUSH_SECONDS = 10.0  # of one call; librdkafka's message.timeout.ms ends the w
 
 
 def new_producer(settings: Mapping[str, str]) -> Any:
-    """A producer with these settings. Raises OptionError when the package is missing or does not take one of them."""
-    try:
-        from confluent_kafka import KafkaException, Producer
-    except ImportError as error:
-        raise OptionError(
-            f"option 'kafka.bootstrap.servers' needs the package confluent-kafka: {error}",
-            hint="pip install confluent-kafka, on the driver and every executor",
-        ) from None
-    try:
+    """A producer with these settings. Raises as librdkafka.made."""
+
+    def make() -> Any:
+        from confluent_kafka import Producer
+
         return Producer({**DEFAULTS, **settings})
-    except KafkaException as error:
-        text = error.args[0].str()
-    except (TypeError, ValueError) as error:
-        text = str(error)
-    raise OptionError(f"an option 'kafka.*' cannot be used: {text}", hint="they are settings of librdkafka's producer")
+
+    return librdkafka.made(
+        make,
+        "kafka.bootstrap.servers",
+        "pip install confluent-kafka, on the driver and every executor",
+        "they are settings of librdkafka's producer",
+    )
 
 
 class ProduceTask:
     """Sends the rows of one task. producer: confluent_kafka.Producer, or what does the same."""
 
-    def __init__(self, options: WriteOptions, columns: SinkColumns, producer: Any) -> None:
+    def __init__(self, options: WriteOptions, written: SinkColumns, producer: Any) -> None:
         self._options = options
-        self._columns = columns
+        self._columns = written
         self._producer = producer
         self._compresses = any(options.producer.get(name, "none") != "none" for name in _COMPRESSION)
         self._failed: list[str] = []
@@ -77,9 +68,9 @@ class ProduceTask:
     def run(self, batches: Iterator[pa.RecordBatch]) -> None:
         """Return when the broker has acknowledged every row. Raises InvalidRecord, ProduceFailed."""
         for batch in batches:
-            check_rows(batch)
+            columns.check_rows(batch)
             if self._compresses:
-                check_sizes(batch)
+                columns.check_sizes(batch)
             self._send(batch)
             self._raise_failure()
         while self._producer.flush(_FLUSH_SECONDS):
@@ -89,7 +80,7 @@ class ProduceTask:
     def _send(self, batch: pa.RecordBatch) -> None:
         topics = [self._options.topic] * batch.num_rows
         if self._columns.topic:
-            topics = topic_column(batch).to_pylist()
+            topics = columns.topic_column(batch).to_pylist()
             for topic in set(topics) - self._good_topics:
                 if fault := topic_fault(topic):
                     raise InvalidRecord(fault)
@@ -102,7 +93,7 @@ class ProduceTask:
         rows = zip(topics, cells.get("key", nothing), cells["value"], partitions, headers, times, strict=True)
         for number, (topic, key, value, partition, pairs, timestamp) in enumerate(rows):
             if partition is not None and partition < 0:
-                raise InvalidRecord(negative_partition(partition))
+                raise InvalidRecord(columns.negative_partition(partition))
             message: dict[str, Any] = {"partition": _ANY_PARTITION if partition is None else partition}
             if timestamp is not None:
                 message["timestamp"] = timestamp
@@ -153,14 +144,13 @@ class _ProducerWriter:
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = sink_columns(schema, options.topic, [format.side for format in options.encoded])
-        check_formats(options.encoded, self._columns, schema)
+        self._columns = columns.sink_columns(schema, options.topic, options.encoded)
         new_producer(options.producer)  # connects to nobody yet; a wrong setting shows here
 
     @first_line
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         task = ProduceTask(self._options, self._columns, new_producer(self._options.producer))
-        task.run(encoded_batches(self._options.encoded, self._columns, iter(iterator)))
+        task.run(self._columns.rows(iterator))
         return _Produced()
 
 

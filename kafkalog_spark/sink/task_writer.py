@@ -24,7 +24,7 @@ from kafkalog_spark.errors import InvalidRecord, UnknownPartition
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.write.record_encoder import BatchParams, EncodeBuffers, encode_runs, key_column
 from kafkalog_spark.sink.columns import check_rows, negative_partition, topic_column
-from kafkalog_spark.sink.commit import CommitLog
+from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.commit_plan import PlannedSegment, StagedPiece, TaskAttempt, TaskManifest, partition_count
 from kafkalog_spark.sink.medium import Medium
 from kafkalog_spark.sink.options import WriteOptions, topic_fault
@@ -263,7 +263,7 @@ class TaskWriter:
         if fault:
             raise InvalidRecord(fault)
         if self._topics is None:
-            self._topics = CommitLog(self._medium).topics()
+            self._topics = Committer(self._medium).topics()
         partitions = self._topics.get(topic)
         return partition_count(partitions) if partitions else self._options.num_partitions
 

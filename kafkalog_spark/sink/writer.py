@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import KafkalogError, OptionError
-from kafkalog_spark.sink.columns import SinkColumns, check_formats, encoded_batches, sink_columns
+from kafkalog_spark.sink.columns import SinkColumns, sink_columns
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.commit_plan import TaskAttempt, TaskManifest
 from kafkalog_spark.sink.medium import Medium
@@ -57,8 +57,7 @@ class WriteJob:
         Raises OptionError, NotALogDirectory, BrokerOwnsDirectory, UnsupportedFormat, CorruptFile; then nothing has
         changed.
         """
-        columns = sink_columns(schema, options.topic, [format.side for format in options.encoded])
-        check_formats(options.encoded, columns, schema)
+        columns = sink_columns(schema, options.topic, options.encoded)
         committer = Committer(_medium(options))
         return cls(committer.open_job(stream), options, columns, committer, time.time_ns() // 1_000_000)
 
@@ -72,8 +71,7 @@ class WriteJob:
         query = context.getLocalProperty(_QUERY_ID) if context is not None else None
         attempt = TaskAttempt(self.id, task, self.made_ms, query)
         writer = TaskWriter(self.committer.medium, self.options, self.columns.record, attempt)
-        rows = encoded_batches(self.options.encoded, self.columns, batches)
-        return writer.run(batch.select(self.columns.names) for batch in rows)
+        return writer.run(self.columns.rows(batches))
 
 
 def _medium(options: WriteOptions) -> Medium:

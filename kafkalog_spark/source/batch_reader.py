@@ -14,7 +14,6 @@ import pyspark
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafkalog_spark.errors import DataLoss, KafkalogError, OptionError
-from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.source.filters import RowFilter, split_filters
 from kafkalog_spark.source.option_spec import ReadOptions
 from kafkalog_spark.source.partition_bounds import OffsetRange, rebind
@@ -29,6 +28,7 @@ if TYPE_CHECKING:  # Spark 4.0 has no filters, and the log's scan comes with the
 
     from kafkalog_spark.log.decode.record_schema import ScanRequest
     from kafkalog_spark.log.decode.run_decoder import ScanBuffers
+    from kafkalog_spark.log.read.partition_log import PartitionLog
     from kafkalog_spark.log.read.partition_scan import ScanStatistics
 
     RowsOf = Callable[[Split, ScanRequest, ScanBuffers], Iterator[pa.RecordBatch]]
@@ -135,20 +135,17 @@ class KafkaLogBatchReader(DataSourceReader):
         log, bounds = opened
         offsets = rebind(split.range, bounds.log_start, bounds.log_end, fail_on_data_loss=fail_on_data_loss)
         if options.tail is not None:
-            offsets = _last_records(log, offsets, options.tail, request)
+            from kafkalog_spark.log.read.partition_scan import tail_start
+
+            start = tail_start(log, offsets.start, offsets.end, options.tail, request)
+            from_earliest = offsets.start_is_earliest and start == offsets.start
+            offsets = replace(offsets, start=start, start_is_earliest=from_earliest)
         start, end = max(offsets.start, self._filter.offset_from), min(offsets.end, self._filter.offset_until)
         offsets = replace(offsets, start=start, end=end)
         damage = DamageRows(split.is_first, split.range.end_is_latest) if options.reports_damage else None
         yield from scan_range(
             log, offsets, request, split.hint, buffers, fail_on_data_loss=fail_on_data_loss, damage=damage
         )
-
-
-def _last_records(log: PartitionLog, offsets: OffsetRange, count: int, request: ScanRequest) -> OffsetRange:
-    from kafkalog_spark.log.read.partition_scan import tail_start
-
-    start = tail_start(log, offsets.start, offsets.end, count, request)
-    return replace(offsets, start=start, start_is_earliest=offsets.start_is_earliest and start == offsets.start)
 
 
 def read_splits(

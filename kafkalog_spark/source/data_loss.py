@@ -17,13 +17,8 @@ from dataclasses import dataclass, field
 from kafkalog_spark.errors import DataLoss
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.source.offsets import EARLIEST, LATEST, TopicPartition, set_text, tp_text
-from kafkalog_spark.source.partition_bounds import OffsetRange, clip
+from kafkalog_spark.source.partition_bounds import MAY_BE_LOST, OffsetRange, clip
 
-_TEXT = (
-    "Some data may have been lost because they are not available in Kafka any more; either the data was aged out by "
-    "Kafka or the topic may have been deleted before all the data in the topic was processed. If you don't want your "
-    "streaming query to fail on such cases, set the source option failOnDataLoss to false. Reason: "
-)
 _BROKEN = (
     "This could either be a user error that the start offset is set too high and this is the first batch, or the "
     "kafka topic-partition is broken, and some data may have been missed."
@@ -170,7 +165,7 @@ def deleted(partitions: Collection[TopicPartition], not_read: Collection[TopicPa
             f"the log directory holds {set_text(not_read)}, which the query does not read: is the checkpoint that of "
             "a query of other topics?"
         )
-    return DataLoss(_TEXT + what, hint=hint)
+    return DataLoss(MAY_BE_LOST.format("streaming query") + what, hint=hint)
 
 
 def created_again(tp: TopicPartition) -> DataLoss:
@@ -179,4 +174,4 @@ def created_again(tp: TopicPartition) -> DataLoss:
 
 
 def _lost(tp: TopicPartition, reason: str, offset: int | None = None) -> DataLoss:
-    return DataLoss(_TEXT + reason, topic_partition=tp_text(tp), offset=offset)
+    return DataLoss(MAY_BE_LOST.format("streaming query") + reason, topic_partition=tp_text(tp), offset=offset)

@@ -15,29 +15,19 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from kafkalog_spark.errors import CorruptLog, NotALogDirectory, UnsupportedFormat
-from kafkalog_spark.format.checkpoint import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.discovery import (
-    ReplicaCopy,
-    Replicas,
-    Root,
-    best,
-    check_one_topic,
-    expanded_paths,
-    is_pattern,
-    leader_epoch,
-    refuse_copies,
-    report,
-)
+from kafkalog_spark.log.read import discovery
+from kafkalog_spark.log.read.discovery import ReplicaCopy, Replicas, Root
 from kafkalog_spark.log.read.last_stable_offset import StableOffsetWalk
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import (
     LISTINGS,
+    NO_HINTS,
+    Checkpoints,
     OpenHints,
     PartitionLocation,
     PartitionLog,
-    offset_checkpoint,
 )
 from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions
 from kafkalog_spark.source.option_spec import ReadOptions
@@ -64,8 +54,8 @@ class LiveCopies:
     def check(self, dirs: LogDirs, assigned: Collection[TopicPartition]) -> None:
         """Take a new listing, for the partitions that are read. Raises NotALogDirectory: see `chosen_locations`."""
         if self._replicas == "error":
-            refuse_copies(dirs.copies, assigned)
-        check_one_topic(dirs.places, dirs.copies, assigned)
+            discovery.refuse_copies(dirs.copies, assigned)
+        discovery.check_one_topic(dirs.places, dirs.copies, assigned)
         there = {place.directory for places in dirs.copies.values() for place in places}
         self._seen = {directory: live for directory, live in self._seen.items() if directory in there}
 
@@ -74,37 +64,31 @@ class LiveCopies:
 
         Looks at the logs of the highest leader epoch alone: what an older one holds decides nothing.
         """
-        epochs = {place.directory: leader_epoch(place) for place in places}
         current = None if before is None else before.place
-        there = sorted(places, key=lambda place: place != current)  # the first one stays where others are level
-        while there:
-            highest = max(epochs[place.directory] for place in there)
-            leaders = [place for place in there if epochs[place.directory] == highest]
-            found = []
-            for place in leaders:
-                live = look_at(place, self._seen.get(place.directory))
-                if live is not None:
-                    self._seen[place.directory] = live
-                    found.append((ReplicaCopy(place, highest, live.log_end.offset), live))
-            if found:
-                chosen = best([copy for copy, _ in found])
-                if chosen.place != current:
-                    looked_at = {copy.place: copy for copy, _ in found}
-                    others = [
-                        looked_at.get(place, ReplicaCopy(place, epochs[place.directory], None))
-                        for place in places
-                        if place != chosen.place
-                    ]
-                    self._news[chosen.place.topic, chosen.place.partition] = (chosen, [chosen, *others])
-                return next(live for copy, live in found if copy is chosen)
-            there = [place for place in there if place not in leaders]
-        return None
+
+        def log_end(place: PartitionLocation) -> int | None:
+            live = look_at(place, self._seen.get(place.directory))
+            if live is None:
+                return None
+            self._seen[place.directory] = live
+            return live.log_end.offset
+
+        # the first one stays where others are level
+        choice = discovery.leading_copy(sorted(places, key=lambda place: place != current), log_end, alone_too=True)
+        if choice is None:
+            return None
+        chosen, copies = choice
+        if chosen.place != current:
+            order = [place.directory for place in places]
+            copies.sort(key=lambda copy: order.index(copy.place.directory))
+            self._news[chosen.place.topic, chosen.place.partition] = choice
+        return self._seen[chosen.place.directory]
 
     def report(self) -> None:
         """Log, in one line, what is read from another copy than before."""
         news: Mapping[TopicPartition, tuple[ReplicaCopy, Sequence[ReplicaCopy]]] = self._news
         self._news = {}
-        report(news)
+        discovery.report(news)
 
 
 COARSE_NS = 2_000_000_000
@@ -223,12 +207,12 @@ class LiveLogs:
     def __init__(self, options: ReadOptions, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._options = options
         self._clock_ns = clock_ns
-        self._patterns = any(map(is_pattern, options.paths))
+        self._patterns = any(map(discovery.is_pattern, options.paths))
         self._places: tuple[Root, ...] = ()
         self._watches: list[Watch | ListingWatch] = []
         self._dirs: LogDirs | None = None
         self._assigned: dict[frozenset[str], list[TopicPartition]] = {}
-        self._checkpoints: dict[str, _Checkpoints] = {}
+        self._checkpoints = WatchedCheckpoints()
         self._logs: dict[TopicPartition, LiveLog] = {}
         self._copies = LiveCopies(options.replicas)
 
@@ -255,8 +239,9 @@ class LiveLogs:
             self._copies.check(dirs, assigned)
             self._assigned = {gone: assigned}
         alone = [dirs.places[tp] for tp in self._assigned[gone] if tp not in dirs.copies]
+        self._checkpoints.begin_look(now)
         for place in alone:  # before the logs: a checkpoint that is read later could be ahead of what was seen of them
-            self._checkpoints_of(place).look(now)
+            place.checkpointed(NO_HINTS, self._checkpoints)
         looked_at = for_each_place(
             lambda place: self._look_at(place, self._logs.get((place.topic, place.partition)), now), alone
         )
@@ -275,7 +260,7 @@ class LiveLogs:
 
     def _listed(self, now: int) -> LogDirs:
         if self._patterns or not self._watches:
-            places = expanded_paths(self._options.paths, self._options.storage)
+            places = discovery.expanded_paths(self._options.paths, self._options.storage)
             if places != self._places:
                 self._places = places
                 self._watches = [directory_watch(store, path) for path, store in places]
@@ -292,69 +277,57 @@ class LiveLogs:
     def _look_at(self, place: PartitionLocation, live: LiveLog | None, now: int) -> LiveLog | None:
         """None when the partition has been deleted since its log directory was listed."""
         try:
-            checkpoints = self._checkpoints_of(place)
-            checkpoints.look(now)
-            return _look_at_log(place, live, checkpoints, self._options, now)
+            hints = OpenHints(pass_over_damage=self._options.passes_over_damage)
+            return _look_at_log(place, live, place.checkpointed(hints, self._checkpoints), self._options, now)
         except NotALogDirectory:
             if place.exists() or not place.store.exists(place.log_dir):
                 raise
             return None
 
-    def _checkpoints_of(self, place: PartitionLocation) -> _Checkpoints:
-        if place.log_dir not in self._checkpoints:
-            self._checkpoints[place.log_dir] = _Checkpoints(place.store, place.log_dir)
-        return self._checkpoints[place.log_dir]
 
+class WatchedCheckpoints(Checkpoints):
+    """Checkpoints whose files are read again when they have changed; of an object store, which would be asked as often
+    for that, at every look."""
 
-class _Checkpoints:
-    """Recovery points and log starts of a log directory, read again when the files have changed; of an object store,
-    which would be asked as often for that, at every look."""
+    def __init__(self) -> None:
+        super().__init__()
+        self._watches: dict[tuple[str, str], Watch] = {}
+        self._looked_at: set[tuple[str, str]] = set()
+        self._now = 0
 
-    def __init__(self, store: Store, directory: str) -> None:
-        self._store = store
-        self._directory = directory
-        self._files = {
-            name: Watch(os.path.join(directory, name))
-            for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
-        }
-        self._offsets: dict[str, Mapping[TopicPartition, int]] = {name: {} for name in self._files}
-        self._looked_at: int | None = None
+    def begin_look(self, now: int) -> None:
+        """What is read from now on may have changed since the look before."""
+        self._now = now
+        self._looked_at.clear()
 
-    def look(self, now: int) -> None:
-        if now == self._looked_at:
-            return  # for another partition, in this look
-        for name, file in self._files.items():
+    def read(self, store: Store, directory: str, name: str) -> Mapping[TopicPartition, int]:
+        key = directory, name
+        if key not in self._looked_at:
+            watch = self._watches.setdefault(key, Watch(os.path.join(directory, name)))
             try:
-                if self._store.remote or file.changed(now):
-                    self._offsets[name] = offset_checkpoint(self._store, self._directory, name)
+                if store.remote or watch.changed(self._now):
+                    self._read.pop(key, None)
             except OSError:
-                file.forget()
-                self._offsets[name] = {}
-        self._looked_at = now
-
-    def recovery_point(self, tp: TopicPartition) -> int | None:
-        return self._offsets[RECOVERY_POINT_CHECKPOINT].get(tp)
-
-    def log_start(self, tp: TopicPartition) -> int | None:
-        return self._offsets[LOG_START_OFFSET_CHECKPOINT].get(tp)
+                watch.forget()
+                self._read[key] = {}
+            self._looked_at.add(key)
+        return super().read(store, directory, name)
 
 
 def _look_at_log(
-    place: PartitionLocation, live: LiveLog | None, checkpoints: _Checkpoints, options: ReadOptions, now: int
+    place: PartitionLocation, live: LiveLog | None, hints: OpenHints, options: ReadOptions, now: int
 ) -> LiveLog:
-    tp = (place.topic, place.partition)
-    recovery_point, log_start = checkpoints.recovery_point(tp), checkpoints.log_start(tp)
     if live is not None and live.place == place:
         try:
             listed = not live.directory.changed(now)
             # in an object store a change of the segment shows in the listing
             if listed and (place.store.remote or not live.segment.changed(now)):
-                live.log_start = max(live.log_start, log_start or 0)
+                live.log_start = max(live.log_start, hints.log_start or 0)
                 return live
         except OSError:
             listed = False  # the segment was deleted, or the whole partition: the listing shows
             live.directory.forget()
-        live.log.follow(recovery_point=recovery_point, log_start=log_start)
+        live.log.follow(recovery_point=hints.recovery_point, log_start=hints.log_start)
         if not listed:
             live.log.refresh()
             live.log.check_not_gone()
@@ -365,8 +338,7 @@ def _look_at_log(
         directory.changed(now)
     except OSError:
         pass  # PartitionLog says what is wrong
-    log = place.open_unread(OpenHints(recovery_point, log_start, options.passes_over_damage))
-    return _with_end(LiveLog(place, log, place.topic_id(), directory, Watch("")), options, now)
+    return _with_end(LiveLog(place, place.open_unread(hints), place.topic_id(), directory, Watch("")), options, now)
 
 
 def _with_end(live: LiveLog, options: ReadOptions, now: int) -> LiveLog:

@@ -18,20 +18,8 @@ from kafkalog_spark.log.tables.table import RECORDS, TABLES
 from kafkalog_spark.log.tables.table_query import TableQuery
 from kafkalog_spark.log.tiered.tier_options import TierOptions, is_tier_option
 from kafkalog_spark.options import GivenOptions, OptionSpec, choice, is_nearly, specs_of, unknown_option
+from kafkalog_spark.source import offsets
 from kafkalog_spark.source import option_spec as spec
-from kafkalog_spark.source.offsets import (
-    EARLIEST,
-    LATEST,
-    Bound,
-    Earliest,
-    GlobalTimestamp,
-    Latest,
-    NotSaid,
-    SpecificOffsets,
-    Subscription,
-    check_bounds_agree,
-    tp_text,
-)
 from kafkalog_spark.source.option_spec import (
     CommitGroup,
     FormatOptions,
@@ -78,8 +66,8 @@ def parse_read_options(
     ignored = given.ignored(streaming)
     values = given.fields(ReadOptions)
     extra = {option.name: given.value(option) for option in spec.OTHER_OPTIONS}
-    start = given.first_of(spec.START_OPTIONS, Latest() if streaming else None)
-    end = Latest() if streaming else given.first_of(spec.END_OPTIONS)
+    start = given.first_of(spec.START_OPTIONS, offsets.Latest() if streaming else None)
+    end = offsets.Latest() if streaming else given.first_of(spec.END_OPTIONS)
     if streaming:
         _check_stream(given, values)
     else:
@@ -123,8 +111,8 @@ SECONDS_SINCE = 978_307_200_000
 """2001-01-01 in ms: before any Kafka, and after every time in seconds until the year 32970."""
 
 
-def _warn_of_seconds(start: Bound) -> None:
-    if isinstance(start, GlobalTimestamp) and 0 < start.timestamp < SECONDS_SINCE:
+def _warn_of_seconds(start: offsets.Bound) -> None:
+    if isinstance(start, offsets.GlobalTimestamp) and 0 < start.timestamp < SECONDS_SINCE:
         day = datetime.fromtimestamp(start.timestamp / 1000, UTC).date()
         _log.warning(
             "startingTimestamp=%d is in %s, so everything is read: it is in milliseconds, not in seconds",
@@ -183,7 +171,7 @@ class GivenReadOptions(GivenOptions):
             formats[side] = FormatOptions(side, name, shared | own, mode)
         return formats, frozenset(used)
 
-    def first_of(self, options: tuple[OptionSpec, ...], otherwise: Bound | None = None) -> Any:
+    def first_of(self, options: tuple[OptionSpec, ...], otherwise: offsets.Bound | None = None) -> Any:
         """The value of the first option that is given, or `otherwise`, or the last one's default."""
         for option in options:
             if option in self:
@@ -242,27 +230,29 @@ def _check_stream(given: GivenReadOptions, values: Mapping[str, Any]) -> None:
         raise OptionError("ending timestamp not valid in streaming queries")
 
 
-def _check_batch_bounds(start: Bound, end: Bound) -> None:
-    if isinstance(start, Latest):
+def _check_batch_bounds(start: offsets.Bound, end: offsets.Bound) -> None:
+    if isinstance(start, offsets.Latest):
         raise OptionError("starting offset can't be latest for batch queries on Kafka")
-    for where in _partitions_at(start, LATEST):
+    for where in _partitions_at(start, offsets.LATEST):
         raise OptionError(f"startingOffsets for {where} can't be latest for batch queries on Kafka")
-    if isinstance(end, Earliest):
+    if isinstance(end, offsets.Earliest):
         raise OptionError("ending offset can't be earliest for batch queries on Kafka")
-    for where in _partitions_at(end, EARLIEST):
+    for where in _partitions_at(end, offsets.EARLIEST):
         raise OptionError(f"ending offset for {where} can't be earliest for batch queries on Kafka")
-    check_bounds_agree(start, end)
+    offsets.check_bounds_agree(start, end)
 
 
-def _partitions_at(bound: Bound, sentinel: int) -> list[str]:
-    if not isinstance(bound, SpecificOffsets):
+def _partitions_at(bound: offsets.Bound, sentinel: int) -> list[str]:
+    if not isinstance(bound, offsets.SpecificOffsets):
         return []
-    partitions = [tp_text(tp) for tp, offset in sorted(bound.offsets.items()) if offset == sentinel]
+    partitions = [offsets.tp_text(tp) for tp, offset in sorted(bound.offsets.items()) if offset == sentinel]
     return partitions + [topic for topic, offset in sorted(bound.topics.items()) if offset == sentinel]
 
 
-def _subscription(given: GivenReadOptions) -> Subscription:
-    chosen = [option for option in spec.SUBSCRIPTION_OPTIONS if option in given and given.value(option) != NotSaid()]
+def _subscription(given: GivenReadOptions) -> offsets.Subscription:
+    chosen = [
+        option for option in spec.SUBSCRIPTION_OPTIONS if option in given and given.value(option) != offsets.NotSaid()
+    ]
     if len(chosen) > 1:
         names = ", ".join(option.name.lower() for option in spec.SUBSCRIPTION_OPTIONS[:3])
         raise OptionError(
@@ -270,7 +260,7 @@ def _subscription(given: GivenReadOptions) -> Subscription:
             "See the docs for more details.",
             hint=f"given: {', '.join(option.name for option in chosen)}",
         )
-    return given.value(chosen[0]) if chosen else NotSaid()
+    return given.value(chosen[0]) if chosen else offsets.NotSaid()
 
 
 def _paths(given: GivenReadOptions, extra: Mapping[str, Any]) -> tuple[str, ...]:
@@ -389,7 +379,12 @@ _OF_RECORDS = (
 
 
 def _table_query(
-    given: GivenReadOptions, values: Mapping[str, Any], subscription: Subscription, *, history: bool, streaming: bool
+    given: GivenReadOptions,
+    values: Mapping[str, Any],
+    subscription: offsets.Subscription,
+    *,
+    history: bool,
+    streaming: bool,
 ) -> TableQuery | None:
     """Table query of the options `table`, `history` and `columns`; None for records.
 
@@ -416,7 +411,7 @@ def _table_query(
                 raise OptionError(f"option '{bound.name}' does not narrow the table '{name}'", hint=f"it narrows {of}")
     if history and not table.has_history:
         raise OptionError(f"the table '{name}' has no history", hint=with_history)
-    if not table.of_topics and subscription != NotSaid():
+    if not table.of_topics and subscription != offsets.NotSaid():
         raise OptionError(f"the table '{name}' is not of single topics", hint="leave the subscription out, and filter")
     columns = table.default_columns
     if values["columns"] is not None:

@@ -30,6 +30,12 @@ from kafkalog_spark.source.offsets import (
 
 NoMatch = Literal["error", "latest"]
 
+MAY_BE_LOST = (
+    "Some data may have been lost because they are not available in Kafka any more; either the data was aged out by "
+    "Kafka or the topic may have been deleted before all the data in the topic was processed. If you don't want your "
+    "{} to fail on such cases, set the source option failOnDataLoss to false. Reason: "
+)
+
 _log = logging.getLogger(__name__)
 
 
@@ -103,7 +109,13 @@ def resolve_bounds(
         log = logs[tp]
         start_offset = _resolve(starts[tp], start_by_time, log)
         if start_offset is None:
-            start_offset = _start_without_match(starts[tp], tp, log, on_no_match)
+            if on_no_match == "error":
+                raise OptionError(
+                    f"No offset matched from request of topic-partition {tp_text(tp)} and timestamp {starts[tp]}.",
+                    topic_partition=tp_text(tp),
+                    hint="startingOffsetsByTimestampStrategy=latest reads nothing from such a partition",
+                )
+            start_offset = log.log_end
         end_offset = _resolve(ends[tp], end_by_time, log)
         if end_offset is None:
             end_offset = log.log_end
@@ -205,16 +217,6 @@ def _resolve(number: int, by_time: bool, log: OffsetBounds) -> int | None:
     return max(offset, log.log_start)
 
 
-def _start_without_match(timestamp: int, tp: TopicPartition, log: OffsetBounds, on_no_match: NoMatch) -> int:
-    if on_no_match == "latest":
-        return log.log_end
-    raise OptionError(
-        f"No offset matched from request of topic-partition {tp_text(tp)} and timestamp {timestamp}.",
-        topic_partition=tp_text(tp),
-        hint="startingOffsetsByTimestampStrategy=latest reads nothing from such a partition",
-    )
-
-
 def clip(offsets: OffsetRange, log_start: int, log_end: int, fail_on_data_loss: bool) -> OffsetRange:
     """`offsets` within [log_start, log_end]; an empty range asks for nothing and loses nothing (it is dropped by
     KafkaOffsetRangeCalculator before any consumer sees it)."""
@@ -230,10 +232,7 @@ def clip(offsets: OffsetRange, log_start: int, log_end: int, fail_on_data_loss: 
     )
     if fail_on_data_loss:
         raise DataLoss(
-            "Some data may have been lost because they are not available in Kafka any more; either the data was aged "
-            "out by Kafka or the topic may have been deleted before all the data in the topic was processed. If you "
-            "don't want your query to fail on such cases, set the source option failOnDataLoss to false. Reason: "
-            + reason,
+            MAY_BE_LOST.format("query") + reason,
             topic_partition=tp_text(offsets.topic_partition),
             offset=offsets.start if lost_before else max(offsets.start, log_end),
         )

@@ -19,18 +19,12 @@ from kafkalog_spark.log.read.batch_search import position_for_timestamp
 from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.source import resolve_partitions
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import TopicPartition
 from kafkalog_spark.source.option_spec import ReadOptions
 from kafkalog_spark.source.partition_bounds import OffsetRange, cut_range, split_ranges
-from kafkalog_spark.source.resolve_partitions import (
-    PartitionRange,
-    ends_before_last_segment,
-    for_each_place,
-    open_log_dirs,
-    partition_ranges,
-    requests_logged,
-)
+from kafkalog_spark.source.resolve_partitions import PartitionRange
 
 SMALL_SPLIT = 8 << 20
 """Bytes. What is smaller shares a task with its neighbours. A task whose worker has to be started costs about 1 s, and
@@ -288,9 +282,9 @@ class Split:
 
 def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
     """Plan the splits of a batch read; `tasks_of` makes tasks of it. Raises what `partition_ranges` raises."""
-    dirs = open_log_dirs(options)
-    with requests_logged("planning", (root.store for root in dirs.roots)):
-        partitions = partition_ranges(options, dirs, row_filter)
+    dirs = resolve_partitions.open_log_dirs(options)
+    with resolve_partitions.requests_logged("planning", (root.store for root in dirs.roots)):
+        partitions = resolve_partitions.partition_ranges(options, dirs, row_filter)
         if options.tail is not None:
             return _whole_splits(partitions, options)
         return splits_of(partitions, segments_of(partitions, options, row_filter), options, row_filter)
@@ -300,7 +294,9 @@ def segments_of(
     partitions: Iterable[PartitionRange], options: ReadOptions, row_filter: RowFilter
 ) -> list[list[SegmentFacts]]:
     """The segments that each range needs."""
-    return for_each_place(lambda each: segment_facts(each.log, each.range, row_filter, options), partitions)
+    return resolve_partitions.for_each_place(
+        lambda each: segment_facts(each.log, each.range, row_filter, options), partitions
+    )
 
 
 def _whole_splits(partitions: Iterable[PartitionRange], options: ReadOptions) -> list[Split]:
@@ -366,7 +362,7 @@ def _split(
 ) -> Split:
     """The split, with the end of the log where its task will look for that."""
     log, fixed_end = partition.log, None if offsets.end_is_latest else offsets.end
-    looks_for_end = fixed_end is None or not ends_before_last_segment(log, fixed_end)
+    looks_for_end = fixed_end is None or not resolve_partitions.ends_before_last_segment(log, fixed_end)
     return Split(
         partition.place.carrying(log, offsets.start, fixed_end),
         offsets,

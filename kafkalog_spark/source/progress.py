@@ -13,15 +13,16 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from kafkalog_spark.errors import GroupCommitFailed, MalformedOffsets, OptionError, install_hint
+from kafkalog_spark.errors import GroupCommitFailed, MalformedOffsets, install_hint
 from kafkalog_spark.source.live_logs import LiveLogs
 from kafkalog_spark.source.offsets import Offsets, TopicPartition, offsets_of, parse_offsets_text, tp_text
 from kafkalog_spark.source.option_spec import CommitGroup
 from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.spark import librdkafka
 
 REQUEST_SECONDS = 10.0
 """Until a commit that no broker answers has failed."""
@@ -37,23 +38,15 @@ _log = logging.getLogger(__name__)
 Errors = Mapping[TopicPartition, str]
 
 
-class GroupClient(Protocol):
-    """Interface of a client that commits. The future's result: what was wrong, by partition; it raises
-    GroupCommitFailed for all of them. `why`: what is known of the connection's state that an answer does not say; empty
-    for nothing."""
-
-    def commit(self, group: str, offsets: Offsets) -> Future[Errors]: ...
-
-    def why(self) -> str: ...
-
-
 class GroupCommitter:
     """Commits the positions that a query reaches, without holding it up where the broker does not answer.
 
     Committed is the offset after the last one read, Kafka's convention. What was committed before is not sent again.
     """
 
-    def __init__(self, wanted: CommitGroup, client: GroupClient, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, wanted: CommitGroup, client: AdminGroupClient, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._wanted = wanted
         self._client = client
         self._clock_s = clock_s
@@ -125,32 +118,23 @@ class GroupCommitter:
 
 
 class AdminGroupClient:
-    """The commits of confluent-kafka's admin client.
-
-    Raises OptionError when the package is missing or does not take one of the settings; it connects to nobody yet.
-    """
+    """The commits of confluent-kafka's admin client. Raises as librdkafka.made."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._why = ""
-        try:
-            from confluent_kafka import KafkaException
+
+        def make() -> Any:
             from confluent_kafka.admin import AdminClient
-        except ImportError as error:
-            raise OptionError(
-                f"option 'commitGroup' needs the package confluent-kafka: {error}",
-                hint=f"{install_hint('producer')} on the driver",
-            ) from None
-        try:
+
             # Its own lines on stderr would come with every attempt to connect; what they say is in our warning.
-            self._admin = AdminClient({"log_level": 0, **settings, "error_cb": self._remember})
-            return
-        except KafkaException as error:
-            text = error.args[0].str()
-        except (TypeError, ValueError) as error:
-            text = str(error)
-        raise OptionError(f"an option 'kafka.*' cannot be used: {text}", hint="with commitGroup they are librdkafka's")
+            return AdminClient({"log_level": 0, **settings, "error_cb": self._remember})
+
+        self._admin = librdkafka.made(
+            make, "commitGroup", f"{install_hint('producer')} on the driver", "with commitGroup they are librdkafka's"
+        )
 
     def commit(self, group: str, offsets: Offsets) -> Future[Errors]:
+        """Commit. The future's result: what was wrong, by partition; it raises GroupCommitFailed for all of them."""
         from confluent_kafka import ConsumerGroupTopicPartitions
         from confluent_kafka import TopicPartition as Position
 
@@ -163,6 +147,7 @@ class AdminGroupClient:
         return result
 
     def why(self) -> str:
+        """What is known of the connection's state that an answer does not say; empty for nothing."""
         self._admin.poll(0)  # hands over errors of connections
         return self._why
 
@@ -234,7 +219,10 @@ def offsets_behind_latest(progress: Any, path: str | None = None, **options: str
     of it (subscribe, isolationLevel ...): then the logs are looked at now, instead of what they were when the batch
     began. Raises what reading the log directory raises.
     """
-    latest_now = None if path is None else _latest_now(path, options)
+    latest_now = None
+    if path is not None:
+        logs = LiveLogs(parse_read_options({"path": path, **options}, streaming=True, quiet=True)).look()
+        latest_now = {tp: live.readers_end for tp, live in logs.items()}
     lags = []
     for source in _sources(progress):
         end = _offsets(source, "endOffset")
@@ -271,11 +259,6 @@ class LagListener(StreamingQueryListener):
 
 def _print(query: str, lag: Lag) -> None:
     print(f"{query}: {lag}", flush=True)
-
-
-def _latest_now(path: str, options: Mapping[str, str]) -> Offsets:
-    logs = LiveLogs(parse_read_options({"path": path, **options}, streaming=True, quiet=True)).look()
-    return {tp: live.readers_end for tp, live in logs.items()}
 
 
 def _sources(progress: Any) -> list[Any]:

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 from kafkalog_spark.errors import NotALogDirectory
@@ -131,7 +130,14 @@ def opened_bounds(
 
 def bounds_of(log: PartitionLog, log_start: int, log_end: int) -> OffsetBounds:
     """Bounds whose offsets by timestamp are those of the log."""
-    return OffsetBounds(log_start, log_end, partial(_offset_for_timestamp, log))
+
+    def offset_for_timestamp(timestamp: int) -> int | None:
+        # reading records needs the kernels: loaded only when a bound is a timestamp
+        from kafkalog_spark.log.read import partition_scan
+
+        return partition_scan.offset_for_timestamp(log, timestamp)
+
+    return OffsetBounds(log_start, log_end, offset_for_timestamp)
 
 
 def _end_for_readers(log: PartitionLog, options: ReadOptions, fixed_end: int | None) -> int:
@@ -148,13 +154,6 @@ def _end_for_readers(log: PartitionLog, options: ReadOptions, fixed_end: int | N
 def ends_before_last_segment(log: PartitionLog, end: int) -> bool:
     """True if `end` is in the log for sure: a log does not end before its last segment begins."""
     return bool(log.segments) and end <= log.segments[-1].base_offset
-
-
-def _offset_for_timestamp(log: PartitionLog, timestamp: int) -> int | None:
-    # reading records needs the kernels: loaded only when a bound is a timestamp
-    from kafkalog_spark.log.read.partition_scan import offset_for_timestamp
-
-    return offset_for_timestamp(log, timestamp)
 
 
 P = TypeVar("P", PartitionLocation, PartitionRange)

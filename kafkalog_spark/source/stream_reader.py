@@ -22,23 +22,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming import datasource as streaming
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
-from kafkalog_spark.log.read.partition_log import OpenHints, PartitionLog
+from kafkalog_spark.log.read.partition_log import OpenHints
 from kafkalog_spark.source.batch_reader import as_large_as_its_rows, read_splits, scan_range
 from kafkalog_spark.source.data_loss import created_again, deleted
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import JsonOffsets, offsets_by_topic, offsets_of
-from kafkalog_spark.source.option_spec import RateLimits, ReadOptions, StreamOptions
+from kafkalog_spark.source.option_spec import RateLimits, StreamOptions
 from kafkalog_spark.source.planning import Split, tasks_of
 from kafkalog_spark.source.resolved_read import ResolvedRead
 from kafkalog_spark.source.stream_planner import StreamPlanner
@@ -98,7 +91,7 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
     return rows
 
 
-class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvailableNow):
     """Reads partitions as they grow. Small when pickled: the resolved read.
 
     Raises OptionError for a schema that the columns cannot have.
@@ -148,16 +141,16 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.planner.freeze()
 
     @first_line
-    def getDefaultReadLimit(self) -> ReadLimit:
+    def getDefaultReadLimit(self) -> streaming.ReadLimit:
         """The first limit that is set: Spark knows no two at once. `latestOffset` applies all of them."""
         limits = self._stream.limits
         if limits.max_offsets is not None:
-            return ReadMaxRows(limits.max_offsets)
+            return streaming.ReadMaxRows(limits.max_offsets)
         if limits.max_bytes is not None:
-            return ReadMaxBytes(limits.max_bytes)
+            return streaming.ReadMaxBytes(limits.max_bytes)
         if limits.min_offsets is not None:
-            return ReadMinRows(limits.min_offsets)
-        return ReadAllAvailable()
+            return streaming.ReadMinRows(limits.min_offsets)
+        return streaming.ReadAllAvailable()
 
     @first_line
     def initialOffset(self) -> JsonOffsets:  # type: ignore[override]
@@ -165,7 +158,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_by_topic(self.planner.initial())
 
     @first_line
-    def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # type: ignore[override]
+    def latestOffset(self, start: JsonOffsets, limit: streaming.ReadLimit) -> JsonOffsets:  # type: ignore[override]
         """End offsets of the next batch; returns `start` unchanged if nothing is new."""
         begin = offsets_of(start)
         # Spark asks for the next batch when it has written down that the last one is done: also for the last time
@@ -208,21 +201,29 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except (KafkalogError, OSError):
             return None  # the tasks will meet the same, and Spark knows what to do with their errors
 
-    def _limits(self, limit: ReadLimit) -> RateLimits:
+    def _limits(self, limit: streaming.ReadLimit) -> RateLimits:
         """ReadAllAvailable (Trigger.Once) takes precedence over the options."""
-        if isinstance(limit, ReadAllAvailable):
+        if isinstance(limit, streaming.ReadAllAvailable):
             return RateLimits()
         own = self._stream.limits
         return RateLimits(
-            max_offsets=limit.max_rows if isinstance(limit, ReadMaxRows) else own.max_offsets,
-            min_offsets=limit.min_rows if isinstance(limit, ReadMinRows) else own.min_offsets,
-            max_bytes=limit.max_bytes if isinstance(limit, ReadMaxBytes) else own.max_bytes,
+            max_offsets=limit.max_rows if isinstance(limit, streaming.ReadMaxRows) else own.max_offsets,
+            min_offsets=limit.min_rows if isinstance(limit, streaming.ReadMinRows) else own.min_offsets,
+            max_bytes=limit.max_bytes if isinstance(limit, streaming.ReadMaxBytes) else own.max_bytes,
         )
 
     def _rows_of(self, split: Split, request: ScanRequest, buffers: ScanBuffers) -> Iterator[pa.RecordBatch]:
-        fail_on_data_loss = self._options.fail_on_data_loss
+        # Checkpoints are not read: the planner has compared the range with the log, and the scan proves every batch.
+        place, fail_on_data_loss = split.place, self._options.fail_on_data_loss
+        hints = OpenHints(pass_over_damage=self._options.passes_over_damage, known_end=split.known_end)
         try:
-            log = _opened(split, self._options)
+            try:
+                log = place.open_unread(hints)
+            except NotALogDirectory as gone:
+                if place.exists() or not place.store.exists(place.log_dir):
+                    raise
+                raise deleted({(place.topic, place.partition)}) from gone
+            _check_topic(split)
             yield from scan_range(log, split.range, request, split.hint, buffers, fail_on_data_loss=fail_on_data_loss)
             _check_topic(split)  # what was read is of the topic that was planned only if that is still there
         except DataLoss as loss:
@@ -243,24 +244,8 @@ class _WithRows(KafkaLogStreamReader, SimpleStreamReader):
         return iter(rows)
 
 
-def _opened(split: Split, options: ReadOptions) -> PartitionLog:
-    """The partition's log as it is now. Raises DataLoss when the topic was deleted, or created again, since the batch
-    was planned.
-
-    Checkpoints are not read: the planner has compared the range with the log, and the scan proves every batch.
-    """
-    place = split.place
-    try:
-        log = place.open_unread(OpenHints(pass_over_damage=options.passes_over_damage, known_end=split.known_end))
-    except NotALogDirectory as gone:
-        if place.exists() or not place.store.exists(place.log_dir):
-            raise
-        raise deleted({(place.topic, place.partition)}) from gone
-    _check_topic(split)
-    return log
-
-
 def _check_topic(split: Split) -> None:
+    """Raise DataLoss where the topic was created again since the batch was planned."""
     found = split.place.topic_id()
     if split.topic_id is not None and found is not None and found != split.topic_id:
         raise created_again(split.range.topic_partition)

@@ -13,15 +13,9 @@ from pyspark.sql.types import StructType
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
 from kafkalog_spark.log.read.partition_log import PartitionLocation
+from kafkalog_spark.log.tables import table_query
 from kafkalog_spark.log.tables.table import FINDINGS, Table
-from kafkalog_spark.log.tables.table_query import (
-    Surroundings,
-    TableQuery,
-    TableUnit,
-    partitions_of,
-    surroundings_of,
-    units_of,
-)
+from kafkalog_spark.log.tables.table_query import TableQuery
 from kafkalog_spark.source.offsets import Earliest, Latest, NotSaid, TopicPartition, assigned_partitions
 from kafkalog_spark.source.option_spec import ReadOptions
 from kafkalog_spark.source.planning import check_scan_bytes, cores, group_splits
@@ -61,7 +55,7 @@ def narrowed(query: TableQuery, schema: StructType) -> TableQuery:
     return query
 
 
-Task = tuple[tuple[TableUnit, ...], Surroundings]
+Task = tuple[tuple[table_query.TableUnit, ...], table_query.Surroundings]
 
 
 class TableReader(DataSourceReader):
@@ -99,15 +93,19 @@ def table_tasks(options: ReadOptions, query: TableQuery) -> list[Task]:
     dirs = open_log_dirs(options)
     with requests_logged(f"planning the table {query.table}", (root.store for root in dirs.roots)):
         said = not isinstance(options.subscription, NotSaid)
-        wanted = assigned_partitions(options.subscription, dirs.places) if said else partitions_of(query, dirs.places)
+        wanted = (
+            assigned_partitions(options.subscription, dirs.places)
+            if said
+            else table_query.partitions_of(query, dirs.places)
+        )
         places = places_to_read(options, dirs, wanted)
-        units = units_of(query, places, _ranges(options, places), whole=not said)
+        units = table_query.units_of(query, places, _ranges(options, places), whole=not said)
         check_scan_bytes(sum(unit.size for unit in units), options)
         # only tables that look beyond their own partitions ask for all of them
         others = [
             tp for tp in dirs.places if tp[0] == TRANSACTION_TOPIC or not query.of.of_topics or query.of is FINDINGS
         ]
-        around = surroundings_of(query, places_to_read(options, dirs, others), dirs.roots)
+        around = table_query.surroundings_of(query, places_to_read(options, dirs, others), dirs.roots)
     groups = group_splits(
         [unit.size for unit in units],
         [1] * len(units),

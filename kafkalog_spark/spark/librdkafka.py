@@ -6,7 +6,8 @@ Kafka: CommonClientConfigs, SaslConfigs, SslConfigs; librdkafka: CONFIGURATION.m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.spark.jaas import parse_jaas
@@ -41,6 +42,22 @@ def translated(name: str, text: str) -> dict[str, str] | None:
         # -1 leaves a socket's buffer to the operating system: 0 in librdkafka
         return {RENAMED[name]: "0" if text == "-1" else text}
     return None
+
+
+def made(make: Callable[[], Any], option: str, missing_hint: str, bad_hint: str) -> Any:
+    """A client of confluent-kafka; it connects to nobody yet. Raises OptionError when the package, which `option`
+    needs, is missing or does not take one of the settings."""
+    try:
+        from confluent_kafka import KafkaException
+    except ImportError as error:
+        raise OptionError(f"option '{option}' needs the package confluent-kafka: {error}", hint=missing_hint) from None
+    try:
+        return make()
+    except KafkaException as error:
+        text = error.args[0].str()
+    except (TypeError, ValueError) as error:
+        text = str(error)
+    raise OptionError(f"an option 'kafka.*' cannot be used: {text}", hint=bad_hint)
 
 
 def producer_settings(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

@@ -19,16 +19,9 @@ from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
+from kafkalog_spark.store import object_client
 from kafkalog_spark.store.interface import FileFacts, Listing, OpenFile, parse_path
-from kafkalog_spark.store.object_client import (
-    REPLACED,
-    ObjectClient,
-    RequestCounts,
-    TryFailed,
-    Wait,
-    client_for,
-    truncated,
-)
+from kafkalog_spark.store.object_client import RequestCounts, Wait
 from kafkalog_spark.store.storage_options import StorageOptions
 
 # Threads that fetch ahead, and how much they may hold: shared by all files of a process.
@@ -341,9 +334,9 @@ class ObjectStore:
     remote = True
 
     @property
-    def client(self) -> ObjectClient:
+    def client(self) -> object_client.ObjectClient:
         """The client that this process has for it. Raises OptionError."""
-        return client_for(self.scheme, self.bucket, self.options)
+        return object_client.client_for(self.scheme, self.bucket, self.options)
 
     def counts(self) -> RequestCounts:
         """Requests and bytes of this process to this bucket with these options, until now."""
@@ -412,10 +405,10 @@ class ObjectStore:
             def get(library: Any) -> memoryview:
                 result = library.get(key, options=options)
                 if not _are_of(facts, _facts_of(result.meta)):  # for stores that take no notice of If-Match
-                    raise TryFailed(REPLACED)
+                    raise object_client.TryFailed(object_client.REPLACED)
                 data = memoryview(result.bytes())
                 if len(data) != end - begin:
-                    raise TryFailed(truncated(end - begin, len(data)))
+                    raise object_client.TryFailed(object_client.truncated(end - begin, len(data)))
                 return data
 
             data = client.ask(path, get, wait=wait, get=1)
@@ -464,7 +457,7 @@ class ObjectStore:
                         break
                 data = data[:wanted]
             if len(data) != wanted:
-                raise TryFailed(truncated(wanted, len(data)))
+                raise object_client.TryFailed(object_client.truncated(wanted, len(data)))
             return data
 
         data = self.client.ask(path, get, get=1)

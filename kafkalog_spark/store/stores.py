@@ -187,6 +187,4 @@ def store_of(path: str, options: StorageOptions | None = None) -> Store:
     options = options or StorageOptions()
     if place.scheme in OBJECT_SCHEMES:
         return ObjectStore(place.scheme, place.bucket, options)
-    from kafkalog_spark.store.stores import FsspecStore
-
     return FsspecStore(place.scheme, place.bucket, options)

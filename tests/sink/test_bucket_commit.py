@@ -16,7 +16,7 @@ from kafkalog_spark.format.checkpoint import EpochEntry, parse_leader_epochs
 from kafkalog_spark.format.partition_metadata import parse_partition_metadata
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.sink import medium_bucket
-from kafkalog_spark.sink.commit import CommitLog, Committer
+from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.medium_bucket import KEPT_SECONDS, BucketStage
 from tests.log.helpers.log_writer import LogWriter
 from tests.sink.helpers import written_logs
@@ -264,9 +264,9 @@ def test_a_commit_that_was_given_up_cannot_come_after_all(place: Place) -> None:
     bucket = place.bucket(fails)
     with pytest.raises(KafkalogError, match="did not answer in time; nothing was written"):
         Committer(bucket).commit(job, staged, 500, "q", 0)
-    late = CommitLog(place.bucket()).read(1)
+    late = Committer(place.bucket()).read(1)
     assert (late.job, late.segments, late.queries) == (None, (), {})
-    assert not CommitLog(place.bucket()).put(1, replace(late, id="late"), late)
+    assert not Committer(place.bucket()).put(1, replace(late, id="late"), late)
     assert Committer(place.bucket()).commit(job, staged, 500, "q", 0), "a stream tries again"
     assert place.texts() == ["a", "late"]
 

@@ -6,7 +6,7 @@ import logging
 import pickle
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -57,7 +57,8 @@ class Clock:
 
 
 def committer(coordinator: Coordinator, *, fail: bool = False, clock: Clock | None = None) -> GroupCommitter:
-    return GroupCommitter(CommitGroup("etl", {"bootstrap.servers": "b1:9092"}, fail), coordinator, clock or Clock())
+    options = CommitGroup("etl", {"bootstrap.servers": "b1:9092"}, fail)
+    return GroupCommitter(options, cast(AdminGroupClient, coordinator), clock or Clock())
 
 
 def test_what_a_query_has_reached_is_committed_once_and_changes_after_it() -> None:

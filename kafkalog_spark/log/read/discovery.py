@@ -9,41 +9,25 @@ since a copy of an older one may hold records that the cluster has given up; of 
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
-
-from kafkalog_spark.errors import NotALogDirectory
-from kafkalog_spark.format.partition_metadata import uuid_to_text
-from kafkalog_spark.log.read.partition_log import cluster_id, leader_epochs
-
-if TYPE_CHECKING:
-    from kafkalog_spark.log.read.partition_log import PartitionLocation
-
-
 import fnmatch
 import glob
+import logging
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.format import names
-from kafkalog_spark.format.checkpoint import RECOVERY_POINT_CHECKPOINT
+from kafkalog_spark.format.checkpoint import RECOVERY_POINT_CHECKPOINT, TopicPartition
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE
 from kafkalog_spark.format.names import LOG_SUFFIX, DirKind, PartitionDir, parse_partition_dir
-from kafkalog_spark.log.read.partition_log import PartitionLocation
-from kafkalog_spark.log.tiered.remote_names import (
-    LOCAL_TIERED_ROOT,
-    Layout,
-    TopicIdPartition,
-    parse_aiven_topic_dir,
-    parse_local_tiered_dir,
-    parse_partition_number,
-)
+from kafkalog_spark.format.partition_metadata import uuid_to_text
+from kafkalog_spark.log.read.partition_log import PartitionLocation, cluster_id, leader_epochs
+from kafkalog_spark.log.tiered import remote_names
+from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, Layout
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.store.interface import Listing, Store, in_parallel, is_local, normalised
 from kafkalog_spark.store.local_store import LOCAL
@@ -51,13 +35,10 @@ from kafkalog_spark.store.local_store import LOCAL
 if TYPE_CHECKING:
     from kafkalog_spark.store.storage_options import StorageOptions
 
-
 Replicas = Literal["longest", "error", "merge"]
 """How a partition in several log directories is read. "longest": read the copy that `best` names; "error";
 "merge": that copy, and what is damaged in it from the others (repair/merged_copies)."""
 REPLICAS: tuple[Replicas, ...] = ("longest", "error", "merge")
-
-TopicPartition = tuple[str, int]
 
 NO_EPOCH = -1
 """Epoch of a copy without entries in its leader-epoch-checkpoint: Kafka's UNDEFINED_EPOCH."""
@@ -120,25 +101,42 @@ def leader_epoch(place: PartitionLocation) -> int:
     return epochs[-1].epoch if epochs else NO_EPOCH
 
 
+def leading_copy(
+    places: Sequence[PartitionLocation], log_end: Callable[[PartitionLocation], int | None], *, alone_too: bool
+) -> tuple[ReplicaCopy, list[ReplicaCopy]] | None:
+    """The copy to read, of those of the highest leader epoch, and all there are; None when every one has been deleted.
+
+    log_end: of a copy's log, None for one that has been deleted; asked where epochs do not decide, and with alone_too
+    of a copy that is alone with its epoch.
+    """
+    copies = [ReplicaCopy(place, leader_epoch(place), None) for place in places]
+    while copies:
+        highest = max(copy.epoch for copy in copies)
+        leaders = [copy for copy in copies if copy.epoch == highest]
+        for copy in leaders if alone_too or len(leaders) > 1 else ():
+            end = log_end(copy.place)
+            index = copies.index(copy)
+            copies[index : index + 1] = [] if end is None else [replace(copy, log_end=end)]
+        if any(copy.epoch == highest for copy in copies):
+            return best(copies), copies
+    return None
+
+
 def chosen_copy(
     places: Sequence[PartitionLocation], *, pass_over_damage: bool = False
 ) -> tuple[ReplicaCopy, list[ReplicaCopy]] | None:
-    """The copy to read, and all there are; None when every one has been deleted since it was listed.
+    """As `leading_copy`, of copies in log directories; opens the logs only where epochs do not decide. Raises what
+    finding the end of such a log raises."""
 
-    Opens the logs only where epochs do not decide. Raises what finding the end of such a log raises.
-    """
-    copies = [ReplicaCopy(place, leader_epoch(place), None) for place in places if place.local.exists()]
-    highest = max((copy.epoch for copy in copies), default=NO_EPOCH)
-    leaders = [copy for copy in copies if copy.epoch == highest]
-    for copy in leaders if len(leaders) > 1 else ():
-        index, local = copies.index(copy), copy.place.local
+    def log_end(place: PartitionLocation) -> int | None:
         try:
-            copies[index] = replace(copy, log_end=local.open(pass_over_damage=pass_over_damage).log_end_offset)
+            return place.local.open(pass_over_damage=pass_over_damage).log_end_offset
         except NotALogDirectory:
-            if local.exists():
+            if place.local.exists():
                 raise
-            del copies[index]
-    return (best(copies), copies) if copies else None
+            return None
+
+    return leading_copy([place for place in places if place.local.exists()], log_end, alone_too=False)
 
 
 def chosen_locations(
@@ -326,8 +324,8 @@ class RemoteDir:
     store: Store
 
     @property
-    def topic_id_partition(self) -> TopicIdPartition:
-        return TopicIdPartition(self.topic, self.topic_id, self.partition)
+    def topic_id_partition(self) -> remote_names.TopicIdPartition:
+        return remote_names.TopicIdPartition(self.topic, self.topic_id, self.partition)
 
 
 @dataclass
@@ -401,7 +399,7 @@ def _layout_of(root: Root, listing: Listing, options: TierOptions) -> Layout | N
         return wanted if wanted in first or either is not None else Layout.BROKER
     if either is not None and not first.keys() & {Layout.AIVEN, Layout.LOCAL_TIERED}:
         below = root.store.list(os.path.join(root.path, either))
-        partitions = (name for name in below.names if parse_partition_number(name) is not None)
+        partitions = (name for name in below.names if remote_names.parse_partition_number(name) is not None)
         first[Layout.AIVEN if any(map(below.is_directory, partitions)) else Layout.LOCAL_TIERED] = either
     if len(first) > 1:
         shown = ", ".join(f"{layout.value} ({name})" for layout, name in first.items() if layout is not None)
@@ -419,9 +417,9 @@ def _layouts_of(name: str, key_prefix: str) -> list[Layout]:
     if names.parse_partition_dir(name) is not None:
         return [Layout.BROKER]
     found = []
-    if parse_aiven_topic_dir(name, key_prefix) is not None:
+    if remote_names.parse_aiven_topic_dir(name, key_prefix) is not None:
         found.append(Layout.AIVEN)
-    if name == LOCAL_TIERED_ROOT or parse_local_tiered_dir(name) is not None:
+    if name == LOCAL_TIERED_ROOT or remote_names.parse_local_tiered_dir(name) is not None:
         found.append(Layout.LOCAL_TIERED)
     return found
 
@@ -429,7 +427,7 @@ def _layouts_of(name: str, key_prefix: str) -> list[Layout]:
 def _aiven_dirs(root: Root, listing: Listing, options: TierOptions) -> Iterator[RemoteDir]:
     topics = []
     for name in sorted(listing.names):
-        topic = parse_aiven_topic_dir(name, options.key_prefix)
+        topic = remote_names.parse_aiven_topic_dir(name, options.key_prefix)
         if topic is not None and listing.is_directory(name):
             topics.append((*topic, os.path.join(root.path, name)))
 
@@ -439,7 +437,9 @@ def _aiven_dirs(root: Root, listing: Listing, options: TierOptions) -> Iterator[
             below = root.store.list(directory)
         except FileNotFoundError:
             return []  # deleted since it was listed
-        numbers = ((parse_partition_number(name), name) for name in below.names if below.is_directory(name))
+        numbers = (
+            (remote_names.parse_partition_number(name), name) for name in below.names if below.is_directory(name)
+        )
         return [
             RemoteDir(Layout.AIVEN, topic, number, topic_id, os.path.join(directory, name), root.store)
             for number, name in sorted(numbers, key=lambda one: one[1])
@@ -459,7 +459,7 @@ def _local_tiered_dirs(root: Root, listing: Listing) -> Iterator[RemoteDir]:
         path = os.path.join(path, LOCAL_TIERED_ROOT)
         listing = _listed(path, root.store)
     for name in sorted(listing.names):
-        found = parse_local_tiered_dir(name)
+        found = remote_names.parse_local_tiered_dir(name)
         if found is not None and listing.is_directory(name):
             yield RemoteDir(
                 Layout.LOCAL_TIERED, found.topic, found.partition, found.topic_id, os.path.join(path, name), root.store

@@ -21,18 +21,9 @@ from functools import cached_property
 from typing import NamedTuple, Self, TypeVar
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, NotALogDirectory, UnsupportedFormat
-from kafkalog_spark.format import meta_properties, partition_metadata, producer_snapshot
+from kafkalog_spark.format import checkpoint, meta_properties, partition_metadata, producer_snapshot
 from kafkalog_spark.format.atomic_file import MOST_STATE_BYTES, parsed
-from kafkalog_spark.format.checkpoint import (
-    LEADER_EPOCH_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    MOST_LEADER_EPOCH_BYTES,
-    RECOVERY_POINT_CHECKPOINT,
-    EpochEntry,
-    TopicPartition,
-    parse_leader_epochs,
-    parse_offset_checkpoint,
-)
+from kafkalog_spark.format.checkpoint import EpochEntry, TopicPartition
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MetaProperties, parse_meta_properties
 from kafkalog_spark.format.names import SegmentFiles, live_segments, producer_snapshots
@@ -73,8 +64,8 @@ def read_partition_metadata(store: Store, directory: str) -> PartitionMetadata:
 
 def read_leader_epochs(store: Store, directory: str) -> list[EpochEntry]:
     """leader-epoch-checkpoint of a partition's directory. Raises as `parsed_file`."""
-    path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
-    return parsed_file(store, path, parse_leader_epochs, MOST_LEADER_EPOCH_BYTES)
+    path = os.path.join(directory, checkpoint.LEADER_EPOCH_CHECKPOINT)
+    return parsed_file(store, path, checkpoint.parse_leader_epochs, checkpoint.MOST_LEADER_EPOCH_BYTES)
 
 
 def read_producer_snapshot(store: Store, path: str) -> list[ProducerEntry]:
@@ -95,7 +86,7 @@ def _unless_damaged(what: str, read: Callable[[], T], default: T) -> T:
 def offset_checkpoint(store: Store, directory: str, name: str) -> Mapping[TopicPartition, int]:
     """A checkpoint of a log directory; empty when it is missing or damaged."""
     path = os.path.join(directory, name)
-    return _unless_damaged("checkpoint", lambda: parsed_file(store, path, parse_offset_checkpoint), {})
+    return _unless_damaged("checkpoint", lambda: parsed_file(store, path, checkpoint.parse_offset_checkpoint), {})
 
 
 def leader_epochs(store: Store, directory: str) -> list[EpochEntry]:
@@ -209,8 +200,8 @@ class PartitionLocation:
     def checkpointed(self, hints: OpenHints, checkpoints: Checkpoints | None = None) -> OpenHints:
         """`hints` with what the log directory's checkpoints say now."""
         read = (checkpoints or Checkpoints()).read
-        recovery_points = read(self.store, self.log_dir, RECOVERY_POINT_CHECKPOINT)
-        log_starts = read(self.store, self.log_dir, LOG_START_OFFSET_CHECKPOINT)
+        recovery_points = read(self.store, self.log_dir, checkpoint.RECOVERY_POINT_CHECKPOINT)
+        log_starts = read(self.store, self.log_dir, checkpoint.LOG_START_OFFSET_CHECKPOINT)
         tp = self.topic, self.partition
         return replace(hints, recovery_point=recovery_points.get(tp), log_start=log_starts.get(tp))
 

@@ -23,14 +23,7 @@ from kafkalog_spark.kernels.rows import L
 from kafkalog_spark.kernels.sweep import SweepStatus, sweep
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, EVERY_RECORD, ScanRequest
 from kafkalog_spark.log.decode.run_decoder import WINDOW, Chosen, RunDecoder, ScanBuffers
-from kafkalog_spark.log.read.batch_search import (
-    base_behind,
-    find_batch_behind,
-    follower_lies,
-    largest_timestamp,
-    moved_upward,
-    position_for_timestamp,
-)
+from kafkalog_spark.log.read import batch_search
 from kafkalog_spark.log.read.last_stable_offset import AbortedRanges, aborted_transactions
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile, check_large, what_is_wrong
@@ -168,11 +161,13 @@ class SegmentScanner:
         follower = self._file.header_or_none(after)
         if follower is None or follower.base_offset > last or self._file.proven_header(after) is None:
             return None
-        if follower_lies(previous, base, last, follower.base_offset, base_behind(self._file, follower)):
+        if batch_search.follower_lies(
+            previous, base, last, follower.base_offset, batch_search.base_behind(self._file, follower)
+        ):
             return None
         at = int(table[row - 1, H.POSITION])
         header = parse_header(self._window.view, at, follower.position - int(table[row - 1, H.SIZE]))
-        return moved_upward(header, previous, follower)
+        return batch_search.moved_upward(header, previous, follower)
 
 
 @dataclass
@@ -321,9 +316,9 @@ def _pass_over(file: SegmentFile, state: ScanState, error: KafkalogError) -> boo
     """Move `state` past the damage to the next good batch of the segment; False when there is none."""
     damaged = state.position if error.position is None else error.position
     lowest, end = max(state.lowest_offset, file.base_offset), file.next_base_offset
-    found = find_batch_behind(file, damaged, lowest)
+    found = batch_search.find_batch_behind(file, damaged, lowest)
     while found is not None and end is not None and found.last_offset >= end:  # of another segment
-        found = find_batch_behind(file, found.position, lowest)
+        found = batch_search.find_batch_behind(file, found.position, lowest)
     state.stopped_by = None
     if found is None:
         if end is None:  # a last batch whose records cannot be read has offsets of the log all the same
@@ -346,7 +341,7 @@ def _begin(file: SegmentFile, offset: int, request: ScanRequest, hint: tuple[int
     if position is None:
         position = file.locate(offset) if offset > file.first_offset else file.begin
     if request.timestamp_from_ms > NO_TIMESTAMP:
-        by_time, next_offset = position_for_timestamp(file, request.timestamp_from_ms)
+        by_time, next_offset = batch_search.position_for_timestamp(file, request.timestamp_from_ms)
         if by_time > position:
             return by_time, max(offset, next_offset)
     return position, offset
@@ -373,7 +368,7 @@ def _not_the_answer(gone: KafkalogError) -> None:
 def _all_before(file: SegmentFile, timestamp_ms: int) -> bool:
     """True if a segment's records are all older; damage is left to who reads them, and may find the log changed."""
     try:
-        return largest_timestamp(file) < timestamp_ms
+        return batch_search.largest_timestamp(file) < timestamp_ms
     except (CorruptBatch, UnsupportedFormat):
         return False
 

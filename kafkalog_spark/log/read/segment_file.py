@@ -13,28 +13,14 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, KafkalogError, NotALogDirectory, UnsupportedFormat
-from kafkalog_spark.format import layout, offset_index, time_index
-from kafkalog_spark.format.batch_header import (
-    BELIEVED,
-    HEADER_SIZES,
-    PREFIX_SIZE,
-    BatchHeader,
-    announced_batch,
-    check_crc,
-    compare_crc,
-    computed_crc,
-    crc_in_pieces,
-    crc_text,
-    parse_header,
-    parse_prefix,
-    whole_batch,
-)
+from kafkalog_spark.format import batch_header, layout, offset_index, time_index
+from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.index_file import entries_of, most_index_bytes
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.format.names import SegmentFiles
@@ -119,9 +105,9 @@ def _plain_windows(file: RangeReader, start: int, end: int) -> Iterator[tuple[Wi
     wrong: KafkalogError | None = None
     try:
         while position < len(data):
-            whole_batch(data, position, len(data) - position, start + position)
-            header = parse_header(data, position, start + position)
-            check_crc(header, data[position : position + header.size])
+            batch_header.whole_batch(data, position, len(data) - position, start + position)
+            header = batch_header.parse_header(data, position, start + position)
+            batch_header.check_crc(header, data[position : position + header.size])
             rows.append((*header, 1, 0))
             position += header.size
     except (CorruptBatch, UnsupportedFormat) as error:
@@ -170,7 +156,9 @@ def _swept_windows(
             if position < end and (at == 0 or position + (filled - at) >= end):
                 # What is left begins no batch that is whole in the buffer: a large one, or the end of the file.
                 try:
-                    header = announced_batch(file.read, position, end, BELIEVED if wants_bytes else 0)
+                    header = batch_header.announced_batch(
+                        file.read, position, end, batch_header.BELIEVED if wants_bytes else 0
+                    )
                 except (CorruptBatch, UnsupportedFormat) as error:
                     yield Window(table[:0], view[:0], position), error
                     return
@@ -198,18 +186,18 @@ def check_large(table: Table, data: memoryview, start: int) -> tuple[int, Corrup
         if magic == 2:
             found = crc32c(data[at + layout.ATTRIBUTES_AT : at + size])
         else:
-            found = computed_crc(data[at : at + size], magic)
+            found = batch_header.computed_crc(data[at : at + size], magic)
         if found != crc:
             offset = int(table[row, H.BASE_OFFSET])
-            return row, CorruptBatch(crc_text(magic, crc, found), position=start + at, offset=offset)
+            return row, CorruptBatch(batch_header.crc_text(magic, crc, found), position=start + at, offset=offset)
     return len(table), None
 
 
 def what_is_wrong(data: memoryview, at: int, filled: int, position: int) -> KafkalogError:
     """The error for the batch where the sweep stopped for more than the end of its bytes."""
     try:
-        size, magic = whole_batch(data, at, filled - at, position)
-        check_crc(parse_header(data, at, position), data[at : at + size])
+        size, magic = batch_header.whole_batch(data, at, filled - at, position)
+        batch_header.check_crc(batch_header.parse_header(data, at, position), data[at : at + size])
     except (CorruptBatch, UnsupportedFormat) as error:
         return error
     return CorruptBatch(f"no batch of magic {magic}", position=position)
@@ -342,10 +330,8 @@ class SegmentFile:
         """The bytes [position, position + size), fewer only at the end of the file."""
         try:
             data = self._file.read(position, size)
-        except FileNotFoundError:
-            raise
         except OSError as error:
-            raise self._unreadable(error, position) from error
+            self._fail(error, position)
         self.bytes_read += len(data)
         return data
 
@@ -354,10 +340,8 @@ class SegmentFile:
         file."""
         try:
             filled = self._file.read_into(position, target)
-        except FileNotFoundError:
-            raise
         except OSError as error:
-            raise self._unreadable(error, position) from error
+            self._fail(error, position)
         self.bytes_read += filled
         return filled
 
@@ -373,14 +357,16 @@ class SegmentFile:
             until = int(positions[1]) if len(positions) > 1 else self.size
         self._file.expect(position, min(until, self.size))
 
-    def _unreadable(self, error: OSError, position: int) -> NotALogDirectory:
+    def _fail(self, error: OSError, position: int) -> NoReturn:
         """A failing disk is neither a torn tail nor a wrong hint: nothing that asks for those catches this."""
-        return NotALogDirectory(
+        if isinstance(error, FileNotFoundError):
+            raise error
+        raise NotALogDirectory(
             f"the segment cannot be read: {error.strerror}",
             topic_partition=self.topic_partition,
             path=self.path,
             position=position,
-        )
+        ) from error
 
     @cached_property
     def offset_index(self) -> OffsetIndex:
@@ -421,22 +407,22 @@ class SegmentFile:
             return None
 
     def _header_in(self, data: bytes, at: int, position: int) -> BatchHeader | None:
-        if len(data) - at < PREFIX_SIZE:
+        if len(data) - at < batch_header.PREFIX_SIZE:
             return None
-        size, magic = parse_prefix(data, at, position)
-        if size > self.size - position or len(data) - at < HEADER_SIZES[magic]:
+        size, magic = batch_header.parse_prefix(data, at, position)
+        if size > self.size - position or len(data) - at < batch_header.HEADER_SIZES[magic]:
             return None
-        return parse_header(data, at, position)
+        return batch_header.parse_header(data, at, position)
 
     def proven_header(self, position: int) -> BatchHeader | None:
         """The header at `position` if a whole batch with the valid CRC lies there, else None. Never raises for
         content."""
         header = self.header_or_none(position) if 0 <= position < self.size else None
-        return header if header is not None and crc_in_pieces(self.read, header) == header.crc else None
+        return header if header is not None and batch_header.crc_in_pieces(self.read, header) == header.crc else None
 
     def check_crc(self, header: BatchHeader) -> None:
         """Read the batch of `header`, and raise CorruptBatch when its CRC is wrong."""
-        compare_crc(header, crc_in_pieces(self.read, header))
+        batch_header.compare_crc(header, batch_header.crc_in_pieces(self.read, header))
 
     def check_offsets(self, header: BatchHeader, lowest: int) -> None:
         """Raise CorruptBatch unless the offsets of `header`, which no CRC covers, begin at `lowest` or later and end
@@ -512,17 +498,10 @@ class SegmentFile:
     def windows(self, position: int = 0) -> Iterator[tuple[Window, KafkalogError | None]]:
         """Every batch from `position` on as header tables, CRCs checked; see header_windows. Raises NotALogDirectory
         when the file cannot be read."""
-        windows = header_windows(self._file, self.size, position)
-        while True:
-            try:
-                found = next(windows, None)
-            except FileNotFoundError:
-                raise
-            except OSError as error:
-                raise self._unreadable(error, position) from error
-            if found is None:
-                return
-            yield found
+        try:
+            yield from header_windows(self._file, self.size, position)
+        except OSError as error:
+            self._fail(error, position)
 
     def blame(self, error: KafkalogError) -> KafkalogError:
         """Tell the error where it happened."""

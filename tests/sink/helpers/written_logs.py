@@ -18,7 +18,7 @@ from kafkalog_spark.format.time_index import check_time_index
 from kafkalog_spark.log.decode.record_schema import HEADERS_TYPE
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.sink import staging
-from kafkalog_spark.sink.commit import CommitLog, Committer
+from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.commit_plan import CommitRecord, TaskAttempt, TaskManifest
 from kafkalog_spark.sink.medium_local import LocalMedium
 from kafkalog_spark.sink.options import WriteOptions, parse_write_options
@@ -70,12 +70,12 @@ def committer(log_dir: Path, on_step: OnStep | None = None, now_s: Callable[[], 
 
 def last_record(log_dir: Path) -> CommitRecord:
     """The newest record of the commit log."""
-    return CommitLog(LocalMedium(log_dir)).last()[1]
+    return Committer(LocalMedium(log_dir)).last()[1]
 
 
 def is_complete(log_dir: Path) -> bool:
     """True when no commit waits for being completed."""
-    look = CommitLog(LocalMedium(log_dir)).look()
+    look = Committer(LocalMedium(log_dir)).look()
     return look.done or look.number < 0
 
 

@@ -16,7 +16,7 @@ import pytest
 from kafkalog_broker.testing_support.security import Authority
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.sink.columns import Encoders
+from kafkalog_spark.sink.columns import SinkColumns
 from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, encoder_of
 from kafkalog_spark.typed.registry.client import RegistryClient, RegistryOptions
 from kafkalog_spark.typed.registry.http_client import TIMEOUT_S, HttpClient
@@ -355,9 +355,9 @@ def test_json_texts_are_written_after_the_id_of_the_subjects_schema() -> None:
         options = {"schema.registry.url": registry.url, "subject": "t-value"}
         column = ResolvedFormat("confluent-json", options)
         batch = pa.record_batch({"value": ['{"a":1}', None], "topic": ["t", "t"]})
-        (written,) = Encoders([column], (), batch.schema).applied([batch])
+        (written,) = SinkColumns(("value",), True, False, (column,)).rows([batch])
         assert written["value"].to_pylist() == [b"\0" + id_.to_bytes(4, "big") + b'{"a":1}', None]
     struct = pa.schema([("value", pa.struct([("a", pa.string())]))])
     for given, packed in ((struct, ()), (pa.schema([("a", pa.string())]), ("a",))):
         with pytest.raises(OptionError, match=r"write to_json\(struct\(...\)\) AS value"):
-            Encoders([column], packed, given)
+            SinkColumns(("value",), False, False, (column,), packed).encoders(given)
