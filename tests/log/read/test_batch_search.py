@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from kafkalog_spark.format import batch_header
 from kafkalog_spark.format.batch_header import BatchHeader, crc_in_pieces
 from kafkalog_spark.format.names import SegmentFiles
-from kafkalog_spark.log.read import batch_search, segment_file
+from kafkalog_spark.log.read import batch_search
 from kafkalog_spark.log.read.batch_search import find_batch
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.store.local_store import LOCAL
@@ -58,7 +59,7 @@ def test_headers_that_announce_the_rest_of_the_file_cost_no_more_than_the_file(
         return real(read_range, header)
 
     monkeypatch.setattr(batch_search, "_CRC_BYTES", 1 << 20)
-    monkeypatch.setattr(segment_file, "crc_in_pieces", counted)
+    monkeypatch.setattr(batch_header, "crc_in_pieces", counted)
     first = batch(0, [V2Record(0, TIME)])
     with opened(tmp_path, first + b"\x00" * 3 + tail + HONEST) as file:
         found = find_batch(file, len(first) + 1, 0)
