@@ -12,6 +12,9 @@
     with running_broker(security="SASL_PLAINTEXT", users={"alice": "a", "bob": "b"}, acls=rights) as broker:
         ...
 
+    with running_broker(schema_registry=True) as broker:
+        SchemaRegistryClient({"url": broker.schema_registry_url})
+
     with running_broker() as broker:
         broker.faults.add(api="Produce", topic="orders", error=ErrorCode.not_leader_or_follower, times=2)
         broker.clock.advance(hours=1)
@@ -80,6 +83,8 @@ class RunningBroker:
         self._control, self._metrics = control, metrics
         self.metrics_url = ""
         """Where its metrics are, with `metrics`."""
+        self.schema_registry_url = ""
+        """Where Karapace serves, with `schema_registry`."""
         self._channel = Channel()
         self.faults, self.clock = Faults(self._channel), RemoteClock(self._channel)
         """Faults and clock of the broker."""
@@ -273,6 +278,7 @@ def running_broker(
     security: str = "PLAINTEXT",
     users: Mapping[str, str] | None = None,
     acls: Iterable[Iterable[Acl]] | None = None,
+    schema_registry: bool = False,
 ) -> Iterator[RunningBroker]:
     """A broker that serves until the block ends.
 
@@ -280,6 +286,7 @@ def running_broker(
     logs; without it, a temporary directory that is removed afterwards. `security`, `users`: SSL, SASL_PLAINTEXT or
     SASL_SSL, and who may connect, by name and password; `broker.client("alice")` is what a client needs for it.
     `acls`: who may do what, by `allow` and `deny`; without it, even an empty list, everybody may do everything.
+    `schema_registry`: Karapace serves beside it, at `broker.schema_registry_url` (docs/testing.md).
     """
     directory = Path(log_dir) if log_dir is not None else Path(tempfile.mkdtemp(prefix="kafkalog-broker-")) / "data"
     wanted_security = None
@@ -289,6 +296,8 @@ def running_broker(
         wanted_security = SecurityForTests(security, users)
     elif users:
         raise ValueError("users need security: SSL, SASL_PLAINTEXT or SASL_SSL")
+    if schema_registry and security != "PLAINTEXT":
+        raise ValueError("schema_registry needs a broker without security")
     if acls is not None:
         if not users:
             raise ValueError("acls need users, and users need security: SSL, SASL_PLAINTEXT or SASL_SSL")
@@ -301,7 +310,14 @@ def running_broker(
                 broker.create_topic(name, configs.pop("partitions", 1), configs)
             if acls is not None:
                 broker.create_acls(*acls)
-            yield broker
+            if schema_registry:
+                from kafkalog_broker.testing_support.schema_registry import running_registry
+
+                log_file = broker.log_file.with_suffix(".karapace.log")
+                with running_registry(broker.bootstrap, log_file) as broker.schema_registry_url:
+                    yield broker
+            else:
+                yield broker
     finally:
         if log_dir is None:
             shutil.rmtree(directory.parent, ignore_errors=True)

@@ -1,0 +1,90 @@
+"""Karapace beside a broker of tests: a schema registry that keeps its schemas in the broker's topic `_schemas`.
+
+Karapace is on no package index and wants Python 3.12 and an environment of its own: KAFKALOG_KARAPACE_PYTHON names the
+interpreter of that. Without it, this process's is tried.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from kafkalog_broker.testing_support.remote import HOST, kept_port
+
+INTERPRETER = "KAFKALOG_KARAPACE_PYTHON"
+START_SECONDS = 60  # ten on a quiet machine: it imports a web framework and waits to be elected
+STOP_SECONDS = 10
+MISSING = (
+    f"schema_registry=True needs Karapace, and {INTERPRETER} to name the interpreter that has it. It is installed from "
+    "its sources into an environment of its own: pip install git+https://github.com/Aiven-Open/karapace"
+)
+
+
+def karapace() -> str | None:
+    """The interpreter that runs Karapace; None where there is none."""
+    named = os.environ.get(INTERPRETER)
+    if named is None:
+        return sys.executable if find_spec("karapace") else None
+    return shutil.which(named)
+
+
+@contextmanager
+def running_registry(bootstrap: str, log_file: Path) -> Iterator[str]:
+    """URL of a registry that serves until the block ends. log_file: what Karapace says.
+
+    Raises RuntimeError where Karapace is missing, or ends, or does not answer in time.
+    """
+    python = karapace()
+    if python is None:
+        raise RuntimeError(MISSING)
+    port = kept_port(kept := _Kept())
+    url = f"http://{HOST}:{port}"
+    settings = {
+        "KARAPACE_REGISTRY": "true", "HOST": HOST, "PORT": port, "BOOTSTRAP_URI": bootstrap,
+        "REGISTRY_HOST": HOST, "REGISTRY_PORT": port, "ADVERTISED_HOSTNAME": HOST, "ADVERTISED_PORT": port,
+        "LOG_LEVEL": "WARNING",
+    }  # fmt: skip
+    environment = os.environ | {f"KARAPACE_{name}": str(value) for name, value in settings.items()}
+    with log_file.open("ab") as log:
+        process = subprocess.Popen([python, "-m", "karapace"], env=environment, stdout=log, stderr=log)
+    try:
+        _wait_until_primary(process, url, log_file)
+        yield url
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        del kept
+
+
+class _Kept:
+    """Owner of the port."""
+
+
+def _wait_until_primary(process: subprocess.Popen[bytes], url: str, log_file: Path) -> None:
+    end = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url}/_health", timeout=5) as answer:
+                status = json.load(answer)["status"]
+            if status["schema_registry_ready"] and status["schema_registry_is_primary"]:
+                return
+            said = str(status)
+        except OSError as error:
+            said = str(error)
+        if process.poll() is not None or time.monotonic() > end:
+            log = log_file.read_text(errors="replace")[-2000:]
+            raise RuntimeError(f"Karapace does not serve at {url} ({said}); its log:\n{log}")
+        time.sleep(0.1)
