@@ -141,12 +141,11 @@ release-check: java setup ## build wheel and sdist, install each into an empty e
 
 .PHONY: site
 site: setup ## build the documentation as a site, into build/site; a link that leads nowhere fails
-	@said=$$(NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build 2>&1) || { echo "$$said"; exit 1; }  # with --quiet no warning counts
-	@echo "build/site/index.html: $$(find build/site -name '*.html' | wc -l) pages"
+	@$(RUN) docs_site/build.py
 
 .PHONY: site-serve
-site-serve: setup ## serve it at http://127.0.0.1:8000, built again with every change
-	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs serve
+site-serve: setup ## serve it at http://127.0.0.1:8000
+	@$(RUN) docs_site/build.py serve
 
 ##@ Measure and tidy up
 

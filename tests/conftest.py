@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import shutil
@@ -166,10 +167,17 @@ def golden_copy(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The working directory of the session's JVM and of its workers: relative paths of queries lie there."""
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture(scope="session")
+def spark(spark_folder: Path) -> Iterator[Any]:
     """The one Spark session of a test run. Whoever changes a setting puts it back."""
     if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
         pytest.fail("Spark needs Java 17 or newer: install it (Debian: openjdk-17-jre-headless) or set JAVA_HOME")
-    session = new_session("local[2]", {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"})
+    with contextlib.chdir(spark_folder):
+        session = new_session("local[2]", {"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"})
     yield session
     session.stop()

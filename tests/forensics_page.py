@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from kafkalog_spark.log.log_dir import LogDirs
+from tests.pages import listings
 from tests.report import shop_directory as shop
 
-PAGE = (Path(__file__).parent.parent / "docs" / "forensics.md").read_text(encoding="utf-8")
-QUERIES: list[str] = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
+PAGE = "docs/forensics.md"
+QUERIES = [listing.code for listing in listings(PAGE, "sql")]
 Rows = list[dict[str, Any]]
 
 
 def setup_lines(library: str) -> str:
     """The Python block that makes the views."""
-    (code,) = [code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if library in code]
-    return str(code)
+    (code,) = [listing.code for listing in listings(PAGE, "python") if library in listing.code]
+    return code
 
 
 def moment(ms: int) -> datetime:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -13,8 +12,9 @@ import kafkalog_spark.errors
 from kafkalog_spark.log.tiered.tier_options import is_tier_option
 from kafkalog_spark.source.option_spec import CONNECTOR_ONLY, READ_OPTIONS
 from kafkalog_spark.store.storage_options import is_storage_option
+from tests.pages import PAGES, QUICKSTARTS, ROOT, listings, text_of
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = ROOT / "docs"
 ERRORS = (DOCS / "errors.md").read_text(encoding="utf-8")
 BY_TASK = (DOCS / "options.md").read_text(encoding="utf-8").split("## By task")[1].split("## All options")[0]
 
@@ -61,3 +61,28 @@ def test_options_by_task_leave_out_none_that_is_ours() -> None:
     """A reader who looks for a task finds it here, or the page says nothing of something that there is."""
     missing = {option.name for option in READ_OPTIONS} - set(re.findall(r"[\w.]+", BY_TASK))
     assert missing <= {"path", "paths", "kafka.isolation.level"}, f"docs/options.md lacks by task: {sorted(missing)}"
+
+
+def test_what_is_not_run_says_why() -> None:
+    """The others are run: tests/spark/test_pages.py, and tests/examples/test_pages.py for the quickstarts."""
+    for page in PAGES:
+        reasons = [listing.reason for listing in listings(page) if listing.reason is not None]
+        assert text_of(page).count("<!-- not run") == len(reasons), f"{page}: a reason that stands before no listing"
+        assert all(reason.startswith("it needs ") for reason in reasons), page
+
+
+def test_listings_that_are_not_run_are_python_at_least() -> None:
+    for page in PAGES:
+        for listing in listings(page, "python"):
+            compile(listing.code, str(listing), "exec")
+
+
+def test_the_quickstarts_have_listings_of_known_languages() -> None:
+    for page in QUICKSTARTS:
+        assert {listing.language for listing in listings(page) if listing.reason is None} <= {"shell", "python"}
+
+
+def test_the_documents_are_short() -> None:
+    lines = sum(len(text_of(page).splitlines()) for page in PAGES if page != "README.md")
+    assert lines <= 3000
+    assert len(text_of("README.md").splitlines()) <= 80

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.examples.test_pages import ROOT
+from tests.pages import ROOT
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.xdist_group("dockerfile")]
 

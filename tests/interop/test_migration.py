@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 
-from tests.examples.test_pages import ROOT, listings
 from tests.interop.connector import Connector, connector_available
 from tests.interop.real_kafka import RealKafka
+from tests.pages import ROOT, listings
 from tests.spark_session import JVM_FOR_TESTS
 
 pytestmark = pytest.mark.skipif(connector_available() is not None, reason=str(connector_available()))
@@ -48,7 +48,7 @@ def test_the_job_goes_on_with_kafkalog_where_the_connector_stopped(tmp_path: Pat
     with RealKafka(tmp_path / "kafka", short_lived=True) as kafka:
         kafka.create_topic("orders", 2)
         produce(kafka, 0, 400)
-        before, after = listings("migration.md", "<!-- before:")[0], listings("migration.md", "<!-- after:")[0]
+        before, after = (listing.code for listing in listings("docs/migration.md", "python"))
         run(connector.python, before, kafka.bootstrap, out, checkpoint, PYSPARK_SUBMIT_ARGS=f"{jars} pyspark-shell")
         expected = [(n % 2, n // 2, f"c{n % 3}", n) for n in range(700)]
         assert written(out) == sorted(expected[:400])

@@ -13,16 +13,18 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.tables.table import TABLES
 from tests.forensics_page import PAGE, QUERIES, check_answers, setup_lines
 from tests.golden_data import data_dir
+from tests.pages import text_of
 from tests.report.shop_directory import write_shop
 
 
 @pytest.mark.local_only("it writes to its source")
-def test_the_seven_questions_are_answered(tmp_path: Path) -> None:
-    assert len(QUERIES) == 7 == PAGE.count("\n## ")
-    root = tmp_path / "shop"
+def test_the_seven_questions_are_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(QUERIES) == 7 == text_of(PAGE).count("\n## ")
+    root = tmp_path / "kafka-logs"
     ends = write_shop(root)
     names: dict[str, Any] = {}
-    exec(setup_lines("duckdb").replace("/data/kafka-logs", str(root)), names)
+    monkeypatch.chdir(tmp_path)
+    exec(setup_lines("duckdb"), names)
     check_answers([names["sql"].sql(query).to_arrow_table().to_pylist() for query in QUERIES], root, ends)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import functools
 import http.server
-import os
 import posixpath
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +24,14 @@ import pytest
 pytestmark = pytest.mark.end_to_end
 
 ROOT = Path(__file__).parent.parent.parent
+WAYS_IN = {
+    "Read": "start/local.html",
+    "Write": "sink.html",
+    "Operate": "broker.html",
+    "Test": "testing.html",
+    "Contribute": "repository/CONTRIBUTING.html",
+}
+"""The first page sends each kind of reader to a page of their own."""
 PLATFORMS = ("local", "emr", "databricks", "kubernetes")
 DESK, PHONE = (1280, 900, False), (390, 844, True)
 
@@ -35,16 +43,12 @@ needs_a_browser = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built as `make site` does; strict: a warning fails it."""
-    place = tmp_path_factory.mktemp("documentation") / "site"
-    ran = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(place)],
-        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+def site() -> Path:
+    """build/site, made as `make site` does; strict: a warning fails it."""
+    command = [sys.executable, str(ROOT / "docs_site" / "build.py")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    assert "WARNING" not in ran.stderr
-    return place
+    return ROOT / "build" / "site"
 
 
 @dataclass
@@ -117,6 +121,12 @@ def test_every_page_is_in_the_navigation_or_in_a_list_of_it(site: Path, pages: d
     assert len(pages) >= 60
 
 
+def test_each_reader_has_a_way_in_on_the_first_page(pages: dict[str, Page], site: Path) -> None:
+    text = (site / "index.html").read_text(encoding="utf-8")
+    cards = re.findall(r"<strong>(\w+)</strong>.*?Begin with <a href=\"(?:\./)?([^\"]+)\"", text, re.DOTALL)
+    assert dict(cards) == WAYS_IN
+
+
 def test_the_python_api_has_signatures_and_docstrings(site: Path) -> None:
     text = (site / "api.html").read_text(encoding="utf-8")
     for name in ("kafkalog_spark.register", "kafkalog_spark.log.log_dir.LogDirs.scan",
@@ -180,13 +190,20 @@ def test_no_page_is_wider_than_the_screen(
 
 
 @needs_a_browser
-def test_the_search_finds_an_option(browser: Any, served: str) -> None:
+@pytest.mark.parametrize("opened", ["served", "from a disk"])
+def test_the_search_finds_an_option(browser: Any, served: str, site: Path, opened: str) -> None:
+    from selenium.webdriver import ActionChains
+
     screen(browser, DESK)
-    browser.get(f"{served}/index.html?q=maxBytesPerTrigger")
+    browser.get(f"{served}/index.html" if opened == "served" else (site / "index.html").as_uri())
+    browser.find_element("css selector", ".md-search__button").click()
+    ActionChains(browser).send_keys("maxBytesPerTrigger").perform()
     end = time.monotonic() + 120
+    found: list[str] = []
     while time.monotonic() < end:
         found = browser.execute_script(
-            "return [...document.querySelectorAll('.md-search-result__item a')].map(a => a.getAttribute('href'))"
+            "return [...document.querySelectorAll('body > div')].filter(div => div.shadowRoot)"
+            ".flatMap(div => [...div.shadowRoot.querySelectorAll('a')]).map(a => a.href)"
         )
         if any("options.html" in link for link in found):
             return

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.forensics_page import QUERIES, check_answers, setup_lines
+from tests.forensics_page import PAGE, check_answers
+from tests.pages import run_page
 from tests.report.shop_directory import write_shop
 
 pytestmark = pytest.mark.end_to_end
 
 
-def test_the_seven_questions_are_answered(spark: Any, tmp_path: Path) -> None:
-    root = tmp_path / "shop"
+def test_the_seven_questions_are_answered(spark: Any, spark_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = spark_folder / "kafka-logs"
     ends = write_shop(root)
-    exec(setup_lines("spark.read").replace("/data/kafka-logs", str(root)), {"spark": spark})
-    for name in ("batches", "transactions", "records"):
-        spark.table(name).cache()  # each is read once, and asked several times
+    monkeypatch.chdir(spark_folder)
+    answers = []
     try:
-        answers = [spark.sql(query).toArrow().to_pylist() for query in QUERIES]
+        for listing, values in run_page(PAGE, {"spark": spark}):
+            if listing.language == "sql":
+                answers += [answer.toArrow().to_pylist() for answer in values]
+            elif "spark.read" in listing.code:
+                for name in ("batches", "transactions", "records"):
+                    spark.table(name).cache()  # each is read once, and asked several times
     finally:
+        shutil.rmtree(root)
         for name in ("batches", "segments", "partitions", "transactions", "transactional_ids", "commits", "records"):
             spark.table(name).unpersist()
             spark.catalog.dropTempView(name)

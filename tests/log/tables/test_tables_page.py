@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from kafkalog_spark.log.tables.table import TABLES
 from kafkalog_spark.source.table_reader import columns_page
 from tests.golden_data import data_dir, golden_logs
+from tests.pages import ROOT, listings
 
-ROOT = Path(__file__).parent.parent.parent.parent
 PAGE = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
 
 
 def lines_with(library: str) -> str:
-    (code,) = [code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if f"import {library}" in code]
-    return str(code).replace("/data/kafka-logs", str(data_dir()))
+    (code,) = [listing.code for listing in listings("docs/tables.md", "python") if f"import {library}" in listing.code]
+    return code.replace('"kafka-logs"', repr(str(data_dir())))
 
 
 def test_the_columns_are_those_of_the_declarations() -> None:

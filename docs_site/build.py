@@ -1,7 +1,9 @@
-"""What `mkdocs build` does besides: pages made of files outside docs/, and links to these.
+"""The documentation as a site, in build/site: make site. With `serve` it is served, and made again when a page changes.
 
 The pages of docs/ are read on a code host too, where `../examples/x.py` is a file of the repository. In the site such
 files are pages below `repository/`: text is shown as it is, source as a listing, a folder as a list of what is in it.
+So the site's sources are written into build/site-sources first, from where Zensical (mkdocs.yml) makes the site; a link
+or an anchor that leads nowhere fails it.
 """
 
 from __future__ import annotations
@@ -9,17 +11,18 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-from mkdocs.exceptions import PluginError
-from mkdocs.structure.files import File, InclusionLevel
 
 ROOT = Path(__file__).parent.parent
+SOURCES = ROOT / "build" / "site-sources"
+SITE = ROOT / "build" / "site"
 FORMAT = "kafkalog_spark/format"
 TEXTS = (
-    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "tests/broker/suites/README.md"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "tests/broker/suites/README.md"),
     *(f"{FORMAT}/{page.name}" for page in sorted((ROOT / FORMAT).glob("*.md"))),
 )
 FOLDERS = ("examples", "notebooks", "benchmarks/results")
@@ -30,29 +33,28 @@ _FILE_NAME = re.compile(r"\[([\w./]+\.md)\]\(([^)\s#]+\.md)")
 """A link whose text is the file's name: in the site it is the page's title."""
 
 
-def on_files(files: Any, config: Any) -> Any:
-    """Add the pages below `repository/`."""
+def write_sources() -> None:
+    """Write build/site-sources anew: docs/, and the pages below `repository/`."""
+    shutil.rmtree(SOURCES, ignore_errors=True)
+    shutil.copytree(ROOT / "docs", SOURCES)
+    for page in SOURCES.rglob("*.md"):
+        here = posixpath.join("docs", page.relative_to(SOURCES).as_posix())
+        _write(page, with_links(page.read_text(encoding="utf-8"), here))
     for name in TEXTS:
-        files.append(File.generated(config, in_site(name), content=(ROOT / name).read_text(encoding="utf-8")))
+        _write(SOURCES / in_site(name), with_links((ROOT / name).read_text(encoding="utf-8"), name))
     for folder in FOLDERS:
         names = sorted(path.name for path in (ROOT / folder).iterdir() if path.is_file())
         pages = [posixpath.basename(in_site(f"{folder}/{name}")) for name in names]
         listed = "\n".join(f"- [{name}]({page})" for name, page in zip(names, pages, strict=True))
-        files.append(File.generated(config, in_site(folder), content=f"# {folder}\n\n{listed}\n"))
+        _write(SOURCES / in_site(folder), f"# {folder}\n\n{listed}\n")
         for name in names:
-            files.append(_of_source(config, f"{folder}/{name}"))
-    return files
+            _write_file(f"{folder}/{name}")
 
 
-def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Links that leave docs/ lead to the pages made of what they name; links named after a file have its title."""
-    source = page.file.src_uri
-    if source.startswith("repository/") and source.endswith("/index.md"):
-        return markdown  # a list of files, made above
-    if source.startswith("repository/"):
-        here = posixpath.dirname(source.removeprefix("repository/"))
-    else:
-        here = posixpath.join("docs", posixpath.dirname(source))
+def with_links(markdown: str, name: str) -> str:
+    """The text of the file `name`, with its links leading to pages of the site; links named after a file have its
+    title."""
+    here, in_sources = posixpath.dirname(name), posixpath.dirname(in_site(name)) or "."
 
     def named(match: re.Match[str]) -> str:
         target = ROOT / posixpath.normpath(posixpath.join(here, match[2]))
@@ -63,9 +65,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         if "://" in match[1] or match[1].startswith(("mailto:", "/")):
             return match[0]
         target = posixpath.normpath(posixpath.join(here, match[1]))
-        if target == ".":
-            target = "README.md"
-        return os.path.relpath(in_site(target), posixpath.dirname(source) or ".") + (match[2] or "")
+        return os.path.relpath(in_site("README.md" if target == "." else target), in_sources) + (match[2] or "")
 
     return "".join(
         part if fenced else _LINK.sub(linked, _FILE_NAME.sub(named, part)) for fenced, part in _parts(markdown)
@@ -73,24 +73,31 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def in_site(name: str) -> str:
-    """Where a file or folder of the repository is, of the site's sources."""
+    """The path in the site's sources of a file or folder of the repository."""
     if name.startswith("docs/"):
         return name.removeprefix("docs/")
     if not (ROOT / name).exists():
-        raise PluginError(f"a page links to {name}, which the repository does not have")
+        raise SystemExit(f"a page links to {name}, which the repository does not have")
     if (ROOT / name).is_dir():
         return f"repository/{name}/index.md"
     return f"repository/{name}" if Path(name).suffix in (".md", ".ipynb") else f"repository/{name}.md"
 
 
-def _of_source(config: Any, name: str) -> File:
-    path = ROOT / name
+def _write_file(name: str) -> None:
+    path, page = ROOT / name, SOURCES / in_site(name)
     if path.suffix == ".ipynb":  # to be downloaded
-        return File.generated(config, in_site(name), abs_src_path=str(path))
+        shutil.copyfile(path, page)
+        return
     text = path.read_text(encoding="utf-8")
-    if path.suffix != ".md":
-        text = f"# {path.name}\n\n````{LANGUAGES.get(path.suffix, 'text')}\n{text}````\n"
-    return File.generated(config, in_site(name), content=text, inclusion=InclusionLevel.NOT_IN_NAV)
+    if path.suffix == ".md":
+        _write(page, with_links(text, name))
+    else:
+        _write(page, f"# {path.name}\n\n````{LANGUAGES.get(path.suffix, 'text')}\n{text}````\n")
+
+
+def _write(page: Path, text: str) -> None:
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(text, encoding="utf-8")
 
 
 def _parts(markdown: str) -> Iterator[tuple[bool, str]]:
@@ -108,3 +115,23 @@ def _parts(markdown: str) -> Iterator[tuple[bool, str]]:
         else:
             lines.append(line)
     yield bool(fence), "".join(lines)
+
+
+def main(arguments: list[str]) -> int:
+    """The exit status of Zensical."""
+    write_sources()
+    zensical = [sys.executable, "-m", "zensical"]
+    if arguments == ["serve"]:
+        return subprocess.run([*zensical, "serve"], cwd=ROOT, check=False).returncode
+    ran = subprocess.run(
+        [*zensical, "build", "--clean", "--strict"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if ran.returncode != 0:
+        print(ran.stdout + ran.stderr, file=sys.stderr)
+    else:
+        print(f"{SITE.relative_to(ROOT)}/index.html: {len(list(SITE.rglob('*.html')))} pages")
+    return ran.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
