@@ -172,6 +172,16 @@ def spark_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("spark")
 
 
+@pytest.fixture
+def spark_cwd(spark_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, emptied, and this process's working directory too: what a page calls `kafka-logs` lies there."""
+    monkeypatch.chdir(spark_folder)
+    for left in spark_folder.iterdir():
+        if left.name != "spark-warehouse":
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+    return spark_folder
+
+
 @pytest.fixture(scope="session")
 def spark(spark_folder: Path) -> Iterator[Any]:
     """The one Spark session of a test run. Whoever changes a setting puts it back."""

@@ -6,7 +6,6 @@ import re
 import tomllib
 from collections.abc import Collection
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
 
@@ -16,9 +15,9 @@ from kafkalog_spark.sink.options import REFUSED as SINK_REFUSED
 from kafkalog_spark.sink.options import WRITE_OPTIONS
 from kafkalog_spark.source.option_spec import CONNECTOR_ONLY, OF_SPARK, READ_OPTIONS, REFUSED
 from kafkalog_spark.spark.librdkafka import PRODUCER_WITHOUT_EFFECT
+from tests.pages import PAGES, ROOT, text_of
 
-ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = text_of("README.md")
 
 
 @pytest.mark.parametrize(
@@ -49,8 +48,8 @@ def test_the_tables_of_options_are_those_that_are_declared(
     head, *lines = shown[1].splitlines()
     assert head == "| option | default | meaning |"
     rows = [re.fullmatch(r"\| `(.+?)` \| (?:`(.+?)`)? \| (.+) \|", line) for line in lines[1:]]
-    table = [row.groups() for row in rows if row is not None]
-    assert len(table) == len(lines) - 1, "each line is an option, its default and its meaning"
+    assert None not in rows, "each line is an option, or several with one meaning, its default and its meaning"
+    table = [(name, row[2], row[3]) for row in rows if row is not None for name in row[1].split("`, `")]
     meanings = {name: meaning for name, _, meaning in table}
     assert len(meanings) == len(table), "each once"
     defaults = {option.name: option.default for option in declared}
@@ -81,6 +80,31 @@ def test_every_file_that_the_documents_name_exists() -> None:
         for link in re.findall(r"\]\(([^)#]+)\)", text):
             if "://" not in link:
                 assert (ROOT / name).parent.joinpath(link).exists(), f"{name} links to {link}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_source_that_a_page_names_exists(page: str) -> None:
+    named = re.findall(r"`((?:tests|broker|kafkalog_spark|benchmarks|examples)/[\w/.*-]+)`", text_of(page))
+    assert [name for name in named if not any(ROOT.glob(name.rstrip("/")))] == []
+
+
+def test_every_file_that_stands_for_a_class_of_kafka_exists() -> None:
+    """A name follows the folder of the one before it; a semicolon begins at a package again."""
+    cells = re.findall(r"^\| [^|]+ \| (`[^|]*\.py`.*) \|$", text_of("docs/architecture.md"), re.MULTILINE)
+    assert len(cells) > 12
+    packages = [ROOT / "broker" / "kafkalog_broker", ROOT / "kafkalog_spark"]
+    for part in "; ".join(cells).replace(" with ", ", ").split(";"):
+        folders = packages
+        for name in re.findall(r"`([\w/]+\.py)`", part):
+            files = [path for folder in folders if (path := folder / name).exists()]
+            assert files, f"{name} of:{part}"
+            folders = [*(path.parent for path in files), *packages]
+
+
+def test_the_figures_of_the_readme_are_those_of_the_page() -> None:
+    figures = text_of("docs/figures.md")
+    for number, unit in re.findall(r"([\d.]+) (times|MB|s)\b", README):
+        assert re.search(rf"(?<![\d.,]){re.escape(number)}(?![\d.])", figures), f"{number} {unit}"
 
 
 def test_the_tree_names_every_room_and_no_other() -> None:

@@ -131,7 +131,11 @@ def columns_page(tables: Iterable[Table]) -> str:
     lines: list[str] = []
     for table in tables:
         lines += [f"### {table.name}", "", table.meaning, "", "| column | type | meaning |", "|---|---|---|"]
-        for column in table.columns:
+        columns = table.columns
+        if [column.name for column in columns[:2]] == ["topic", "partition"]:
+            columns = columns[2:]
+            lines.append("| `topic`, `partition` | string, int | Which partition it is about. |")
+        for column in columns:
             note = " Read only where `columns` or a schema names it." if column.asked else ""
             lines.append(f"| `{column.name}` | {ddl_of_type(column.type)} | {column.meaning}{note} |")
         lines.append("")

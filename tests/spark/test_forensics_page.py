@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,9 @@ from tests.report.shop_directory import write_shop
 pytestmark = pytest.mark.end_to_end
 
 
-def test_the_seven_questions_are_answered(spark: Any, spark_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = spark_folder / "kafka-logs"
+def test_the_seven_questions_are_answered(spark: Any, spark_cwd: Path) -> None:
+    root = spark_cwd / "kafka-logs"
     ends = write_shop(root)
-    monkeypatch.chdir(spark_folder)
     answers = []
     try:
         for listing, values in run_page(PAGE, {"spark": spark}):
@@ -28,7 +26,6 @@ def test_the_seven_questions_are_answered(spark: Any, spark_folder: Path, monkey
                 for name in ("batches", "transactions", "records"):
                     spark.table(name).cache()  # each is read once, and asked several times
     finally:
-        shutil.rmtree(root)
         for name in ("batches", "segments", "partitions", "transactions", "transactional_ids", "commits", "records"):
             spark.table(name).unpersist()
             spark.catalog.dropTempView(name)

@@ -29,11 +29,12 @@ TO_RUN = [
 ARGUMENTS = {"docs/clusters.md": ["kafka-logs"], "docs/migration.md": ["kafka-logs", "out", "checkpoint"]}
 """What a page's program is given on its command line."""
 COPIES = {
+    "README.md": [],  # its listing makes kafka-logs
     "docs/mirror.md": ["mirror"],
-    "docs/reading.md": ["damaged"],
+    "docs/reading.md": ["kafka-logs", "damaged"],
     "docs/spark.md": ["broker-1/logs", "broker-2/logs"],
 }
-"""Directories besides kafka-logs."""
+"""Log directories that a page reads, if not kafka-logs alone."""
 RECORDS = 1000
 FIELDS = [{"name": "id", "type": "long"}, {"name": "ok", "type": "boolean"}]
 SCHEMA = {"type": "record", "name": "Payment", "fields": FIELDS}
@@ -65,17 +66,6 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture
-def folder(spark_folder: Path, logs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory of this process, of Spark and of its workers, with kafka-logs and nothing else."""
-    monkeypatch.chdir(spark_folder)
-    for left in spark_folder.iterdir():
-        if left.name != "spark-warehouse":
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
-    shutil.copytree(logs, spark_folder / "kafka-logs")
-    return spark_folder
-
-
 @contextlib.contextmanager
 def streams_ended(spark: Any, names: dict[str, Any]) -> Iterator[None]:
     """Streams that a page began have read what is there, without an error, and are stopped."""
@@ -95,12 +85,17 @@ def streams_ended(spark: Any, names: dict[str, Any]) -> Iterator[None]:
 
 @pytest.mark.parametrize("page", TO_RUN)
 def test_the_listings_run_as_printed(
-    page: str, spark: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    page: str,
+    spark: Any,
+    spark_cwd: Path,
+    logs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     from pyspark.sql import DataFrame
 
-    for name in COPIES.get(page, ()):
-        shutil.copytree(folder / "kafka-logs", folder / name)
+    for name in COPIES.get(page, ["kafka-logs"]):
+        shutil.copytree(logs, spark_cwd / name)
     monkeypatch.setattr(sys, "argv", ["job.py", *ARGUMENTS.get(page, ())])
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # pages set it, too
     names: dict[str, Any] = {"__name__": "__main__", "spark": spark}
@@ -110,7 +105,7 @@ def test_the_listings_run_as_printed(
                 if isinstance(value, DataFrame) and not value.isStreaming:
                     assert value.collect() or "_error" in value.columns, listing
     if page in CHECKS:
-        CHECKS[page](folder, capfd.readouterr().out, spark)
+        CHECKS[page](spark_cwd, capfd.readouterr().out, spark)
 
 
 def check_readme(folder: Path, told: str, spark: Any) -> None:

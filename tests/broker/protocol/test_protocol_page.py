@@ -1,4 +1,4 @@
-"""The table of docs/protocol.md is what the broker serves, and the tests that it names are there."""
+"""tests/broker/apis.md lists what the broker serves; the tests that it and docs/protocol.md name are there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.protocol.guide_schemas import VERSIONS
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "tests" / "broker" / "apis.md").read_text(encoding="utf-8")
+FOR_CLIENTS = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in PAGE.splitlines()
@@ -61,6 +62,6 @@ def test_what_is_served_is_tested_by_files_that_are_there() -> None:
         assert bool(files) == (served != "-"), name
         for file in files:
             assert (ROOT / "tests" / "broker" / file).exists(), file
-    for file in re.findall(r"`(\w+/[\w/]+\.py)`", PAGE):
+    for file in re.findall(r"`(\w+/[\w/]+\.py)`", PAGE + FOR_CLIENTS):
         places = (ROOT / "tests" / "broker" / file, ROOT / file, ROOT / "broker" / "kafkalog_broker" / file)
         assert any(place.exists() for place in places), file

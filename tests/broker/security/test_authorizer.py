@@ -15,10 +15,9 @@ from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.properties import AuthorizerSettings
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
-from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.security import authorizer as authorizer_module
 from kafkalog_broker.security.acl import FILE, Acl, AclFilter, AclStore, Pattern, acl_file, normal_host
-from kafkalog_broker.security.api_rights import RIGHTS, Right
+from kafkalog_broker.security.api_rights import RIGHTS
 from kafkalog_broker.security.authorizer import Authorizer
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 
@@ -240,26 +239,3 @@ def test_properties() -> None:
             BrokerConfig.from_properties({**base, **given, **wrong})
     with pytest.raises(ConfigError, match="Cannot update these configs dynamically"):
         config.with_dynamic({}, {"super.users": "User:x"})
-
-
-def rights_page() -> list[str]:
-    """The rows of the table in docs/security.md: APIs that ask for the same rights share one."""
-    apis: dict[tuple[str, ...], list[str]] = {}
-    for key in sorted(api.load_all()):
-        rights = RIGHTS[key]
-        whole = () if callable(rights.whole) else rights.whole
-        cells = (" and ".join(map(in_words, whole)), in_words(rights.each) if rights.each else "", rights.note)
-        if any(cells):
-            apis.setdefault(cells, []).append(api_name(key))
-    return [f"| {', '.join(names)} | {' | '.join(cells)} |" for cells, names in apis.items()]
-
-
-def in_words(right: Right) -> str:
-    text = f"{right.operation.name} {right.resource.name}"
-    return text if right.unless is None else f"{text}, or {right.unless[0].name} {right.unless[1].name}"
-
-
-def test_the_page_has_the_table() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "security.md").read_text(encoding="utf-8")
-    rows = page.partition("| API | the whole request | each thing that it names | besides |\n|---|---|---|---|\n")[2]
-    assert rows.partition("\n\n")[0].splitlines() == rights_page()

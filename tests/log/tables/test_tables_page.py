@@ -24,7 +24,7 @@ def test_the_columns_are_those_of_the_declarations() -> None:
 
 
 def test_every_table_is_in_the_list() -> None:
-    assert re.findall(r"^\| \[(\w+)\]\(#\1\)", PAGE, re.MULTILINE) == list(TABLES)
+    assert re.findall(r"\[(\w+)\]\(#\1\)", PAGE) == list(TABLES)
 
 
 def test_duckdbs_lines_run(capsys) -> None:
