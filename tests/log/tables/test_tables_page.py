@@ -20,7 +20,7 @@ def lines_with(library: str) -> str:
 def test_the_columns_are_those_of_the_declarations() -> None:
     shown = re.search(r"<!-- tables:.*?-->\n(.*)<!-- tables end -->", PAGE, re.DOTALL)
     assert shown is not None
-    assert shown[1] == columns_page(TABLES.values())
+    assert shown[1] == columns_page(TABLES.values()), "make pages writes it"
 
 
 def test_every_table_is_in_the_list() -> None:
