@@ -139,10 +139,6 @@ release-check: java setup ## build wheel and sdist, install each into an empty e
 
 ##@ Document
 
-.PHONY: pages
-pages: setup ## write what pages take from the code: the columns in docs/tables.md
-	@$(RUN) docs_site/tables.py
-
 .PHONY: site
 site: setup ## build the documentation as a site, into build/site; a link that leads nowhere fails
 	@$(RUN) docs_site/build.py

@@ -123,12 +123,11 @@ def plain_text(name: str, text: str) -> str:
 @dataclass(frozen=True, slots=True)
 class OptionSpec:
     """Declaration of an option. default: a text as the user would write it, or None: then the value is None when not
-    given. meaning: of an option that no table of docs/ has a row for."""
+    given. What it means is said in docs/."""
 
     name: str
     parse: Parser
     default: str | None = None
-    meaning: str = ""
 
     def value(self, text: str | None) -> Any:
         """The value of a text, None for an option that is not given. Raises OptionError."""
@@ -136,16 +135,25 @@ class OptionSpec:
         return None if text is None else self.parse(self.name, text)
 
 
-def option(name: str, parse: Parser, default: str | None = None) -> Any:
+def option(name: str, parse: Parser, default: str | None = None, *, secret: bool = False) -> Any:
     """Declaration of an option as a field of a dataclass, which holds its value: see OptionSpec. A field of an option
-    without a default is None by default."""
+    without a default is None by default. secret: not shown."""
     metadata = {"spec": OptionSpec(name, parse, default)}
-    return field(metadata=metadata) if default is not None else field(default=None, metadata=metadata)
+    if default is not None:
+        return field(metadata=metadata, repr=not secret)
+    return field(default=None, metadata=metadata, repr=not secret)
 
 
 def specs_of(options: type) -> tuple[OptionSpec, ...]:
     """The options that are declared as fields of a dataclass."""
     return tuple(each.metadata["spec"] for each in fields(options) if "spec" in each.metadata)
+
+
+def parsed_fields(options: type, texts: Mapping[str, str]) -> dict[str, Any]:
+    """The values of the options that are declared as fields of a dataclass, by the names of these. texts: by name in
+    small letters. Raises OptionError."""
+    declared = {each.name: each.metadata["spec"] for each in fields(options) if "spec" in each.metadata}
+    return {name: spec.value(texts.get(spec.name.lower())) for name, spec in declared.items()}
 
 
 def parsed(specs: Iterable[OptionSpec], texts: Mapping[str, str]) -> dict[str, Any]:

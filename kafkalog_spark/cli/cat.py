@@ -1,13 +1,4 @@
-"""kafkalog-cat: records of Kafka log directories, printed as kcat prints them, with no broker running.
-
-    kafkalog-cat /data/kafka-logs -t orders                               every value, a line each
-    kafkalog-cat /data/kafka-logs -t orders -p 0 -o -10 -f json           the last ten records of a partition
-    kafkalog-cat /data/kafka-logs -t orders --from 2026-01-01T09:00 --key user-42 -f '%p %o %T %s\\n'
-    kafkalog-cat /data/kafka-logs -t orders -o end --follow | jq .        what is written from now on
-
-Exit codes: 0 all was read, 1 something could not be, 2 the command line is wrong, a path is no log directory, or there
-is no such topic.
-"""
+"""kafkalog-cat: records of Kafka log directories, printed as kcat prints them, with no broker running."""
 
 from __future__ import annotations
 
@@ -22,18 +13,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kafkalog_spark.cli import record_output
+from kafkalog_spark.cli import common, record_output
 from kafkalog_spark.cli.cat_options import CatOptions, Start, Where, bounds_of, moment_ms, wanted_of
-from kafkalog_spark.cli.common import (
-    FAILED,
-    OK,
-    Progress,
-    add_storage_arguments,
-    command,
-    command_parser,
-    named_options,
-    storage_and_tier,
-)
 from kafkalog_spark.cli.record_output import RecordFormat, Shown, unescaped
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory, OptionError, UnknownPartition, with_hint
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
@@ -239,7 +220,7 @@ Text = Callable[[pa.RecordBatch], "pa.Buffer | bytes"]
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = command_parser(
+    parser = common.command_parser(
         "kafkalog-cat",
         "Print records of Kafka log directories as kcat prints those of a broker. Changes nothing.",
         _EXAMPLES,
@@ -282,11 +263,11 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--past-damage", action="store_true", help="go on after damage, say on stderr what was left out"
     )
-    add_storage_arguments(parser)
+    common.add_storage_arguments(parser)
     return parser
 
 
-@command("kafkalog-cat")
+@common.command("kafkalog-cat")
 def main(argv: Sequence[str] | None = None) -> int:
     """Print, and return the exit code."""
     arguments = parser().parse_args(argv)
@@ -294,10 +275,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = _options(arguments)
         format = _format(arguments)
         paths = tuple(arguments.paths)
-        given = named_options(arguments.option)
+        given = common.named_options(arguments.option)
         of_formats = {name: value for name, value in given.items() if name.startswith(("value.", "key."))}
         of_storage = {name: value for name, value in given.items() if name not in of_formats}
-        dirs = LogDirs.open(paths, *storage_and_tier(of_storage))
+        dirs = LogDirs.open(paths, *common.storage_and_tier(of_storage))
         shown: Mapping[str, Shown] = {}
         if arguments.serialized or of_formats:
             if arguments.format != "json":
@@ -310,7 +291,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             failures.append(error)
             _say(f"left out: {error}")
 
-        with Progress(
+        with common.Progress(
             show=not options.follow and not sys.stdout.isatty(), unit=" offsets", unit_scale=True, desc="reading"
         ) as progress:
             reader = CatReader(dirs, options, columns, leave_out, progress.step, _say)
@@ -322,8 +303,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KafkalogError as error:
         sys.stdout.flush()
         _say(with_hint(str(error), "--past-damage goes on after it"))
-        return FAILED
-    return FAILED if failures else OK
+        return common.FAILED
+    return common.FAILED if failures else common.OK
 
 
 def _say(text: str) -> None:
@@ -336,7 +317,6 @@ def _wait() -> bool:
 
 
 def _options(arguments: argparse.Namespace) -> CatOptions:
-    """Raises OptionError."""
     if arguments.count is not None and arguments.count < 0:
         raise OptionError(f"-c takes a number of records, got {arguments.count}")
     bounds = bounds_of(arguments.offset)

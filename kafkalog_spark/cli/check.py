@@ -1,13 +1,6 @@
 """kafkalog-check: whether log directories hold what a broker may leave there.
 
-    kafkalog-check /data/kafka-logs                 every batch, index, snapshot and checkpoint; changes nothing
-    kafkalog-check --records /data/kafka-logs       decode every record, too: a CRC only says that nothing changed
-    kafkalog-check --json /data/kafka-logs          a JSON object a line, for programs
-    kafkalog-check --estimate --option subscribe=orders /data/kafka-logs    what a read would look at; reads nothing
-    kafkalog-check --closed /backup/kafka-logs      of a broker that was stopped cleanly: nothing may be left undone
-
 One line a finding on stdout, and a summary; a progress bar on stderr where that is a terminal.
-Exit codes: 0 no errors (notes are none), 1 errors, 2 the command line is wrong or a path is no log directory.
 """
 
 from __future__ import annotations
@@ -18,25 +11,17 @@ import sys
 import time
 from collections.abc import Sequence
 
-from kafkalog_spark.cli.common import (
-    FAILED,
-    OK,
-    Progress,
-    add_storage_arguments,
-    command,
-    command_parser,
-    named_options,
-    storage_and_tier,
-)
+from kafkalog_spark.cli import common
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.check.finding import Finding
 from kafkalog_spark.log.check.log_dir_check import CheckResult, check_log_dirs
 
-CLEAN, ERRORS = OK, FAILED
+CLEAN, ERRORS = common.OK, common.FAILED
 
 _EXAMPLES = (
     ("kafkalog-check /data/kafka-logs", "every batch, index, snapshot and checkpoint"),
     ("kafkalog-check --records /data/kafka-logs/orders-0", "one partition, every record, too"),
+    ("kafkalog-check --closed /backup/kafka-logs", "of a broker that was stopped cleanly: nothing may be left undone"),
     ("kafkalog-check --json /data/kafka-logs | jq 'select(.severity == \"error\")'", "errors only, for programs"),
     ("kafkalog-check --estimate --option subscribe=orders /data/kafka-logs", "what a read would look at"),
 )
@@ -44,12 +29,12 @@ _EXAMPLES = (
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = command_parser(
+    made = common.command_parser(
         "kafkalog-check",
         "Check Kafka log directories: batches, indexes, snapshots, checkpoints. Changes nothing. Records are looked "
         "into with --records only: without it, malformed ones in a batch with a valid CRC are not found.",
         _EXAMPLES,
-        "0 no errors (notes are none), 1 errors, 2 wrong usage",
+        "0 no errors (notes are none), 1 errors, 2 wrong usage or no log directory",
         "A torn tail that a crash left is a note and no error, unless --closed or the directory's\n"
         "clean-shutdown marker says that there was no crash.\n\n",
     )
@@ -59,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="a log directory (log.dirs), or one partition's directory; also a URL: s3://bucket/logs",
     )
-    add_storage_arguments(made)
+    common.add_storage_arguments(made)
     made.add_argument("--closed", action="store_true", help="the broker was stopped cleanly")
     made.add_argument(
         "--records", action="store_true", help="decode all records, too; takes two to three times as long"
@@ -75,14 +60,14 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-@command("kafkalog-check")
+@common.command("kafkalog-check")
 def main(argv: Sequence[str] | None = None) -> int:
     """Check, print, and return the exit code."""
     arguments = parser().parse_args(argv)
     if arguments.estimate:
         return _print_estimate(arguments)
     begun = time.monotonic()
-    with Progress(unit="B", unit_scale=True, desc="checking") as progress:
+    with common.Progress(unit="B", unit_scale=True, desc="checking") as progress:
 
         def tell(finding: Finding) -> None:
             if not arguments.quiet or finding.is_error:
@@ -90,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         result = check_log_dirs(
             arguments.paths,
-            *storage_and_tier(named_options(arguments.option)),
+            *common.storage_of(arguments),
             closed=arguments.closed,
             records=arguments.records,
             on_finding=tell,
@@ -107,7 +92,7 @@ def _print_estimate(arguments: argparse.Namespace) -> int:
     for name in ("records", "closed", "quiet"):
         if getattr(arguments, name):
             raise OptionError(f"--estimate and --{name} are both given", hint="an estimate checks nothing")
-    estimated = estimate(arguments.paths, named_options(arguments.option))
+    estimated = estimate(arguments.paths, common.named_options(arguments.option))
     print(json.dumps(estimated.as_json()) if arguments.json else estimated)
     return CLEAN
 

@@ -212,6 +212,11 @@ def named_options(given: Sequence[str]) -> dict[str, str]:
     return options
 
 
+def storage_of(arguments: argparse.Namespace) -> tuple[StorageOptions, TierOptions]:
+    """What --option says of storage and tiers. Raises OptionError for any other option."""
+    return storage_and_tier(named_options(arguments.option))
+
+
 def storage_and_tier(options: Mapping[str, str]) -> tuple[StorageOptions, TierOptions]:
     """Storage and tier options. Raises OptionError for any other."""
     for name in options:

@@ -1,15 +1,6 @@
 """Format strings of kcat, applied to columns: a batch of records becomes bytes without an object a record.
 
-| token | what it becomes |
-|---|---|
-| %s %k | value, key; nothing for null, or the text for null |
-| %S %K | their lengths in bytes, -1 for null |
-| %R | %S as a big-endian int32 |
-| %t %p %o | topic, partition, offset |
-| %T | timestamp in ms |
-| %h | headers: name=value,name=value |
-| %% | % |
-| \\n \\t \\r \\xNN \\NNN | a control character; of digits without x, decimal, or octal after a 0 |
+`kafkalog-cat --help` lists their tokens.
 """
 
 from __future__ import annotations
@@ -30,6 +21,7 @@ import pyarrow.compute as pc
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.typed.ddl import with_leaves
 from kafkalog_spark.typed.decoder import FORMATS, ResolvedFormat, SchemaSources, ValueDecoder, check_options
 
 _LARGE = pa.large_binary()
@@ -322,20 +314,14 @@ class _Decoded:
         if found.bad is not None:
             good = pc.and_(good, pa.array(~found.bad))
         kind = found.columns.type
-        rows = found.columns.filter(good).cast(_countable(kind)).to_pylist()
+        rows = found.columns.filter(good).cast(with_leaves(kind, _countable)).to_pylist()
         return pc.replace_with_mask(
             json_text(column), good, pa.array([_escaped(_json(row, kind)).encode() for row in rows], _LARGE)
         )
 
 
 def _countable(kind: pa.DataType) -> pa.DataType:
-    """The type with numbers in place of dates and timestamps, of which Python has the years 1 to 9999 only."""
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_countable(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, kind.item_field.with_type(_countable(kind.item_type)))
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_countable(kind.value_type)))
+    """A number in the place of a date or timestamp, of which Python has the years 1 to 9999 only."""
     return pa.int32() if pa.types.is_date32(kind) else pa.int64() if pa.types.is_timestamp(kind) else kind
 
 

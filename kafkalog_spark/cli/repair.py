@@ -1,13 +1,4 @@
-"""kafkalog-repair: a log directory that a broker loads, made of what is good in a damaged one.
-
-    kafkalog-repair /data/damaged --to /data/repaired            good batches, byte for byte; says what is lost
-    kafkalog-repair --records /data/damaged --to /data/repaired  decode every record, too
-    kafkalog-repair b1 b2 b3 --to /data/repaired                 copies of one cluster's partitions, put together
-    kafkalog-repair --json /data/damaged --to /data/repaired     the report as JSON
-
-Exit codes: 0 nothing was lost, 1 something was, and the report says what, 2 the command line is wrong, a path is no log
-directory, or the destination cannot be written.
-"""
+"""kafkalog-repair: a log directory that a broker loads, made of what is good in a damaged one."""
 
 from __future__ import annotations
 

@@ -1,12 +1,4 @@
-"""kafkalog-report: one HTML file about log directories, to look at.
-
-    kafkalog-report /data/kafka-logs -o report.html                      topics, rates, segments, lag, findings
-    kafkalog-report /data/kafka-logs -o report.html --top-keys orders    and the most frequent keys of a topic
-    kafkalog-report /data/kafka-logs -o - --no-check > report.html       without the check, which reads all once more
-
-Exit codes: 0 the report is written, 1 the output cannot be written, 2 the command line is wrong, a path is no log
-directory, the output lies inside one, or the extra [report] is not installed.
-"""
+"""kafkalog-report: one HTML file about log directories, to look at."""
 
 from __future__ import annotations
 
@@ -16,19 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from kafkalog_spark.cli.common import (
-    FAILED,
-    OK,
-    WRONG_USAGE,
-    Progress,
-    add_storage_arguments,
-    command,
-    command_parser,
-    named_options,
-    refuse_inside,
-    storage_and_tier,
-    write_whole,
-)
+from kafkalog_spark.cli import common
 from kafkalog_spark.errors import install_hint
 from kafkalog_spark.log.log_dir import LogDirs
 
@@ -41,7 +21,7 @@ _EXAMPLES = (
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    made = command_parser(
+    made = common.command_parser(
         "kafkalog-report",
         "Write one HTML file about Kafka log directories: topics by size and rate, segments, compression, "
         "gaps and retention, producers, open transactions, consumer lag, findings. Changes nothing else.",
@@ -57,11 +37,11 @@ def parser() -> argparse.ArgumentParser:
         "--top-keys", action="append", default=[], metavar="TOPIC", help="count keys, which reads the topic's records"
     )
     made.add_argument("--no-check", action="store_true", help="without findings: takes half the time")
-    add_storage_arguments(made)
+    common.add_storage_arguments(made)
     return made
 
 
-@command("kafkalog-report")
+@common.command("kafkalog-report")
 def main(argv: Sequence[str] | None = None) -> int:
     """Read, write the file, and return the exit code."""
     arguments = parser().parse_args(argv)
@@ -75,26 +55,26 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"kafkalog-report: {missing.name} is not installed; {install_hint('report')}",
             file=sys.stderr,
         )
-        return WRONG_USAGE
+        return common.WRONG_USAGE
     from kafkalog_spark.report.collect import ReportRequest, collect
 
     request = ReportRequest(tuple(dict.fromkeys(arguments.top_keys)), not arguments.no_check)
-    with Progress(unit="B", unit_scale=True, desc="reading") as progress:
-        dirs = LogDirs.open(arguments.paths, *storage_and_tier(named_options(arguments.option)))
+    with common.Progress(unit="B", unit_scale=True, desc="reading") as progress:
+        dirs = LogDirs.open(arguments.paths, *common.storage_of(arguments))
         if arguments.output != "-":
-            refuse_inside(arguments.output, (root.path for root in dirs.roots if not root.store.remote))
+            common.refuse_inside(arguments.output, (root.path for root in dirs.roots if not root.store.remote))
         facts = collect(dirs, request, made_at, progress.step)
     text = page(facts, arguments.title)
     if arguments.output == "-":
         sys.stdout.write(text)
-        return OK
+        return common.OK
     try:
-        write_whole(arguments.output, text)
+        common.write_whole(arguments.output, text)
     except OSError as error:
         print(f"kafkalog-report: {arguments.output} cannot be written: {error.strerror}", file=sys.stderr)
-        return FAILED
+        return common.FAILED
     print(f"{os.path.abspath(arguments.output)}: {len(text) / 1e6:.1f} MB, open it in a browser", file=sys.stderr)
-    return OK
+    return common.OK
 
 
 if __name__ == "__main__":

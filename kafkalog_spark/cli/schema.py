@@ -1,11 +1,4 @@
-"""kafkalog-schema: columns for the JSON values of a topic, made from its last records.
-
-    kafkalog-schema /data/kafka-logs -t orders                  id bigint, user string ...: for .schema(...) in Spark
-    kafkalog-schema /data/kafka-logs -t orders -f avro          the same as an Avro schema
-
-Exit codes: 0 the schema is printed, 1 the values are not JSON objects, 2 the command line is wrong, or a path is no log
-directory.
-"""
+"""kafkalog-schema: columns for the JSON values of a topic, made from its last records."""
 
 from __future__ import annotations
 
@@ -16,15 +9,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 
-from kafkalog_spark.cli.common import (
-    FAILED,
-    OK,
-    add_storage_arguments,
-    command,
-    command_parser,
-    named_options,
-    storage_and_tier,
-)
+from kafkalog_spark.cli.common import FAILED, OK, add_storage_arguments, command, command_parser, storage_of
 from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.typed.ddl import ddl_of_schema
@@ -61,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     column = "key" if arguments.key else "value"
     if arguments.records < 1:
         raise OptionError(f"-n takes a number of records, got {arguments.records}")
-    dirs = LogDirs.open(tuple(arguments.paths), *storage_and_tier(named_options(arguments.option)))
+    dirs = LogDirs.open(tuple(arguments.paths), *storage_of(arguments))
     sample = _values(dirs, arguments.topic, column, arguments.records)
     first = next(sample, None)
     try:

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError
 
@@ -61,6 +61,29 @@ def descriptor(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> Iterat
         yield fd
     finally:
         os.close(fd)
+
+
+class OpenFile:
+    """A file with a descriptor of its own, -1 when it is closed. A context manager that closes it."""
+
+    _fd = -1
+
+    def flush(self) -> None:
+        """Return when the file's content is on disk (fsync)."""
+        if self._fd >= 0:
+            os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Close the descriptor; the file keeps its size. Idempotent."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:

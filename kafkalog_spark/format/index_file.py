@@ -11,8 +11,8 @@ import os
 from collections.abc import Callable
 from typing import ClassVar, Self
 
-from kafkalog_spark.errors import CorruptIndex, SegmentFull
-from kafkalog_spark.format.atomic_file import open_regular
+from kafkalog_spark.errors import CorruptIndex, KafkalogError, SegmentFull
+from kafkalog_spark.format.atomic_file import OpenFile, open_regular
 from kafkalog_spark.format.layout import LEGACY_MIN_SIZE, MAX_INT32
 
 MAX_INDEX_SIZE = 10 * 1024 * 1024
@@ -71,8 +71,8 @@ def entries_of(read: Callable[[int, int], bytes], entry_size: int, most: int = M
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-class IndexFile:
-    """An index file open for appending. Not thread safe: a segment has one writer.
+class IndexFile(OpenFile):
+    """An index file open for appending, to be trimmed before a clean close. Not thread safe: a segment has one writer.
 
     Attributes: `path`, `base_offset`, `entries` (how many there are), `max_entries` (how many the file has room for).
     """
@@ -137,14 +137,13 @@ class IndexFile:
         if os.pwrite(self._fd, entry, self.entries * self.ENTRY_SIZE) != self.ENTRY_SIZE:
             raise OSError(errno.ENOSPC, "only a part of an index entry could be written", self.path)
 
-    def _full(self, offset: int) -> SegmentFull:
-        return SegmentFull(
-            f"the index is full with {self.entries} entries",
-            path=self.path,
-            position=self.entries * self.ENTRY_SIZE,
-            offset=offset,
-            hint="roll the segment before appending",
-        )
+    def _refused(self, error: type[CorruptIndex | SegmentFull], what: str, offset: int) -> KafkalogError:
+        """The error for an offset whose entry cannot be the next one."""
+        hint = "roll the segment before appending" if error is SegmentFull else None
+        return error(what, path=self.path, position=self.entries * self.ENTRY_SIZE, offset=offset, hint=hint)
+
+    def _full(self, offset: int) -> KafkalogError:
+        return self._refused(SegmentFull, f"the index is full with {self.entries} entries", offset)
 
     def drop_last(self) -> None:
         """Take the last entry back; its bytes are erased too."""
@@ -161,19 +160,3 @@ class IndexFile:
         """Give the file its preallocated size again; what is added is zeros and takes no room on disk."""
         self.max_entries = max(self.max_index_size // self.ENTRY_SIZE, self.entries)
         os.ftruncate(self._fd, self.max_entries * self.ENTRY_SIZE)
-
-    def flush(self) -> None:
-        """Return when the file's content is on disk (fsync)."""
-        os.fsync(self._fd)
-
-    def close(self) -> None:
-        """Close the descriptor; the file keeps its size (`trim` first for a clean close). Idempotent."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()

@@ -40,6 +40,7 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
+from typing import Self
 
 # offset and length, the same in all three formats
 OFFSET_AT = 0
@@ -94,6 +95,19 @@ takes 1 MB of compressed bytes by default (message.max.bytes). A worker has 170 
 batch, even one of a single record that takes as much again in its Arrow buffer, it stays within 300 MB."""
 MAX_SEGMENT_SIZE = MAX_INT32
 """Bytes of a .log file: positions in it are Java ints."""
+
+
+class FaultCode(IntEnum):
+    """Codes that compiled code answers with, each as `NAME = number` or `NAME = number, text`: what went wrong."""
+
+    _value_: int
+    text: str
+
+    def __new__(cls, number: int, text: str = "") -> Self:
+        """A member."""
+        code = int.__new__(cls, number)
+        code._value_, code.text = number, text
+        return code
 
 
 class Codec(IntEnum):

@@ -28,8 +28,6 @@ VERSION_KRAFT = 1
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _WRITTEN_ESCAPES = {value: f"\\{key}" for key, value in _ESCAPES.items()} | {char: f"\\{char}" for char in "\\=:#!"}
 _WHITE = " \t\f"
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _KNOWN = ("version", "cluster.id", "node.id", "broker.id", "directory.id")
 _INTEGER = re.compile(r"-?[0-9]{1,10}")
 
@@ -75,7 +73,8 @@ def parse_properties(data: bytes) -> dict[str, str]:
 def format_properties(properties: Mapping[str, str], date: datetime.datetime) -> bytes:
     """Java's Properties.store with an empty comment: `#`, the date as a comment, then the keys in the order given."""
     utc = date.astimezone(datetime.UTC)  # as java.util.Date.toString: `Sat Nov 21 09:13:19 UTC 2026`
-    lines = ["#", f"#{_DAYS[utc.weekday()]} {_MONTHS[utc.month - 1]} {utc:%d %H:%M:%S} UTC {utc.year}"]
+    day, month = utc.ctime().split()[:2]  # in English, whatever the locale is
+    lines = ["#", f"#{day} {month} {utc:%d %H:%M:%S} UTC {utc.year}"]
     lines += [f"{_escape(key, is_key=True)}={_escape(value, is_key=False)}" for key, value in properties.items()]
     return "".join(f"{line}\n" for line in lines).encode("ascii")
 

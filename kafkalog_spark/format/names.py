@@ -61,6 +61,7 @@ _SEGMENT_FILE = re.compile(
 
 SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 """The files of a segment, in the order in which they are renamed."""
+_INDEXES = SEGMENT_SUFFIXES[1:]
 
 
 class DirKind(Enum):
@@ -200,27 +201,14 @@ def live_segments(names: Iterable[str], next_offset: Callable[[str], int]) -> li
     replaced_from = min(swap_logs, default=0)
     replaced_to = max((next_offset(name) for name in swap_logs.values()), default=0)
 
-    segments = [
+    logs = {base: (name, (swap,)) for base, name in swap_logs.items()} | {
+        base: (name, (swap, plain))
+        for (base, suffix), name in plain.items()
+        if suffix == LOG_SUFFIX and base not in swap_logs and not replaced_from <= base < replaced_to
+    }
+    return [
         SegmentFiles(
-            base,
-            name,
-            swap.get((base, OFFSET_INDEX_SUFFIX)),
-            swap.get((base, TIME_INDEX_SUFFIX)),
-            swap.get((base, TRANSACTION_INDEX_SUFFIX)),
+            base, name, *(next((of[base, index] for of in listed if (base, index) in of), None) for index in _INDEXES)
         )
-        for base, name in swap_logs.items()
+        for base, (name, listed) in sorted(logs.items())
     ]
-    for (base, suffix), name in plain.items():
-        if suffix != LOG_SUFFIX or base in swap_logs or replaced_from <= base < replaced_to:
-            continue
-        segments.append(
-            SegmentFiles(
-                base,
-                name,
-                *(
-                    swap.get((base, index)) or plain.get((base, index))
-                    for index in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-                ),
-            )
-        )
-    return sorted(segments, key=lambda segment: segment.base_offset)

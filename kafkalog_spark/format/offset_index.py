@@ -170,19 +170,12 @@ class OffsetIndexWriter(IndexFile):
             raise self._full(offset)
         relative = offset - self.base_offset
         if relative < 0 or (self.entries and offset <= self.last_offset):
-            raise CorruptIndex(
-                f"the index ends with offset {self.last_offset} and can only take a higher one",
-                path=self.path,
-                position=self.entries * ENTRY_SIZE,
-                offset=offset,
-            )
+            what = f"the index ends with offset {self.last_offset} and can only take a higher one"
+            raise self._refused(CorruptIndex, what, offset)
         if relative > MAX_RELATIVE_OFFSET or position > MAX_RELATIVE_OFFSET:
-            raise SegmentFull(
-                f"offset {offset} at byte {position} is too far from the base offset {self.base_offset}: "
-                f"an index entry holds at most {MAX_RELATIVE_OFFSET} of each",
-                path=self.path,
-                offset=offset,
-                hint="roll the segment before appending",
+            what = f"offset {offset} at byte {position} is too far from the base offset {self.base_offset}: "
+            raise self._refused(
+                SegmentFull, f"{what}an index entry holds at most {MAX_RELATIVE_OFFSET} of each", offset
             )
         self._write_next(_ENTRY.pack(relative, position))
         self.entries += 1

@@ -90,6 +90,11 @@ def parse_producer_snapshot(data: bytes) -> list[ProducerEntry]:
     return [ProducerEntry(*fields) for fields in _ENTRY.iter_unpack(memoryview(data)[_HEAD.size :])]
 
 
+def open_transactions(producers: Sequence[ProducerEntry]) -> dict[int, int]:
+    """Producer id to first offset, of the producers with an open transaction."""
+    return {entry.producer_id: entry.transaction_first_offset for entry in producers if entry.has_open_transaction}
+
+
 def format_producer_snapshot(entries: Sequence[ProducerEntry]) -> bytes:
     """The file's bytes, with the entries in the order given."""
     body = struct.pack(">i", len(entries)) + b"".join(_ENTRY.pack(*entry) for entry in entries)

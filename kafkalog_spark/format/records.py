@@ -7,29 +7,24 @@ Bytes to values: nothing here knows files, and importing it loads no Numba.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 from kafkalog_spark.errors import CorruptBatch
+from kafkalog_spark.format.layout import FaultCode
 from kafkalog_spark.format.varints import read_varint, read_varlong, write_varint
 
 
-class RecordFault(IntEnum):
+class RecordFault(FaultCode):
     """Fault in the records of a batch."""
 
     NONE = 0
-    TOO_FEW = 1  # the bytes end before the records do
-    BAD_LENGTH = 2
-    BAD_RECORD = 3
-    TOO_MANY = 4  # bytes are left after the last record
-
-
-_FAULTS = {
-    RecordFault.TOO_FEW: "the records end early: {index} of {count} are whole",
-    RecordFault.BAD_LENGTH: "record {index} has a negative length",
-    RecordFault.BAD_RECORD: "record {index} is malformed",
-    RecordFault.TOO_MANY: "bytes are left after the {count} records that the header announces",
-}
+    TOO_FEW = 1, "the records end early: {index} of {count} are whole"  # the bytes end before the records do
+    BAD_LENGTH = 2, "record {index} has a negative length"
+    BAD_RECORD = 3, "record {index} is malformed"
+    TOO_MANY = (
+        4,
+        "bytes are left after the {count} records that the header announces",
+    )
 
 
 class ManyHeaders(Exception):
@@ -60,7 +55,7 @@ _new = tuple.__new__  # RecordView(...) makes the same in three times the time
 
 def fault(kind: RecordFault, index: int, count: int) -> CorruptBatch:
     """The error for record `index` of `count`."""
-    return CorruptBatch(_FAULTS[kind].format(index=index, count=count))
+    return CorruptBatch(kind.text.format(index=index, count=count))
 
 
 def read_records(

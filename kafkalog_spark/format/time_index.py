@@ -160,19 +160,11 @@ class TimeIndexWriter(IndexFile):
             raise self._full(offset)
         relative = offset - self.base_offset
         if offset < self.last_offset:
-            raise CorruptIndex(
-                f"the time index ends with offset {self.last_offset} and cannot take a lower one",
-                path=self.path,
-                position=self.entries * ENTRY_SIZE,
-                offset=offset,
-            )
+            what = f"the time index ends with offset {self.last_offset} and cannot take a lower one"
+            raise self._refused(CorruptIndex, what, offset)
         if relative > MAX_RELATIVE_OFFSET:
-            raise SegmentFull(
-                f"offset {offset} is more than {MAX_RELATIVE_OFFSET} above the base offset {self.base_offset}",
-                path=self.path,
-                offset=offset,
-                hint="roll the segment before appending",
-            )
+            what = f"offset {offset} is more than {MAX_RELATIVE_OFFSET} above the base offset {self.base_offset}"
+            raise self._refused(SegmentFull, what, offset)
         self._write_next(_ENTRY.pack(timestamp, relative))
         self.entries += 1
         self.last_timestamp = timestamp

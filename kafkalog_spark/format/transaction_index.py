@@ -15,10 +15,10 @@ import os
 import struct
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptIndex
-from kafkalog_spark.format.atomic_file import open_regular, read_state
+from kafkalog_spark.format.atomic_file import OpenFile, open_regular, read_state
 
 ENTRY_SIZE = 34
 VERSION = 0
@@ -113,7 +113,7 @@ def collect_aborted(transactions: Sequence[AbortedTransaction], fetch_offset: in
     return AbortedSearch(aborted, False)
 
 
-class TransactionIndexWriter:
+class TransactionIndexWriter(OpenFile):
     """A .txnindex file open for appending; the file is made by the first entry. Not thread safe: one writer.
 
     An existing file is read and checked (CorruptIndex).
@@ -122,7 +122,6 @@ class TransactionIndexWriter:
     def __init__(self, path: str | os.PathLike[str], base_offset: int = 0) -> None:
         self.path = os.fspath(path)
         self.base_offset = base_offset
-        self._fd = -1
         self._transactions = load_transaction_index(path, base_offset)
         if os.path.exists(self.path):
             self._open()
@@ -153,22 +152,5 @@ class TransactionIndexWriter:
             raise OSError(errno.ENOSPC, "only a part of an index entry could be written", self.path)
         self._transactions.append(transaction)
 
-    def flush(self) -> None:
-        """Return when the entries are on disk (fsync)."""
-        if self._fd >= 0:
-            os.fsync(self._fd)
-
-    def close(self) -> None:
-        """Close the descriptor. Idempotent."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
     def _open(self) -> None:
         self._fd = open_regular(self.path, os.O_RDWR | os.O_CREAT)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()

@@ -3,20 +3,39 @@
 The kernel cuts the rows into batches, leaves room for each batch's header in front of its records, and tells the facts
 that the header needs. Headers, compression and CRC are the caller's.
 
-Columns are read-only numpy views of Arrow buffers. An array of length 0 stands for: the column is null throughout
-(offsets), nothing is null (validity).
+Columns are read-only numpy views of Arrow buffers: Numba does not convert writable arrays inside of a tuple. An array
+of length 0 stands for: the column is null throughout (offsets), nothing is null (validity).
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit, types
 
-from kafkalog_spark.format.layout import BATCH_OVERHEAD, MAX_INT32, NO_TIMESTAMP
-from kafkalog_spark.kernels.columns import BinaryColumn, HeadersColumn
+from kafkalog_spark.format.layout import BATCH_OVERHEAD, MAX_INT32, NO_TIMESTAMP, FaultCode
 from kafkalog_spark.kernels.primitives import copy_bytes, inlined, kernel_for
+
+
+class BinaryColumn(NamedTuple):
+    """Values of a binary or string array."""
+
+    offsets: np.ndarray  # int32[n + 1]; empty: all are null
+    data: np.ndarray  # uint8
+    valid: np.ndarray  # uint8 bitmap; empty: none is null
+    first_bit: int  # of the bitmap
+
+
+class HeadersColumn(NamedTuple):
+    """Lists of headers: those of row i are keys and values lists[i] to lists[i + 1]."""
+
+    lists: np.ndarray  # int32[n + 1]; empty: no row has headers
+    valid: np.ndarray  # uint8 bitmap; empty: no list is null
+    first_bit: int  # of the bitmap
+    keys: BinaryColumn
+    values: BinaryColumn
 
 
 class Fact(IntEnum):
@@ -40,24 +59,16 @@ class EncodeCursor(IntEnum):
     NEEDED = 3  # out, with NEED_ROOM: bytes that `out` must have
 
 
-class EncodeStatus(IntEnum):
+class EncodeStatus(FaultCode):
     """Why the kernel came back. From OFFSET_ORDER on: row cursor[ROW] cannot be encoded."""
 
     DONE = 0
     FULL = 1  # `out` or the facts table is full; take the batches away and call again
     NEED_ROOM = 2  # as FULL, and the next record is larger than `out`
-    OFFSET_ORDER = 10
-    TIMESTAMP_NEGATIVE = 11
-    HEADER_KEY_NULL = 12
-    RECORD_TOO_LARGE = 13
-
-
-ENCODE_FAULTS = {
-    EncodeStatus.OFFSET_ORDER: "its offset does not rise",
-    EncodeStatus.TIMESTAMP_NEGATIVE: "its timestamp lies before 1970 (Kafka takes none below -1 ms)",
-    EncodeStatus.HEADER_KEY_NULL: "a header has no key",
-    EncodeStatus.RECORD_TOO_LARGE: "it takes more than 2^31-1 bytes",
-}
+    OFFSET_ORDER = 10, "its offset does not rise"
+    TIMESTAMP_NEGATIVE = 11, "its timestamp lies before 1970 (Kafka takes none below -1 ms)"
+    HEADER_KEY_NULL = 12, "a header has no key"
+    RECORD_TOO_LARGE = 13, "it takes more than 2^31-1 bytes"
 
 
 @njit
@@ -113,16 +124,23 @@ def write_sized(out, at, column, i, size):  # type: ignore[no-untyped-def]
     return at
 
 
-_BYTES_IN = types.Array(types.uint8, 1, "C", readonly=True)  # takes writable arrays too
-_BYTES_OUT = types.Array(types.uint8, 1, "C")
-_INT32_IN = types.Array(types.int32, 1, "C", readonly=True)
-_INT64_IN = types.Array(types.int64, 1, "C", readonly=True)
-BINARY = types.NamedTuple((_INT32_IN, _BYTES_IN, _BYTES_IN, types.int64), BinaryColumn)
-_HEADERS = types.NamedTuple((_INT32_IN, _BYTES_IN, types.int64, BINARY, BINARY), HeadersColumn)
+@inlined
+def _left(cursor, status, row, next_offset, batch):  # type: ignore[no-untyped-def]
+    """Leave in `cursor` where encoding goes on; the status to return."""
+    cursor[EncodeCursor.ROW], cursor[EncodeCursor.NEXT_OFFSET], cursor[EncodeCursor.BATCHES] = row, next_offset, batch
+    return np.int64(status)
+
+
+BYTES_IN = types.Array(types.uint8, 1, "C", readonly=True)  # takes writable arrays too
+BYTES_OUT = types.Array(types.uint8, 1, "C")
+INT32_IN = types.Array(types.int32, 1, "C", readonly=True)
+INT64_IN = types.Array(types.int64, 1, "C", readonly=True)
+BINARY = types.NamedTuple((INT32_IN, BYTES_IN, BYTES_IN, types.int64), BinaryColumn)
+_HEADERS = types.NamedTuple((INT32_IN, BYTES_IN, types.int64, BINARY, BINARY), HeadersColumn)
 _SIGNATURE = types.int64(
     types.int64, BINARY, BINARY, _HEADERS,  # rows, key, value, headers
-    _INT64_IN, types.int64, _INT64_IN, types.int64,  # timestamps, timestamp without them, offsets, batch size
-    _BYTES_OUT, types.Array(types.int64, 2, "C"), types.Array(types.int64, 1, "C"),  # out, facts, cursor
+    INT64_IN, types.int64, INT64_IN, types.int64,  # timestamps, timestamp without them, offsets, batch size
+    BYTES_OUT, types.Array(types.int64, 2, "C"), types.Array(types.int64, 1, "C"),  # out, facts, cursor
 )  # fmt: skip
 
 
@@ -141,12 +159,7 @@ def encode_records(  # type: ignore[no-untyped-def]
     at, batch = 0, 0
     while row < rows:
         if batch == facts.shape[0] or (batch > 0 and at + batch_size > out.size):
-            cursor[EncodeCursor.ROW], cursor[EncodeCursor.NEXT_OFFSET], cursor[EncodeCursor.BATCHES] = (
-                row,
-                next_offset,
-                batch,
-            )
-            return np.int64(EncodeStatus.FULL)
+            return _left(cursor, EncodeStatus.FULL, row, next_offset, batch)
         start, first = at, row
         at += BATCH_OVERHEAD
         base_offset = offsets[row] if offsets.size > 0 else next_offset
@@ -180,29 +193,14 @@ def encode_records(  # type: ignore[no-untyped-def]
             if size > MAX_INT32:
                 status = np.int64(EncodeStatus.RECORD_TOO_LARGE)
             if status != EncodeStatus.DONE:
-                cursor[EncodeCursor.ROW], cursor[EncodeCursor.NEXT_OFFSET], cursor[EncodeCursor.BATCHES] = (
-                    row,
-                    next_offset,
-                    batch,
-                )
-                return status
+                return _left(cursor, status, row, next_offset, batch)
 
             whole = varint_size(size) + size
             if row > first and (at - start + whole > batch_size or offset - base_offset > MAX_INT32):
                 break
             if at + whole > out.size:  # only a batch's first record: the others fit batch_size
-                (
-                    cursor[EncodeCursor.ROW],
-                    cursor[EncodeCursor.NEXT_OFFSET],
-                    cursor[EncodeCursor.BATCHES],
-                    cursor[EncodeCursor.NEEDED],
-                ) = (
-                    row,
-                    next_offset,
-                    batch,
-                    BATCH_OVERHEAD + whole,
-                )
-                return np.int64(EncodeStatus.NEED_ROOM)
+                cursor[EncodeCursor.NEEDED] = BATCH_OVERHEAD + whole
+                return _left(cursor, EncodeStatus.NEED_ROOM, row, next_offset, batch)
 
             at = write_varint(out, at, size)
             out[at] = 0  # record attributes: none are defined
@@ -221,5 +219,4 @@ def encode_records(  # type: ignore[no-untyped-def]
         facts[batch, Fact.BASE_OFFSET], facts[batch, Fact.LAST_OFFSET] = base_offset, next_offset - 1
         facts[batch, Fact.BASE_TIMESTAMP], facts[batch, Fact.MAX_TIMESTAMP] = base_timestamp, max_timestamp
         batch += 1
-    cursor[EncodeCursor.ROW], cursor[EncodeCursor.NEXT_OFFSET], cursor[EncodeCursor.BATCHES] = row, next_offset, batch
-    return np.int64(EncodeStatus.DONE)
+    return _left(cursor, EncodeStatus.DONE, row, next_offset, batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, types
 
-from kafkalog_spark.kernels.encode import BINARY, is_valid, size_of
+from kafkalog_spark.kernels.encode import BINARY, BYTES_IN, INT32_IN, INT64_IN, is_valid, size_of
 from kafkalog_spark.kernels.primitives import kernel_for
 
 _M = np.uint64(0x5BD1E995)
@@ -44,15 +44,10 @@ def murmur2(data, at, size):  # type: ignore[no-untyped-def]
     return h
 
 
-_BYTES_IN = types.Array(types.uint8, 1, "C", readonly=True)
-_INT32_IN = types.Array(types.int32, 1, "C", readonly=True)
-_INT64_IN = types.Array(types.int64, 1, "C", readonly=True)
-
-
 @kernel_for(
     types.int64(
-        types.int64, BINARY, _INT32_IN, _BYTES_IN, types.int64,  # rows, key, partitions, their validity, its first bit
-        _INT32_IN, _INT64_IN, _INT64_IN, types.Array(types.int32, 1, "C"),  # topics, counts, first slots, slots
+        types.int64, BINARY, INT32_IN, BYTES_IN, types.int64,  # rows, key, partitions, their validity, its first bit
+        INT32_IN, INT64_IN, INT64_IN, types.Array(types.int32, 1, "C"),  # topics, counts, first slots, slots
     )
 )  # fmt: skip
 def choose_slots(rows, key, partitions, valid, first_bit, topics, counts, firsts, slots):  # type: ignore[no-untyped-def]

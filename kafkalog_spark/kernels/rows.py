@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
+from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS, FaultCode
 from kafkalog_spark.format.records import RecordFault
 from kafkalog_spark.kernels.primitives import TOO_FAR, copy_bytes, kernel, load_u64, short_varint, varint, varint32
 
@@ -101,7 +101,7 @@ class M(IntEnum):
     TIMESTAMP_TYPE = 5  # -1, 0, 1
 
 
-class Status(IntEnum):
+class Status(FaultCode):
     """Why a kernel came back. FULL and NEED_* are the normal course of things, the rest are faults of the batch."""
 
     DONE = 0
@@ -111,32 +111,17 @@ class Status(IntEnum):
     NEED_HEADERS = 4
     NEED_HEADER_KEY_BYTES = 5
     NEED_HEADER_VALUE_BYTES = 6
-    RECORD_OVERRUNS = 10
-    RECORD_LENGTH = 11
-    FIELD_OVERRUNS = 12
-    TRAILING_BYTES = 13
-    OFFSET_ORDER = 14
-    HEADER_KEY_NULL = 15
-    TIMESTAMP_RANGE = 16
-    INNER_MAGIC = 17
-    INNER_CRC = 18
-    NESTED = 19
-    EMPTY = 20
-
-
-FAULTS = {
-    Status.RECORD_OVERRUNS: "a record runs past the end of the batch (the record count or a length is wrong)",
-    Status.RECORD_LENGTH: "a record's length does not match its fields",
-    Status.FIELD_OVERRUNS: "a varint or field runs past the end of its record",
-    Status.TRAILING_BYTES: "bytes are left after the last record (the record count is wrong)",
-    Status.OFFSET_ORDER: "a record's offset does not rise, or lies outside the batch",
-    Status.HEADER_KEY_NULL: "a header has no key",
-    Status.TIMESTAMP_RANGE: "a timestamp does not fit int64 microseconds; leave the timestamp column out to read on",
-    Status.INNER_MAGIC: "a message inside a compressed message set has another magic",
-    Status.INNER_CRC: "CRC-32 of a message inside a compressed message set does not match",
-    Status.NESTED: "a compressed message lies inside a compressed message set",
-    Status.EMPTY: "a compressed message set holds no message",
-}
+    RECORD_OVERRUNS = 10, "a record runs past the end of the batch (the record count or a length is wrong)"
+    RECORD_LENGTH = 11, "a record's length does not match its fields"
+    FIELD_OVERRUNS = 12, "a varint or field runs past the end of its record"
+    TRAILING_BYTES = 13, "bytes are left after the last record (the record count is wrong)"
+    OFFSET_ORDER = 14, "a record's offset does not rise, or lies outside the batch"
+    HEADER_KEY_NULL = 15, "a header has no key"
+    TIMESTAMP_RANGE = 16, "a timestamp does not fit int64 microseconds; leave the timestamp column out to read on"
+    INNER_MAGIC = 17, "a message inside a compressed message set has another magic"
+    INNER_CRC = 18, "CRC-32 of a message inside a compressed message set does not match"
+    NESTED = 19, "a compressed message lies inside a compressed message set"
+    EMPTY = 20, "a compressed message set holds no message"
 
 
 @njit

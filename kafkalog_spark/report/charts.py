@@ -114,7 +114,6 @@ _RATE_UNITS = (("s", 1), ("min", 60), ("h", 3600), ("day", 86400))
 
 
 def _topic_colors(facts: Facts) -> alt.Scale:
-    """The same colour for a topic in all charts."""
     return alt.Scale(domain=[series.topic or _OTHERS for series in facts.rates])
 
 
@@ -205,7 +204,6 @@ def _timeline(facts: Facts) -> Spec | None:
 
 
 def _compression(facts: Facts) -> Spec | None:
-    """Compression ratio of each topic's main codec."""
     rows: list[Row] = []
     for topic in facts.topics:
         codec = max((codec for codec in topic.codecs if codec.ratio), key=lambda codec: codec.size, default=None)

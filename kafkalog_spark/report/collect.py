@@ -16,9 +16,9 @@ from kafkalog_spark.log.read.partition_log import PartitionLocation, cluster_id
 from kafkalog_spark.log.tables.batches import Uncompressed
 from kafkalog_spark.log.tables.read_table import rows_of_units
 from kafkalog_spark.log.tables.table_query import TableUnit, surroundings_of, table_query, units_of
+from kafkalog_spark.report import summary
 from kafkalog_spark.report.batch_totals import COLUMNS, BatchTotals, CodecTotal, LagTotals
 from kafkalog_spark.report.facts import Facts, FindingFacts, GroupFacts, KeyCounts, LagFacts, OpenTransaction, TopKeys
-from kafkalog_spark.report.summary import Collected, summarized
 
 _log = logging.getLogger(__name__)
 
@@ -64,18 +64,19 @@ class _Collector:
 
     def facts(self, made_at: int) -> Facts:
         totals = self._walk_batches()
-        partitions = list(self._rows("partitions", self._places, "partitions"))
+        rows = list(self._rows("partitions", self._places, "partitions"))
         errors, notes, findings = self._check() if self._request.check else (None, None, [])
         groups, lags = self._groups()
-        collected = Collected(
+        partitions = summary.partitions_of(rows, totals)
+        return Facts(
             paths=self._dirs.paths,
             cluster_ids=tuple(sorted(filter(None, {cluster_id(root.store, root.path) for root in self._dirs.roots}))),
             made_at=made_at,
-            totals=totals,
+            topics=summary.topics_of(partitions, totals, self._ratios(totals)),
             partitions=partitions,
-            ratios=self._ratios(totals),
-            transactional_ids=self._transactional_ids(totals),
-            open_transactions=self._open_transactions(totals, partitions),
+            segments=summary.timelines(partitions, totals),
+            producers=summary.producers_of(totals, self._transactional_ids(totals)),
+            open_transactions=self._open_transactions(totals, rows),
             groups=groups,
             lags=lags.largest(),
             topic_lags=lags.by_topic(),
@@ -83,8 +84,8 @@ class _Collector:
             notes=notes,
             findings=tuple(findings),
             top_keys=tuple(map(self._top_keys, self._request.top_keys)),
-        )  # fmt: skip
-        return summarized(collected)
+            **summary.rates(totals.series)._asdict(),
+        )
 
     def _walk_batches(self) -> BatchTotals:
         query = table_query("batches", COLUMNS)
@@ -110,7 +111,6 @@ class _Collector:
         self._on_progress(doing, self._done, self._total)
 
     def _rows(self, table: str, places: Mapping[TopicPartition, PartitionLocation], doing: str) -> Iterator[Row]:
-        """A table of some partitions, row by row."""
         query = table_query(table)
         around = surroundings_of(query, self._places, self._dirs.roots)
         units = units_of(query, places)
@@ -217,5 +217,4 @@ class _Collector:
 
 
 def _ms(moment: Any) -> int | None:
-    """A datetime of a table as ms."""
     return None if moment is None else round(moment.timestamp() * 1000)

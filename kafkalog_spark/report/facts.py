@@ -3,6 +3,7 @@ nothing says them; sizes are bytes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,21 +99,20 @@ class TimeBins:
         bins, which = np.unique(times_ms // self.width_ms, return_inverse=True)
         sums = np.zeros((len(bins), values.shape[1]), np.int64)
         np.add.at(sums, which, values)
-        for at, added in zip(bins.tolist(), sums, strict=True):
-            before = self._sums.get(at)
-            self._sums[at] = added if before is None else before + added
+        self._add(bins, sums)
         while len(self._sums) > MOST_BINS:
             self.widen(self.width_ms * 2)
 
     def widen(self, width_ms: int) -> None:
         """width_ms: a multiple of the one that it has."""
-        times = self.starts()
-        self.width_ms = width_ms
-        old = self._sums
-        self._sums = {}
-        for at, sums in zip((times // width_ms).tolist(), old.values(), strict=True):
+        bins, sums = self.starts() // width_ms, self._sums.values()
+        self.width_ms, self._sums = width_ms, {}
+        self._add(bins, sums)
+
+    def _add(self, bins: _Ints, sums: Iterable[_Ints]) -> None:
+        for at, added in zip(bins.tolist(), sums, strict=True):
             before = self._sums.get(at)
-            self._sums[at] = sums if before is None else before + sums
+            self._sums[at] = added if before is None else before + added
 
     def starts(self) -> _Ints:
         """int64[bins], ms: where each bin with something in it begins, in the order of `sums`."""

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib import resources
+from typing import Any
 
+from kafkalog_spark.report import words
 from kafkalog_spark.report.charts import charts, producer_name
-from kafkalog_spark.report.facts import Facts, PartitionFacts, TopicFacts
-from kafkalog_spark.report.words import (
-    NOTHING,
-    bytes_text,
-    count_text,
-    duration_text,
-    rounded_text,
-    short_count,
-    size_text,
-    time_text,
+from kafkalog_spark.report.facts import (
+    Facts,
+    FindingFacts,
+    GroupFacts,
+    KeyCount,
+    LagFacts,
+    OpenTransaction,
+    PartitionFacts,
+    ProducerFacts,
+    TopicFacts,
 )
 
 # Tables of a page: cells that sort by their values, whatever their text is.
@@ -39,27 +41,27 @@ class Cell:
 
 def text(value: str | None) -> Cell:
     """A text."""
-    return Cell(NOTHING if value is None else value)
+    return Cell(words.NOTHING if value is None else value)
 
 
 def number(value: int | None) -> Cell:
     """A count or an offset."""
-    return Cell(count_text(value), -1 if value is None else value)
+    return Cell(words.count_text(value), -1 if value is None else value)
 
 
 def size(value: int, of: int = 0) -> Cell:
     """Bytes. of: the largest in the table, for a bar."""
-    return Cell(size_text(value), value, value / of if of else None)
+    return Cell(words.size_text(value), value, value / of if of else None)
 
 
 def time(value: int | None) -> Cell:
     """ms."""
-    return Cell(time_text(value), -1 if value is None else value)
+    return Cell(words.time_text(value), -1 if value is None else value)
 
 
 def duration(value: int | None) -> Cell:
     """ms."""
-    return Cell(duration_text(value), -1 if value is None else value)
+    return Cell(words.duration_text(value), -1 if value is None else value)
 
 
 def mark(value: str, kind: str) -> Cell:
@@ -71,22 +73,23 @@ MOST_ROWS = 1000
 """Rows of a table on the page: it stays readable, and below its size."""
 
 
-def html_table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], what: str) -> str:
-    """A table that scrolls by itself. what: its rows are, such as "partitions"."""
-    all_rows = list(rows)
-    numeric = [cell.value is not None for cell in all_rows[0]] if all_rows else [False] * len(heads)
+def html_table(columns: Mapping[str, Callable[[Any], Cell]], items: Sequence[Any], what: str) -> str:
+    """A table that scrolls by itself, a row for each item. columns: heads, and what makes an item's cell; what: its
+    rows are, such as "partitions"."""
+    rows = [[cell(item) for cell in columns.values()] for item in items[:MOST_ROWS]]
+    numeric = [cell.value is not None for cell in rows[0]] if rows else [False] * len(columns)
     head = "".join(
         f'<th scope="col" tabindex="0"{" class=num" if is_number else ""}>{escape(name)}</th>'
-        for name, is_number in zip(heads, numeric, strict=True)
+        for name, is_number in zip(columns, numeric, strict=True)
     )
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in all_rows[:MOST_ROWS])
-    more = len(all_rows) - MOST_ROWS
-    note = f'<p class="note">{count_text(more)} more {escape(what)} are not shown.</p>' if more > 0 else ""
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    more = len(items) - MOST_ROWS
+    note = f'<p class="note">{words.count_text(more)} more {escape(what)} are not shown.</p>' if more > 0 else ""
     search = (
         f'<input class="filter" type="search" placeholder="filter {escape(what)}" aria-label="filter {escape(what)}">'
     )
     return (
-        f"{search if len(all_rows) > 12 else ''}"
+        f"{search if len(items) > 12 else ''}"
         f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
         f"{note}"
     )
@@ -122,7 +125,7 @@ def page(facts: Facts, title: str = "Kafka log report") -> str:
         '<meta name="color-scheme" content="light dark">'
         f"<title>{escape(title)}</title><style>{_file('page.css')}</style></head><body>"
         f"{_header(facts, title)}<nav>{links}</nav><main>{body}</main>"
-        f"<footer>Made by kafkalog-report at {time_text(facts.made_at)} UTC. All times are UTC.</footer>"
+        f"<footer>Made by kafkalog-report at {words.time_text(facts.made_at)} UTC. All times are UTC.</footer>"
         f'<script type="application/json" id="charts">{data}</script>'
         f'<script type="module">{vega_bundle()}</script><script type="module">{_file("page.js")}</script>'
         "</body></html>\n"
@@ -161,28 +164,28 @@ def _header(facts: Facts, title: str) -> str:
 
 
 def _tiles(facts: Facts) -> Iterator[tuple[str, str, str]]:
-    yield size_text(facts.size), "in .log files", ""
-    yield short_count(facts.records), "records", ""
-    yield f"{len(facts.topics)} / {count_text(len(facts.partitions))}", "topics / partitions", ""
+    yield words.size_text(facts.size), "in .log files", ""
+    yield words.short_count(facts.records), "records", ""
+    yield f"{len(facts.topics)} / {words.count_text(len(facts.partitions))}", "topics / partitions", ""
     starts = [one.first_timestamp for one in facts.topics if one.first_timestamp is not None]
     ends = [one.last_timestamp for one in facts.topics if one.last_timestamp is not None]
-    yield duration_text(max(ends) - min(starts)) if starts else NOTHING, "from oldest to newest", ""
+    yield words.duration_text(max(ends) - min(starts)) if starts else words.NOTHING, "from oldest to newest", ""
     lag = sum(group.lag or 0 for group in facts.groups)
-    yield short_count(lag), f"records of lag, {len(facts.groups)} groups", ""
+    yield words.short_count(lag), f"records of lag, {len(facts.groups)} groups", ""
     opened = len(facts.open_transactions)
     yield str(opened), "open transactions", "warn" if opened else "good"
     if facts.errors is not None:
         kind = "bad" if facts.errors else "good"
-        yield count_text(facts.errors), f"errors, {count_text(facts.notes)} notes", kind
+        yield words.count_text(facts.errors), f"errors, {words.count_text(facts.notes)} notes", kind
 
 
 def _sections(facts: Facts, specs: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
-    """(id, title, content)"""
     yield "topics", "Topics", _chart(specs, "chart-topics") + _topic_table(facts.topics)
     if facts.span is not None:
-        note = f"By the timestamps of the records, {time_text(facts.span.start)} to {time_text(facts.span.end)} UTC."
+        first, end = words.time_text(facts.span.start), words.time_text(facts.span.end)
+        note = f"By the timestamps of the records, {first} to {end} UTC."
         if facts.outside:
-            note += f" {count_text(facts.outside)} records lie far before or after that and are not drawn."
+            note += f" {words.count_text(facts.outside)} records lie far before or after that and are not drawn."
         note += " Rates are over the time in which something was written. Click on a topic to see it alone."
         content = f'<p class="note">{note}</p>'
         yield "rate", "Rate over time", content + _chart(specs, "chart-rate") + _chart(specs, "chart-records")
@@ -211,157 +214,126 @@ def _nothing(what: str) -> str:
     return f'<p class="empty">{escape(what)}</p>'
 
 
-def _topic_table(topics: Iterable[TopicFacts]) -> str:
-    topics = list(topics)
+def _topic_table(topics: Sequence[TopicFacts]) -> str:
     if not topics:
         return _nothing("There are no partitions here.")
     largest = max(topic.size for topic in topics)
-    heads = (
-        "topic", "size", "records", "partitions", "segments", "a record", "a batch", "codecs", "ratio",
-        "oldest", "newest",
-    )  # fmt: skip
-    rows = [
-        (
-            text(topic.topic + (" (internal)" if topic.internal else "")),
-            size(topic.size, largest),
-            number(topic.records),
-            number(topic.partitions),
-            number(topic.segments),
-            _per(topic.size, topic.records, "B"),
-            _per(topic.records, topic.batches, "records"),
-            text(", ".join(codec.codec or "unknown" for codec in topic.codecs) or None),
-            _ratio(topic),
-            time(topic.first_timestamp),
-            time(topic.last_timestamp),
-        )
-        for topic in topics
-    ]
-    return html_table(heads, rows, "topics")
+    columns: dict[str, Callable[[TopicFacts], Cell]] = {
+        "topic": lambda topic: text(topic.topic + (" (internal)" if topic.internal else "")),
+        "size": lambda topic: size(topic.size, largest),
+        "records": lambda topic: number(topic.records),
+        "partitions": lambda topic: number(topic.partitions),
+        "segments": lambda topic: number(topic.segments),
+        "a record": lambda topic: _per(topic.size, topic.records, "B"),
+        "a batch": lambda topic: _per(topic.records, topic.batches, "records"),
+        "codecs": lambda topic: text(", ".join(codec.codec or "unknown" for codec in topic.codecs) or None),
+        "ratio": _ratio,
+        "oldest": lambda topic: time(topic.first_timestamp),
+        "newest": lambda topic: time(topic.last_timestamp),
+    }
+    return html_table(columns, topics, "topics")
 
 
 def _per(one: int, other: int, unit: str) -> Cell:
-    return Cell(f"{rounded_text(one / other)} {unit}", one / other) if other else Cell(NOTHING, -1)
+    return Cell(f"{words.rounded_text(one / other)} {unit}", one / other) if other else Cell(words.NOTHING, -1)
 
 
 def _ratio(topic: TopicFacts) -> Cell:
     """Compression ratio of the whole topic, uncompressed batches included."""
     stored = sum(codec.size for codec in topic.codecs)
     if not stored or all(codec.ratio is None for codec in topic.codecs):
-        return Cell(NOTHING, -1)
+        return Cell(words.NOTHING, -1)
     ratio = sum(codec.size * (codec.ratio or 1) for codec in topic.codecs) / stored
-    return Cell(f"{rounded_text(ratio)} ×", round(ratio, 3))
+    return Cell(f"{words.rounded_text(ratio)} ×", round(ratio, 3))
 
 
-def _partition_table(partitions: Iterable[PartitionFacts]) -> str:
-    partitions = list(partitions)
+def _partition_table(partitions: Sequence[PartitionFacts]) -> str:
     if not partitions:
         return _nothing("There are no partitions here.")
     note = (
         '<p class="note">Missing: offsets between start and end without a record, as compaction and damage leave them. '
         "Longest pause: between two batches of the partition.</p>"
     )
-    heads = (
-        "partition", "size", "records", "start", "end", "LSO", "missing", "oldest", "newest", "covers",
-        "longest pause", "damage",
-    )  # fmt: skip
-    largest = max(one.size for one in partitions)
-    rows = [
-        (
-            text(f"{one.topic}-{one.partition}"),
-            size(one.size, largest),
-            number(one.records),
-            number(one.log_start_offset),
-            number(one.log_end_offset),
-            number(one.last_stable_offset),
-            number(one.missing),
-            time(one.first_timestamp),
-            time(one.last_timestamp),
-            duration(
-                None
-                if one.first_timestamp is None or one.last_timestamp is None
-                else one.last_timestamp - one.first_timestamp
-            ),
-            duration(one.longest_pause),
-            mark(size_text(one.damaged_bytes), "bad") if one.damaged_bytes else text(None),
-        )
-        for one in partitions
-    ]
-    return note + html_table(heads, rows, "partitions")
+    largest = max(partition.size for partition in partitions)
+    columns: dict[str, Callable[[PartitionFacts], Cell]] = {
+        "partition": _partition,
+        "size": lambda of: size(of.size, largest),
+        "records": lambda of: number(of.records),
+        "start": lambda of: number(of.log_start_offset),
+        "end": lambda of: number(of.log_end_offset),
+        "LSO": lambda of: number(of.last_stable_offset),
+        "missing": lambda of: number(of.missing),
+        "oldest": lambda of: time(of.first_timestamp),
+        "newest": lambda of: time(of.last_timestamp),
+        "covers": _covers,
+        "longest pause": lambda of: duration(of.longest_pause),
+        "damage": lambda of: mark(words.size_text(of.damaged_bytes), "bad") if of.damaged_bytes else text(None),
+    }
+    return note + html_table(columns, partitions, "partitions")
+
+
+def _partition(of: PartitionFacts | OpenTransaction | LagFacts) -> Cell:
+    return text(f"{of.topic}-{of.partition}")
+
+
+def _covers(partition: PartitionFacts) -> Cell:
+    first, last = partition.first_timestamp, partition.last_timestamp
+    return duration(None if first is None or last is None else last - first)
 
 
 def _producer_table(facts: Facts) -> str:
     if not facts.producers:
         return _nothing("There are no batches here.")
     largest = max(producer.size for producer in facts.producers)
-    rows = [
-        (
-            text(producer_name(producer.producer_id, None)),
-            text(producer.transactional_id),
-            size(producer.size, largest),
-            number(producer.records),
-            number(producer.batches),
-            number(producer.partitions),
-            time(producer.last_timestamp),
-        )
-        for producer in facts.producers
-    ]
-    heads = ("producer id", "transactional id", "size", "records", "batches", "partitions", "last record")
-    return html_table(heads, rows, "producers")
+    columns: dict[str, Callable[[ProducerFacts], Cell]] = {
+        "producer id": lambda producer: text(producer_name(producer.producer_id, None)),
+        "transactional id": lambda producer: text(producer.transactional_id),
+        "size": lambda producer: size(producer.size, largest),
+        "records": lambda producer: number(producer.records),
+        "batches": lambda producer: number(producer.batches),
+        "partitions": lambda producer: number(producer.partitions),
+        "last record": lambda producer: time(producer.last_timestamp),
+    }
+    return html_table(columns, facts.producers, "producers")
 
 
 def _transaction_table(facts: Facts) -> str:
     if not facts.open_transactions:
         return _nothing("No transaction is open.")
-    rows = [
-        (
-            text(f"{one.topic}-{one.partition}"),
-            mark(one.state, "bad" if one.state == "hanging" else "warn"),
-            text(producer_name(one.producer_id, one.transactional_id)),
-            number(one.first_offset),
-            number(one.records),
-            time(one.started_at),
-        )
-        for one in facts.open_transactions
-    ]
+    columns: dict[str, Callable[[OpenTransaction], Cell]] = {
+        "partition": _partition,
+        "state": lambda of: mark(of.state, "bad" if of.state == "hanging" else "warn"),
+        "producer": lambda of: text(producer_name(of.producer_id, of.transactional_id)),
+        "first offset": lambda of: number(of.first_offset),
+        "records": lambda of: number(of.records),
+        "since": lambda of: time(of.started_at),
+    }
     note = '<p class="note">Consumers with read_committed stop before the first of them in each partition.</p>'
-    return note + html_table(
-        ("partition", "state", "producer", "first offset", "records", "since"), rows, "transactions"
-    )
+    return note + html_table(columns, facts.open_transactions, "transactions")
+
+
+_GROUP_COLUMNS: dict[str, Callable[[GroupFacts], Cell]] = {
+    "group": lambda group: text(group.group_id),
+    "kind": lambda group: text(group.kind),
+    "members": lambda group: number(group.members),
+    "partitions": lambda group: number(group.partitions),
+    "lag": lambda group: number(group.lag),
+}
+_LAG_COLUMNS: dict[str, Callable[[LagFacts], Cell]] = {
+    "group": lambda lag: text(lag.group_id),
+    "partition": _partition,
+    "committed": lambda lag: number(lag.offset),
+    "end": lambda lag: number(lag.log_end_offset),
+    "lag": lambda lag: number(lag.lag),
+    "committed at": lambda lag: time(lag.committed_at),
+}
 
 
 def _lag(facts: Facts, specs: Mapping[str, object]) -> str:
     if not facts.groups:
         return _nothing("There are no consumer groups in these directories.")
-    groups = html_table(
-        ("group", "kind", "members", "partitions", "lag"),
-        [
-            (
-                text(group.group_id),
-                text(group.kind),
-                number(group.members),
-                number(group.partitions),
-                number(group.lag),
-            )
-            for group in facts.groups
-        ],
-        "groups",
-    )
-    offsets = html_table(
-        ("group", "partition", "committed", "end", "lag", "committed at"),
-        [
-            (
-                text(lag.group_id),
-                text(f"{lag.topic}-{lag.partition}"),
-                number(lag.offset),
-                number(lag.log_end_offset),
-                number(lag.lag),
-                time(lag.committed_at),
-            )
-            for lag in facts.lags
-        ],
-        "committed offsets",
-    )
-    return _chart(specs, "chart-lag") + groups + offsets
+    groups = html_table(_GROUP_COLUMNS, facts.groups, "groups")
+    return _chart(specs, "chart-lag") + groups + html_table(_LAG_COLUMNS, facts.lags, "committed offsets")
 
 
 def _top_keys(facts: Facts, index: int, specs: Mapping[str, object]) -> str:
@@ -373,21 +345,17 @@ def _top_keys(facts: Facts, index: int, specs: Mapping[str, object]) -> str:
         unread = f'<p class="note">Records that cannot be read are not counted: {escape(reasons)}</p>'
     if not keys.keys:
         return unread or _nothing("The topic has no records.")
-    note = f"Of {count_text(keys.records)} records."
+    note = f"Of {words.count_text(keys.records)} records."
     if keys.missed:
-        note += (
-            f" There are more keys than are counted at once: each count may be too small by {count_text(keys.missed)}."
-        )
-    rows = [
-        (
-            text(bytes_text(key.key)),
-            number(key.records),
-            Cell(f"{key.records / keys.records:.2%}", key.records / keys.records),
-            size(key.size),
-        )
-        for key in keys.keys
-    ]
-    table = html_table(("key", "records", "share", "bytes of values"), rows, "keys")
+        missed = words.count_text(keys.missed)
+        note += f" There are more keys than are counted at once: each count may be too small by {missed}."
+    columns: dict[str, Callable[[KeyCount], Cell]] = {
+        "key": lambda key: text(words.bytes_text(key.key)),
+        "records": lambda key: number(key.records),
+        "share": lambda key: Cell(f"{key.records / keys.records:.2%}", key.records / keys.records),
+        "bytes of values": lambda key: size(key.size),
+    }
+    table = html_table(columns, keys.keys, "keys")
     return f'<p class="note">{note}</p>' + unread + _chart(specs, f"chart-keys-{index}") + table
 
 
@@ -396,17 +364,14 @@ def _findings(facts: Facts) -> str:
         return _nothing("Not looked for (--no-check).")
     if not facts.findings:
         return _nothing("Every batch, index, snapshot and checkpoint is as a broker leaves it.")
-    rows = [
-        (
-            mark(finding.severity, "bad" if finding.severity == "error" else "plain"),
-            text(finding.topic_partition),
-            text(finding.what),
-            text(finding.path.rsplit("/", 1)[-1]),
-            number(finding.position),
-            number(finding.offset),
-        )
-        for finding in facts.findings
-    ]
+    columns: dict[str, Callable[[FindingFacts], Cell]] = {
+        "": lambda finding: mark(finding.severity, "bad" if finding.severity == "error" else "plain"),
+        "partition": lambda finding: text(finding.topic_partition),
+        "what": lambda finding: text(finding.what),
+        "file": lambda finding: text(finding.path.rsplit("/", 1)[-1]),
+        "byte": lambda finding: number(finding.position),
+        "offset": lambda finding: number(finding.offset),
+    }
     more = facts.errors + (facts.notes or 0) - len(facts.findings)
-    note = f'<p class="note">{count_text(more)} more: kafkalog-check tells all of them.</p>' if more > 0 else ""
-    return html_table(("", "partition", "what", "file", "byte", "offset"), rows, "findings") + note
+    note = f'<p class="note">{words.count_text(more)} more: kafkalog-check tells all of them.</p>' if more > 0 else ""
+    return html_table(columns, facts.findings, "findings") + note

@@ -415,5 +415,5 @@ def _table_query(
         raise OptionError(f"the table '{name}' is not of single topics", hint="leave the subscription out, and filter")
     columns = table.default_columns
     if values["columns"] is not None:
-        columns = spec.known_columns(values["columns"], [column.name for column in table.columns])
+        columns = spec.known_columns(values["columns"], list(table.columns))
     return TableQuery(name, columns, history, values["fail_on_data_loss"], values["max_decompressed_batch_bytes"])

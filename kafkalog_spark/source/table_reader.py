@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +14,7 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.tables import table_query
-from kafkalog_spark.log.tables.table import FINDINGS, Table
+from kafkalog_spark.log.tables.table import FINDINGS
 from kafkalog_spark.log.tables.table_query import TableQuery
 from kafkalog_spark.source.offsets import Earliest, Latest, NotSaid, TopicPartition, assigned_partitions
 from kafkalog_spark.source.option_spec import ReadOptions
@@ -24,7 +24,6 @@ from kafkalog_spark.source.resolved_read import batch_in_schema
 from kafkalog_spark.spark.errors import first_line, first_line_of
 from kafkalog_spark.spark.types import arrow_schema
 from kafkalog_spark.spark.worker_process import until_spark_has_enough
-from kafkalog_spark.typed.ddl import ddl_of_type
 
 
 def table_schema(query: TableQuery) -> StructType:
@@ -39,7 +38,7 @@ def narrowed(query: TableQuery, schema: StructType) -> TableQuery:
 
     Raises OptionError for a name that is no column, a column that is named twice, and for another type.
     """
-    known = {column.name.lower(): column.name for column in query.of.columns}
+    known = {name.lower(): name for name in query.of.columns}
     names = tuple(known.get(field.name.lower(), field.name) for field in schema.fields)
     if len(set(names)) < len(names):
         raise OptionError(f"the schema names a column twice: {', '.join(names)}")
@@ -124,19 +123,3 @@ def _ranges(
         return None
     ranges = resolve_ranges(options, places, places.keys())
     return {each.topic_partition: (each.range.start, each.range.end) for each in ranges}
-
-
-def columns_page(tables: Iterable[Table]) -> str:
-    """Tables and their columns as Markdown, for docs/tables.md."""
-    lines: list[str] = []
-    for table in tables:
-        lines += [f"### {table.name}", "", table.meaning, "", "| column | type | meaning |", "|---|---|---|"]
-        columns = table.columns
-        if [column.name for column in columns[:2]] == ["topic", "partition"]:
-            columns = columns[2:]
-            lines.append("| `topic`, `partition` | string, int | Which partition it is about. |")
-        for column in columns:
-            note = " Read only where `columns` or a schema names it." if column.asked else ""
-            lines.append(f"| `{column.name}` | {ddl_of_type(column.type)} | {column.meaning}{note} |")
-        lines.append("")
-    return "\n".join(lines)

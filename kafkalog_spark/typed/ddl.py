@@ -6,7 +6,7 @@ Spark's own parser is in the JVM, which its Python workers do not have.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -129,22 +129,17 @@ def _type(reader: _Reader, depth: int) -> pa.DataType:
         return _SIMPLE[name]
     if name == "decimal":
         return _decimal(reader)
-    if name == "array":
-        reader.need("<")
-        element = _type(reader, depth + 1)
-        reader.need(">")
-        return pa.list_(element)
-    if name == "map":
-        reader.need("<")
-        key = _type(reader, depth + 1)
-        reader.need(",")
-        value = _type(reader, depth + 1)
-        reader.need(">")
-        return pa.map_(key, value)
+    if name not in ("array", "map", "struct"):
+        raise reader.error(f"there is no type '{word}' here")
+    reader.need("<")
     if name == "struct":
-        reader.need("<")
         return pa.struct(_fields(reader, depth + 1, end=">"))
-    raise reader.error(f"there is no type '{word}' here")
+    parts = [_type(reader, depth + 1)]
+    if name == "map":
+        reader.need(",")
+        parts.append(_type(reader, depth + 1))
+    reader.need(">")
+    return pa.map_(*parts) if name == "map" else pa.list_(*parts)
 
 
 def _decimal(reader: _Reader) -> pa.DataType:
@@ -187,6 +182,17 @@ def ddl_of_type(kind: pa.DataType) -> str:
 
 def _name(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else f"`{name.replace('`', '``')}`"
+
+
+def with_leaves(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """A type with other types in the place of those that hold no others; keys of maps stay."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(with_leaves(field.type, leaf)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, kind.item_field.with_type(with_leaves(kind.item_type, leaf)))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(with_leaves(kind.value_type, leaf)))
+    return leaf(kind)
 
 
 # Options that hold a schema, or the name of a file that does.

@@ -200,13 +200,13 @@ def test_an_empty_directory_has_a_page_too() -> None:
 
 
 def test_a_table_stays_below_its_size() -> None:
-    shown = html_table(["n"], ([number(at)] for at in range(MOST_ROWS + 5)), "rows")
+    shown = html_table({"n": number}, range(MOST_ROWS + 5), "rows")
     assert shown.count("<tr>") == MOST_ROWS + 1
     assert "5 more rows are not shown" in shown
 
 
 def test_offsets_sort_by_their_exact_value() -> None:
-    assert 'data-v="1234567890123"' in html_table(["n"], [[number(1_234_567_890_123)]], "rows")
+    assert 'data-v="1234567890123"' in html_table({"n": number}, [1_234_567_890_123], "rows")
 
 
 @pytest.mark.parametrize(

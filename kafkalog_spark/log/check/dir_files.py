@@ -9,19 +9,10 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
-from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
-from kafkalog_spark.format import names
+from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.format import checkpoint, names
 from kafkalog_spark.format.atomic_file import TEMPORARY_SUFFIX
-from kafkalog_spark.format.checkpoint import (
-    CLEANER_OFFSET_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    TopicPartition,
-    parse_offset_checkpoint,
-)
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE
 from kafkalog_spark.format.names import DirKind
 from kafkalog_spark.format.partition_metadata import uuid_to_text
@@ -34,10 +25,10 @@ from kafkalog_spark.log.remote.tiered_log import TieredLocation
 from kafkalog_spark.store.interface import Store
 
 CHECKPOINTS = (
-    RECOVERY_POINT_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    CLEANER_OFFSET_CHECKPOINT,
+    checkpoint.RECOVERY_POINT_CHECKPOINT,
+    checkpoint.LOG_START_OFFSET_CHECKPOINT,
+    checkpoint.HIGH_WATERMARK_CHECKPOINT,
+    checkpoint.CLEANER_OFFSET_CHECKPOINT,
 )
 _KAFKAS = frozenset(
     {META_PROPERTIES_FILE, names.CLEAN_SHUTDOWN_FILE, names.LOCK_FILE, "bootstrap.checkpoint", *CHECKPOINTS}
@@ -47,15 +38,12 @@ _OWN_PREFIX = "kafkalog."
 _KAFKAS_DIRS = frozenset({names.INDEX_CACHE_DIR})
 
 
-T = TypeVar("T")
-
-
 @dataclass(frozen=True, slots=True)
 class DirFiles:
     """closed: it has a clean-shutdown marker. checkpoints: by file name."""
 
     closed: bool
-    checkpoints: Mapping[str, Mapping[TopicPartition, int]]
+    checkpoints: Mapping[str, Mapping[checkpoint.TopicPartition, int]]
 
 
 def read_dir_files(path: str, store: Store, findings: Findings) -> DirFiles:
@@ -63,19 +51,11 @@ def read_dir_files(path: str, store: Store, findings: Findings) -> DirFiles:
     checkpoints = {}
     for name in CHECKPOINTS:
         file = os.path.join(path, name)
-        checkpoints[name] = _read(findings, file, partial(parsed_file, store, file, parse_offset_checkpoint)) or {}
-    _read(findings, os.path.join(path, META_PROPERTIES_FILE), partial(read_meta_properties, store, path))
+        checkpoints[name] = (
+            findings.read(file, partial(parsed_file, store, file, checkpoint.parse_offset_checkpoint)) or {}
+        )
+    findings.read(os.path.join(path, META_PROPERTIES_FILE), partial(read_meta_properties, store, path))
     return DirFiles(closed, checkpoints)
-
-
-def _read(findings: Findings, file: str, read: Callable[[], T]) -> T | None:
-    try:
-        return read()
-    except FileNotFoundError:
-        return None
-    except (CorruptFile, UnsupportedFormat, OSError) as error:
-        findings.add_unreadable(error, file)
-    return None
 
 
 def check_listing(path: str, store: Store, findings: Findings) -> None:
@@ -100,8 +80,8 @@ def check_listing(path: str, store: Store, findings: Findings) -> None:
 def check_checkpoints(
     path: str,
     files: DirFiles,
-    places: Mapping[TopicPartition, PartitionLocation],
-    results: Mapping[TopicPartition, PartitionResult],
+    places: Mapping[checkpoint.TopicPartition, PartitionLocation],
+    results: Mapping[checkpoint.TopicPartition, PartitionResult],
     findings: Findings,
     *,
     closed: bool,
@@ -115,20 +95,20 @@ def check_checkpoints(
             end = result.log_end_offset
             if not 0 <= offset <= end:
                 expected = f"0 to {end}, the log end offset"
-            elif closed and name == RECOVERY_POINT_CHECKPOINT and offset != end:
+            elif closed and name == checkpoint.RECOVERY_POINT_CHECKPOINT and offset != end:
                 expected = f"{end}, the log end offset, after a clean stop"
             else:
                 continue
             # What was flushed cannot be torn; a high watermark or the cleaner may have been further.
-            flushed = name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
+            flushed = name in (checkpoint.RECOVERY_POINT_CHECKPOINT, checkpoint.LOG_START_OFFSET_CHECKPOINT)
             severity = Severity.NOTE if result.has_torn_tail and not flushed else Severity.ERROR
             fault = Fault(f"the offset in {name}", offset=offset, expected=expected, got=str(offset))
             findings.add(severity, os.path.join(path, name), fault, f"{key[0]}-{key[1]}")
 
 
 def check_topic_ids(
-    topic_ids: Mapping[TopicPartition, str | None],
-    places: Mapping[TopicPartition, PartitionLocation],
+    topic_ids: Mapping[checkpoint.TopicPartition, str | None],
+    places: Mapping[checkpoint.TopicPartition, PartitionLocation],
     findings: Findings,
 ) -> None:
     """All partitions of a topic have one id."""
@@ -167,8 +147,8 @@ def check_local(
     """Check a partition's directory; None when it cannot be read, or is gone."""
     key = (place.topic, place.partition)
     name = f"{place.topic}-{place.partition}"
-    recovery_point = files.checkpoints[RECOVERY_POINT_CHECKPOINT].get(key)
-    log_start = files.checkpoints[LOG_START_OFFSET_CHECKPOINT].get(key)
+    recovery_point = files.checkpoints[checkpoint.RECOVERY_POINT_CHECKPOINT].get(key)
+    log_start = files.checkpoints[checkpoint.LOG_START_OFFSET_CHECKPOINT].get(key)
     try:
         log = place.open_unread(OpenHints(recovery_point, log_start, pass_over_damage=True))
         return PartitionCheck(log, findings, closed, on_bytes, records).run()
@@ -195,7 +175,9 @@ def check_partition(place: PartitionLocation) -> list[Finding]:
     return findings.kept
 
 
-def check_directories(roots: Iterable[Root], places: Mapping[TopicPartition, PartitionLocation]) -> list[Finding]:
+def check_directories(
+    roots: Iterable[Root], places: Mapping[checkpoint.TopicPartition, PartitionLocation]
+) -> list[Finding]:
     """Findings about the files of log directories themselves, and about topic ids."""
     findings = Findings()
     local = {

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from kafkalog_spark.errors import KafkalogError
+from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
+
+Content = TypeVar("Content")
 
 MOST_OF_A_FILE = 10
 """Findings of one file that are listed one by one: a damaged index may have a million wrong entries."""
@@ -93,6 +95,16 @@ class Findings:
             self.add_error(error, path, topic_partition)
         else:
             self.add(Severity.ERROR, path, Fault(f"cannot be read: {error.strerror}"), topic_partition)
+
+    def read(self, path: str, read: Callable[[], Content], topic_partition: str | None = None) -> Content | None:
+        """The content of a small file; None where there is none, or a finding tells that it cannot be read."""
+        try:
+            return read()
+        except FileNotFoundError:
+            return None
+        except (CorruptLog, UnsupportedFormat, OSError) as error:
+            self.add_unreadable(error, path, topic_partition)
+            return None
 
     def tell_rest(self) -> None:
         """Say of which files more was found than was listed."""

@@ -6,7 +6,7 @@ its offset is later than its timestamp. Releases differ in which of several righ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,25 +23,31 @@ from kafkalog_spark.log.read.last_stable_offset import TransactionState
 from kafkalog_spark.log.read.segment_file import Table, Window
 
 
-def padding(data: bytes, entries: int, entry_size: int) -> int:
-    """Bytes of zeros that follow the entries and fill the file; 0 when there are none, or something else follows."""
-    rest = data[entries * entry_size :]
-    return len(rest) if rest and not any(rest) else 0
+class _IndexCheck:
+    """The entries of an index file. faults: at once, those of the file by itself. padding: bytes of zeros that follow
+    the entries and fill the file; 0 when there are none, or something else follows."""
+
+    def __init__(
+        self, data: bytes, entries: int, entry_size: int, base_offset: int, check: Callable[[bytes, int], None]
+    ) -> None:
+        rest = data[entries * entry_size :]
+        self.padding = len(rest) if rest and not any(rest) else 0
+        self.faults: list[Fault] = []
+        self._next = 0
+        try:
+            check(data[: len(data) - self.padding], base_offset)
+        except CorruptIndex as error:
+            self.faults.append(Fault(error.what, error.position))
 
 
-class OffsetIndexCheck:
-    """The entries of one .index; `faults` at once are those of the file by itself."""
+class OffsetIndexCheck(_IndexCheck):
+    """The entries of one .index."""
 
     def __init__(self, data: bytes, base_offset: int) -> None:
         self._index = offset_index.parse_offset_index(data, base_offset)
-        self.padding = padding(data, len(self._index), offset_index.ENTRY_SIZE)
-        self._next = 0
         self._waiting: tuple[int, int] | None = None  # (slot, offset) of an entry for several batches
-        self.faults: list[Fault] = []
-        try:
-            offset_index.check_offset_index(data[: len(data) - self.padding], base_offset)
-        except CorruptIndex as error:
-            self.faults.append(Fault(error.what, error.position))
+        entries, size = len(self._index), offset_index.ENTRY_SIZE
+        super().__init__(data, entries, size, base_offset, offset_index.check_offset_index)
 
     def take(self, table: Table, previous: int, begin: int) -> Iterator[Fault]:
         """Entries that point into the batches of `table`, which begin at byte `begin` after the offset `previous`.
@@ -104,23 +110,17 @@ class OffsetIndexCheck:
         return Fault(f"entry {entry} of the offset index", entry * offset_index.ENTRY_SIZE, offset, expected, got)
 
 
-class TimeIndexCheck:
-    """The entries of one .timeindex; `faults` at once are those of the file by itself.
+class TimeIndexCheck(_IndexCheck):
+    """The entries of one .timeindex.
 
     largest: the largest timestamp (ms) so far, reached by the batch that ends with largest_offset.
     """
 
     def __init__(self, data: bytes, base_offset: int) -> None:
         self._index = time_index.parse_time_index(data, base_offset)
-        self.padding = padding(data, len(self._index), time_index.ENTRY_SIZE)
-        self._next = 0
         self.largest = NO_TIMESTAMP
         self.largest_offset = base_offset
-        self.faults: list[Fault] = []
-        try:
-            time_index.check_time_index(data[: len(data) - self.padding], base_offset)
-        except CorruptIndex as error:
-            self.faults.append(Fault(error.what, error.position))
+        super().__init__(data, len(self._index), time_index.ENTRY_SIZE, base_offset, time_index.check_time_index)
 
     def take(self, table: Table) -> Iterator[Fault]:
         """Entries whose offset lies in the batches of `table`, which follow those seen before without a hole."""

@@ -17,13 +17,7 @@ from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.partition_metadata import OWN_FILES
-from kafkalog_spark.log.check.dir_files import (
-    check_checkpoints,
-    check_listing,
-    check_local,
-    check_topic_ids,
-    read_dir_files,
-)
+from kafkalog_spark.log.check import dir_files
 from kafkalog_spark.log.check.finding import Finding, Findings
 from kafkalog_spark.log.check.partition_check import PartitionResult
 from kafkalog_spark.log.check.tier_check import TierCheck
@@ -72,11 +66,11 @@ def check_log_dirs(
     remote_only = {(place.topic, place.partition) for place in tiers if not place.is_local}
     of_log_dirs = {key: place.local for key, place in dirs.places.items() if key not in remote_only}
     parents = {place.log_dir: place.store for place in of_log_dirs.values()}
-    of_path = {path: read_dir_files(path, store, result.findings) for path, store in parents.items()}
+    of_path = {path: dir_files.read_dir_files(path, store, result.findings) for path, store in parents.items()}
     tier_roots = {root for root in dirs.roots for place in tiers if _lies_in(root.path, place)}
     for path, store in (root for root in dirs.roots if root not in tier_roots):
         if path in of_path or not names.parse_partition_dir(os.path.basename(path)):
-            check_listing(path, store, result.findings)
+            dir_files.check_listing(path, store, result.findings)
     total = sum(map(_bytes_of, of_log_dirs.values()))
     done = 0
 
@@ -88,7 +82,7 @@ def check_log_dirs(
 
     for key, place in of_log_dirs.items():
         files = of_path[place.log_dir]
-        partition = check_local(
+        partition = dir_files.check_local(
             place, files, result.findings, closed=closed or files.closed, on_bytes=count, records=records
         )
         if partition is not None:
@@ -97,8 +91,12 @@ def check_log_dirs(
         (place.topic, place.partition): TierCheck(place, result.findings, count, records).run() for place in tiers
     }
     for path, files in of_path.items():
-        check_checkpoints(path, files, dirs.places, result.partitions, result.findings, closed=closed or files.closed)
-    check_topic_ids({key: local.topic_id for key, local in result.partitions.items()}, dirs.places, result.findings)
+        dir_files.check_checkpoints(
+            path, files, dirs.places, result.partitions, result.findings, closed=closed or files.closed
+        )
+    dir_files.check_topic_ids(
+        {key: local.topic_id for key, local in result.partitions.items()}, dirs.places, result.findings
+    )
     for key, remote in remote_results.items():
         local = result.partitions.get(key)
         result.partitions[key] = (

@@ -6,26 +6,18 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
 
-from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
+from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.format.partition_metadata import OWN_FILES, PARTITION_METADATA_FILE, UNFINISHED, uuid_to_text
-from kafkalog_spark.format.producer_snapshot import ProducerEntry
-from kafkalog_spark.log.check.finding import Fault, Findings, Severity
+from kafkalog_spark.format.producer_snapshot import ProducerEntry, open_transactions
+from kafkalog_spark.log.check.finding import Content, Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import ProducerCheck, TransactionCheck
 from kafkalog_spark.log.check.segment_check import BatchCheck, EpochCheck, RecordCheck, SegmentCheck, SegmentResult
-from kafkalog_spark.log.read.partition_log import (
-    PartitionLog,
-    read_leader_epochs,
-    read_partition_metadata,
-    read_producer_snapshot,
-)
+from kafkalog_spark.log.read import partition_log
 from kafkalog_spark.log.read.segment_file import Window
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -42,12 +34,20 @@ class PartitionResult:
     gone: bool = False
     topic_id: str | None = None
 
+    def add(self, segment: SegmentResult) -> None:
+        """Add what a segment has."""
+        self.batches += segment.batches
+        self.records += segment.records
+        self.is_damaged |= segment.is_damaged
+        self.has_torn_tail |= segment.has_torn_tail
+        self.log_end_offset = max(self.log_end_offset, segment.next_offset)
+
 
 @dataclass(slots=True)
 class PartitionCheck:
     """`log`: opened with what the checkpoints say. closed: as for SegmentCheck. records: whether they are decoded."""
 
-    log: PartitionLog
+    log: partition_log.PartitionLog
     findings: Findings
     closed: bool
     on_bytes: Callable[[int], None]
@@ -66,14 +66,18 @@ class PartitionCheck:
         result.log_start_offset = log.log_start_offset
         result.log_end_offset = log.segments[0].base_offset if log.segments else log.log_start_offset
         self._check_names()
-        metadata = self._read(PARTITION_METADATA_FILE, partial(read_partition_metadata, log.store, log.directory))
+        metadata = self._read(
+            PARTITION_METADATA_FILE, partial(partition_log.read_partition_metadata, log.store, log.directory)
+        )
         result.topic_id = None if metadata is None else uuid_to_text(metadata.topic_id)
-        epochs = self._read(LEADER_EPOCH_CHECKPOINT, partial(read_leader_epochs, log.store, log.directory))
+        epochs = self._read(
+            LEADER_EPOCH_CHECKPOINT, partial(partition_log.read_leader_epochs, log.store, log.directory)
+        )
         self._epochs = EpochCheck(epochs or [], log.log_start_offset)
         self._tell(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.order())
         first = log.segments[0].base_offset if log.segments else 0
         for offset, name in names.producer_snapshots(log.names):
-            entries = self._read(name, partial(read_producer_snapshot, log.store, self._path(name)))
+            entries = self._read(name, partial(partition_log.read_producer_snapshot, log.store, self._path(name)))
             if entries is not None:
                 self._snapshots.append((offset, self._path(name), entries))
         self._producers = ProducerCheck(first)
@@ -113,11 +117,7 @@ class PartitionCheck:
                 self.findings.add_error(error, self._path(files.log), log.name)
                 result.is_damaged = True
                 return
-            result.batches += found.batches
-            result.records += found.records
-            result.is_damaged |= found.is_damaged
-            result.has_torn_tail |= found.has_torn_tail
-            result.log_end_offset = max(result.log_end_offset, found.next_offset)
+            result.add(found)
             last_offset, epoch, has_gaps = batches.last_offset, batches.leader_epoch, batches.has_gaps
 
     def _on_window(self, window: Window, batches: BatchCheck) -> Iterator[Fault]:
@@ -170,15 +170,8 @@ class PartitionCheck:
     def _note(self, name: str, what: str) -> None:
         self.findings.add(Severity.NOTE, self._path(name), Fault(what), self.log.name)
 
-    def _read(self, name: str, read: Callable[[], T]) -> T | None:
-        """Read a small file; None where there is none, or a finding tells that it cannot be read."""
-        try:
-            return read()
-        except FileNotFoundError:
-            return None
-        except (CorruptLog, UnsupportedFormat, OSError) as error:
-            self.findings.add_unreadable(error, self._path(name), self.log.name)
-            return None
+    def _read(self, name: str, read: Callable[[], Content]) -> Content | None:
+        return self.findings.read(self._path(name), read, self.log.name)
 
     def _open_at(self, first: int) -> dict[int, int] | None:
         """Producer id to first offset of the transactions open before the first batch; None when nothing tells them."""
@@ -186,9 +179,7 @@ class PartitionCheck:
             return {}
         for offset, _, entries in self._snapshots:
             if offset == first:
-                return {
-                    entry.producer_id: entry.transaction_first_offset for entry in entries if entry.has_open_transaction
-                }
+                return open_transactions(entries)
         return None
 
     def _check_ends(self) -> None:

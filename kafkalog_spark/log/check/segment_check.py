@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_spark.errors import CorruptBatch, CorruptIndex, KafkalogError, UnsupportedFormat
+from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import layout, offset_index, time_index
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
@@ -221,14 +222,11 @@ class SegmentCheck:
         name = file.files.transaction_index
         if name is None:
             return []
-        path = os.path.join(file.directory, name)
-        try:
+
+        def entries() -> list[AbortedTransaction]:
             return parse_transaction_index(file.read_index(name, TRANSACTION_ENTRY_SIZE), file.base_offset)
-        except FileNotFoundError:
-            return []
-        except (CorruptIndex, OSError) as error:
-            self.findings.add_unreadable(error, path, self.topic_partition)
-            return []
+
+        return self.findings.read(os.path.join(file.directory, name), entries, self.topic_partition) or []
 
     def _walk(
         self, file: SegmentFile, batches: BatchCheck, offsets: OffsetIndexCheck, times: TimeIndexCheck
@@ -305,13 +303,8 @@ class SegmentCheck:
             fault = Fault(f"the segment has not {kind}; the next start of a broker makes it")
             self._tell_unless_running(file.path, fault)
             return b""
-        try:
-            return file.read_index(name, entry_size)
-        except FileNotFoundError:
-            return b""
-        except OSError as error:
-            self.findings.add_unreadable(error, os.path.join(file.directory, name), self.topic_partition)
-            return b""
+        path = os.path.join(file.directory, name)
+        return self.findings.read(path, partial(file.read_index, name, entry_size), self.topic_partition) or b""
 
     def _index_paths(self, file: SegmentFile) -> tuple[str, str]:
         """Of the offset index and the time index; the .log's where there is none."""

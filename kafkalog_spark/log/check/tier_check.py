@@ -15,7 +15,7 @@ import numpy.typing as npt
 from kafkalog_spark.errors import CorruptLog, KafkalogError, KeyNotGiven, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import NO_TIMESTAMP, H
-from kafkalog_spark.format.producer_snapshot import ProducerEntry
+from kafkalog_spark.format.producer_snapshot import open_transactions
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import TransactionCheck
 from kafkalog_spark.log.check.partition_check import PartitionResult
@@ -165,11 +165,6 @@ class RemoteSegmentCheck:
         self.findings.add_errors(self.held.log_path, faults, self._name)
 
 
-def open_transactions(producers: list[ProducerEntry]) -> dict[int, int]:
-    """Producer id to first offset, of a snapshot's entries."""
-    return {entry.producer_id: entry.transaction_first_offset for entry in producers if entry.has_open_transaction}
-
-
 def _epochs_text(epochs: tuple[EpochEntry, ...]) -> str:
     return ", ".join(f"{epoch} from {start}" for epoch, start in epochs) or "none"
 
@@ -271,10 +266,7 @@ class TierCheck:
         if found is None:
             result.is_damaged = True
         else:
-            result.batches += found.batches
-            result.records += found.records
-            result.is_damaged |= found.is_damaged
-            result.log_end_offset = max(result.log_end_offset, found.next_offset)
+            result.add(found)
         return check
 
     def _check_overlaps(self, checks: dict[str, RemoteSegmentCheck]) -> None:

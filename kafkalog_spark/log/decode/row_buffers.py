@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import sysconfig
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ _SPARE_SETS = 2
 are there already, whereas fresh memory faults in at 0.1 us a row."""
 
 _I64 = np.iinfo(np.int64)
+_BINARY = pa.binary()
 
 
 class RowBuffers:
@@ -151,30 +153,18 @@ class RowBuffers:
         """The rows so far as a RecordBatch; `ready` comes before the next row."""
         n = self.rows_filled
         rows, cursor = self.rows, self.cursor
-        arrays: dict[str, pa.Array] = {}
-        for name in self._columns:
-            if name == "topic":
-                arrays[name] = self._topic.repeated(n)
-            elif name == "partition":
-                arrays[name] = self._partition.repeated(n)
-            elif name == "offset":
-                arrays[name] = _fixed(rows.offset, n, pa.int64())
-            elif name == "timestamp":
-                arrays[name] = _fixed(rows.timestamp, n, COLUMN_TYPES["timestamp"])
-            elif name == "timestampType":
-                arrays[name] = _fixed(rows.timestamp_type, n, pa.int32())
-            elif name == "key":
-                arrays[name] = _binary(
-                    pa.binary(), n, rows.key_offsets, rows.key_data, rows.key_valid, cursor[C.KEY_NULLS]
-                )
-            elif name == "value":
-                arrays[name] = _binary(
-                    pa.binary(), n, rows.value_offsets, rows.value_data, rows.value_valid, cursor[C.VALUE_NULLS]
-                )
-            else:
-                arrays[name] = self._header_lists(n)
-        if arrays:
-            batch = pa.RecordBatch.from_arrays([arrays[name] for name in self._columns], schema=self.schema)
+        makers: dict[str, Callable[[], pa.Array]] = {
+            "topic": lambda: self._topic.repeated(n),
+            "partition": lambda: self._partition.repeated(n),
+            "offset": lambda: _fixed(rows.offset, n, pa.int64()),
+            "timestamp": lambda: _fixed(rows.timestamp, n, COLUMN_TYPES["timestamp"]),
+            "timestampType": lambda: _fixed(rows.timestamp_type, n, pa.int32()),
+            "key": lambda: _binary(rows.key_offsets, rows.key_data, rows.key_valid, n, cursor[C.KEY_NULLS]),
+            "value": lambda: _binary(rows.value_offsets, rows.value_data, rows.value_valid, n, cursor[C.VALUE_NULLS]),
+            "headers": lambda: self._header_lists(n),
+        }
+        if self._columns:
+            batch = pa.RecordBatch.from_arrays([makers[name]() for name in self._columns], schema=self.schema)
         else:  # from_arrays takes the number of rows from the first column
             batch = pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), n, [None]))
         if all(self.limits[place] <= size for place, size in self._sizes.items()):
@@ -187,16 +177,14 @@ class RowBuffers:
     def _header_lists(self, n: int) -> pa.Array:
         rows, cursor = self.rows, self.cursor
         count = int(cursor[C.HEADERS])
-        keys = _binary(pa.string(), count, rows.header_key_offsets, rows.header_key_data, None, 0)
+        keys = _binary(rows.header_key_offsets, rows.header_key_data, None, count, 0, pa.string())
         try:
             keys.validate(full=True)
         except pa.ArrowInvalid:  # as Java's consumer decodes them: bytes that are no UTF-8 become U+FFFD
             raw = keys.cast(pa.binary())
             keys = pa.array([key.decode("utf-8", "replace") for key in raw.to_pylist()], pa.string())
-        values = _binary(
-            pa.binary(), count, rows.header_value_offsets, rows.header_value_data, rows.header_value_valid,
-            cursor[C.HEADER_VALUE_NULLS],
-        )  # fmt: skip
+        nulls = cursor[C.HEADER_VALUE_NULLS]
+        values = _binary(rows.header_value_offsets, rows.header_value_data, rows.header_value_valid, count, nulls)
         structs = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS_TYPE.value_type))
         nulls = int(cursor[C.HEADER_LIST_NULLS])
         validity = pa.py_buffer(rows.header_lists_valid) if nulls else None
@@ -206,7 +194,6 @@ class RowBuffers:
 
 
 def _new_rows(limits: np.ndarray) -> Rows:
-    """Buffers of the capacities in `limits`."""
     rows, headers = int(limits[L.ROWS]), int(limits[L.HEADERS])
     key, value, lists = limits[L.KEY_BYTES] >= 0, limits[L.VALUE_BYTES] >= 0, headers >= 0
     return Rows(
@@ -256,7 +243,7 @@ def _fixed(values: np.ndarray, n: int, kind: pa.DataType) -> pa.Array:
 
 
 def _binary(
-    kind: pa.DataType, n: int, offsets: np.ndarray, data: np.ndarray, valid: np.ndarray | None, nulls: int
+    offsets: np.ndarray, data: np.ndarray, valid: np.ndarray | None, n: int, nulls: int, kind: pa.DataType = _BINARY
 ) -> pa.Array:
     used = int(offsets[n])
     validity = pa.py_buffer(valid) if nulls else None

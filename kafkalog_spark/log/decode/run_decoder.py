@@ -22,7 +22,7 @@ from kafkalog_spark.kernels.choose import BatchKind, choose
 from kafkalog_spark.kernels.decode_legacy import decode_legacy, inspect_message_set
 from kafkalog_spark.kernels.decode_v2 import decode_v2
 from kafkalog_spark.kernels.primitives import CRC32_TABLE
-from kafkalog_spark.kernels.rows import FAULTS, C, Status, U, rows_from_headers
+from kafkalog_spark.kernels.rows import C, Status, U, rows_from_headers
 from kafkalog_spark.kernels.search import Condition, Patterns, search_legacy, search_v2, steps_of
 from kafkalog_spark.kernels.sweep import BAD_RECORD_LENGTH, end_of_records
 from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
@@ -112,7 +112,7 @@ def open_wrapper(
     end = decompress(attributes & layout.ATTRIBUTE_CODEC, batch[value_at:], Output(scratch, 0, limit))
     _, last_inner, status, _ = inspect_message_set(scratch.read_only(), 0, end, magic, CRC32_TABLE)
     if status != Status.DONE:
-        raise CorruptBatch(FAULTS[Status(status)])
+        raise CorruptBatch(Status(status).text)
     # v1: the wrapper has the last offset, the inner ones count from 0; v0: the inner ones are absolute
     add = offset - int(last_inner) if magic == 1 else 0
     return OpenedWrapper(end, add, bytes(batch[layout.LEGACY_KEY_AT[magic] : value_at - 4]))
@@ -324,7 +324,7 @@ class RunDecoder:
         if len(offsets):
             yield from self._call_kernel(kernel, payload, run[found.hits], position, offsets)
         if found.stopped < len(run):
-            raise run.blame(CorruptBatch(FAULTS[Status(found.status)]), found.stopped, position)
+            raise run.blame(CorruptBatch(Status(found.status).text), found.stopped, position)
 
     def _call_kernel(
         self, kernel: Callable[..., int], payload: np.ndarray, run: Chosen, position: int, offsets_in: np.ndarray
@@ -342,9 +342,9 @@ class RunDecoder:
             if status == Status.FULL:
                 yield rows.take()
                 rows.ready()
-            elif status in FAULTS:
+            elif text := Status(status).text:
                 error = UnsupportedFormat if status == Status.TIMESTAMP_RANGE else CorruptBatch
-                raise run.blame(error(FAULTS[Status(status)]), int(rows.cursor[C.UNIT]), position)
+                raise run.blame(error(text), int(rows.cursor[C.UNIT]), position)
             else:
                 rows.grow(status)
 

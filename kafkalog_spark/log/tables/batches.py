@@ -61,7 +61,6 @@ def _records_begin(header: BatchHeader) -> int:
 
 _CODECS = pa.array([codec.name.lower() for codec in Codec])
 _TIMESTAMP_TYPES = pa.array(["CreateTime", "LogAppendTime"])
-_KINDS = {column.name: column.type for column in BATCHES.columns}
 
 
 def batch_rows(
@@ -120,17 +119,17 @@ def _last_sequence(table: HeaderTable) -> pa.Array:
 def _plain(name: str, column: H, *, of_wrappers: bool = True) -> Callable[[HeaderTable], pa.Array]:
     """of_wrappers: whether the header of a wrapper tells it."""
     if of_wrappers:
-        return lambda table: pa.array(table[:, column], _KINDS[name])
-    return lambda table: pa.array(table[:, column], _KINDS[name], mask=table[:, H.COUNT] < 0)
+        return lambda table: pa.array(table[:, column], BATCHES.columns[name])
+    return lambda table: pa.array(table[:, column], BATCHES.columns[name], mask=table[:, H.COUNT] < 0)
 
 
+_NAMED_ALIKE = (
+    "position", "size", "last_offset", "magic", "producer_id", "producer_epoch", "base_sequence", "leader_epoch",
+)  # fmt: skip
 _OF_TABLE: dict[str, Callable[[HeaderTable], pa.Array]] = {
-    "position": _plain("position", H.POSITION),
-    "size": _plain("size", H.SIZE),
+    **{name: _plain(name, H[name.upper()]) for name in _NAMED_ALIKE},
     "base_offset": _plain("base_offset", H.BASE_OFFSET, of_wrappers=False),
-    "last_offset": _plain("last_offset", H.LAST_OFFSET),
     "record_count": _plain("record_count", H.COUNT, of_wrappers=False),
-    "magic": _plain("magic", H.MAGIC),
     "codec": _codec,
     "timestamp_type": _timestamp_type,
     "base_timestamp": lambda table: timestamps(
@@ -140,13 +139,9 @@ _OF_TABLE: dict[str, Callable[[HeaderTable], pa.Array]] = {
     "delete_horizon": lambda table: timestamps(
         table[:, H.BASE_TIMESTAMP], _flag(table, layout.ATTRIBUTE_DELETE_HORIZON)
     ),
-    "producer_id": _plain("producer_id", H.PRODUCER_ID),
-    "producer_epoch": _plain("producer_epoch", H.PRODUCER_EPOCH),
-    "base_sequence": _plain("base_sequence", H.BASE_SEQUENCE),
     "last_sequence": _last_sequence,
     "transactional": lambda table: pa.array(_flag(table, layout.ATTRIBUTE_TRANSACTIONAL)),
     "control": lambda table: pa.array(_flag(table, layout.ATTRIBUTE_CONTROL)),
-    "leader_epoch": _plain("leader_epoch", H.LEADER_EPOCH),
     "crc_stored": _plain("crc_stored", H.CRC),
     "crc_computed": _plain("crc_computed", H.CRC),  # the batches of a window have the right one
     "valid": lambda table: constant(True, pa.bool_(), len(table)),
@@ -155,8 +150,6 @@ _OF_TABLE: dict[str, Callable[[HeaderTable], pa.Array]] = {
 
 
 class _Columns:
-    """Makes columns of the header tables of one segment."""
-
     def __init__(self, file: SegmentFile, topic: str, partition: int, max_decompressed: int | None) -> None:
         self._file = file
         self._uncompressed = Uncompressed(file, max_decompressed)
@@ -164,7 +157,7 @@ class _Columns:
 
     def column(self, name: str, table: HeaderTable) -> pa.Array:
         if name in self._constants:
-            return constant(self._constants[name], _KINDS[name], len(table))
+            return constant(self._constants[name], BATCHES.columns[name], len(table))
         if name == "uncompressed_size":
             return pa.array([self._uncompressed.size_of(_header(row)) for row in table.tolist()], pa.int64())
         if name == "compression_ratio":

@@ -16,29 +16,10 @@ from kafkalog_spark.log.check.finding import Finding
 from kafkalog_spark.log.read.discovery import Root
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.tables import table, table_query
 from kafkalog_spark.log.tables.batches import batch_rows
 from kafkalog_spark.log.tables.internal_topics import consumer_offset_rows, group_rows, transactional_id_rows
 from kafkalog_spark.log.tables.segments import left_over_rows, partition_rows, segment_rows
-from kafkalog_spark.log.tables.table import (
-    BATCHES,
-    CONSUMER_OFFSETS,
-    FINDINGS,
-    GROUPS,
-    PARTITIONS,
-    PRODUCERS,
-    SEGMENTS,
-    TRANSACTIONAL_IDS,
-    TRANSACTIONS,
-)
-from kafkalog_spark.log.tables.table_query import (
-    Surroundings,
-    TableQuery,
-    TableUnit,
-    partitions_of,
-    surroundings_of,
-    table_query,
-    units_of,
-)
 from kafkalog_spark.log.tables.transactions import producer_rows, transaction_rows
 
 _log = logging.getLogger(__name__)
@@ -46,7 +27,9 @@ _log = logging.getLogger(__name__)
 Rows = Iterator[pa.RecordBatch]
 
 
-def rows_of_units(units: Iterable[TableUnit], query: TableQuery, around: Surroundings) -> Rows:
+def rows_of_units(
+    units: Iterable[table_query.TableUnit], query: table_query.TableQuery, around: table_query.Surroundings
+) -> Rows:
     """The rows of the units, in their order. Raises NotALogDirectory for what cannot be read; DataLoss for what has
     gone since the units were made, unless the query passes over that."""
     reader = _Reader(query, around)
@@ -57,14 +40,14 @@ def rows_of_units(units: Iterable[TableUnit], query: TableQuery, around: Surroun
 class _Reader:
     """Reads unit after unit; neighbours of one partition share its listing."""
 
-    def __init__(self, query: TableQuery, around: Surroundings) -> None:
+    def __init__(self, query: table_query.TableQuery, around: table_query.Surroundings) -> None:
         self._query = query
         self._around = around
         self._place: PartitionLocation | None = None
         self._opened: PartitionLog | None = None
         self._end_of = cache(self._find_end)
 
-    def rows(self, unit: TableUnit) -> Rows:
+    def rows(self, unit: table_query.TableUnit) -> Rows:
         if unit.place is None:
             yield from self._findings(check_directories(self._around.roots, self._around.places))
             return
@@ -77,21 +60,21 @@ class _Reader:
         except FileNotFoundError as gone:
             self._lose(_gone(unit, gone))
 
-    def _of_place(self, unit: TableUnit, place: PartitionLocation) -> Rows:
+    def _of_place(self, unit: table_query.TableUnit, place: PartitionLocation) -> Rows:
         query, columns, around = self._query, self._query.columns, self._around
-        if query.of is PARTITIONS:
+        if query.of is table.PARTITIONS:
             yield from partition_rows(place, columns)
-        elif query.of is FINDINGS:
+        elif query.of is table.FINDINGS:
             yield from self._findings(check_partition(place))
-        elif query.of is CONSUMER_OFFSETS:
+        elif query.of is table.CONSUMER_OFFSETS:
             yield from consumer_offset_rows(self._log(place), columns, self._end_of, history=query.history)
-        elif query.of is GROUPS:
+        elif query.of is table.GROUPS:
             yield from group_rows(self._log(place), columns, self._end_of, history=query.history)
-        elif query.of is TRANSACTIONAL_IDS:
+        elif query.of is table.TRANSACTIONAL_IDS:
             yield from transactional_id_rows(self._log(place), columns, history=query.history)
-        elif query.of is TRANSACTIONS:
+        elif query.of is table.TRANSACTIONS:
             yield from transaction_rows(self._log(place), columns, around.coordinators)
-        elif query.of is PRODUCERS:
+        elif query.of is table.PRODUCERS:
             yield from producer_rows(self._log(place), columns, around.coordinators)
         elif unit.segment is None:
             yield from left_over_rows(self._log(place), columns)
@@ -104,16 +87,16 @@ class _Reader:
             topic, _, number = (finding.topic_partition or "").rpartition("-")
             row = {"severity": finding.severity.value, "path": finding.path} | finding.fault._asdict()
             rows.append(row | ({"topic": topic, "partition": int(number)} if number else {}))
-        return FINDINGS.batches(self._query.columns, rows)
+        return table.FINDINGS.batches(self._query.columns, rows)
 
-    def _of_segment(self, unit: TableUnit, base_offset: int, place: PartitionLocation) -> Rows:
+    def _of_segment(self, unit: table_query.TableUnit, base_offset: int, place: PartitionLocation) -> Rows:
         log = self._log(place)
         with _opened_segment(log, base_offset) as file:
-            if self._query.of is SEGMENTS:
+            if self._query.of is table.SEGMENTS:
                 has_snapshot = any(at == base_offset for at, _ in producer_snapshots(log.names))
                 yield from segment_rows(file, log, self._query.columns, has_snapshot)
                 return
-            assert self._query.of is BATCHES
+            assert self._query.of is table.BATCHES
             yield from batch_rows(
                 file,
                 log,
@@ -154,7 +137,7 @@ def _opened_segment(log: PartitionLog, base_offset: int) -> SegmentFile:
     raise FileNotFoundError(2, "is not part of the log any more", log.directory)
 
 
-def _gone(unit: TableUnit, error: FileNotFoundError) -> DataLoss:
+def _gone(unit: table_query.TableUnit, error: FileNotFoundError) -> DataLoss:
     assert unit.place is not None
     what = "its files went away while they were read" if unit.segment is None else "the segment has gone"
     return DataLoss(
@@ -175,11 +158,11 @@ def open_table(
     history: bool = False,
 ) -> pa.RecordBatchReader:
     """A table of the partitions in `places`, or of those of one topic. See LogDirs.table."""
-    query = table_query(name, columns, of_topics=topic is not None, history=history)
-    chosen = {tp: places[tp] for tp in partitions_of(query, places) if topic is None or tp[0] == topic}
+    query = table_query.table_query(name, columns, of_topics=topic is not None, history=history)
+    chosen = {tp: places[tp] for tp in table_query.partitions_of(query, places) if topic is None or tp[0] == topic}
 
     def rows() -> Rows:
-        around = surroundings_of(query, places, roots)
-        yield from rows_of_units(units_of(query, chosen, whole=topic is None), query, around)
+        around = table_query.surroundings_of(query, places, roots)
+        yield from rows_of_units(table_query.units_of(query, chosen, whole=topic is None), query, around)
 
     return pa.RecordBatchReader.from_batches(query.of.schema(query.columns), rows())

@@ -12,8 +12,7 @@ import pyarrow as pa
 from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
-from kafkalog_spark.kernels.columns import BinaryColumn, HeadersColumn
-from kafkalog_spark.kernels.encode import ENCODE_FAULTS, EncodeCursor, EncodeStatus, Fact, encode_records
+from kafkalog_spark.kernels.encode import BinaryColumn, EncodeCursor, EncodeStatus, Fact, HeadersColumn, encode_records
 from kafkalog_spark.log.write.compress import check_decompressed, compress, compression_level
 from kafkalog_spark.log.write.encoded_batch import header_fields, seal
 
@@ -153,8 +152,6 @@ def _joined(chunks: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 class _Encoder:
-    """The batches of one Arrow record batch."""
-
     def __init__(
         self,
         records: pa.RecordBatch,
@@ -205,11 +202,9 @@ class _Encoder:
                 )
             )
             yield memoryview(buffers.out.data), buffers.facts[: self._cursor[EncodeCursor.BATCHES]].tolist()
-        if status in ENCODE_FAULTS:
+        if status.text:
             row, offset = int(self._cursor[EncodeCursor.ROW]), self.next_offset
-            raise InvalidRecord(
-                f"row {self._first_row + row} cannot be encoded: {ENCODE_FAULTS[status]}", offset=offset
-            )
+            raise InvalidRecord(f"row {self._first_row + row} cannot be encoded: {status.text}", offset=offset)
 
     def _make_room(self, needed: int) -> None:
         """A larger buffer for a record that needs a batch of `needed` bytes."""
@@ -296,7 +291,6 @@ def _cast(name: str, column: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _view(buffer: pa.Buffer | None, dtype: type[np.generic]) -> np.ndarray:
-    """A buffer as a read-only array."""
     view = np.frombuffer(b"" if buffer is None else buffer, dtype)
     view.flags.writeable = False
     return view

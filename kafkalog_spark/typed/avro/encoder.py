@@ -252,7 +252,6 @@ class AvroEncoder:
 
 
 def _writer(type_: pa.DataType, avro: AvroType, path: str) -> Writer:
-    """Raises OptionError where a column of that type cannot be written as that type."""
     if avro.kind == "union":
         write = _union_writer(type_, avro, path)
     else:

@@ -14,27 +14,7 @@ from numba import njit
 
 from kafkalog_spark.kernels.primitives import inlined, kernel, varint, varint32
 from kafkalog_spark.typed.avro.program import As, AvroFault, Op, Word
-from kafkalog_spark.typed.columns.column_builder_kernel import (
-    Col,
-    Room,
-    back_to,
-    full,
-    has_key_twice,
-    load_f32,
-    load_f64,
-    mark,
-    note_full,
-    put_bool,
-    put_bytes,
-    put_f32,
-    put_f64,
-    put_i32,
-    put_i64,
-    put_i128,
-    put_list,
-    put_nulls,
-    put_struct,
-)
+from kafkalog_spark.typed.columns import column_builder_kernel as builder
 
 MOST_EMPTIES = 65_536
 """Elements that take no bytes (nulls, records without fields), a value: a count of them costs nothing to write."""
@@ -80,16 +60,16 @@ def _keep_number(columns, c, value, kept):  # type: ignore[no-untyped-def]
     if c < 0:
         return AvroFault.NONE
     if kept == As.I32:
-        fits = put_i32(columns, c, value)
+        fits = builder.put_i32(columns, c, value)
     elif kept in (As.I64, As.MILLIS):
-        fits = put_i64(columns, c, value)
+        fits = builder.put_i64(columns, c, value)
     elif kept == As.F32:
-        fits = put_f32(columns, c, np.float32(value))
+        fits = builder.put_f32(columns, c, np.float32(value))
     elif kept == As.F64:
-        fits = put_f64(columns, c, np.float64(value))
+        fits = builder.put_f64(columns, c, np.float64(value))
     else:
-        fits = put_f64(columns, c, np.float64(np.float32(value)))
-    return AvroFault.NONE if fits else full(c)
+        fits = builder.put_f64(columns, c, np.float64(np.float32(value)))
+    return AvroFault.NONE if fits else builder.full(c)
 
 
 @njit
@@ -109,8 +89,8 @@ def _keep_decimal(columns, c, data, at, size, precision):  # type: ignore[no-unt
         value = np.int64(low)
         if value <= -_POWERS[precision] or value >= _POWERS[precision]:
             return AvroFault.DECIMAL
-        if c >= 0 and not put_i128(columns, c, value, value >> 63):
-            return full(c)
+        if c >= 0 and not builder.put_i128(columns, c, value, value >> 63):
+            return builder.full(c)
         return AvroFault.NONE
     for i in range(at, at + size - 16):
         if np.uint64(data[i]) != filler & np.uint64(0xFF):
@@ -124,8 +104,8 @@ def _keep_decimal(columns, c, data, at, size, precision):  # type: ignore[no-unt
         of_high = ~high + (np.uint64(1) if of_low == np.uint64(0) else np.uint64(0))
     if of_high > _POWERS_HIGH[precision] or (of_high == _POWERS_HIGH[precision] and of_low >= _POWERS_LOW[precision]):
         return AvroFault.DECIMAL
-    if c >= 0 and not put_i128(columns, c, np.int64(low), np.int64(high)):
-        return full(c)
+    if c >= 0 and not builder.put_i128(columns, c, np.int64(low), np.int64(high)):
+        return builder.full(c)
     return AvroFault.NONE
 
 
@@ -144,8 +124,8 @@ def _read_bytes(op, c, data, at, end, columns):  # type: ignore[no-untyped-def]
     fault, size, at = _length(data, at, end)
     if fault != AvroFault.NONE:
         return fault, at
-    if op == Op.BYTES and c >= 0 and not put_bytes(columns, c, data, at, size):
-        return full(c), at
+    if op == Op.BYTES and c >= 0 and not builder.put_bytes(columns, c, data, at, size):
+        return builder.full(c), at
     return np.int64(AvroFault.NONE), at + size
 
 
@@ -154,8 +134,8 @@ def _read_fixed(op, c, size, data, at, end, columns):  # type: ignore[no-untyped
     """As many bytes as the schema says -> (result, position after them)."""
     if end - at < size:
         return np.int64(AvroFault.TRUNCATED), at
-    if op == Op.FIXED and c >= 0 and not put_bytes(columns, c, data, at, size):
-        return full(c), at
+    if op == Op.FIXED and c >= 0 and not builder.put_bytes(columns, c, data, at, size):
+        return builder.full(c), at
     return np.int64(AvroFault.NONE), at + size
 
 
@@ -189,8 +169,8 @@ def _skip_whole(op, data, at, end):  # type: ignore[no-untyped-def]
 def _read_double(c, data, at, end, columns):  # type: ignore[no-untyped-def]
     if end - at < 8:
         return np.int64(AvroFault.TRUNCATED), at
-    if c >= 0 and not put_f64(columns, c, load_f64(data, at)):
-        return full(c), at
+    if c >= 0 and not builder.put_f64(columns, c, builder.load_f64(data, at)):
+        return builder.full(c), at
     return np.int64(AvroFault.NONE), at + 8
 
 
@@ -200,17 +180,17 @@ def _read_float(c, kept, data, at, end, columns):  # type: ignore[no-untyped-def
         return np.int64(AvroFault.TRUNCATED), at
     fits = True
     if c >= 0:
-        small = load_f32(data, at)
-        fits = put_f32(columns, c, small) if kept == As.F32 else put_f64(columns, c, np.float64(small))
-    return (np.int64(AvroFault.NONE) if fits else full(c)), at + 4
+        small = builder.load_f32(data, at)
+        fits = builder.put_f32(columns, c, small) if kept == As.F32 else builder.put_f64(columns, c, np.float64(small))
+    return (np.int64(AvroFault.NONE) if fits else builder.full(c)), at + 4
 
 
 @inlined
 def _read_boolean(c, data, at, end, columns):  # type: ignore[no-untyped-def]
     if at >= end:
         return np.int64(AvroFault.TRUNCATED), at
-    if c >= 0 and not put_bool(columns, c, data[at] == 1):
-        return full(c), at
+    if c >= 0 and not builder.put_bool(columns, c, data[at] == 1):
+        return builder.full(c), at
     return np.int64(AvroFault.NONE), at + 1
 
 
@@ -237,8 +217,8 @@ def _read_enum(instruction, program, data, at, end, columns):  # type: ignore[no
     if value < 0 or value >= instruction[Word.C] or program.tables[symbols + 2 * value] < 0:
         return np.int64(AvroFault.SYMBOL), at
     symbol = symbols + 2 * value
-    if c >= 0 and not put_bytes(columns, c, program.texts, program.tables[symbol], program.tables[symbol + 1]):
-        return full(c), at
+    if c >= 0 and not builder.put_bytes(columns, c, program.texts, program.tables[symbol], program.tables[symbol + 1]):
+        return builder.full(c), at
     return np.int64(AvroFault.NONE), at
 
 
@@ -249,7 +229,7 @@ def _nullable(pc, instruction, tables, data, at, end, columns):  # type: ignore[
     if at > end:
         return np.int64(AvroFault.NUMBER), at, pc
     if value == instruction[Word.A]:
-        return put_nulls(columns, tables, instruction[Word.C], instruction[Word.D]), at, instruction[Word.B]
+        return builder.put_nulls(columns, tables, instruction[Word.C], instruction[Word.D]), at, instruction[Word.B]
     return np.int64(AvroFault.BRANCH if value < 0 or value > 1 else AvroFault.NONE), at, pc
 
 
@@ -269,22 +249,22 @@ def _put_constant(op, c, instruction, texts, columns):  # type: ignore[no-untype
     """A field that the writer does not have: its default."""
     value, more = instruction[Word.B], instruction[Word.C]
     if op == Op.CONST_BOOLEAN:
-        fits = put_bool(columns, c, value)
+        fits = builder.put_bool(columns, c, value)
     elif op == Op.CONST_I32:
-        fits = put_i32(columns, c, value)
+        fits = builder.put_i32(columns, c, value)
     elif op == Op.CONST_I64:
-        fits = put_i64(columns, c, value)
+        fits = builder.put_i64(columns, c, value)
     elif op == Op.CONST_F32:
-        fits = put_f32(columns, c, np.float32(load_f64(texts, value)))
+        fits = builder.put_f32(columns, c, np.float32(builder.load_f64(texts, value)))
     elif op == Op.CONST_F64:
-        fits = put_f64(columns, c, load_f64(texts, value))
+        fits = builder.put_f64(columns, c, builder.load_f64(texts, value))
     elif op == Op.CONST_DECIMAL:
-        fits = put_i128(columns, c, value, more)
+        fits = builder.put_i128(columns, c, value, more)
     elif op == Op.CONST_BYTES:
-        fits = put_bytes(columns, c, texts, value, more)
+        fits = builder.put_bytes(columns, c, texts, value, more)
     else:
-        fits = put_list(columns, c)
-    return np.int64(AvroFault.NONE) if fits else full(c)
+        fits = builder.put_list(columns, c)
+    return np.int64(AvroFault.NONE) if fits else builder.full(c)
 
 
 @inlined
@@ -313,7 +293,7 @@ def _begin_array(c, data, at, end, columns, stack, depth):  # type: ignore[no-un
     # As if an element before the first were complete: NEXT goes on from there.
     stack[depth, Loop.LEFT] = count + 1 if count > 0 else 0
     stack[depth, Loop.AT] = -1
-    stack[depth, Loop.FIRST] = columns[columns[c, Col.CHILD], Col.ENTRIES] if c >= 0 else 0
+    stack[depth, Loop.FIRST] = columns[columns[c, builder.Col.CHILD], builder.Col.ENTRIES] if c >= 0 else 0
     return np.int64(AvroFault.NONE), at
 
 
@@ -367,9 +347,9 @@ def _put_elements(c, key, first, columns):  # type: ignore[no-untyped-def]
     """The list or map whose elements, from entry `first` of the child on, are complete. key: a map's key column."""
     if c < 0:
         return np.int64(AvroFault.NONE)
-    if key >= 0 and has_key_twice(columns, key, first):
-        columns[c, Col.REPEATS] = 1
-    return np.int64(AvroFault.NONE) if put_list(columns, c) else full(c)
+    if key >= 0 and builder.has_key_twice(columns, key, first):
+        columns[c, builder.Col.REPEATS] = 1
+    return np.int64(AvroFault.NONE) if builder.put_list(columns, c) else builder.full(c)
 
 
 @inlined
@@ -390,8 +370,8 @@ def _run(data, at, end, pc, program, columns, stack):  # type: ignore[no-untyped
         elif op == Op.NULLABLE:
             result, at, pc = _nullable(pc, instruction, tables, data, at, end, columns)
         elif op == Op.STRUCT:
-            if not put_struct(columns, c):
-                result = full(c)
+            if not builder.put_struct(columns, c):
+                result = builder.full(c)
         elif op == Op.DOUBLE:
             result, at = _read_double(c, data, at, end, columns)
         elif op == Op.END:
@@ -411,7 +391,7 @@ def _run(data, at, end, pc, program, columns, stack):  # type: ignore[no-untyped
         elif op == Op.JUMP:
             pc = c
         elif op == Op.NULLS:
-            result = put_nulls(columns, tables, instruction[Word.A], instruction[Word.B])
+            result = builder.put_nulls(columns, tables, instruction[Word.A], instruction[Word.B])
         elif op == Op.ARRAY:
             result, at = _begin_array(c, data, at, end, columns, stack, depth)
             depth += 1
@@ -467,24 +447,24 @@ def decode_avro(values, entries, first, program, root, columns, marks, stack, fa
     starts, ends = values.starts, values.ends
     root_start, root_end = root
     n = len(starts)
-    missing[Room.COLUMN] = -1
+    missing[builder.Room.COLUMN] = -1
     for i in range(first, n):
         if ends[i] < 0:
-            put_nulls(columns, program.tables, root_start, root_end)
+            builder.put_nulls(columns, program.tables, root_start, root_end)
             continue
-        mark(columns, marks)
+        builder.mark(columns, marks)
         if entries[i] < 0:
             result, at, last = np.int64(faults.codes[i]), starts[i], np.int64(0)
         else:
             result, at, last = _run(values.data, starts[i], ends[i], entries[i], program, columns, stack)
         if result < 0:
-            note_full(columns, result, missing)
-            back_to(columns, marks)
+            builder.note_full(columns, result, missing)
+            builder.back_to(columns, marks)
             return i
         if result != AvroFault.NONE:
-            back_to(columns, marks)
-            put_struct(columns, 0)  # columns of the root's fields have room for every value
-            put_nulls(columns, program.tables, root_start + 1, root_end)
+            builder.back_to(columns, marks)
+            builder.put_struct(columns, 0)  # columns of the root's fields have room for every value
+            builder.put_nulls(columns, program.tables, root_start + 1, root_end)
             faults.codes[i] = result
             faults.places[i] = min(at, ends[i]) - starts[i]
             faults.steps[i] = last

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.format.layout import FaultCode
 
 LONGEST = 1_000_000
 """Instructions for one schema: types that name each other can make more columns than any table has."""
@@ -88,40 +89,23 @@ class As(IntEnum):
     MILLIS = 5  # int64 microseconds, of milliseconds
 
 
-class AvroFault(IntEnum):
+class AvroFault(FaultCode):
     """Why a value is bad; NONE where it is not."""
 
     NONE = 0
-    TRUNCATED = 1
-    NUMBER = 2
-    LENGTH = 3
-    COUNT = 4
-    BRANCH = 5
-    SYMBOL = 6
-    REFUSED = 7
-    DECIMAL = 8
-    TIMESTAMP = 9
-    EMPTIES = 10
-    DEPTH = 11
-    SIZE = 12
-    NO_PROGRAM = 13
-
-
-FAULTS = {
-    AvroFault.TRUNCATED: "the value ends before it",
-    AvroFault.NUMBER: "a number that does not end within the value or within its longest form",
-    AvroFault.LENGTH: "a length below 0 or beyond the end of the value",
-    AvroFault.COUNT: "a number of elements below 0",
-    AvroFault.BRANCH: "a branch that the union does not have",
-    AvroFault.SYMBOL: "a symbol that the enum of the reader schema does not have",
-    AvroFault.REFUSED: "the reader schema has no place for it",
-    AvroFault.DECIMAL: "a decimal with more digits than its precision, or of no bytes",
-    AvroFault.TIMESTAMP: "milliseconds that are too many for a timestamp in microseconds",
-    AvroFault.EMPTIES: "more than 65,536 elements that take no bytes",
-    AvroFault.DEPTH: "nested too deeply",
-    AvroFault.SIZE: "more elements or bytes than a column of one batch holds",
-    AvroFault.NO_PROGRAM: "no schema for it",
-}
+    TRUNCATED = 1, "the value ends before it"
+    NUMBER = 2, "a number that does not end within the value or within its longest form"
+    LENGTH = 3, "a length below 0 or beyond the end of the value"
+    COUNT = 4, "a number of elements below 0"
+    BRANCH = 5, "a branch that the union does not have"
+    SYMBOL = 6, "a symbol that the enum of the reader schema does not have"
+    REFUSED = 7, "the reader schema has no place for it"
+    DECIMAL = 8, "a decimal with more digits than its precision, or of no bytes"
+    TIMESTAMP = 9, "milliseconds that are too many for a timestamp in microseconds"
+    EMPTIES = 10, "more than 65,536 elements that take no bytes"
+    DEPTH = 11, "nested too deeply"
+    SIZE = 12, "more elements or bytes than a column of one batch holds"
+    NO_PROGRAM = 13, "no schema for it"
 
 
 class Program:

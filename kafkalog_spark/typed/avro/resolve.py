@@ -207,29 +207,39 @@ class _Compiler:
             self.program.put(Op.REFUSED, path)
             return
         branch = r.branches[i]
-        others = r.without_null()
         if branch.kind == "null":
             if root:
                 self.program.put(Op.REFUSED, path)
-            elif tree is not None:
+            else:
                 self.nulls(tree, path)
-        elif len(others) == 1 or number_of_union(others):
-            self.read(w, branch, tree, path, "" if len(others) == 1 else number_of_union(others) or "", root)
-        elif tree is None:
-            self.read(w, branch, None, path)
         else:
-            self.program.put(Op.STRUCT, path, tree.number)
-            member = union_member(others, others.index(branch), self.meaning)
-            for field, child in zip(tree.type, tree.children, strict=True):
-                if field.name == member:
-                    self.read(w, branch, child, path)
-                else:
-                    self.nulls(child, path)
-            if _field(tree, member) is None:
-                self.read(w, branch, None, path)
+            self._put_branch(r, branch, tree, path, lambda part, kept: self.read(w, branch, part, path, kept, root))
 
-    def nulls(self, tree: ColumnTree, path: str) -> None:
-        """Make the entry of a part null."""
+    def _put_branch(
+        self, r: AvroType, branch: AvroType, tree: ColumnTree | None, path: str,
+        put: Callable[[ColumnTree | None, str], None],
+    ) -> None:  # fmt: skip
+        """Let `put` put a value of a branch of the union `r`, which is not null, into its column, and nulls into those
+        of the other branches."""
+        others = r.without_null()
+        number = number_of_union(others)
+        if len(others) == 1 or number or tree is None:
+            put(tree, number or "")
+            return
+        self.program.put(Op.STRUCT, path, tree.number)
+        member = union_member(others, others.index(branch), self.meaning)
+        for field, child in zip(tree.type, tree.children, strict=True):
+            if field.name == member:
+                put(child, "")
+            else:
+                self.nulls(child, path)
+        if _field(tree, member) is None:
+            put(None, "")
+
+    def nulls(self, tree: ColumnTree | None, path: str) -> None:
+        """Make the entry of a part null, if it is projected."""
+        if tree is None:
+            return
         listed = tree.under()
         start = self.program.table(listed)
         self.program.put(Op.NULLS, path, start, start + len(listed))
@@ -264,7 +274,13 @@ class _Compiler:
         elif r.kind == "null":
             self.nulls(tree, path)
         elif r.kind == "union":
-            self._default_of_union(r, value, tree, path)
+            branch = default_branch(r, value)
+            if branch.kind == "null":
+                self.nulls(tree, path)
+            else:
+                self._put_branch(
+                    r, branch, tree, path, lambda part, kept: self._default(branch, value, part, path, kept)
+                )
         elif r.kind == "record":
             put(Op.STRUCT, path, tree.number)
             for field in r.fields:
@@ -283,22 +299,6 @@ class _Compiler:
             put(Op.LIST, path, tree.number)
         else:
             self._default_of_leaf(r, value, tree, path, kept)
-
-    def _default_of_union(self, r: AvroType, value: Any, tree: ColumnTree, path: str) -> None:
-        branch = default_branch(r, value)
-        others = r.without_null()
-        if branch.kind == "null":
-            self.nulls(tree, path)
-        elif len(others) == 1 or number_of_union(others):
-            self._default(branch, value, tree, path, "" if len(others) == 1 else number_of_union(others) or "")
-        else:
-            self.program.put(Op.STRUCT, path, tree.number)
-            member = union_member(others, others.index(branch), self.meaning)
-            for field, child in zip(tree.type, tree.children, strict=True):
-                if field.name == member:
-                    self._default(branch, value, child, path)
-                else:
-                    self.nulls(child, path)
 
     def _default_of_leaf(self, r: AvroType, value: Any, tree: ColumnTree, path: str, kept: str) -> None:
         put, c = self.program.put, tree.number
@@ -379,8 +379,7 @@ class _Compiler:
         elif w.kind == "boolean":
             put(Op.BOOLEAN, path, c)
         elif w.kind == "null":
-            if tree is not None:
-                self.nulls(tree, path)
+            self.nulls(tree, path)
         elif w.kind == "double":
             put(Op.DOUBLE, path, c)
         elif w.kind == "float":

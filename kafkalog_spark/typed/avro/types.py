@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.options import OptionSpec, boolean, parsed, plain_text
+from kafkalog_spark.options import OptionSpec, boolean, option, parsed_fields, plain_text, specs_of
 from kafkalog_spark.typed.avro.schema import AvroType
 from kafkalog_spark.typed.ddl import MOST_COLUMNS, depth, recursion_bounded
 
@@ -51,52 +51,23 @@ def _corrected(name: str, text: str) -> str:
     return text
 
 
-OPTIONS = (
-    OptionSpec(
-        "avroSchema",
-        plain_text,
-        None,
-        "Reader schema: JSON, or a file of it. Values are read as it says, by Avro's rules of evolution.",
-    ),
-    OptionSpec("avroSchemaUrl", plain_text, None, "The same, as a file alone."),
-    OptionSpec(
-        "enableStableIdentifiersForUnionType",
-        boolean,
-        "false",
-        "Fields of a union of several types are called after the types.",
-    ),
-    OptionSpec("stableIdentifierPrefixForUnionType", plain_text, "member_", "And begin with this."),
-    OptionSpec(
-        "recursiveFieldMaxDepth",
-        depth(MAX_RECURSION, strict=True),
-        "-1",
-        "How deep a recursive schema is read, 1 to 15. Without it, one is refused.",
-    ),
-    OptionSpec("datetimeRebaseMode", _corrected, "CORRECTED", "EXCEPTION and LEGACY are refused."),
-)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AvroMeaning:
-    """The options of `from_avro` that say which Spark type an Avro type becomes.
+    """The options of `from_avro` that say which Spark type an Avro type becomes. recursion: below 1, recursive schemas
+    are refused."""
 
-    stable_ids: `enableStableIdentifiersForUnionType`; prefix: `stableIdentifierPrefixForUnionType`; recursion:
-    `recursiveFieldMaxDepth`, below 1: recursive schemas are refused.
-    """
+    stable_ids: bool = option("enableStableIdentifiersForUnionType", boolean, "false")
+    prefix: str = option("stableIdentifierPrefixForUnionType", plain_text, "member_")
+    recursion: int = option("recursiveFieldMaxDepth", depth(MAX_RECURSION, strict=True), "-1")
+    rebase: str = option("datetimeRebaseMode", _corrected, "CORRECTED")
 
-    stable_ids: bool = False
-    prefix: str = "member_"
-    recursion: int = -1
+
+OPTIONS = (OptionSpec("avroSchema", plain_text), OptionSpec("avroSchemaUrl", plain_text), *specs_of(AvroMeaning))
 
 
 def meaning_of(options: Mapping[str, str]) -> AvroMeaning:
     """Raises OptionError for what is refused."""
-    given = parsed(OPTIONS, options)
-    return AvroMeaning(
-        given["enableStableIdentifiersForUnionType"],
-        given["stableIdentifierPrefixForUnionType"],
-        given["recursiveFieldMaxDepth"],
-    )
+    return AvroMeaning(**parsed_fields(AvroMeaning, options))
 
 
 def arrow_type(avro: AvroType, meaning: AvroMeaning) -> pa.DataType:
@@ -207,7 +178,7 @@ def columns_of(reader: AvroType, meaning: AvroMeaning) -> pa.Schema:
 
 # The Avro schema that Spark's `to_avro` makes of columns.
 
-_AVRO_NAMES = {
+AVRO_NAMES = {
     pa.bool_(): "boolean",
     pa.int8(): "int",
     pa.int16(): "int",
@@ -230,8 +201,8 @@ def avro_schema_of(type_: pa.DataType, nullable: bool, name: str = "topLevelReco
 
 
 def _not_null(type_: pa.DataType, name: str, space: str) -> Any:
-    if type_ in _AVRO_NAMES:
-        return _AVRO_NAMES[type_]
+    if type_ in AVRO_NAMES:
+        return AVRO_NAMES[type_]
     if pa.types.is_date32(type_):
         return {"type": "int", "logicalType": "date"}
     if pa.types.is_timestamp(type_):

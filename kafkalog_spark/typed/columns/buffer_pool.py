@@ -16,7 +16,6 @@ MOST = 3
 
 
 def _references(arrays: list[np.ndarray]) -> list[int]:
-    """How many references the interpreter counts for each."""
     return [sys.getrefcount(array) for array in arrays]
 
 

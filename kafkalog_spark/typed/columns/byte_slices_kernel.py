@@ -5,17 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from kafkalog_spark.kernels.encode import write_varint
+from kafkalog_spark.kernels.encode import BYTES_IN, BYTES_OUT, INT64_IN, write_varint
 from kafkalog_spark.kernels.primitives import copy_bytes, kernel_for
 
-BYTES = types.Array(types.uint8, 1, "C", readonly=True)  # takes writable arrays too
-BYTES_OUT = types.Array(types.uint8, 1, "C")
-INT64 = types.Array(types.int64, 1, "C", readonly=True)
 INT64_OUT = types.Array(types.int64, 1, "C")
 MASK = types.Array(types.boolean, 1, "C", readonly=True)
 
 
-@kernel_for(types.void(BYTES_OUT, INT64_OUT, BYTES, INT64, MASK, BYTES, BYTES))
+@kernel_for(types.void(BYTES_OUT, INT64_OUT, BYTES_IN, INT64_IN, MASK, BYTES_IN, BYTES_IN))
 def append(out, at, data, offsets, valid, before, absent):  # type: ignore[no-untyped-def]
     """Row i to out[at[i]:]: `before` and slice i, or `absent` where valid[i] is false (an empty `valid`: nowhere)."""
     for i in range(at.size):
@@ -31,7 +28,7 @@ def append(out, at, data, offsets, valid, before, absent):  # type: ignore[no-un
         at[i] = to + size
 
 
-@kernel_for(types.int64(INT64, BYTES_OUT, INT64_OUT))
+@kernel_for(types.int64(INT64_IN, BYTES_OUT, INT64_OUT))
 def zigzag_varints(values, out, offsets):  # type: ignore[no-untyped-def]
     """Each value as a zigzag varint, of 10 bytes at most; offsets int64[n + 1]. Gives how many bytes there are."""
     at = 0
@@ -42,7 +39,7 @@ def zigzag_varints(values, out, offsets):  # type: ignore[no-untyped-def]
     return at
 
 
-@kernel_for(types.int64(INT64, BYTES_OUT, INT64_OUT))
+@kernel_for(types.int64(INT64_IN, BYTES_OUT, INT64_OUT))
 def plain_varints(values, out, offsets):  # type: ignore[no-untyped-def]
     """As zigzag_varints, of the 64 bits as they are: Protobuf's varint."""
     at = 0

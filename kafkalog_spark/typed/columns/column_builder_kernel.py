@@ -103,26 +103,22 @@ load_i32 = _load(types.int32, ir.IntType(32))
 load_i64 = _load(types.int64, ir.IntType(64))
 
 
-@intrinsic
-def byte_at(typingctx, address, index):  # type: ignore[no-untyped-def]
-    """The byte at address + index."""
-    signature = types.uint8(types.int64, types.int64)
+def _element(kind: Any, bits: Any) -> Any:
+    """An intrinsic (address, index): element `index` of the array of `kind` there."""
 
-    def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
-        return builder.load(builder.gep(builder.inttoptr(args[0], ir.IntType(8).as_pointer()), [args[1]]))
+    @intrinsic
+    def element(typingctx, address, index):  # type: ignore[no-untyped-def]
+        signature = kind(types.int64, types.int64)
 
-    return signature, generate
+        def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
+            return builder.load(builder.gep(builder.inttoptr(args[0], bits.as_pointer()), [args[1]]))
+
+        return signature, generate
+
+    return element
 
 
-@intrinsic
-def int32_at(typingctx, address, index):  # type: ignore[no-untyped-def]
-    """Element `index` of the int32 array at `address`."""
-    signature = types.int32(types.int64, types.int64)
-
-    def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
-        return builder.load(builder.gep(builder.inttoptr(args[0], ir.IntType(32).as_pointer()), [args[1]]))
-
-    return signature, generate
+byte_at, int32_at = _element(types.uint8, ir.IntType(8)), _element(types.int32, ir.IntType(32))
 
 
 @inlined
@@ -131,26 +127,26 @@ def full(column):  # type: ignore[no-untyped-def]
     return -1 - column
 
 
-@inlined
-def put_i32(columns, c, value):  # type: ignore[no-untyped-def]
-    n = columns[c, Col.ENTRIES]
-    if n >= columns[c, Col.ROOM]:
-        return False
-    store_i32(columns[c, Col.DATA], n, np.int32(value))
-    store_u8(columns[c, Col.VALID], n, np.uint8(1))
-    columns[c, Col.ENTRIES] = n + 1
-    return True
+def _put(store: Any, kind: Any) -> Any:
+    """A function that puts a value as an entry of a column of fixed width."""
+
+    @inlined
+    def put(columns, c, value):  # type: ignore[no-untyped-def]
+        n = columns[c, Col.ENTRIES]
+        if n >= columns[c, Col.ROOM]:
+            return False
+        store(columns[c, Col.DATA], n, kind(value))
+        store_u8(columns[c, Col.VALID], n, np.uint8(1))
+        columns[c, Col.ENTRIES] = n + 1
+        return True
+
+    return put
 
 
-@inlined
-def put_i64(columns, c, value):  # type: ignore[no-untyped-def]
-    n = columns[c, Col.ENTRIES]
-    if n >= columns[c, Col.ROOM]:
-        return False
-    store_i64(columns[c, Col.DATA], n, np.int64(value))
-    store_u8(columns[c, Col.VALID], n, np.uint8(1))
-    columns[c, Col.ENTRIES] = n + 1
-    return True
+put_i32, put_i64 = _put(store_i32, np.int32), _put(store_i64, np.int64)
+put_f32, put_f64 = _put(store_f32, np.float32), _put(store_f64, np.float64)
+put_bool = _put(store_u8, np.uint8)
+"""A boolean is put as a byte; bytes become bits when the column is finished."""
 
 
 @inlined
@@ -167,40 +163,6 @@ def put_i128(columns, c, low, high):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def put_f32(columns, c, value):  # type: ignore[no-untyped-def]
-    n = columns[c, Col.ENTRIES]
-    if n >= columns[c, Col.ROOM]:
-        return False
-    store_f32(columns[c, Col.DATA], n, np.float32(value))
-    store_u8(columns[c, Col.VALID], n, np.uint8(1))
-    columns[c, Col.ENTRIES] = n + 1
-    return True
-
-
-@inlined
-def put_f64(columns, c, value):  # type: ignore[no-untyped-def]
-    n = columns[c, Col.ENTRIES]
-    if n >= columns[c, Col.ROOM]:
-        return False
-    store_f64(columns[c, Col.DATA], n, np.float64(value))
-    store_u8(columns[c, Col.VALID], n, np.uint8(1))
-    columns[c, Col.ENTRIES] = n + 1
-    return True
-
-
-@inlined
-def put_bool(columns, c, value):  # type: ignore[no-untyped-def]
-    """Put a boolean as a byte; bytes become bits when the column is finished."""
-    n = columns[c, Col.ENTRIES]
-    if n >= columns[c, Col.ROOM]:
-        return False
-    store_u8(columns[c, Col.DATA], n, np.uint8(value))
-    store_u8(columns[c, Col.VALID], n, np.uint8(1))
-    columns[c, Col.ENTRIES] = n + 1
-    return True
-
-
-@inlined
 def put_bytes(columns, c, source, at, count):  # type: ignore[no-untyped-def]
     """The entry of a string or binary column: source[at:at + count]."""
     n = columns[c, Col.ENTRIES]
@@ -208,9 +170,9 @@ def put_bytes(columns, c, source, at, count):  # type: ignore[no-untyped-def]
     if n >= columns[c, Col.ROOM] or used + count > columns[c, Col.BYTES_ROOM]:
         return False
     copy_to(columns[c, Col.DATA], used, source, at, count)
-    store_u8(columns[c, Col.VALID], n, np.uint8(1))
     store_i32(columns[c, Col.OFFSETS], n + 1, np.int32(used + count))
     columns[c, Col.BYTES] = used + count
+    store_u8(columns[c, Col.VALID], n, np.uint8(1))
     columns[c, Col.ENTRIES] = n + 1
     return True
 

@@ -119,7 +119,6 @@ class JsonBatch:
     def _gather(
         self, number: int, slices: np.ndarray, lengths: np.ndarray, valid: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(offsets, bytes) of strings, as Arrow has them."""
         offsets = _offsets(lengths)
         text = self._pool.take(number, Col.DATA, int(offsets[-1]), np.uint8)
         kernel.gather_strings(self._data, self._columns.unescaped, slices, valid, offsets, text)
@@ -136,7 +135,6 @@ def _offsets(lengths: np.ndarray) -> np.ndarray:
 
 
 def _fixed_width(type_: pa.DataType, cells: np.ndarray) -> np.ndarray:
-    """Cells as entries of a type of fixed width."""
     if pa.types.is_floating(type_):
         return cells.view(np.float64).astype(type_.to_pandas_dtype(), copy=False)
     if pa.types.is_decimal(type_):

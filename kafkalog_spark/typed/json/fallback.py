@@ -12,18 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkalog_spark.typed.columns.java_text import (
-    date_of_text,
-    days_of_hybrid,
-    double_text,
-    java_characters,
-    java_decoded,
-    java_units,
-    json_quoted,
-    timestamp_of_text,
-    us_in_range,
-    us_of_local,
-)
+from kafkalog_spark.typed.columns import java_text
 from kafkalog_spark.typed.json.jackson import JacksonReader, JsonError, Token
 from kafkalog_spark.typed.json.options import INTEGERS, JsonOptions, check_types
 
@@ -70,7 +59,7 @@ def scalar_converter(kind: pa.DataType, options: JsonOptions) -> Converter:
 
 
 def _floating(kind: pa.DataType, options: JsonOptions) -> Converter:
-    non_numeric = options.features.non_numeric
+    non_numeric = options.non_numeric
 
     def of_text(text: str) -> float:
         if non_numeric and text == "NaN":
@@ -94,17 +83,17 @@ def timestamp_of(text: str, options: JsonOptions) -> int:
     if options.read_timestamp is not None:
         try:
             days, us, zone = options.read_timestamp(text)
-            return us_in_range(us_of_local(days, us, zone or options.zone))
+            return java_text.us_in_range(java_text.us_of_local(days, us, zone or options.zone))
         except ValueError:
             if not options.fallback:
                 raise
     else:
         try:
-            return timestamp_of_text(text, options.zone)
+            return java_text.timestamp_of_text(text, options.zone)
         except ValueError:
             if options.fallback is False:
                 raise
-    return timestamp_of_text(text.replace("GMT", ""), options.zone)
+    return java_text.timestamp_of_text(text.replace("GMT", ""), options.zone)
 
 
 def local_timestamp_of(text: str, options: JsonOptions) -> int:
@@ -112,18 +101,18 @@ def local_timestamp_of(text: str, options: JsonOptions) -> int:
         days, us, zone = options.read_local(text)
         if zone is not None:
             raise BadField("a time zone where none is allowed")
-        return us_in_range(days * 86_400_000_000 + us)
-    return timestamp_of_text(text, options.zone, with_zone=False)
+        return java_text.us_in_range(days * 86_400_000_000 + us)
+    return java_text.timestamp_of_text(text, options.zone, with_zone=False)
 
 
 def _date(text: str, options: JsonOptions) -> int:
     try:
-        return options.read_date(text)[0] if options.read_date is not None else date_of_text(text)
+        return options.read_date(text)[0] if options.read_date is not None else java_text.date_of_text(text)
     except ValueError:
         if not options.fallback and (options.fallback is False or options.read_date is not None):
             raise
     try:
-        return date_of_text(text.replace("GMT", ""))
+        return java_text.date_of_text(text.replace("GMT", ""))
     except ValueError:
         return _days_as_text(text)
 
@@ -184,7 +173,7 @@ def _days_as_text(text: str) -> int:
     days = int(text)
     if not -(1 << 31) <= days < 1 << 31:
         raise BadField("no date")
-    return days_of_hybrid(days)
+    return java_text.days_of_hybrid(days)
 
 
 def decimal_of(text: str, kind: pa.DataType) -> Decimal:
@@ -212,7 +201,7 @@ def _text(reader: JacksonReader) -> str | None:
     if token is None or token is Token.NULL:
         return None
     if token is Token.STRING:
-        return java_characters(reader.string())
+        return java_text.java_characters(reader.string())
     if token in (Token.END_OBJECT, Token.END_ARRAY):
         raise BadField("no value")
     parts: list[str] = []
@@ -226,7 +215,7 @@ def _text(reader: JacksonReader) -> str | None:
             if comma:
                 parts.append(",")
             if token is Token.NAME:
-                parts.append(f"{json_quoted(reader.name or '')}:")
+                parts.append(f"{java_text.json_quoted(reader.name or '')}:")
                 comma = False
             elif token in (Token.START_OBJECT, Token.START_ARRAY):
                 depth += 1
@@ -245,13 +234,13 @@ def _text(reader: JacksonReader) -> str | None:
 def _written(reader: JacksonReader) -> str:
     token = reader.token
     if token is Token.STRING:
-        return json_quoted(reader.string())
+        return java_text.json_quoted(reader.string())
     if token is Token.INTEGER:
         return "0" if reader.number == "-0" else reader.number
     if token is Token.FLOAT:
         text = reader.number
         number = float(text) if text[-1].isdigit() else _INFINITIES.get(text, float("nan")) * float("inf")
-        written = double_text(number)
+        written = java_text.double_text(number)
         return written if written[-1].isdigit() else f'"{written}"'
     assert token is not None
     return str(token.value)
@@ -290,7 +279,7 @@ class JsonRows:
     def row(self, data: bytes) -> dict[str, Any] | None:
         """The fields that are there by name, as pyarrow.array takes them; None for a text without a token. Raises
         BadValue."""
-        reader = JacksonReader(java_units(java_decoded(data)), self._options.features)
+        reader = JacksonReader(java_text.java_units(java_text.java_decoded(data)), self._options)
         try:
             if reader.next_token() is None:
                 return None
@@ -340,7 +329,7 @@ class JsonRows:
         partly: str | None = None
         bad: str | None = None
         while _until(reader, Token.END_OBJECT):
-            key = java_characters(reader.name or "")
+            key = java_text.java_characters(reader.name or "")
             try:
                 pairs.append((key, convert(reader)))
             except Partial as partial:
@@ -356,7 +345,7 @@ class JsonRows:
         return pairs
 
     def _converters(self, fields: Iterable[pa.Field]) -> _Fields:
-        return {java_units(field.name): (field.name, self._converter(field.type)) for field in fields}
+        return {java_text.java_units(field.name): (field.name, self._converter(field.type)) for field in fields}
 
     def _converter(self, kind: pa.DataType) -> Converter:
         if pa.types.is_struct(kind):

@@ -75,7 +75,6 @@ class JsonDecoder:
         return Decoded(columns, bad, lambda i: slow.why(int(np.searchsorted(rows, i))))
 
     def _decode_slowly(self, values: pa.Array) -> Decoded:
-        """Value by value."""
         decoded = self._fallback(values)
         return decoded._replace(columns=self._with_corrupt(decoded.columns, values, decoded.bad))
 

@@ -13,16 +13,11 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.typed.avro.types import AVRO_NAMES
+from kafkalog_spark.typed.ddl import with_leaves
 
 _NULL = pa.null()
 _WIDE = pa.decimal128(38, 0)
-_AVRO = {
-    pa.bool_(): "boolean",
-    pa.int64(): "long",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "bytes",
-}
 _DEPTH = 60
 
 
@@ -45,7 +40,8 @@ def json_schema(values: Iterable[bytes | None]) -> tuple[pa.Schema, int, int]:
         found = _merged(found, _type_of(parsed, 0))
     if found == _NULL or not found.num_fields:
         raise OptionError(f"none of {count} values is a JSON object with a field in it")
-    return pa.schema(list(_without_null(found))), count, others
+    columns = with_leaves(found, lambda kind: pa.string() if kind == _NULL else kind)
+    return pa.schema(list(columns)), count, others
 
 
 def _type_of(value: Any, depth: int) -> pa.DataType:
@@ -88,14 +84,6 @@ def _merged(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     return pa.string()
 
 
-def _without_null(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_without_null(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(_without_null(kind.value_type))
-    return pa.string() if kind == _NULL else kind
-
-
 def avro_of_schema(schema: pa.Schema, name: str) -> dict[str, Any]:
     """An Avro schema of those columns: a record whose fields may be null. Raises OptionError for a name that Avro does
     not allow."""
@@ -120,4 +108,4 @@ def _avro(kind: pa.DataType, name: str) -> Any:
         return {"type": "array", "items": ["null", _avro(kind.value_type, f"{name}_element")]}
     if pa.types.is_decimal(kind):
         return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
-    return _AVRO[kind]
+    return AVRO_NAMES[kind]

@@ -12,6 +12,7 @@ import unicodedata
 from dataclasses import dataclass
 from enum import Enum
 
+from kafkalog_spark.options import boolean, option
 from kafkalog_spark.typed.columns.java_text import BASE64, base64_bytes
 
 
@@ -35,17 +36,17 @@ class JsonError(Exception):
     """Jackson's JsonProcessingException."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Features:
     """Extensions of JSON that are read (JsonReadFeature), and limits of StreamReadConstraints (characters, levels)."""
 
-    comments: bool = False
-    unquoted_names: bool = False
-    single_quotes: bool = True
-    leading_zeros: bool = False
-    non_numeric: bool = True
-    any_escape: bool = False
-    control_characters: bool = False
+    comments: bool = option("allowComments", boolean, "false")
+    unquoted_names: bool = option("allowUnquotedFieldNames", boolean, "false")
+    single_quotes: bool = option("allowSingleQuotes", boolean, "true")
+    leading_zeros: bool = option("allowNumericLeadingZeros", boolean, "false")
+    non_numeric: bool = option("allowNonNumericNumbers", boolean, "true")
+    any_escape: bool = option("allowBackslashEscapingAnyCharacter", boolean, "false")
+    control_characters: bool = option("allowUnquotedControlChars", boolean, "false")
     max_depth: int = 1000
     max_number: int = 1000
     max_string: int = 20_000_000
@@ -128,7 +129,6 @@ class JacksonScanner:
         return JsonError(f"unexpected character {sign!r} at character {self._at - 1}: {what}")
 
     def _match(self, word: str, at: int) -> None:
-        """Pass over word[at:]."""
         for sign in word[at:]:
             if self._text[self._at : self._at + 1] != sign:
                 self._invalid_token(word)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, tzinfo
+from dataclasses import dataclass
+from datetime import tzinfo
 from typing import NoReturn
 
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.options import OptionSpec, boolean, parsed, plain_text
+from kafkalog_spark.options import OptionSpec, boolean, option, parsed, parsed_fields, plain_text, specs_of
 from kafkalog_spark.typed.columns.java_text import pattern_reader, zone_of
 from kafkalog_spark.typed.json.jackson import Features
 
@@ -22,7 +22,7 @@ def _zone(name: str, text: str) -> tzinfo:
         raise OptionError(f"option '{name}': {error}") from None
 
 
-def _pattern(name: str, text: str) -> Callable[..., tuple[int, int, tzinfo | None]]:
+def _pattern(name: str, text: str) -> Reader:
     try:
         return pattern_reader(text)
     except ValueError as error:
@@ -45,82 +45,39 @@ _REFUSED = (
     "maxNestingDepth", "maxNumLen", "maxStringLen", "encoding", "charset", "timeFormat", "singleVariantColumn",
     "compression", "pretty", "sortKeys", "writeNonAsciiCharacterAsCodePoint",
 )  # fmt: skip
-_OF_INFERENCE = ("primitivesAsString", "prefersDecimal", "dropFieldIfAllNull", "samplingRatio", "inferTimestamp")
-OPTIONS = (
-    OptionSpec("schema", plain_text, None, "The columns of the values as DDL, where `.schema(...)` does not say them."),
-    OptionSpec(
-        "columnNameOfCorruptRecord",
-        plain_text,
-        "_corrupt_record",
-        "Name of the string column that holds a bad value's text.",
-    ),
-    OptionSpec("timeZone", _zone, "UTC", "Zone of timestamps that name none; in Spark the session's."),
-    OptionSpec(
-        "timestampFormat",
-        _pattern,
-        None,
-        "Pattern of timestamps, made of yyyy MM dd HH mm ss S XXX, quoted letters and signs.",
-    ),
-    OptionSpec("timestampNTZFormat", _pattern, None, "The same of timestamps without a zone."),
-    OptionSpec("dateFormat", _pattern, None, "The same of dates."),
-    OptionSpec(
-        "enableDateTimeParsingFallback",
-        boolean,
-        None,
-        "Whether what fits no pattern is read as without one; `false` with a pattern.",
-    ),
-    OptionSpec("allowComments", boolean, "false", "Java's comments."),
-    OptionSpec("allowUnquotedFieldNames", boolean, "false", "Names without quotes."),
-    OptionSpec("allowSingleQuotes", boolean, "true", "Single quotes instead of double ones."),
-    OptionSpec("allowNumericLeadingZeros", boolean, "false", "Numbers such as 007."),
-    OptionSpec("allowNonNumericNumbers", boolean, "true", "NaN, Infinity, -INF and so on."),
-    OptionSpec("allowBackslashEscapingAnyCharacter", boolean, "false", "A backslash before any character."),
-    OptionSpec("allowUnquotedControlChars", boolean, "false", "Control characters in strings."),
-    OptionSpec("locale", _locale, "en-US", "Only `en-US`."),
-    *(OptionSpec(name, _refused, None, "Refused.") for name in _REFUSED),
-    *(
-        OptionSpec(name, plain_text, None, "No effect where there is a schema, as in from_json.")
-        for name in _OF_INFERENCE
-    ),
-    OptionSpec("ignoreNullFields", plain_text, None, "No effect on a read, as in from_json."),
-    OptionSpec("multiLine", plain_text, None, "No effect on values, as in from_json."),
-    OptionSpec("lineSep", plain_text, None, "No effect on values, as in from_json."),
-)
+_WITHOUT_EFFECT = (
+    "primitivesAsString", "prefersDecimal", "dropFieldIfAllNull", "samplingRatio", "inferTimestamp",
+    "ignoreNullFields", "multiLine", "lineSep",
+)  # fmt: skip
+"""On values that are read with a schema, as in from_json."""
+Reader = Callable[..., tuple[int, int, tzinfo | None]]
 
 
-@dataclass(frozen=True)
-class JsonOptions:
+@dataclass(frozen=True, kw_only=True)
+class JsonOptions(Features):
     """Options of JSON, parsed. The three readers: None for Spark's own forms."""
 
-    features: Features = field(default_factory=Features)
-    corrupt: str = "_corrupt_record"
-    zone: tzinfo = UTC
-    read_timestamp: Callable[..., tuple[int, int, tzinfo | None]] | None = None
-    read_local: Callable[..., tuple[int, int, tzinfo | None]] | None = None
-    read_date: Callable[..., tuple[int, int, tzinfo | None]] | None = None
-    fallback: bool | None = None
+    corrupt: str = option("columnNameOfCorruptRecord", plain_text, "_corrupt_record")
+    zone: tzinfo = option("timeZone", _zone, "UTC")
+    read_timestamp: Reader | None = option("timestampFormat", _pattern)
+    read_local: Reader | None = option("timestampNTZFormat", _pattern)
+    read_date: Reader | None = option("dateFormat", _pattern)
+    fallback: bool | None = option("enableDateTimeParsingFallback", boolean)
+    locale: str = option("locale", _locale, "en-US")
+
+
+OPTIONS = (
+    OptionSpec("schema", plain_text),
+    *specs_of(JsonOptions),
+    *(OptionSpec(name, _refused) for name in _REFUSED),
+    *(OptionSpec(name, plain_text) for name in _WITHOUT_EFFECT),
+)
 
 
 def json_options(options: Mapping[str, str]) -> JsonOptions:
     """Names in small letters. Raises OptionError for a value that cannot be used, and for what is refused."""
-    given = parsed(OPTIONS, options)
-    return JsonOptions(
-        Features(
-            comments=given["allowComments"],
-            unquoted_names=given["allowUnquotedFieldNames"],
-            single_quotes=given["allowSingleQuotes"],
-            leading_zeros=given["allowNumericLeadingZeros"],
-            non_numeric=given["allowNonNumericNumbers"],
-            any_escape=given["allowBackslashEscapingAnyCharacter"],
-            control_characters=given["allowUnquotedControlChars"],
-        ),
-        corrupt=given["columnNameOfCorruptRecord"],
-        zone=given["timeZone"],
-        read_timestamp=given["timestampFormat"],
-        read_local=given["timestampNTZFormat"],
-        read_date=given["dateFormat"],
-        fallback=given["enableDateTimeParsingFallback"],
-    )
+    parsed(OPTIONS, options)
+    return JsonOptions(**parsed_fields(JsonOptions, options))
 
 
 # The types that JSON is decoded to.

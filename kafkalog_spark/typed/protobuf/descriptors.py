@@ -53,7 +53,6 @@ def pool_of(content: bytes, place: str) -> tuple[Any, list[str]]:
 
 
 def _add_all(pool: Any, given: dict[str, Any], place: str) -> None:
-    """Add files, each after those that it imports."""
     added: set[str] = set()
 
     def add(name: str, importer: str) -> None:

@@ -31,24 +31,22 @@ from kafkalog_spark.typed.columns.byte_slices import (
     whole_numbers,
     zigzags,
 )
-from kafkalog_spark.typed.protobuf.types import (
-    FOUR_BYTES,
-    SIZED,
-    VARINT,
-    FieldType,
-    is_map,
-    is_repeated,
-    is_required,
-    is_timestamp,
-    wire_type,
-)
+from kafkalog_spark.typed.protobuf import types
+from kafkalog_spark.typed.protobuf.types import FieldType
 
 # Columns of plain types to Protobuf: which types of fields each may be written as, and what makes the bytes.
 #
 # The types are those that reading gives a field (types.py), and others that hold the same numbers.
 
 _UNSIGNED = (FieldType.UINT32, FieldType.UINT64, FieldType.FIXED32, FieldType.FIXED64)
-_SHORT = (FieldType.INT32, FieldType.UINT32, FieldType.SINT32, FieldType.FIXED32, FieldType.SFIXED32, FieldType.ENUM)
+_SHORT = (
+    FieldType.INT32,
+    FieldType.UINT32,
+    FieldType.SINT32,
+    FieldType.FIXED32,
+    FieldType.SFIXED32,
+    FieldType.ENUM,
+)
 _FLOATING = (FieldType.FLOAT, FieldType.DOUBLE)
 
 
@@ -86,7 +84,11 @@ def _texts(entries: Entries, field: Any, path: str) -> Scalars:
 
 
 def _fixed(entries: Entries, field: Any, path: str) -> Scalars:
-    width, dtype = {FieldType.BOOL: (1, "u1"), FieldType.FLOAT: (4, "<f4"), FieldType.DOUBLE: (8, "<f8")}[field.type]
+    width, dtype = {
+        FieldType.BOOL: (1, "u1"),
+        FieldType.FLOAT: (4, "<f4"),
+        FieldType.DOUBLE: (8, "<f8"),
+    }[field.type]
     slices = fixed_width(entries.array, dtype)
     bits = slices.data[: len(slices) * width].reshape(-1, width)
     return Scalars([Fragment(slices)], np.logical_not(bits.any(axis=1)))  # -0.0 is no zero
@@ -105,9 +107,11 @@ def _numbers(entries: Entries, field: Any, path: str) -> Scalars:
     zero = numbers == 0
     if field.type in (FieldType.SINT32, FieldType.SINT64):
         return Scalars([Fragment(zigzags(numbers))], zero)
-    if wire_type(field) == VARINT:
+    if types.wire_type(field) == types.VARINT:
         return Scalars([Fragment(varints(numbers))], zero)
-    stored = numbers.astype("<i4" if wire_type(field) == FOUR_BYTES else "<i8")  # the bits, also of an unsigned number
+    stored = numbers.astype(
+        "<i4" if types.wire_type(field) == types.FOUR_BYTES else "<i8"
+    )  # the bits, also of an unsigned number
     return Scalars([Fragment(ByteSlices.of_rows(stored.view(np.uint8).reshape(len(stored), stored.itemsize)))], zero)
 
 
@@ -171,14 +175,13 @@ class ProtobufEncoder:
 
 
 def _message_writer(type_: pa.DataType, descriptor: Any, path: str) -> Callable[[Entries], list[Fragment]]:
-    """Raises OptionError."""
     by_name = descriptor.fields_by_name
     if lost := [field.name for field in type_ if field.name not in by_name]:
         raise OptionError(f"the message {descriptor.full_name} has no field for {', '.join(lost)}")
     places = {field.name: i for i, field in enumerate(type_)}
     fields = sorted(((by_name[name], i) for name, i in places.items()), key=lambda pair: pair[0].number)
     writers = [(at, field, _field_writer(type_.field(at).type, field, path + field.name)) for field, at in fields]
-    needed = [field.name for field in descriptor.fields if is_required(field)]
+    needed = [field.name for field in descriptor.fields if types.is_required(field)]
     if missing := [name for name in needed if name not in places]:
         raise OptionError(f"the message {descriptor.full_name} requires {', '.join(missing)}: there is no such column")
 
@@ -186,7 +189,7 @@ def _message_writer(type_: pa.DataType, descriptor: Any, path: str) -> Callable[
         columns = entries.fields()
         parts = [Fragment(ByteSlices.empty(len(entries.array)))]
         for at, field, write_field in writers:
-            if is_required(field):
+            if types.is_required(field):
                 columns[at].refuse_nulls(message_of(field), path + field.name, "null, and it is required")
             parts += write_field(columns[at], _chosen(field, columns, places))
         return parts
@@ -209,11 +212,11 @@ def _chosen(field: Any, columns: list[Entries], places: dict[str, int]) -> np.nd
 
 
 def _field_writer(type_: pa.DataType, field: Any, path: str) -> Writer:
-    if is_map(field):
+    if types.is_map(field):
         if not pa.types.is_map(type_):
             raise _refused(type_, field, path)
         return _map_writer(type_, field, path)
-    if is_repeated(field):
+    if types.is_repeated(field):
         if not pa.types.is_list(type_) and not pa.types.is_large_list(type_):
             raise _refused(type_, field, path)
         return _repeated_writer(type_, field, path)
@@ -222,7 +225,7 @@ def _field_writer(type_: pa.DataType, field: Any, path: str) -> Writer:
     def write(entries: Entries, chosen: np.ndarray | None) -> list[Fragment]:
         parts, zero = values(entries)
         valid = valid_of(entries.array)
-        for mask in (chosen, None if field.has_presence or is_required(field) else ~zero):
+        for mask in (chosen, None if field.has_presence or types.is_required(field) else ~zero):
             if mask is not None:
                 valid = mask if valid is None else valid & mask
         return list(prefixed(parts, tag, valid))
@@ -235,8 +238,7 @@ def _refused(type_: pa.DataType, field: Any, path: str) -> OptionError:
 
 
 def _tag(field: Any, wire: int | None = None) -> bytes:
-    """The number of a field and how it is stored."""
-    number = field.number << 3 | (wire_type(field) if wire is None else wire)
+    number = field.number << 3 | (types.wire_type(field) if wire is None else wire)
     made = varints(np.array([number], np.int64))
     return made.data[: made.offsets[-1]].tobytes()
 
@@ -254,7 +256,7 @@ def _values(type_: pa.DataType, field: Any, path: str) -> Values:
 
 
 def _messages(type_: pa.DataType, field: Any, path: str) -> Values:
-    if is_timestamp(field.message_type) and pa.types.is_timestamp(type_):
+    if types.is_timestamp(field.message_type) and pa.types.is_timestamp(type_):
         write = _timestamps(field.message_type)
     elif pa.types.is_struct(type_):
         write = _message_writer(type_, field.message_type, f"{path}.")
@@ -292,7 +294,7 @@ def _repeated_writer(type_: pa.DataType, field: Any, path: str) -> Writer:
         if not packed:
             return [Fragment(concat_fragments(prefixed(parts, tag)).lists(offsets))]
         lists = sized(concat_fragments(parts).lists(offsets), varints)
-        return list(prefixed(lists, _tag(field, SIZED), np.diff(offsets) > 0))
+        return list(prefixed(lists, _tag(field, types.SIZED), np.diff(offsets) > 0))
 
     return write
 

@@ -24,16 +24,7 @@ from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
 if TYPE_CHECKING:
     from kafkalog_spark.typed.protobuf.reading import ProtobufReading
 
-OPTIONS = (
-    OptionSpec(
-        "descFilePath",
-        plain_text,
-        None,
-        "A descriptor set: what protoc --include_imports --descriptor_set_out writes.",
-    ),
-    OptionSpec("messageName", plain_text, None, "The message, by its name or full name."),
-    *types.OPTIONS,
-)
+OPTIONS = (OptionSpec("descFilePath", plain_text), OptionSpec("messageName", plain_text), *types.OPTIONS)
 
 
 def resolve(format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:

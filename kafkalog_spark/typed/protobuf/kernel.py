@@ -10,18 +10,7 @@ import numpy as np
 from numba import njit
 
 from kafkalog_spark.kernels.primitives import inlined, kernel
-from kafkalog_spark.typed.columns.column_builder_kernel import (
-    Room,
-    back_to,
-    full,
-    mark,
-    note_full,
-    put_bytes,
-    put_i64,
-    put_list,
-    put_nulls,
-    put_struct,
-)
+from kafkalog_spark.typed.columns import column_builder_kernel as builder
 from kafkalog_spark.typed.protobuf.plan import Absent, Kind, Message, ProtobufFault, Slot
 from kafkalog_spark.typed.protobuf.scalar_kernel import is_zero, micros, put_default, put_fixed, put_value, put_varint
 from kafkalog_spark.typed.protobuf.wire import (
@@ -69,8 +58,8 @@ def _put_timestamp(data, at, end, c, far_is_bad, columns):  # type: ignore[no-un
     value, fault = micros(data, at, end)
     if fault != ProtobufFault.NONE and (fault != ProtobufFault.TIMESTAMP or far_is_bad):
         return fault
-    if c >= 0 and not put_i64(columns, c, value):
-        return full(c)
+    if c >= 0 and not builder.put_i64(columns, c, value):
+        return builder.full(c)
     return np.int64(ProtobufFault.NONE)
 
 
@@ -98,10 +87,10 @@ def _put_elements(data, seen_row, end, columns, plan, s, name):  # type: ignore[
             if result != ProtobufFault.NONE:
                 return result
         elif kind >= Kind.STRING:
-            if c >= 0 and not put_bytes(columns, c, data, at, after - at):
-                return full(c)
+            if c >= 0 and not builder.put_bytes(columns, c, data, at, after - at):
+                return builder.full(c)
         elif c >= 0 and not _put_numbers(data, at, after, columns, plan, s, name):
-            return full(c)
+            return builder.full(c)
         at = after
     return np.int64(ProtobufFault.NONE)
 
@@ -144,8 +133,8 @@ def _put_field(data, seen_row, columns, plan, s, name):  # type: ignore[no-untyp
     elif slots[s, Slot.ABSENT] == Absent.DEFAULT:
         fits = put_default(columns, c, kind, plan, s)
     else:
-        return put_nulls(columns, plan.tables, slots[s, Slot.NULLS], slots[s, Slot.NULLS_END])
-    return np.int64(ProtobufFault.NONE) if fits else full(c)
+        return builder.put_nulls(columns, plan.tables, slots[s, Slot.NULLS], slots[s, Slot.NULLS_END])
+    return np.int64(ProtobufFault.NONE) if fits else builder.full(c)
 
 
 @inlined
@@ -155,8 +144,8 @@ def _put_scalars(data, seen_row, end, columns, plan, s, name):  # type: ignore[n
         return _put_field(data, seen_row, columns, plan, s, name)
     result = _put_elements(data, seen_row, end, columns, plan, s, name)
     c = plan.slots[s, Slot.COLUMN]
-    if result == ProtobufFault.NONE and c >= 0 and not put_list(columns, c):
-        return full(c)
+    if result == ProtobufFault.NONE and c >= 0 and not builder.put_list(columns, c):
+        return builder.full(c)
     return result
 
 
@@ -197,8 +186,8 @@ def _put_submessage(data, level, seen_row, columns, plan, s, start):  # type: ig
     c = slots[s, Slot.COLUMN]
     if slots[s, Slot.REPEATED]:
         below, below_end = _next_element(data, level, seen_row, slots, s)
-        if below < 0 and c >= 0 and not put_list(columns, c):
-            return full(c), below, below_end
+        if below < 0 and c >= 0 and not builder.put_list(columns, c):
+            return builder.full(c), below, below_end
         return np.int64(ProtobufFault.NONE), below, below_end
     level[Level.SLOT] += 1
     if seen_row[Seen.COUNT] > 0:
@@ -207,7 +196,7 @@ def _put_submessage(data, level, seen_row, columns, plan, s, start):  # type: ig
         return np.int64(ProtobufFault.NONE), start, start
     result = np.int64(ProtobufFault.NONE)
     if c >= 0:
-        result = put_nulls(columns, plan.tables, slots[s, Slot.NULLS], slots[s, Slot.NULLS_END])
+        result = builder.put_nulls(columns, plan.tables, slots[s, Slot.NULLS], slots[s, Slot.NULLS_END])
     return result, np.int64(-1), np.int64(0)
 
 
@@ -228,8 +217,8 @@ def _decode_one(data, start, end, entry, plan, columns, space):  # type: ignore[
                 break
             level[Level.SLOT] = 0
             c = plan.messages[level[Level.MESSAGE], Message.COLUMN]
-            if c >= 0 and not put_struct(columns, c):
-                return full(c), at
+            if c >= 0 and not builder.put_struct(columns, c):
+                return builder.full(c), at
         if level[Level.SLOT] >= count:
             depth -= 1
             continue
@@ -263,23 +252,23 @@ def decode_protobuf(values, entries, first, plan, root, columns, marks, space, f
     starts, ends = values.starts, values.ends
     root_start, root_end = root
     n = len(starts)
-    missing[Room.COLUMN] = -1
+    missing[builder.Room.COLUMN] = -1
     for i in range(first, n):
         if ends[i] < 0:
-            put_nulls(columns, plan.tables, root_start, root_end)
+            builder.put_nulls(columns, plan.tables, root_start, root_end)
             continue
-        mark(columns, marks)
+        builder.mark(columns, marks)
         if entries[i] < 0:
             result, at = np.int64(faults.codes[i]), starts[i]
         else:
             result, at = _decode_one(values.data, starts[i], ends[i], entries[i], plan, columns, space)
         if result < 0:
-            note_full(columns, result, missing)
-            back_to(columns, marks)
+            builder.note_full(columns, result, missing)
+            builder.back_to(columns, marks)
             return i
         if result != ProtobufFault.NONE:
-            back_to(columns, marks)
-            put_nulls(columns, plan.tables, root_start, root_end)
+            builder.back_to(columns, marks)
+            builder.put_nulls(columns, plan.tables, root_start, root_end)
             faults.codes[i] = result
             faults.places[i] = min(at, ends[i]) - starts[i]
     return n

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kafkalog_spark.format.layout import FaultCode
+
 
 class Slot(IntEnum):
     """The fields of a slot."""
@@ -76,36 +78,21 @@ class Absent(IntEnum):
     DEFAULT = 1
 
 
-class ProtobufFault(IntEnum):
+class ProtobufFault(FaultCode):
     """Why a value is bad, NONE where it is not; JOIN: it has what the kernel does not read (`reading.merged`)."""
 
     NONE = 0
-    TRUNCATED = 1
-    TAG = 2
-    GROUP = 3
-    UTF8 = 4
-    MISMATCH = 5
-    REQUIRED = 6
-    DEPTH = 7
-    TIMESTAMP = 8
-    SIZE = 9
-    NO_PLAN = 10
-    JOIN = 11
-
-
-FAULTS = {
-    ProtobufFault.TRUNCATED: "a field that does not end within its message, or a number that does not end at all",
-    ProtobufFault.TAG: "a tag that no field has: number 0, or a wire type that there is not",
-    ProtobufFault.GROUP: "the end of a group that has not begun, or the other way round",
-    ProtobufFault.UTF8: "a string that is not UTF-8",
-    ProtobufFault.MISMATCH: "a field with another wire type than its own, or a number that its enum does not have",
-    ProtobufFault.REQUIRED: "a required field is missing",
-    ProtobufFault.DEPTH: "more than 100 messages inside each other",
-    ProtobufFault.TIMESTAMP: "a timestamp beyond what microseconds in 64 bits can say",
-    ProtobufFault.SIZE: "more elements or bytes than a column of one batch holds",
-    ProtobufFault.NO_PLAN: "no schema for it",
-    ProtobufFault.JOIN: "a message in several parts that cannot be put together",
-}
+    TRUNCATED = 1, "a field that does not end within its message, or a number that does not end at all"
+    TAG = 2, "a tag that no field has: number 0, or a wire type that there is not"
+    GROUP = 3, "the end of a group that has not begun, or the other way round"
+    UTF8 = 4, "a string that is not UTF-8"
+    MISMATCH = 5, "a field with another wire type than its own, or a number that its enum does not have"
+    REQUIRED = 6, "a required field is missing"
+    DEPTH = 7, "more than 100 messages inside each other"
+    TIMESTAMP = 8, "a timestamp beyond what microseconds in 64 bits can say"
+    SIZE = 9, "more elements or bytes than a column of one batch holds"
+    NO_PLAN = 10, "no schema for it"
+    JOIN = 11, "a message in several parts that cannot be put together"
 
 
 class PlanArrays(NamedTuple):

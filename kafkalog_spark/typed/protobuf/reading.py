@@ -17,7 +17,7 @@ from kafkalog_spark.typed.columns.projection import NOT_PROJECTED, ColumnTree, c
 from kafkalog_spark.typed.ddl import recursion_bounded
 from kafkalog_spark.typed.decoder import Decoded
 from kafkalog_spark.typed.protobuf.kernel import LEVELS, Level, ProtobufFaults, Workspace, decode_protobuf
-from kafkalog_spark.typed.protobuf.plan import FAULTS, Absent, Kind, Message, Plan, ProtobufFault, Slot
+from kafkalog_spark.typed.protobuf.plan import Absent, Kind, Message, Plan, ProtobufFault, Slot
 from kafkalog_spark.typed.protobuf.scalar_kernel import LONGEST_NAME
 from kafkalog_spark.typed.protobuf.types import (
     FieldType,
@@ -153,7 +153,6 @@ def _passed(data: bytes, at: int, end: int, wire: int, number: int, depth: int) 
 
 
 def _passed_group(data: bytes, at: int, end: int, number: int, depth: int) -> int:
-    """Position after the end of a group."""
     if depth > MOST_NESTED:
         raise Malformed(ProtobufFault.DEPTH)
     while True:
@@ -169,7 +168,6 @@ def _passed_group(data: bytes, at: int, end: int, number: int, depth: int) -> in
 
 
 def _delimited(number: int, content: bytes) -> bytes:
-    """A field of wire type 2."""
     return uvarint(number << 3 | 2) + uvarint(len(content)) + content
 
 
@@ -237,8 +235,8 @@ class ProtobufReading:
             if (reason := unknown(i)) is not None:
                 return reason
             if i in refused:
-                return FAULTS[refused[i]]
-            return f"at byte {int(faults.places[i])} of the value: {FAULTS[ProtobufFault(int(faults.codes[i]))]}"
+                return refused[i].text
+            return f"at byte {int(faults.places[i])} of the value: {ProtobufFault(int(faults.codes[i])).text}"
 
         bad = faults.codes != ProtobufFault.NONE
         return Decoded(buffers.finish(self._plan.java_texts), bad if bad.any() else None, why)
@@ -376,7 +374,6 @@ class _PlanMaker:
             self._default(slot, field)
 
     def _enum(self, enum: Any) -> dict[Slot, int]:
-        """Slots of an enum."""
         names: dict[int, str] = {}
         for value in enum.values:
             names.setdefault(value.number, value.name)
@@ -435,5 +432,4 @@ def _type_in(has: pa.DataType | None, name: str) -> pa.DataType | None:
 
 
 def _signed(value: int, bits: int) -> int:
-    """An unsigned number as the signed one of the same bits."""
     return (value + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))

@@ -5,24 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from kafkalog_spark.kernels.ascii import Char
-from kafkalog_spark.typed.columns.column_builder_kernel import (
-    load_f32,
-    load_f64,
-    load_i32,
-    load_i64,
-    put_bool,
-    put_bytes,
-    put_f32,
-    put_f64,
-    put_i32,
-    put_i64,
-    put_i128,
-)
+from kafkalog_spark.typed.columns import column_builder_kernel as builder
 from kafkalog_spark.typed.protobuf.plan import Kind, ProtobufFault, Slot
 from kafkalog_spark.typed.protobuf.wire import pass_over, symbol_of, uvarint
 
 _MOST_MILLIS = (2**63 - 1) // 1000
+_MINUS, _ZERO = ord("-"), ord("0")
 LONGEST_NAME = 512
 """Room for the name of an unknown number of an enum."""
 
@@ -31,31 +19,31 @@ LONGEST_NAME = 512
 def put_varint(columns, c, kind, value, plan, s, name):  # type: ignore[no-untyped-def]
     """Put a number that was a varint; returns whether it fitted. name: room for an unknown enum's name."""
     if kind == Kind.INT64:
-        return put_i64(columns, c, value)
+        return builder.put_i64(columns, c, value)
     if kind in (Kind.INT32, Kind.ENUM_INT):
-        return put_i32(columns, c, np.int64(np.int32(value)))
+        return builder.put_i32(columns, c, np.int64(np.int32(value)))
     if kind == Kind.UINT32_WIDE:
-        return put_i64(columns, c, value & 0xFFFFFFFF)
+        return builder.put_i64(columns, c, value & 0xFFFFFFFF)
     if kind == Kind.UINT64_WIDE:
-        return put_i128(columns, c, value, 0)
+        return builder.put_i128(columns, c, value, 0)
     if kind == Kind.SINT64:
         raw = np.uint64(value)
-        return put_i64(columns, c, np.int64((raw >> np.uint64(1)) ^ (~(raw & np.uint64(1)) + np.uint64(1))))
+        return builder.put_i64(columns, c, np.int64((raw >> np.uint64(1)) ^ (~(raw & np.uint64(1)) + np.uint64(1))))
     if kind == Kind.SINT32:
         raw32 = value & 0xFFFFFFFF
-        return put_i32(columns, c, np.int64(np.int32((raw32 >> 1) ^ -(raw32 & 1))))
+        return builder.put_i32(columns, c, np.int64(np.int32((raw32 >> 1) ^ -(raw32 & 1))))
     if kind == Kind.BOOL:
-        return put_bool(columns, c, value != 0)
+        return builder.put_bool(columns, c, value != 0)
     number = np.int64(np.int32(value))
     slots, tables, texts = plan.slots, plan.tables, plan.texts
     symbol = symbol_of(plan, s, number)
     if symbol >= 0:
-        return put_bytes(columns, c, texts, tables[symbol + 1], tables[symbol + 2])
+        return builder.put_bytes(columns, c, texts, tables[symbol + 1], tables[symbol + 2])
     size = slots[s, Slot.UNKNOWN_SIZE]
     for i in range(size):
         name[i] = texts[slots[s, Slot.UNKNOWN] + i]
     if number < 0:
-        name[size] = Char.MINUS
+        name[size] = _MINUS
         size += 1
         number = -number
     digits, rest = 1, number
@@ -63,25 +51,25 @@ def put_varint(columns, c, kind, value, plan, s, name):  # type: ignore[no-untyp
         digits += 1
         rest //= 10
     for i in range(digits):
-        name[size + digits - 1 - i] = Char.ZERO + number % 10
+        name[size + digits - 1 - i] = _ZERO + number % 10
         number //= 10
-    return put_bytes(columns, c, name, 0, size + digits)
+    return builder.put_bytes(columns, c, name, 0, size + digits)
 
 
 @njit
 def put_fixed(columns, c, kind, data, at):  # type: ignore[no-untyped-def]
     """Put a number of four or eight bytes; returns whether it fitted."""
     if kind == Kind.DOUBLE:
-        return put_f64(columns, c, load_f64(data, at))
+        return builder.put_f64(columns, c, builder.load_f64(data, at))
     if kind == Kind.FLOAT:
-        return put_f32(columns, c, load_f32(data, at))
+        return builder.put_f32(columns, c, builder.load_f32(data, at))
     if kind == Kind.FIXED64:
-        return put_i64(columns, c, load_i64(data, at))
+        return builder.put_i64(columns, c, builder.load_i64(data, at))
     if kind == Kind.FIXED64_WIDE:
-        return put_i128(columns, c, load_i64(data, at), 0)
+        return builder.put_i128(columns, c, builder.load_i64(data, at), 0)
     if kind == Kind.FIXED32:
-        return put_i32(columns, c, load_i32(data, at))
-    return put_i64(columns, c, np.int64(load_i32(data, at)) & 0xFFFFFFFF)
+        return builder.put_i32(columns, c, builder.load_i32(data, at))
+    return builder.put_i64(columns, c, np.int64(builder.load_i32(data, at)) & 0xFFFFFFFF)
 
 
 @njit
@@ -90,18 +78,18 @@ def put_default(columns, c, kind, plan, s):  # type: ignore[no-untyped-def]
     slots, texts = plan.slots, plan.texts
     value = slots[s, Slot.DEFAULT]
     if kind in (Kind.STRING, Kind.BYTES, Kind.ENUM_NAME):
-        return put_bytes(columns, c, texts, value, slots[s, Slot.DEFAULT_SIZE])
+        return builder.put_bytes(columns, c, texts, value, slots[s, Slot.DEFAULT_SIZE])
     if kind == Kind.DOUBLE:
-        return put_f64(columns, c, load_f64(texts, value))
+        return builder.put_f64(columns, c, builder.load_f64(texts, value))
     if kind == Kind.FLOAT:
-        return put_f32(columns, c, np.float32(load_f64(texts, value)))
+        return builder.put_f32(columns, c, np.float32(builder.load_f64(texts, value)))
     if kind == Kind.BOOL:
-        return put_bool(columns, c, value)
+        return builder.put_bool(columns, c, value)
     if kind in (Kind.INT32, Kind.SINT32, Kind.FIXED32, Kind.ENUM_INT):
-        return put_i32(columns, c, value)
+        return builder.put_i32(columns, c, value)
     if kind in (Kind.UINT64_WIDE, Kind.FIXED64_WIDE):
-        return put_i128(columns, c, value, 0)
-    return put_i64(columns, c, value)
+        return builder.put_i128(columns, c, value, 0)
+    return builder.put_i64(columns, c, value)
 
 
 @njit
@@ -126,7 +114,7 @@ def put_value(columns, c, kind, data, at, end, plan, s, name):  # type: ignore[n
         return put_varint(columns, c, kind, value, plan, s, name)
     if kind <= Kind.DOUBLE:
         return put_fixed(columns, c, kind, data, at)
-    return put_bytes(columns, c, data, at, end - at)
+    return builder.put_bytes(columns, c, data, at, end - at)
 
 
 @njit

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.options import OptionSpec, boolean, parsed
+from kafkalog_spark.options import boolean, option, parsed_fields, specs_of
 from kafkalog_spark.typed.ddl import MOST_COLUMNS, depth, recursion_bounded
 from kafkalog_spark.typed.protobuf.plan import Kind
 
@@ -61,43 +61,26 @@ def _never(name: str, text: str) -> bool:
     return False
 
 
-OPTIONS = (
-    OptionSpec(
-        "recursive.fields.max.depth",
-        depth(MOST_RECURSION, strict=False),
-        "-1",
-        "How deep a recursive message is read, 1 to 10. Without it, one is refused.",
-    ),
-    OptionSpec("emit.default.values", boolean, "false", "true: a proto3 field that is not there is its type's zero."),
-    OptionSpec("enums.as.ints", boolean, "false", "true: an enum is its number."),
-    OptionSpec("upcast.unsigned.ints", boolean, "false", "true: uint32 is a bigint, uint64 a decimal(20,0)."),
-    OptionSpec("retain.empty.message.types", _never, None, "Refused when true: messages without fields are left out."),
-    OptionSpec(
-        "unwrap.primitive.wrapper.types", _never, None, "Refused when true: Int32Value and the like are structs."
-    ),
-    OptionSpec("convert.any.fields.to.json", _never, None, "Refused when true: Any is a struct of type_url and value."),
-)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ProtobufMeaning:
-    """The options of `from_protobuf` that say what a field becomes."""
+    """The options of `from_protobuf` that say what a field becomes. recursion: below 1, recursive messages are
+    refused."""
 
-    recursion: int = -1
-    emit_defaults: bool = False
-    enums_as_ints: bool = False
-    wide: bool = False
+    recursion: int = option("recursive.fields.max.depth", depth(MOST_RECURSION, strict=False), "-1")
+    emit_defaults: bool = option("emit.default.values", boolean, "false")
+    enums_as_ints: bool = option("enums.as.ints", boolean, "false")
+    wide: bool = option("upcast.unsigned.ints", boolean, "false")
+    empty_messages: bool = option("retain.empty.message.types", _never, "false")
+    plain_wrappers: bool = option("unwrap.primitive.wrapper.types", _never, "false")
+    any_as_json: bool = option("convert.any.fields.to.json", _never, "false")
+
+
+OPTIONS = specs_of(ProtobufMeaning)
 
 
 def meaning_of(options: Mapping[str, str]) -> ProtobufMeaning:
     """Raises OptionError for what is refused."""
-    given = parsed(OPTIONS, options)
-    return ProtobufMeaning(
-        given["recursive.fields.max.depth"],
-        given["emit.default.values"],
-        given["enums.as.ints"],
-        given["upcast.unsigned.ints"],
-    )
+    return ProtobufMeaning(**parsed_fields(ProtobufMeaning, options))
 
 
 def wire_type(field: Any) -> int:

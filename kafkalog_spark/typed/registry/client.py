@@ -14,11 +14,12 @@ import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
+from kafkalog_spark.options import option, plain_text
 from kafkalog_spark.typed.registry.http_client import Answer, HttpClient
 from kafkalog_spark.typed.registry.schemas import AVRO, RegisteredSchema
 
@@ -29,17 +30,21 @@ _KEPT = 1000
 _NOT_FOUND = (404, 422)  # 422: such an id, subject or version cannot be
 
 
+def _urls(name: str, text: str) -> tuple[str, ...]:
+    return tuple(url.strip() for url in text.split(",") if url.strip())
+
+
 @dataclass(frozen=True)
 class RegistryOptions:
     """How a registry is reached. Secrets are not shown."""
 
-    urls: tuple[str, ...]
-    user_info: str | None = field(default=None, repr=False)
-    token: str | None = field(default=None, repr=False)
-    ca: str | None = None
-    certificate: str | None = None
-    key: str | None = None
-    key_password: str | None = field(default=None, repr=False)
+    urls: tuple[str, ...] = option("schema.registry.url", _urls)
+    user_info: str | None = option("schema.registry.basic.auth.user.info", plain_text, secret=True)
+    token: str | None = option("schema.registry.bearer.auth.token", plain_text, secret=True)
+    ca: str | None = option("schema.registry.ssl.ca.location", plain_text)
+    certificate: str | None = option("schema.registry.ssl.certificate.location", plain_text)
+    key: str | None = option("schema.registry.ssl.key.location", plain_text)
+    key_password: str | None = option("schema.registry.ssl.key.password", plain_text, secret=True)
 
 
 class RegistryClient:
@@ -99,7 +104,6 @@ class RegistryClient:
         return schema
 
     def _json(self, path: str, body: Any = None) -> Any:
-        """The answer; None: there is no such thing."""
         last = ""
         for attempt in range(_TRIES):
             if attempt:

@@ -94,12 +94,7 @@ class _Avro(_SchemaFormat):
     OPTIONS = (
         *avro_types.OPTIONS,
         *REGISTRY_OPTIONS,
-        OptionSpec(
-            "schema",
-            plain_text,
-            None,
-            "Writes: the schema, JSON or a file of it. Needs the prefix `value.` or `key.`.",
-        ),
+        OptionSpec("schema", plain_text),
     )
     kind, inner = AVRO, avro_format
 
@@ -140,12 +135,7 @@ class _Protobuf(_SchemaFormat):
     OPTIONS = (
         *protobuf_types.OPTIONS,
         *REGISTRY_OPTIONS,
-        OptionSpec(
-            "messageName",
-            plain_text,
-            None,
-            "The message of the subject's schema that the columns are of; by default the first of its file.",
-        ),
+        OptionSpec("messageName", plain_text),
     )
     kind, inner, indexed = PROTOBUF, protobuf_format, True
 
@@ -184,12 +174,7 @@ class _Json:
     OPTIONS = (
         *json_format.OPTIONS,
         *(spec for spec in REGISTRY_OPTIONS if spec.name in _JSON_OPTIONS),
-        OptionSpec(
-            "subject",
-            plain_text,
-            None,
-            "Writes: the subject whose latest JSON Schema the texts are said to be of.",
-        ),
+        OptionSpec("subject", plain_text),
     )
     schema = staticmethod(json_format.schema)
 

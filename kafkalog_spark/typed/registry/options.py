@@ -7,32 +7,14 @@ from dataclasses import replace
 from functools import lru_cache
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
-from kafkalog_spark.options import OptionSpec, plain_text
+from kafkalog_spark.options import OptionSpec, parsed_fields, plain_text, specs_of
 from kafkalog_spark.typed.ddl import file_bytes
 from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources
+from kafkalog_spark.typed.registry import schemas
 from kafkalog_spark.typed.registry.client import RegistryClient, RegistryOptions
-from kafkalog_spark.typed.registry.schemas import (
-    AVRO,
-    JSON,
-    PROTOBUF,
-    Record,
-    RegisteredSchema,
-    SchemaRecords,
-    SchemaStore,
-    listed_records,
-)
 
 TOPIC = "_schemas"
-_KIND_NAMES = {AVRO: "Avro", PROTOBUF: "Protobuf", JSON: "JSON"}
-_OF_CLIENT = (
-    "basic.auth.user.info",
-    "bearer.auth.token",
-    "ssl.ca.location",
-    "ssl.certificate.location",
-    "ssl.key.location",
-    "ssl.key.password",
-)
-"""The fields of RegistryOptions after the URLs, as options."""
+_KIND_NAMES = {schemas.AVRO: "Avro", schemas.PROTOBUF: "Protobuf", schemas.JSON: "JSON"}
 
 
 def _version(name: str, text: str) -> int | None:
@@ -43,33 +25,11 @@ def _version(name: str, text: str) -> int | None:
 
 
 REGISTRY_OPTIONS = (
-    OptionSpec(
-        "schema.registry.url",
-        plain_text,
-        None,
-        "The registry, or several with a comma between them. Without it and without a file, schemas "
-        "come from the topic `_schemas` of the same log directory.",
-    ),
-    OptionSpec("schema.registry.basic.auth.user.info", plain_text, None, "`user:password`."),
-    OptionSpec("schema.registry.bearer.auth.token", plain_text, None, "A bearer token."),
-    OptionSpec("schema.registry.ssl.ca.location", plain_text, None, "PEM file of the authorities that are trusted."),
-    OptionSpec("schema.registry.ssl.certificate.location", plain_text, None, "PEM file of the client's certificate."),
-    OptionSpec("schema.registry.ssl.key.location", plain_text, None, "PEM file of its key."),
-    OptionSpec("schema.registry.ssl.key.password", plain_text, None, "The key's password."),
-    OptionSpec(
-        "schema.registry.file",
-        plain_text,
-        None,
-        "Schemas from a file: what a registry answers to `GET /schemas`, or records of its topic.",
-    ),
-    OptionSpec("schema.registry.topic", plain_text, TOPIC, "The registry's topic in the log directory."),
-    OptionSpec(
-        "subject",
-        plain_text,
-        None,
-        "The subject whose schema the values are read with; by default `TOPIC-value` (`TOPIC-key`).",
-    ),
-    OptionSpec("subject.version", _version, "latest", "Its version."),
+    *specs_of(RegistryOptions),
+    OptionSpec("schema.registry.file", plain_text),
+    OptionSpec("schema.registry.topic", plain_text, TOPIC),
+    OptionSpec("subject", plain_text),
+    OptionSpec("subject.version", _version, "latest"),
 )
 
 
@@ -78,25 +38,25 @@ def with_records(format: ResolvedFormat, sources: SchemaSources) -> ResolvedForm
     options = dict(format.options)
     if "subject" not in options and len(sources.topics) == 1:
         options["subject"] = f"{sources.topics[0]}-{sources.side}"
-    records: tuple[Record, ...] | None = None
+    records: tuple[schemas.Record, ...] | None = None
     if "schema.registry.url" not in options:
         if "schema.registry.file" in options:
-            read: Iterable[Record] = _records_of_file(options["schema.registry.file"])
+            read: Iterable[schemas.Record] = _records_of_file(options["schema.registry.file"])
         else:
             read = sources.records(options.get("schema.registry.topic", TOPIC))
         records = tuple((_utf8(key), _utf8(value)) for key, value in read)
     return replace(format, options=options, schema_records=records)
 
 
-def _records_of_file(path: str) -> list[Record]:
-    return listed_records(file_bytes("schema.registry.file", path).decode("utf-8", "replace"), path)
+def _records_of_file(path: str) -> list[schemas.Record]:
+    return schemas.listed_records(file_bytes("schema.registry.file", path).decode("utf-8", "replace"), path)
 
 
 def _utf8(value: bytes | None) -> bytes | None:
     return None if value is None else value.decode("utf-8", "replace").encode()
 
 
-def store_of(format: ResolvedFormat) -> SchemaStore:
+def store_of(format: ResolvedFormat) -> schemas.SchemaStore:
     """Raises OptionError where the options name no store; SchemaRegistryError for records that are not a registry's."""
     options = format.options
     if "schema.registry.url" in options:
@@ -105,7 +65,7 @@ def store_of(format: ResolvedFormat) -> SchemaStore:
     if format.schema_records is not None:
         return _records_store(format.schema_records, path or f"the topic {options.get('schema.registry.topic', TOPIC)}")
     if path is not None:
-        return SchemaRecords(_records_of_file(path), path)
+        return schemas.SchemaRecords(_records_of_file(path), path)
     raise OptionError(
         "nothing says where the schemas are",
         hint="schema.registry.url is a registry, schema.registry.file a file of it",
@@ -115,15 +75,14 @@ def store_of(format: ResolvedFormat) -> SchemaStore:
 def client_of(options: Mapping[str, str]) -> RegistryClient:
     """The client of the registry of option `schema.registry.url`, one in a process: what it has asked is known to the
     next task."""
-    urls = tuple(url.strip() for url in options["schema.registry.url"].split(",") if url.strip())
-    return _client(RegistryOptions(urls, *(options.get(f"schema.registry.{name}") for name in _OF_CLIENT)))
+    return _client(RegistryOptions(**parsed_fields(RegistryOptions, options)))
 
 
 _client = lru_cache(8)(RegistryClient)
-_records_store = lru_cache(4)(SchemaRecords)
+_records_store = lru_cache(4)(schemas.SchemaRecords)
 
 
-def subject_schema(options: Mapping[str, str], store: SchemaStore, kind: str) -> RegisteredSchema:
+def subject_schema(options: Mapping[str, str], store: schemas.SchemaStore, kind: str) -> schemas.RegisteredSchema:
     """The schema that the values are read with, by the registry, and a schema of that kind. Raises OptionError,
     SchemaRegistryError."""
     subject = options.get("subject")

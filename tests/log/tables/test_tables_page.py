@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kafkalog_spark.log.tables.table import TABLES
-from kafkalog_spark.source.table_reader import columns_page
+from kafkalog_spark.typed.ddl import ddl_of_type
 from tests.golden_data import data_dir, golden_logs
 from tests.pages import ROOT, listings
 
@@ -20,7 +20,23 @@ def lines_with(library: str) -> str:
 def test_the_columns_are_those_of_the_declarations() -> None:
     shown = re.search(r"<!-- tables:.*?-->\n(.*)<!-- tables end -->", PAGE, re.DOTALL)
     assert shown is not None
-    assert shown[1] == columns_page(TABLES.values()), "make pages writes it"
+    for name, section in re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", shown[1], re.DOTALL | re.MULTILINE):
+        rows = re.findall(r"^\| (`[\w`, ]+`) \| (.+?) \| (.+) \|$", section, re.MULTILINE)
+        types = [
+            (column, type_)
+            for names, kinds, _ in rows
+            for column, type_ in zip(re.findall(r"\w+", names), _split(kinds), strict=True)
+        ]
+        table = TABLES[name]
+        assert types == [(column, ddl_of_type(kind)) for column, kind in table.columns.items()], name
+        on_demand = [names.strip("`") for names, _, meaning in rows if "Read only where" in meaning]
+        assert on_demand == list(table.on_demand), name
+    assert re.findall(r"^### (\w+)$", shown[1], re.MULTILINE) == list(TABLES)
+
+
+def _split(kinds: str) -> list[str]:
+    """The types of one or two columns."""
+    return kinds.split(", ") if "<" not in kinds else [kinds]
 
 
 def test_every_table_is_in_the_list() -> None:

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kafkalog_spark.typed.avro.decoder import AvroReading
 from kafkalog_spark.typed.avro.encoder import AvroEncoder
+from kafkalog_spark.typed.avro.format import AvroReading
 from kafkalog_spark.typed.avro.schema import parse_schema
-from kafkalog_spark.typed.avro.types import AvroMeaning, columns_of
+from kafkalog_spark.typed.avro.types import columns_of, meaning_of
 from kafkalog_spark.typed.columns.buffer_pool import Values
 from kafkalog_spark.typed.decoder import Decoded
 from tests.spark.helpers.spark_functions import frame_of
@@ -57,8 +57,8 @@ def _types(type_: pa.DataType) -> pa.DataType:
 def decoded(case: Case) -> Decoded:
     """What kafkalog makes of the values."""
     reader = parse_schema(case.reader)
-    columns = columns_of(reader, AvroMeaning())
-    reading = AvroReading(reader, columns, AvroMeaning())
+    columns = columns_of(reader, meaning_of({}))
+    reading = AvroReading(reader, columns, meaning_of({}))
     entry = reading.entry_of(parse_schema(case.writer))
     values = pa.array(case.values, pa.binary())
     found = reading.decode(Values.of(values), np.full(len(values), entry))

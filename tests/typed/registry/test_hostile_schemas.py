@@ -17,7 +17,7 @@ from google.protobuf import descriptor_pb2
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.typed.avro.schema import parse_schema
-from kafkalog_spark.typed.avro.types import AvroMeaning, columns_of
+from kafkalog_spark.typed.avro.types import columns_of, meaning_of
 from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources
 from kafkalog_spark.typed.protobuf.descriptors import pool_of
 from kafkalog_spark.typed.registry import confluent
@@ -389,8 +389,8 @@ def test_mutated_schemas_of_avro_are_read_or_refused() -> None:
         namespace="n",
         aliases=["Q"],
     )  # fmt: skip
-    meaning, random_ = AvroMeaning(recursion=2), random.Random(1)
-    from kafkalog_spark.typed.avro.decoder import AvroReading
+    meaning, random_ = meaning_of({"recursivefieldmaxdepth": "2"}), random.Random(1)
+    from kafkalog_spark.typed.avro.format import AvroReading
 
     known = parse_schema(json.dumps(whole))
     columns = columns_of(known, meaning)
@@ -417,7 +417,8 @@ def named_values(value: bytes) -> Any:
 
 def test_mutated_descriptors_are_read_or_refused() -> None:
     from kafkalog_spark.typed.protobuf.reading import ProtobufReading
-    from kafkalog_spark.typed.protobuf.types import ProtobufMeaning, message_type
+    from kafkalog_spark.typed.protobuf.types import meaning_of as protobuf_meaning
+    from kafkalog_spark.typed.protobuf.types import message_type
 
     file = descriptor_pb2.FileDescriptorProto()
     descriptor_pb2.DESCRIPTOR.CopyToProto(file)
@@ -429,7 +430,7 @@ def test_mutated_descriptors_are_read_or_refused() -> None:
         try:
             pool, names = pool_of(bytes(data), "it")
             for descriptor in pool.FindFileByName(names[0]).message_types_by_name.values():
-                meaning = ProtobufMeaning(recursion=1)
+                meaning = protobuf_meaning({"recursive.fields.max.depth": "1"})
                 wanted = pa.schema(list(message_type(descriptor, meaning)))
                 ProtobufReading(descriptor, wanted, meaning).entry_of(descriptor)
             read_ += 1
