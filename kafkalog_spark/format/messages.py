@@ -166,7 +166,7 @@ def _write_compact(length: int) -> bytes:
     return uvarint(length + 1)
 
 
-_FORMS = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
+_FORMS = {"bool": "?", "int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q"}
 
 
 def _codec(field: _Definition, version: int, flexible: bool) -> Codec:
@@ -182,7 +182,7 @@ def _codec(field: _Definition, version: int, flexible: bool) -> Codec:
     if kind in ("string", "bytes"):
         return sized(kind == "string", flexible, nullable)
     codec = _struct(kind, field["fields"], version, flexible)
-    return _marked(codec) if nullable else codec
+    return _marked(codec, b"\0" if "tag" in field else b"\xff") if nullable else codec
 
 
 def _number(form: struct.Struct) -> Codec:
@@ -294,14 +294,16 @@ def _array(element: _Definition, version: int, flexible: bool, nullable: bool) -
     return Codec(read, write, len(null))
 
 
-def _marked(codec: Codec) -> Codec:
-    """A struct that may be null: 0, or 1 and its fields."""
+def _marked(codec: Codec, null: bytes) -> Codec:
+    """A struct that may be null: `null`, or 1 and its fields."""
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
-        marker, after = read_unsigned_varint(data, at)
-        return codec.read(data, after) if marker else (None, after)
+        marker, after = data[at : at + 1], at + 1
+        if not marker:
+            raise _short(data, at, 1)
+        return (None, after) if marker == null else codec.read(data, after)
 
-    return Codec(read, lambda value: b"\0" if value is None else b"\1" + codec.write(value), 1)
+    return Codec(read, lambda value: null if value is None else b"\1" + codec.write(value), 1)
 
 
 def _struct(name: str, fields: list[_Definition], version: int, flexible: bool, head: bytes = b"") -> Codec:

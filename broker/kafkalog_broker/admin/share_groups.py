@@ -158,8 +158,7 @@ async def alter_offsets(
     """Errors of the partitions that could not be set. Raises BrokerError."""
     await ensure_state_topic(broker)
     share_groups = broker.groups.share_groups(group_id)
-    if group_id not in share_groups.groups:
-        broker.groups.check_free_for_share(group_id)
+    share_groups.check_type(group_id)
     infos = {
         topic_id: SharedTopic(topic.name, tuple(sorted(offsets)))
         for topic_id, offsets in wanted.items()

@@ -38,13 +38,13 @@ FEATURES = {
     "kraft.version": Feature(0, 1, 0),
     METADATA_VERSION: Feature(7, 30, 30),
     "share.version": Feature(0, 1, 1),
-    "streams.version": Feature(0, 0, 0),
+    "streams.version": Feature(0, 1, 1),
     "transaction.version": Feature(0, 2, 2),
     "eligible.leader.replicas.version": Feature(0, 1, 1),
 }
-"""Those of Kafka 4.3, with its levels: but for streams.version, as the STREAMS protocol (KIP-1071) is not served.
-group.version: consumer groups (KIP-848). share.version: share groups (KIP-932). transaction.version: Produce 12,
-TxnOffsetCommit 5 and EndTxn 5 are used where this feature is finalized (KIP-890)."""
+"""Those of Kafka 4.3, with its levels. group.version: consumer groups (KIP-848). share.version: share groups (KIP-932).
+streams.version: streams groups (KIP-1071). transaction.version: Produce 12, TxnOffsetCommit 5 and EndTxn 5 are used
+where this feature is finalized (KIP-890)."""
 _ALL_SUPPORTED_FEATURES_FROM = 4
 _TELEMETRY = (71, 72)
 """Told of where somebody wants the metrics of clients, so that clients do not push for nobody (KIP-714)."""

@@ -80,7 +80,6 @@ def _described(request: Request, broker: Broker, group_id: str) -> dict[str, Any
     try:
         if not group_id:
             raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
-        broker.groups.check_free_for_share(group_id)
         group = broker.groups.share_groups(group_id).group(group_id)
     except BrokerError as error:
         message = error.what if error.code is ErrorCode.group_id_not_found else None

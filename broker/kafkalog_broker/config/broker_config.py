@@ -147,6 +147,19 @@ class BrokerConfig:
     group_consumer_assignors: tuple[str, ...]
     group_consumer_migration_policy: str
     group_consumer_regex_refresh_interval_ms: int
+    group_streams_session_timeout_ms: int
+    group_streams_min_session_timeout_ms: int
+    group_streams_max_session_timeout_ms: int
+    group_streams_heartbeat_interval_ms: int
+    group_streams_min_heartbeat_interval_ms: int
+    group_streams_max_heartbeat_interval_ms: int
+    group_streams_assignment_interval_ms: int
+    group_streams_min_assignment_interval_ms: int
+    group_streams_max_assignment_interval_ms: int
+    group_streams_max_size: int
+    group_streams_num_standby_replicas: int
+    group_streams_max_standby_replicas: int
+    group_streams_initial_rebalance_delay_ms: int
     group_coordinator_rebalance_protocols: tuple[str, ...]
     offset_metadata_max_bytes: int
     offsets_topic_num_partitions: int
@@ -278,7 +291,7 @@ class BrokerConfig:
             least, most = (getattr(self, name.replace(".", "_")) for name in (low, high))
             if least > most:
                 raise ConfigError(f"{low} ({least}) is larger than {high} ({most})", name=low)
-        self._check_consumer_groups()
+        self._check_groups()
         if not self.log_dirs or not all(self.log_dirs):
             raise ConfigError("log.dirs must name at least one directory", name="log.dirs")
         if len(set(self.log_dirs)) != len(self.log_dirs):
@@ -292,19 +305,23 @@ class BrokerConfig:
                 name="log.cleaner.dedupe.buffer.size",
             )
 
-    def _check_consumer_groups(self) -> None:
+    def _check_groups(self) -> None:
         """Rules of GroupCoordinatorConfig, in Kafka's words."""
 
         def check(name: str, holds: Callable[[int, int], bool], words: str, other: str) -> None:
             if not holds(*(int(getattr(self, key.replace(".", "_"))) for key in (name, other))):
                 raise ConfigError(f"{name} must be {words} {other}", name=name)
 
-        for what in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
-            name, low, high = (f"group.consumer.{prefix}{what}" for prefix in ("", "min.", "max."))
-            check(high, operator.ge, "greater than or equal to", low)
-            check(name, operator.ge, "greater than or equal to", low)
-            check(name, operator.le, "less than or equal to", high)
-        check("group.consumer.heartbeat.interval.ms", operator.lt, "less than", "group.consumer.session.timeout.ms")
+        for kind in ("consumer", "streams"):
+            for what in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
+                name, low, high = (f"group.{kind}.{prefix}{what}" for prefix in ("", "min.", "max."))
+                check(high, operator.ge, "greater than or equal to", low)
+                check(name, operator.ge, "greater than or equal to", low)
+                check(name, operator.le, "less than or equal to", high)
+            heartbeat, session = f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms"
+            check(heartbeat, operator.lt, "less than", session)
+        replicas, most = "group.streams.num.standby.replicas", "group.streams.max.standby.replicas"
+        check(replicas, operator.le, "less than or equal to", most)
         assignors, name = self.group_consumer_assignors, "group.consumer.assignors"
         if not assignors or not set(assignors) <= set(ASSIGNORS):
             shown, served = ",".join(assignors)[:200], " and ".join(ASSIGNORS)

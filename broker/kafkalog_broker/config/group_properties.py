@@ -1,6 +1,6 @@
 """Properties of groups (Kafka's GroupConfig): set by IncrementalAlterConfigs for the resource GROUP.
 
-The broker acts on those of consumer groups (KIP-848). All others are known by name, type and range, and kept.
+Each is known by name, type and range, and has its default from the broker's own property where there is one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def check_group_properties(overrides: Mapping[str, str], config: BrokerConfig) -
     for name in _NUMBERS:
         kind, _, what = name.partition(".")
         for limit, is_within, words in (("min", operator.ge, "greater than"), ("max", operator.le, "less than")):
-            bound = f"group.{kind}.{limit}.{what}"
+            bound = f"group.{kind}.{limit}.{what}".replace(".num.standby", ".standby")
             set_to = config.text(bound) if name in overrides and bound in BROKER_PROPERTIES else None
             if set_to is not None and not is_within(int(overrides[name]), int(set_to)):
                 raise ConfigError(f"{name} must be {words} or equal to {bound}", name=name)

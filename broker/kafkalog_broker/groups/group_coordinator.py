@@ -34,8 +34,14 @@ from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerHeart
 from kafkalog_broker.groups.group_shard import GroupShard, LoadedPartition, load
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest, HeartbeatResponse
+from kafkalog_broker.groups.modern.group_records import GroupType
 from kafkalog_broker.groups.offset_store import PreparedCommit, PreparingCommit, prepare_commit
 from kafkalog_broker.groups.share.share_group_manager import ShareGroupManager
+from kafkalog_broker.groups.streams.streams_group_manager import (
+    StreamsGroupManager,
+    StreamsHeartbeatRequest,
+    StreamsHeartbeatResponse,
+)
 
 log = logging.getLogger(__name__)
 
@@ -79,12 +85,6 @@ class GroupCoordinator:
         if group_id in shard.share.groups:
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} is not a classic group.")
         return shard
-
-    def check_free_for_share(self, group_id: str) -> None:
-        """Raise BrokerError group_id_not_found where a group of another type has the id."""
-        shard = self.runtime.get(self.partition_for(group_id))
-        if group_id in shard.groups or group_id in shard.consumer.groups:
-            raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} is not a share group.")
 
     def share_groups(self, group_id: str) -> ShareGroupManager:
         """Those of the partition of a group, whether or not it exists. Raises BrokerError."""
@@ -150,25 +150,36 @@ class GroupCoordinator:
 
     def consumer_heartbeat(self, request: ConsumerHeartbeatRequest) -> HeartbeatResponse:
         """A member of a consumer group (KIP-848). Raises BrokerError."""
-        self._check_served()
+        self._check_served(GroupType.CONSUMER)
         return self._shard(request.group_id).consumer.heartbeat(request)
 
     def share_heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
         """A member of a share group (KIP-932). Raises BrokerError."""
-        self.check_free_for_share(request.group_id)
         return self.share_groups(request.group_id).heartbeat(request)
 
-    def _check_served(self) -> None:
+    def streams_heartbeat(self, request: StreamsHeartbeatRequest) -> StreamsHeartbeatResponse:
+        """A member of a streams group (KIP-1071). Raises BrokerError."""
+        response = self.streams_groups(request.group_id).heartbeat(request)
+        assert isinstance(response, StreamsHeartbeatResponse)
+        return response
+
+    def streams_groups(self, group_id: str) -> StreamsGroupManager:
+        """Those of the partition of a group, whether or not it exists. Raises BrokerError."""
+        self._check_served(GroupType.STREAMS)
+        return self.runtime.get(self.partition_for(group_id)).streams
+
+    def _check_served(self, group_type: GroupType) -> None:
         """Raises BrokerError (UNSUPPORTED_VERSION)."""
-        if "consumer" not in self.context.config.group_coordinator_rebalance_protocols:
+        if group_type.value not in self.context.config.group_coordinator_rebalance_protocols:
             raise BrokerError(
-                ErrorCode.unsupported_version, "group.coordinator.rebalance.protocols leaves the consumer protocol out"
+                ErrorCode.unsupported_version,
+                f"group.coordinator.rebalance.protocols leaves the {group_type.value} protocol out",
             )
 
     def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
         """Never raises: errors are in the answer."""
         try:
-            self._check_served()
+            self._check_served(GroupType.CONSUMER)
             return self._named_shard(group_id).consumer.describe(group_id)
         except BrokerError as error:
             return DescribedConsumerGroup(group_id, error=write_error(error.code))
@@ -223,7 +234,7 @@ class GroupCoordinator:
             group
             for shard in self.runtime.all()
             for group in shard.list_groups()
-            if (not accepted_states or group.state.lower() in accepted_states)
+            if (not accepted_states or group.state_filter in accepted_states)
             and (not accepted_types or group.type in accepted_types)
         ]
 

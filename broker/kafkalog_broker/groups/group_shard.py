@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from kafkalog_broker.coordinator.coordinator_log import TOMBSTONES_A_WRITE, OffsetsBatch, ProducerEpoch, Record
 from kafkalog_broker.coordinator.runtime import Timers, Write, write_error
@@ -45,28 +46,32 @@ from kafkalog_broker.groups.consumer.classic_members import ClassicMembers
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerGroupManager
 from kafkalog_broker.groups.modern.group_context import GroupContext
-from kafkalog_broker.groups.modern.group_records import GroupRecord, decode
+from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType, decode
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
+from kafkalog_broker.groups.modern.reconciling import ReconcilingGroup
 from kafkalog_broker.groups.offset_store import OffsetStore, PreparedCommit
 from kafkalog_broker.groups.share.share_group_manager import ShareGroupManager
+from kafkalog_broker.groups.streams.streams_group import StreamsGroup
+from kafkalog_broker.groups.streams.streams_group_manager import StreamsGroupManager
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import ControlType
 
 log = logging.getLogger(__name__)
 
+AnyGroup = Group | ReconcilingGroup[Any]
+"""A group that commits offsets."""
 
-def expired_offsets(
-    group: Group | ConsumerGroup, offsets: OffsetStore, now_ms: int, retention_ms: int
-) -> list[OffsetKey]:
+
+def expired_offsets(group: AnyGroup, offsets: OffsetStore, now_ms: int, retention_ms: int) -> list[OffsetKey]:
     """The offsets of a group that are too old (Kafka's OffsetExpirationCondition).
 
     - A group without members: all of them, when it has been empty for `retention_ms` (KIP-211).
     - A stable group of consumers: those of topics that no member subscribes to, that long after their commit.
-    - A consumer group (KIP-848): those of topics that no member subscribes to, that long after their commit.
+    - A consumer or streams group: those of topics that no member subscribes to, that long after their commit.
     - A simple group (it only commits): that long after their commit.
     - An offset that brought its own expiry (OffsetCommit v2-4) goes by that.
     """
-    if isinstance(group, ConsumerGroup) or group.protocol_type is None:
+    if not isinstance(group, Group) or group.protocol_type is None:
         counts_from_empty = False
     elif group.state is GroupState.EMPTY:
         counts_from_empty = group.state_timestamp_ms != -1
@@ -91,8 +96,8 @@ def expired_offsets(
 
 @dataclass(slots=True)
 class LoadedPartition:
-    """State loaded from a partition. records: of consumer and share groups. skipped: keys of protocols that are not
-    served here."""
+    """State loaded from a partition. records: of consumer, share and streams groups. skipped: keys of protocols that
+    are not served here."""
 
     groups: dict[str, GroupMetadata] = field(default_factory=dict)
     offsets: OffsetStore = field(default_factory=OffsetStore)
@@ -169,23 +174,36 @@ class GroupShard:
         self._timers = Timers(context.scheduler)
         self.classic = ClassicGroupManager(context, self._timers, write)
         self.groups = self.classic.groups
-        self.consumer = ConsumerGroupManager(context, self._timers, write, self.classic)
+        self.consumer = ConsumerGroupManager(context, self._timers, write, self.type_of, self.classic)
         self._classic_members = ClassicMembers(self.consumer)
-        self.share = ShareGroupManager(context, self._timers, write)
+        self.share = ShareGroupManager(context, self._timers, write, self.type_of)
+        self.streams = StreamsGroupManager(context, self._timers, write, self.type_of, self.classic)
         for group_id, record in loaded.groups.items():
             self.groups[group_id] = Group.from_record(group_id, record, self._now_ms)
-        for manager in (self.consumer, self.share):
+        for manager in (self.consumer, self.share, self.streams):
             group_type = manager.group_class.group_type
-            manager.load(record for record in loaded.records if record.group_type is group_type)
-        for group_id in self.consumer.groups:
+            manager.load([record for record in loaded.records if record.group_type is group_type])
+        reconciling = self.consumer.groups.keys() | self.streams.groups.keys()
+        for group_id in reconciling:
             self.groups.pop(group_id, None)
-        for group_id in self.offsets.group_ids() - self.groups.keys() - self.consumer.groups.keys():
+        for group_id in self.offsets.group_ids() - self.groups.keys() - reconciling:
             self.groups[group_id] = Group(group_id, self._now_ms)
         for group in self.groups.values():
             for member in group.members.values():  # they get the time of a session to be heard of
                 self.classic.expect_heartbeat(group, member)
             if len(group.members) > self._config.group_max_size:
                 self.classic.prepare(group, f"{len(group.members)} members, at most {self._config.group_max_size} now")
+
+    def type_of(self, group_id: str) -> GroupType | None:
+        """None where there is no group of that id."""
+        if group_id in self.groups:
+            return GroupType.CLASSIC
+        managers = (self.consumer, self.share, self.streams)
+        return next((each.group_class.group_type for each in managers if group_id in each.groups), None)
+
+    def reconciling(self, group_id: str) -> ReconcilingGroup[Any] | None:
+        """A consumer or streams group."""
+        return self.consumer.groups.get(group_id) or self.streams.groups.get(group_id)
 
     def close(self) -> None:
         """The partition goes to another coordinator, or the broker stops: who waits is answered to look for it."""
@@ -200,16 +218,18 @@ class GroupShard:
 
     def join(self, request: JoinRequest, answer: JoinCallback) -> None:
         """`answer` is called once: now, or when the join phase is over."""
-        group = self.consumer.groups.get(request.group_id)
+        group = self.reconciling(request.group_id)
         if group is None:
             self.classic.join(request, answer)
             return
         try:
             if group.state is ModernGroupState.EMPTY:
-                self.consumer.delete(group)
+                self._remove_group(group)
                 self.classic.join(request, answer)
-            else:
+            elif isinstance(group, ConsumerGroup):
                 answer(self._classic_members.join(group, request))
+            else:
+                raise BrokerError(ErrorCode.inconsistent_group_protocol)
         except BrokerError as error:
             answer(JoinAnswer(write_error(error.code)))
 
@@ -244,9 +264,9 @@ class GroupShard:
     def commit(self, request: CommitRequest, prepared: PreparedCommit) -> list[ErrorCode]:
         """Error codes, one for each partition, in their order. Raises BrokerError when the whole request is refused."""
         group = self.groups.get(request.group_id)
-        consumer_group = self.consumer.groups.get(request.group_id)
-        if consumer_group is not None:
-            consumer_group.check_commit(request)
+        reconciling = self.reconciling(request.group_id)
+        if reconciling is not None:
+            reconciling.check_commit(request)
         elif group is None:
             if request.generation >= 0:
                 knows_code = request.knows_group_id_not_found
@@ -265,7 +285,7 @@ class GroupShard:
         return prepared.codes
 
     def _begin_simple_group(self, group_id: str) -> None:
-        if group_id not in self.groups and self.consumer.groups.get(group_id) is None:
+        if group_id not in self.groups and self.reconciling(group_id) is None:
             log.info("group %.200r: a simple group, which only commits", group_id)
             self.groups[group_id] = Group(group_id, self._now_ms)
 
@@ -277,9 +297,9 @@ class GroupShard:
         Raises BrokerError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_PRODUCER_EPOCH.
         """
         group = self.groups.get(commit.group_id)
-        consumer_group = self.consumer.groups.get(commit.group_id)
-        if consumer_group is not None:
-            consumer_group.check_transactional_commit(commit)
+        reconciling = self.reconciling(commit.group_id)
+        if reconciling is not None:
+            reconciling.check_transactional_commit(commit)
         elif group is not None:
             group.check_transactional_commit(commit)
         elif commit.generation >= 0:
@@ -294,7 +314,7 @@ class GroupShard:
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         """Raise BrokerError unless the member may fetch the offsets of its group: UNKNOWN_MEMBER_ID,
         STALE_MEMBER_EPOCH, ILLEGAL_GENERATION. Members of classic groups always may."""
-        group = self.consumer.groups.get(group_id)
+        group = self.reconciling(group_id)
         if group is not None:
             group.check_fetch(member_id, member_epoch)
 
@@ -339,11 +359,15 @@ class GroupShard:
     def list_groups(self) -> list[ListedGroup]:
         """Groups of all types."""
         listed = [
-            ListedGroup(group.group_id, group.protocol_type or "", group.state.value) for group in self.groups.values()
+            ListedGroup(group.group_id, group.protocol_type or "", group.state.value, group.state.value.lower())
+            for group in self.groups.values()
         ]
-        for manager in (self.consumer, self.share):
+        for manager in (self.consumer, self.share, self.streams):
             kind = manager.group_class.group_type.value
-            listed += [ListedGroup(group.group_id, kind, group.state.value, kind) for group in manager.groups.values()]
+            listed += [
+                ListedGroup(group.group_id, kind, group.state.value, group.state.filter_name, kind)
+                for group in manager.groups.values()
+            ]
         return listed
 
     def describe(self, group_id: str) -> DescribedGroup:
@@ -355,7 +379,7 @@ class GroupShard:
                 GroupState.DEAD.value,
                 error=ErrorCode.group_id_not_found,
                 error_message=f"Group {group_id} "
-                + ("not found." if self.consumer.groups.get(group_id) is None else "is not a classic group."),
+                + ("not found." if self.type_of(group_id) is None else "is not a classic group."),
             )
         # Between two generations nobody can say which of a member's protocols counts.
         stable = group.state is GroupState.STABLE
@@ -369,8 +393,8 @@ class GroupShard:
         protocol = (group.protocol or "") if stable else ""
         return DescribedGroup(group_id, group.state.value, group.protocol_type or "", protocol, members)
 
-    def _existing(self, group_id: str) -> Group | ConsumerGroup:
-        group = self.groups.get(group_id) or self.consumer.groups.get(group_id)
+    def _existing(self, group_id: str) -> AnyGroup:
+        group = self.groups.get(group_id) or self.reconciling(group_id)
         if group is None:
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
         return group
@@ -380,8 +404,7 @@ class GroupShard:
     def expire(self) -> None:
         """Remove offsets that are too old, and groups that are empty and have none left."""
         now = self._now_ms()
-        groups: list[Group | ConsumerGroup] = [*self.groups.values(), *self.consumer.groups.values()]
-        for group in groups:
+        for group in self.committing():
             expired = expired_offsets(group, self.offsets, now, self._config.offsets_retention_minutes * 60_000)
             self._remove_offsets(expired)
             left = self.offsets.of_group(group.group_id) or self.offsets.has_open_transaction(group.group_id)
@@ -405,9 +428,15 @@ class GroupShard:
             for key in some:
                 self.offsets.remove(key)
 
-    def _remove_group(self, group: Group | ConsumerGroup) -> None:
-        if isinstance(group, ConsumerGroup):
+    def committing(self) -> list[AnyGroup]:
+        """All groups that commit offsets."""
+        return [*self.groups.values(), *self.consumer.groups.values(), *self.streams.groups.values()]
+
+    def _remove_group(self, group: AnyGroup) -> None:
+        if isinstance(group, Group):
+            self._write([(group_key(group.group_id), None)])
+            self.classic.remove_group(group)
+        elif isinstance(group, ConsumerGroup):
             self.consumer.delete(group)
-            return
-        self._write([(group_key(group.group_id), None)])
-        self.classic.remove_group(group)
+        elif isinstance(group, StreamsGroup):
+            self.streams.delete(group)

@@ -9,8 +9,6 @@ from importlib import metadata
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.classic_group import Group
-from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.group_shard import GroupShard
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
 from kafkalog_broker.metrics.exposition import MAX_GROUP_TOPICS, MAX_GROUPS, MAX_TOPICS, Samples
@@ -122,8 +120,7 @@ class Collector:
         states: Counter[str] = Counter()
         shown = 0
         for shard in shards:
-            groups: list[Group | ConsumerGroup] = [*shard.groups.values(), *shard.consumer.groups.values()]
-            async for group in turn.spread(groups):
+            async for group in turn.spread(shard.committing()):
                 states[group.state.value] += 1
                 shown += 1
                 if shown <= MAX_GROUPS:

@@ -124,6 +124,10 @@ RIGHTS: Mapping[int, Rights] = {
     75: _each(_O.DESCRIBE, _R.TOPIC),
     76: Rights((_READ_GROUP,), note="DESCRIBE TOPIC for each topic it subscribes to"),
     77: _each(_O.DESCRIBE, _R.GROUP, note="and DESCRIBE TOPIC for each topic that is assigned"),
+    88: Rights(
+        (_READ_GROUP,), note="DESCRIBE TOPIC for each topic of the topology; CREATE CLUSTER or TOPIC for internal ones"
+    ),
+    89: _each(_O.DESCRIBE, _R.GROUP, note="and DESCRIBE TOPIC for each topic of the topology"),
     90: Rights(each=Right(_O.DESCRIBE, _R.GROUP), note="and DESCRIBE TOPIC for each topic"),
     92: Rights((Right(_O.DELETE, _R.GROUP, "group_id"),), note="and READ TOPIC for each topic"),
 }

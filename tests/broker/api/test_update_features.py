@@ -68,7 +68,7 @@ def test_other_kinds_of_change_and_other_levels_are_refused(version: int) -> Non
     )
 
 
-def test_the_streams_protocol_cannot_be_had() -> None:
-    assert asked(2, ("streams.version", 1, 1))["error_message"] == (
-        f"{SINCE}1 for feature streams.version. Local controller 1 only supports versions 0-0"
+def test_the_streams_protocol_has_one_level() -> None:
+    assert asked(2, ("streams.version", 2, 1))["error_message"] == (
+        f"{SINCE}2 for feature streams.version. Local controller 1 only supports versions 0-1"
     )

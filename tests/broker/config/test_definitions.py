@@ -179,8 +179,6 @@ def test_every_attribute_of_the_configurations_is_read_by_the_broker():
 # Of the audit of what was accepted in silence, and read by nobody.
 SILENT = [
     "log.initial.task.delay.ms",
-    "group.streams.session.timeout.ms",
-    "group.streams.max.size",
     "offsets.load.buffer.size",
     "offsets.commit.timeout.ms",
     "offsets.topic.compression.codec",

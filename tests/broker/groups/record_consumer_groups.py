@@ -12,6 +12,7 @@ import lzma
 import socket
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,8 @@ from kio.serial import entity_reader
 from kafkalog_broker.protocol.codec import response_class
 from kafkalog_broker.testing_support.remote import exchange
 from tests.broker.api.helpers.plain_entities import plain, request_entity
-from tests.broker.groups.helpers.consumer_script import PROPERTIES, Ask, create_topics, run
+from tests.broker.groups.helpers.consumer_script import PROPERTIES, TOPICS, Ask, create_topics, run
 from tests.interop.real_kafka import VERSION, RealKafka
-
-ANSWERS = Path(__file__).with_name(f"kafka-{VERSION}-consumer-groups.json.xz")
 
 
 def asking(port: int) -> Ask:
@@ -51,12 +50,16 @@ def offsets_records(directory: Path) -> list[list[str | None]]:
     return found
 
 
-def main() -> None:
+Run = Callable[[Ask, dict[str, str]], Iterator[Any]]
+
+
+def record(name: str, properties: Mapping[str, str], topics: dict[str, int], run: Run) -> None:
+    """Run a script against a real Kafka that has these topics, and write what it says."""
     with tempfile.TemporaryDirectory() as work:
-        kafka = RealKafka(work, PROPERTIES, short_lived=True)
+        kafka = RealKafka(work, properties, short_lived=True)
         with kafka:
             ask = asking(int(kafka.bootstrap.rpartition(":")[2]))
-            ids = create_topics(ask)
+            ids = create_topics(ask, topics)
             found: list[tuple[str, Any]] = []
             try:
                 found.extend(run(ask, ids))
@@ -65,8 +68,9 @@ def main() -> None:
         records = offsets_records(kafka.data_dir)
     lines = [f"{json.dumps(label)}: {json.dumps(answer)}" for label, answer in found]
     text = '{"topics": ' + json.dumps(ids) + ',\n"records": ' + json.dumps(records) + ',\n"answers": {\n'
-    ANSWERS.write_bytes(lzma.compress((text + ",\n".join(lines) + "\n}}\n").encode()))
+    answers = Path(__file__).with_name(f"kafka-{VERSION}-{name}.json.xz")
+    answers.write_bytes(lzma.compress((text + ",\n".join(lines) + "\n}}\n").encode()))
 
 
 if __name__ == "__main__":
-    main()
+    record("consumer-groups", PROPERTIES, TOPICS, run)

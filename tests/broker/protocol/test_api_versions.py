@@ -61,6 +61,7 @@ def test_features_are_believed_because_their_epoch_is_not_negative() -> None:
         ("group.version", 1, 1),
         ("metadata.version", 30, 30),
         ("share.version", 1, 1),
+        ("streams.version", 1, 1),
         ("transaction.version", 2, 2),
         ("eligible.leader.replicas.version", 1, 1),
     ]
@@ -77,7 +78,7 @@ def test_features_are_believed_because_their_epoch_is_not_negative() -> None:
                 ("kraft.version", 0, 1),
                 ("metadata.version", 7, 30),
                 ("share.version", 0, 1),
-                ("streams.version", 0, 0),
+                ("streams.version", 0, 1),
                 ("transaction.version", 0, 2),
                 ("eligible.leader.replicas.version", 0, 1),
             ],
@@ -115,13 +116,14 @@ def test_version_3_to_the_byte() -> None:
     (frame,) = encode_response(request, response)
     apis = b"".join(struct.pack(">hhhb", *served, 0) for served in ((0, 0, 13), (3, 0, 13), (18, 0, 4)))
     # Tag 0: the one feature that is supported from a higher level than 0 on. Tag 1, 8 bytes: the epoch of the
-    # finalized features. Tag 2: five of them, with their levels.
+    # finalized features. Tag 2: six of them, with their levels.
     supported = b"\2\x11metadata.version" + struct.pack(">hhb", 7, 30, 0)
-    finalized = b"\6"
+    finalized = b"\7"
     for name, level in (
         (b"group.version", 1),
         (b"metadata.version", 30),
         (b"share.version", 1),
+        (b"streams.version", 1),
         (b"transaction.version", 2),
         (b"eligible.leader.replicas.version", 1),
     ):

@@ -157,6 +157,8 @@ class ListedGroup:
     group_id: str
     protocol_type: str
     state: str
+    state_filter: str
+    """The state as filters have it, in small letters."""
     type: str = "classic"
 
 

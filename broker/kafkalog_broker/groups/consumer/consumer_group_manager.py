@@ -17,7 +17,6 @@ from kafkalog_broker.coordinator.runtime import Timers, Write
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import GroupState
 from kafkalog_broker.groups.classic.classic_group_manager import ClassicGroupManager
-from kafkalog_broker.groups.classic.offset_records import group_key
 from kafkalog_broker.groups.consumer import regexes
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember, reconciled
 from kafkalog_broker.groups.consumer.migration import downgrade, may_downgrade, upgraded
@@ -26,27 +25,29 @@ from kafkalog_broker.groups.modern.group_manager import (
     CoordinatorResult,
     HeartbeatRequest,
     HeartbeatResponse,
-    ModernGroupManager,
     Reported,
+    TypeOf,
     check_epoch,
     check_not_blank,
     put_group_removal,
 )
 from kafkalog_broker.groups.modern.group_records import (
     EpochValue,
-    GroupRecord,
     GroupType,
-    MemberState,
     Partitions,
     RecordKind,
     ResolvedRegex,
 )
-from kafkalog_broker.groups.modern.modern_group import LEAVING, LEAVING_STATIC, ModernGroupState
+from kafkalog_broker.groups.modern.modern_group import LEAVING, LEAVING_STATIC
+from kafkalog_broker.groups.modern.reconciling import (
+    UNCHANGED,
+    ReconcilingGroupManager,
+    changed,
+    owned_subset,
+)
 
 log = logging.getLogger(__name__)
 
-UNCHANGED = -1
-"""A rebalance timeout that is as in the last heartbeat."""
 _SHORTEST_REFRESH_MS = 10_000
 
 MayDescribe = Callable[[str], bool] | None
@@ -111,14 +112,13 @@ class DescribedConsumerGroup:
     error_message: str | None = None
 
 
-class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerMember]):
-    """classic: the classic groups of the same partition."""
-
+class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember]):
     group_class = ConsumerGroup
 
-    def __init__(self, context: GroupContext, timers: Timers, write: Write, classic: ClassicGroupManager) -> None:
-        super().__init__(context, timers, write)
-        self.classic = classic
+    def __init__(
+        self, context: GroupContext, timers: Timers, write: Write, type_of: TypeOf, classic: ClassicGroupManager
+    ) -> None:
+        super().__init__(context, timers, write, type_of, classic)
         self._resolving: set[str] = set()
         """Groups whose expressions are matched in the background."""
         self._created_versions: dict[str, int] = {}
@@ -127,35 +127,9 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerMember]):
     def settings(self, group_id: str) -> GroupSettings:
         return consumer_group_settings(self.context.config, self.context.overrides(group_id))
 
-    def load(self, records: Iterable[GroupRecord]) -> None:
-        records = list(records)
-        # A group that has lost its own record is being removed: Kafka writes the tombstones of a group in one batch.
-        existing = {record.group_id for record in records if record.kind is RecordKind.EPOCH}
-        for group_id in {record.group_id for record in records} - existing:
-            log.warning("group %.200r has no epoch in the log and is left out", group_id)
-        super().load(record for record in records if record.group_id in existing)
-        for group in self.groups.values():
-            for member in group.members.values():
-                if member.state is MemberState.UNREVOKED_PARTITIONS:
-                    self.reconciling(group.group_id, member)
-
-    def group(self, group_id: str) -> ConsumerGroup:
-        if group_id not in self.groups and group_id in self.classic.groups:
-            raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
-        return super().group(group_id)
-
-    def delete(self, group: ConsumerGroup) -> None:
-        """Raises BrokerError (NON_EMPTY_GROUP)."""
-        if group.state is not ModernGroupState.EMPTY:
-            raise BrokerError(ErrorCode.non_empty_group, f"group {group.group_id!r} is {group.state.value}")
-        result = CoordinatorResult(GroupType.CONSUMER, group.group_id)
-        put_group_removal(result, group)
-        result.then(lambda: self.forget(group))
-        self.commit(result)
-
     def forget(self, group: ConsumerGroup) -> None:
         """The group is no more."""
-        self.cancel_timers(group.group_id, group.members)
+        super().forget(group)
         self._created_versions.pop(group.group_id, None)
 
     def describe(self, group_id: str) -> DescribedConsumerGroup:
@@ -219,22 +193,9 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerMember]):
     def group_for(self, result: CoordinatorResult, *, joins: bool) -> ConsumerGroup:
         """Groups that a classic group becomes are included."""
         group_id = result.group_id
-        group, classic = self.groups.get(group_id), self.classic.groups.get(group_id)
-        if group is not None:
-            return group
-        if not joins:
-            why = (
-                f"Consumer group {group_id} not found."
-                if classic is None
-                else f"Group {group_id} is not a consumer group."
-            )
-            raise BrokerError(ErrorCode.group_id_not_found, why)
-        if classic is None:
-            return ConsumerGroup(group_id)
-        if classic.state is GroupState.EMPTY:
-            result.records.append((group_key(group_id), None))
-            result.then(lambda: self.classic.forget(classic))
-            return ConsumerGroup(group_id)
+        classic = self.classic.groups.get(group_id)
+        if classic is None or classic.state is GroupState.EMPTY or not joins or group_id in self.groups:
+            return super().group_for(result, joins=joins)
         group = upgraded(self.context, result, classic)
         result.then(lambda: self.classic.forget(classic))
         for member in group.members.values():
@@ -262,11 +223,7 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerMember]):
             member = check_static(group.static_member(instance), member_id, instance)
         else:
             member = ConsumerMember(member_id) if joins and member_id not in group.members else group.member(member_id)
-        has_only_its_own = request.owned is not None and all(
-            partition in member.assigned.get(topic, {})
-            for topic, partitions in request.owned.items()
-            for partition in partitions
-        )
+        has_only_its_own = owned_subset(request.owned, member.assigned)
         check_epoch(GroupType.CONSUMER, member, request.member_epoch, takes_previous=has_only_its_own)
         return member
 
@@ -282,10 +239,7 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerMember]):
             "topics": None if request.topics is None else frozenset(request.topics),
             "regex": request.regex,
         }
-        return replace(
-            member, client_id=request.client_id, client_host=request.client_host, classic=None,
-            **{name: value for name, value in stated.items() if value is not None},  # type: ignore[arg-type]
-        )  # fmt: skip
+        return changed(member, stated, client_id=request.client_id, client_host=request.client_host, classic=None)
 
     def subscription_changes(
         self, result: CoordinatorResult, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember,
@@ -302,24 +256,6 @@ class ConsumerGroupManager(ModernGroupManager[ConsumerGroup, ConsumerMember]):
             group, member, target_epoch, target, reported, subscription_changed=subscription_changed,
             subscribed={topic.id for topic in topics if topic is not None},
         )  # fmt: skip
-
-    def reconciling(self, group_id: str, member: ConsumerMember) -> None:
-        """A member that has to give partitions up does so within its rebalance timeout; classic ones have no timer."""
-        key, member_id, epoch = ("rebalance", group_id, member.member_id), member.member_id, member.epoch
-        if member.classic is not None:
-            return
-        if member.state is not MemberState.UNREVOKED_PARTITIONS:
-            self.timers.cancel(key)
-            return
-        timeout_ms = member.rebalance_timeout_ms
-
-        def check() -> None:
-            group = self.groups.get(group_id)
-            if group is not None and member_id in group.members and group.members[member_id].epoch == epoch:
-                why = f"it failed to transition from epoch {epoch} within {timeout_ms}ms"
-                self.expire(group_id, member_id, why)
-
-        self.call_later(key, timeout_ms, check)
 
     def bump_epoch(
         self, result: CoordinatorResult, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember, *,

@@ -1,1 +1,1 @@
-"""What consumer groups (KIP-848) and share groups (KIP-932) have in common, as in Kafka's group.modern package."""
+"""What consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071) have in common."""

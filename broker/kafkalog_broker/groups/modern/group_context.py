@@ -79,6 +79,11 @@ class TopicsView:
         """Names of all topics; the registry replaces its mapping, and never changes it."""
         return () if self._registry is None else self._registry.topics.keys()
 
+    def partitions_of(self, name: str) -> int | None:
+        """How many a topic has; None: it does not exist."""
+        topic = self.by_name(name)
+        return None if topic is None else topic.partitions
+
     def partition_count(self, topic_id: UUID) -> int:
         topic = self.by_id(topic_id)
         return 0 if topic is None else topic.partitions
@@ -109,30 +114,80 @@ class GroupSettings:
     max_size: int
 
 
+Bounds = tuple[int, int, int]
+"""Default, lowest and highest value of a property."""
+
+
+def _bounded(overrides: Mapping[str, str], name: str, limits: Bounds) -> int:
+    """A group's own value, or the default. One beyond the limits, which may have been other ones when it was set,
+    counts as the nearest that is allowed (KIP-848, KIP-1263)."""
+    default, lowest, highest = limits
+    return min(max(int(overrides.get(name, default)), lowest), highest)
+
+
+def _intervals(
+    kind: str, overrides: Mapping[str, str], session: Bounds, heartbeat: Bounds, assignment: Bounds
+) -> tuple[int, int, int]:
+    """Of a group of consumers or of streams."""
+    return (
+        _bounded(overrides, f"{kind}.session.timeout.ms", session),
+        _bounded(overrides, f"{kind}.heartbeat.interval.ms", heartbeat),
+        _bounded(overrides, f"{kind}.assignment.interval.ms", assignment),
+    )
+
+
 def consumer_group_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> GroupSettings:
-    """overrides: properties of the group by name. A value beyond the limits, which may have been other ones when it was
-    set, counts as the nearest that is allowed (KIP-848, KIP-1263)."""
+    """overrides: properties of the group by name."""
     c = config
-
-    def value(name: str, default: int, lowest: int, highest: int) -> int:
-        text = overrides.get(f"consumer.{name}")
-        return default if text is None else min(max(int(text), lowest), highest)
-
-    lowest, highest = c.group_consumer_min_assignment_interval_ms, c.group_consumer_max_assignment_interval_ms
-    return GroupSettings(
-        value(
-            "session.timeout.ms", c.group_consumer_session_timeout_ms, c.group_consumer_min_session_timeout_ms,
+    intervals = _intervals(
+        "consumer", overrides,
+        (
+            c.group_consumer_session_timeout_ms, c.group_consumer_min_session_timeout_ms,
             c.group_consumer_max_session_timeout_ms,
         ),
-        value(
-            "heartbeat.interval.ms", c.group_consumer_heartbeat_interval_ms,
-            c.group_consumer_min_heartbeat_interval_ms, c.group_consumer_max_heartbeat_interval_ms,
+        (
+            c.group_consumer_heartbeat_interval_ms, c.group_consumer_min_heartbeat_interval_ms,
+            c.group_consumer_max_heartbeat_interval_ms,
         ),
-        value(
-            "assignment.interval.ms", min(max(c.group_consumer_assignment_interval_ms, lowest), highest), lowest,
-            highest,
+        (
+            c.group_consumer_assignment_interval_ms, c.group_consumer_min_assignment_interval_ms,
+            c.group_consumer_max_assignment_interval_ms,
         ),
-        c.group_consumer_max_size,
+    )  # fmt: skip
+    return GroupSettings(*intervals, c.group_consumer_max_size)
+
+
+@dataclass(slots=True)
+class StreamsGroupSettings(GroupSettings):
+    """standby_replicas: of each stateful task. initial_delay_ms: from the first member to the first assignment."""
+
+    standby_replicas: int
+    initial_delay_ms: int
+
+
+def streams_group_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> StreamsGroupSettings:
+    """overrides: properties of the group by name."""
+    c = config
+    intervals = _intervals(
+        "streams", overrides,
+        (
+            c.group_streams_session_timeout_ms, c.group_streams_min_session_timeout_ms,
+            c.group_streams_max_session_timeout_ms,
+        ),
+        (
+            c.group_streams_heartbeat_interval_ms, c.group_streams_min_heartbeat_interval_ms,
+            c.group_streams_max_heartbeat_interval_ms,
+        ),
+        (
+            c.group_streams_assignment_interval_ms, c.group_streams_min_assignment_interval_ms,
+            c.group_streams_max_assignment_interval_ms,
+        ),
+    )  # fmt: skip
+    replicas = c.group_streams_num_standby_replicas, 0, c.group_streams_max_standby_replicas
+    delay_ms = overrides.get("streams.initial.rebalance.delay.ms", c.group_streams_initial_rebalance_delay_ms)
+    return StreamsGroupSettings(
+        *intervals, c.group_streams_max_size, _bounded(overrides, "streams.num.standby.replicas", replicas),
+        int(delay_ms),
     )  # fmt: skip
 
 

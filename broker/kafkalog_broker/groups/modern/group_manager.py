@@ -1,4 +1,4 @@
-"""What the consumer groups and the share groups of a partition of __consumer_offsets have in common
+"""What the consumer, share and streams groups of a partition of __consumer_offsets have in common
 (GroupMetadataManager).
 
 A heartbeat raises the group's epoch where subscriptions or their topics have changed, makes the target assignment of
@@ -18,7 +18,7 @@ from uuid import UUID
 from kafkalog_broker.coordinator.coordinator_log import Record
 from kafkalog_broker.coordinator.runtime import MOST_NAMES, Timers, Write
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.assignors import ASSIGNORS, AssignedMember, GroupSpec
+from kafkalog_broker.groups.modern.assignors import ASSIGNORS, AssignedMember, Assignments, GroupSpec
 from kafkalog_broker.groups.modern.group_context import GroupContext, GroupSettings
 from kafkalog_broker.groups.modern.group_records import (
     EpochValue,
@@ -41,13 +41,16 @@ from kafkalog_broker.groups.modern.modern_group import (
 
 log = logging.getLogger(__name__)
 
-Reported = Mapping[UUID, Collection[int]]
-"""The partitions that a member says it has, by topic id."""
+Reported = Mapping[Any, Collection[int]]
+"""The partitions, or tasks, that a member says it has, as in Partitions."""
+
+TypeOf = Callable[[str], GroupType | None]
+"""The type that a group of the same partition has; None: there is none of that id."""
 
 RETRY_MS = 500
 """After a time-out that could not be written (CoordinatorTimerImpl)."""
-_MEMBER_COSTS = 10  # partitions
-_INLINE_COST = 3_000
+MEMBER_COSTS = 10  # partitions
+INLINE_COST = 3_000
 """Partitions, and members counted as ten, that are assigned in some 3 ms; more are assigned in the background."""
 _TIMERS = ("session", "rebalance", "join-again", "sync-again")
 
@@ -115,11 +118,13 @@ class ModernGroupManager(Generic[G, M]):
     """Not thread-safe. The types of groups differ in what is abstract here, and in their assignors."""
 
     group_class: type[G]
+    result_class: type[CoordinatorResult] = CoordinatorResult
     reconciles_on_bump = False
     """Whether a new epoch takes topics that are gone from a member before there is a new target assignment."""
 
-    def __init__(self, context: GroupContext, timers: Timers, write: Write) -> None:
+    def __init__(self, context: GroupContext, timers: Timers, write: Write, type_of: TypeOf) -> None:
         self.groups: dict[str, G] = {}
+        self.type_of = type_of
         self.context = context
         self.timers = timers
         self._write = write
@@ -209,7 +214,7 @@ class ModernGroupManager(Generic[G, M]):
         if request.member_epoch in (LEAVING, LEAVING_STATIC):
             return self.leave(request)
         joins, group_id = request.member_epoch == 0, request.group_id
-        result = CoordinatorResult(self.group_class.group_type, group_id)
+        result = self.result_class(self.group_class.group_type, group_id)
         group, settings = self.group_for(result, joins=joins), self.settings(group_id)
         self.check_room(group, request.member_id, settings.max_size)
         member = self.member_for(result, group, request)
@@ -229,7 +234,13 @@ class ModernGroupManager(Generic[G, M]):
         assignment = None
         if joins or request.is_full or member.assigned != updated.assigned:
             assignment = {topic: tuple(partitions) for topic, partitions in updated.assigned.items()}
-        return HeartbeatResponse(updated.member_id, updated.epoch, settings.heartbeat_interval_ms, assignment)
+        return self.response(result, updated.member_id, updated.epoch, settings.heartbeat_interval_ms, assignment)
+
+    def response(
+        self, result: CoordinatorResult, member_id: str, epoch: int, interval_ms: int = 0,
+        assignment: Partitions | None = None,
+    ) -> HeartbeatResponse:  # fmt: skip
+        return HeartbeatResponse(member_id, epoch, interval_ms, assignment)
 
     def leave(self, request: HeartbeatRequest) -> HeartbeatResponse:
         """Raises BrokerError: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID."""
@@ -241,8 +252,15 @@ class ModernGroupManager(Generic[G, M]):
         """Raises BrokerError (GROUP_ID_NOT_FOUND)."""
         group = self.groups.get(group_id)
         if group is None:
+            self.check_type(group_id)
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
         return group
+
+    def check_type(self, group_id: str) -> None:
+        """Raises BrokerError (GROUP_ID_NOT_FOUND) where a group of another type has the id."""
+        own = self.group_class.group_type
+        if self.type_of(group_id) not in (None, own):
+            raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} is not a {own.value} group.")
 
     def check_room(self, group: G, member_id: str, max_size: int) -> None:
         """Raises BrokerError (GROUP_MAX_SIZE_REACHED)."""
@@ -277,12 +295,13 @@ class ModernGroupManager(Generic[G, M]):
             result.put(RecordKind.EPOCH, "", EpochValue(epoch, metadata_hash))
             log.info("group %.200r: epoch %d", group_id, epoch)
 
-        def seen() -> None:
-            if group_id in self.groups:
-                self.groups[group_id].seen_topics_version = version
-
-        result.then(seen)
+        result.then(lambda: self.topics_seen(group_id, version))
         return epoch
+
+    def topics_seen(self, group_id: str, version: int) -> None:
+        """The metadata hash of a group is that of a version of the topics."""
+        if group_id in self.groups:
+            self.groups[group_id].seen_topics_version = version
 
     def reconcile(
         self, result: CoordinatorResult, group: G, member: M, target_epoch: int, target: Partitions,
@@ -314,21 +333,25 @@ class ModernGroupManager(Generic[G, M]):
             return present
         interval_ms, made_at = self.settings(group.group_id).assignment_interval_ms, group.assignment_timestamp_ms
         if made_at and interval_ms and self.context.clock.now_ms() < made_at + interval_ms:
+            self.assignment_waits(result)
             return present
-        if self._takes_long(group, updated):
+        if self.takes_long(group, updated):
             result.then(lambda: self._assign_in_background(group.group_id))
             return present
         log.info("group %.200r: target assignment for epoch %d", group.group_id, epoch)
         return epoch, self._assign(result, group, epoch, updated)
 
-    def _takes_long(self, group: G, updated: M) -> bool:
-        cost = _MEMBER_COSTS * len(group.members)
+    def assignment_waits(self, result: CoordinatorResult) -> None:
+        """The interval between two assignments is not over."""
+
+    def takes_long(self, group: G, updated: M) -> bool:
+        cost = MEMBER_COSTS * len(group.members)
         for name in group.names_after([], [updated]) | group.matched_after([]):
             topic = self.context.topics.by_name(name)
             cost += 0 if topic is None else topic.partitions
-            if cost > _INLINE_COST:
+            if cost > INLINE_COST:
                 return True
-        return cost > _INLINE_COST
+        return cost > INLINE_COST
 
     def _assign(self, result: CoordinatorResult, group: G, epoch: int, updated: M) -> Partitions:
         """Put the target assignment of an epoch into `result`; what `updated`, which replaces or joins its group's
@@ -337,6 +360,17 @@ class ModernGroupManager(Generic[G, M]):
         replaced = None if updated.instance_id is None else group.static_members.get(updated.instance_id)
         if replaced not in (None, updated.member_id):
             members.pop(replaced, None)
+        assignments = self.assign(group, members)
+        for member_id in members:
+            partitions = assignments.get(member_id, {})
+            before = group.target.get(member_id)
+            if before is not partitions and before != partitions:
+                result.put(RecordKind.TARGET, member_id, partitions)
+        result.put(RecordKind.TARGET_EPOCH, "", TargetEpochValue(epoch, self.context.clock.now_ms()))
+        return assignments.get(updated.member_id, {})
+
+    def assign(self, group: G, members: Mapping[str, M]) -> Assignments:
+        """What these members are to have; also asked in another thread."""
         topic_ids: dict[frozenset[str], list[UUID]] = {}
         assigned = {}
         for member_id in sorted(members):
@@ -347,14 +381,7 @@ class ModernGroupManager(Generic[G, M]):
             target = group.target_of(members[member_id])
             assigned[member_id] = AssignedMember(topic_ids[names], target, members[member_id].instance_id)
         assign = ASSIGNORS[self.assignor(group, members.values())]
-        assignments = assign(GroupSpec(assigned, len(topic_ids) == 1, partial(self.assignable, group)))
-        for member_id in members:
-            partitions = assignments.get(member_id, {})
-            before = group.target.get(member_id)
-            if before is not partitions and before != partitions:
-                result.put(RecordKind.TARGET, member_id, partitions)
-        result.put(RecordKind.TARGET_EPOCH, "", TargetEpochValue(epoch, self.context.clock.now_ms()))
-        return assignments.get(updated.member_id, {})
+        return assign(GroupSpec(assigned, len(topic_ids) == 1, partial(self.assignable, group)))
 
     def _assign_in_background(self, group_id: str) -> None:
         group = self.groups.get(group_id)
@@ -458,9 +485,8 @@ def put_group_removal(
     result.put(RecordKind.TARGET_EPOCH, "", None)
     for member_id in members:
         result.put(RecordKind.MEMBER, member_id, None)
-    for kind, name in group.own_records():
+    for kind, name in group.last_records():
         result.put(kind, name, None)
-    result.put(RecordKind.EPOCH, "", None)
 
 
 def check_not_blank(fields: Iterable[tuple[str | None, str]]) -> None:

@@ -1,15 +1,17 @@
-"""Records of consumer and share groups in __consumer_offsets, as values and as bytes (GroupCoordinatorRecordHelpers).
+"""Records of consumer, share and streams groups in __consumer_offsets, as values and as bytes
+(GroupCoordinatorRecordHelpers, StreamsCoordinatorRecordHelpers).
 
-| kind | consumer | share | value |
-|---|---|---|---|
-| EPOCH | 3 | 11 | epoch; hash of the topics' metadata (KIP-1101) |
-| TOPICS | 4 | | the topics' metadata, as Kafka 4.0 wrote it; only removed nowadays |
-| MEMBER | 5 | 10 | what a member says about itself |
-| TARGET_EPOCH | 6 | 12 | epoch and time of the target assignment |
-| TARGET | 7 | 13 | the partitions that a member is to have |
-| CURRENT | 8 | 14 | a member's epoch, and the partitions that it has |
-| STATE_PARTITIONS | | 15 | the share partitions that have state |
-| REGEX | 16 | | the topics that an expression matches |
+| kind | consumer | share | streams | value |
+|---|---|---|---|---|
+| EPOCH | 3 | 11 | 17 | epoch; hash of the topics' metadata (KIP-1101) |
+| TOPICS | 4 | | | the topics' metadata, as Kafka 4.0 wrote it; only removed nowadays |
+| MEMBER | 5 | 10 | 19 | what a member says about itself |
+| TARGET_EPOCH | 6 | 12 | 20 | epoch and time of the target assignment |
+| TARGET | 7 | 13 | 21 | the partitions, or tasks, that a member is to have |
+| CURRENT | 8 | 14 | 22 | a member's epoch, and the partitions, or tasks, that it has |
+| STATE_PARTITIONS | | 15 | | the share partitions that have state |
+| REGEX | 16 | | | the topics that an expression matches |
+| TOPOLOGY | | | 23 | the topology of a streams application |
 
 The numbers are the versions of keys. A value of None is a tombstone.
 """
@@ -33,10 +35,11 @@ class GroupType(Enum):
     CLASSIC = "classic"
     CONSUMER = "consumer"
     SHARE = "share"
+    STREAMS = "streams"
 
 
 class RecordKind(Enum):
-    """What a record of a group is about; the last two are those of one type of group only."""
+    """What a record of a group is about; the last three are those of one type of group only."""
 
     EPOCH = auto()
     TOPICS = auto()
@@ -46,14 +49,29 @@ class RecordKind(Enum):
     CURRENT = auto()
     REGEX = auto()
     STATE_PARTITIONS = auto()
+    TOPOLOGY = auto()
 
 
 # ---- values
 
-Partitions = Mapping[UUID, tuple[int, ...]]
-"""Partitions by topic id: an assignment."""
-Owned = Mapping[UUID, Mapping[int, int]]
-"""topic id -> partition -> the epoch at which it was assigned."""
+
+class TaskRole(IntEnum):
+    ACTIVE = 0
+    STANDBY = 1
+    WARMUP = 2
+
+
+class TasksKey(NamedTuple):
+    """The tasks of a subtopology in one role: their numbers are those of the partitions that they read."""
+
+    role: TaskRole
+    subtopology_id: str
+
+
+Partitions = Mapping[Any, tuple[int, ...]]
+"""An assignment: partitions by topic id; of streams groups, tasks by TasksKey."""
+Owned = Mapping[Any, Mapping[int, int]]
+"""As Partitions: topic id -> partition -> the epoch at which it was assigned."""
 
 
 class MemberState(IntEnum):
@@ -77,6 +95,16 @@ class MemberState(IntEnum):
 class EpochValue(NamedTuple):
     epoch: int
     metadata_hash: int
+
+
+class StreamsEpochValue(NamedTuple):
+    """Of a streams group. validated_topology_epoch: of the topology whose topics are all there; -1: they are not.
+    assignment_configs: names and values that the last assignment was made with."""
+
+    epoch: int
+    metadata_hash: int
+    validated_topology_epoch: int
+    assignment_configs: tuple[tuple[str, str], ...]
 
 
 class TargetEpochValue(NamedTuple):
@@ -145,6 +173,12 @@ _LAYOUTS: dict[tuple[GroupType, RecordKind], tuple[int, str]] = {
     (GroupType.SHARE, RecordKind.TARGET): (13, "ShareGroupTargetAssignmentMember"),
     (GroupType.SHARE, RecordKind.CURRENT): (14, "ShareGroupCurrentMemberAssignment"),
     (GroupType.SHARE, RecordKind.STATE_PARTITIONS): (15, "ShareGroupStatePartitionMetadata"),
+    (GroupType.STREAMS, RecordKind.EPOCH): (17, "StreamsGroupMetadata"),
+    (GroupType.STREAMS, RecordKind.MEMBER): (19, "StreamsGroupMemberMetadata"),
+    (GroupType.STREAMS, RecordKind.TARGET_EPOCH): (20, "StreamsGroupTargetAssignmentMetadata"),
+    (GroupType.STREAMS, RecordKind.TARGET): (21, "StreamsGroupTargetAssignmentMember"),
+    (GroupType.STREAMS, RecordKind.CURRENT): (22, "StreamsGroupCurrentMemberAssignment"),
+    (GroupType.STREAMS, RecordKind.TOPOLOGY): (23, "StreamsGroupTopology"),
 }
 _BY_KEY = {version: layout for layout, (version, _) in _LAYOUTS.items()}
 _KEYS = {layout: message(name + "Key") for layout, (_, name) in _LAYOUTS.items()}
@@ -158,11 +192,16 @@ MEMBER_FIELDS = {
         "classic",
     ),
     GroupType.SHARE: ("rack_id", "client_id", "client_host", "topics"),
+    GroupType.STREAMS: (
+        "instance_id", "rack_id", "client_id", "client_host", "rebalance_timeout_ms", "topology_epoch", "process_id",
+        "user_endpoint", "client_tags",
+    ),
 }  # fmt: skip
 """Of a member, in the order of the record's."""
 CURRENT_FIELDS = {
     GroupType.CONSUMER: ("epoch", "previous_epoch", "state", "assigned", "pending_revocation"),
     GroupType.SHARE: ("epoch", "previous_epoch", "state", "assigned"),
+    GroupType.STREAMS: ("epoch", "previous_epoch", "state", "assigned", "pending_revocation"),
 }
 
 
@@ -173,7 +212,8 @@ def encode(record: GroupRecord) -> Record:
     key = encoded(_KEYS[layout], (group_id, name) if kind in _OF_NAMES else (group_id,))
     if value is None:
         return key, None
-    return key, _VALUES[layout].encode(_TO_FIELDS[kind](value) if kind in _TO_FIELDS else value)
+    to_fields = _TO_FIELDS.get(layout) or _TO_FIELDS.get(kind)
+    return key, _VALUES[layout].encode(value if to_fields is None else to_fields(value))
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
@@ -189,16 +229,18 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     if kind is RecordKind.TOPICS:  # nobody asks for more than that it is there
         return GroupRecord(group_type, kind, group_id, name, True)
     fields = _VALUES[layout].decode(value, f"{kind.name} record of a {group_type.value} group")
-    return GroupRecord(group_type, kind, group_id, name, _FROM_FIELDS[kind](group_type, fields))
+    from_fields = _FROM_FIELDS.get(layout) or _FROM_FIELDS[kind]
+    return GroupRecord(group_type, kind, group_id, name, from_fields(group_type, fields))
 
 
 def _member_fields(member: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple({**member, "topics": sorted(member["topics"])}.values())
+    return tuple(sorted(value) if isinstance(value, frozenset) else value for value in member.values())
 
 
 def _member(group_type: GroupType, fields: Any) -> dict[str, Any]:
     member = dict(zip(MEMBER_FIELDS[group_type], fields, strict=True))
-    member["topics"] = frozenset(member["topics"])
+    if "topics" in member:
+        member["topics"] = frozenset(member["topics"])
     if (classic := member.get("classic")) is not None:
         member["classic"] = ClassicMetadata(classic[0], tuple(map(tuple, classic[1])))
     return member
@@ -235,6 +277,38 @@ def _owned(topics: Any, member_epoch: int) -> Owned:
     return owned
 
 
+def tasks_by_role(tasks: Partitions | Owned) -> list[list[tuple[str, list[int]]]]:
+    """Active, standby and warm-up tasks: (subtopology, partitions), in order."""
+    roles: list[list[tuple[str, list[int]]]] = [[] for _ in TaskRole]
+    for key in sorted(tasks):
+        roles[key.role].append((key.subtopology_id, sorted(tasks[key])))
+    return roles
+
+
+def _current_tasks_fields(current: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Only active tasks have epochs. States are one more than those of other members."""
+    epoch, previous, state, *assignments = current.values()
+    lists: list[list[tuple[str, list[int], list[int] | None]]] = []
+    for owned in assignments:
+        active, standby, warmup = tasks_by_role(owned)
+        lists.append([
+            (name, parts, [owned[TasksKey(TaskRole.ACTIVE, name)][part] for part in parts]) for name, parts in active
+        ])  # fmt: skip
+        lists += [[(name, parts, None) for name, parts in some] for some in (standby, warmup)]
+    return epoch, previous, min(state + 1, MemberState.UNKNOWN), *lists
+
+
+def _current_tasks(_: GroupType, fields: Any) -> dict[str, Any]:
+    epoch, previous, state, *lists = fields
+
+    def owned(roles: Any) -> Owned:
+        keyed = zip(TaskRole, roles, strict=True)
+        return _owned(((TasksKey(role, name), *rest) for role, some in keyed for name, *rest in some), epoch)
+
+    values = epoch, previous, MemberState.of(state - 1), owned(lists[:3]), owned(lists[3:])
+    return dict(zip(CURRENT_FIELDS[GroupType.STREAMS], values, strict=True))
+
+
 def _state_fields(state: StatePartitions) -> tuple[Any, ...]:
     with_name = (
         [(topic, *shared) for topic, shared in topics.items()] for topics in (state.initializing, state.initialized)
@@ -249,15 +323,18 @@ def _state(_: GroupType, fields: Any) -> StatePartitions:
     return StatePartitions(shared(fields[0]), shared(fields[1]), dict(fields[2]))
 
 
-_TO_FIELDS: dict[RecordKind, Callable[[Any], tuple[Any, ...]]] = {
+_TO_FIELDS: dict[RecordKind | tuple[GroupType, RecordKind], Callable[[Any], tuple[Any, ...]]] = {
     RecordKind.MEMBER: _member_fields,
     RecordKind.TARGET: lambda partitions: (partitions.items(),),
     RecordKind.CURRENT: _current_fields,
     RecordKind.REGEX: lambda regex: (sorted(regex.topics), regex.version, regex.timestamp_ms),
     RecordKind.STATE_PARTITIONS: _state_fields,
+    (GroupType.STREAMS, RecordKind.TARGET): lambda tasks: tuple(tasks_by_role(tasks)),
+    (GroupType.STREAMS, RecordKind.CURRENT): _current_tasks_fields,
+    RecordKind.TOPOLOGY: lambda topology: (topology.epoch, topology.subtopologies),
 }
-"""What is not in here is its message's fields as it is."""
-_FROM_FIELDS: dict[RecordKind, Callable[[GroupType, Any], Any]] = {
+"""By kind, unless a type of group has its own. What is not in here is its message's fields as it is."""
+_FROM_FIELDS: dict[RecordKind | tuple[GroupType, RecordKind], Callable[[GroupType, Any], Any]] = {
     RecordKind.EPOCH: lambda _, fields: EpochValue(*fields),
     RecordKind.MEMBER: _member,
     RecordKind.TARGET_EPOCH: lambda _, fields: TargetEpochValue(*fields),
@@ -265,4 +342,14 @@ _FROM_FIELDS: dict[RecordKind, Callable[[GroupType, Any], Any]] = {
     RecordKind.CURRENT: _current,
     RecordKind.REGEX: lambda _, fields: ResolvedRegex(frozenset(fields.topics), fields.version, fields.timestamp),
     RecordKind.STATE_PARTITIONS: _state,
+    RecordKind.TOPOLOGY: lambda _, fields: fields,
+    (GroupType.STREAMS, RecordKind.EPOCH): lambda _, fields: StreamsEpochValue(
+        fields.epoch, fields.metadata_hash, fields.validated_topology_epoch, tuple(fields.last_assignment_configs or ())
+    ),
+    (GroupType.STREAMS, RecordKind.TARGET): lambda _, fields: {
+        TasksKey(role, name): partitions
+        for role, some in zip(TaskRole, fields, strict=True)
+        for name, partitions in some
+    },
+    (GroupType.STREAMS, RecordKind.CURRENT): _current_tasks,
 }

@@ -1,4 +1,4 @@
-"""A consumer or share group in memory, as its records say it (Kafka's ModernGroup and ModernGroupMember)."""
+"""A consumer, share or streams group in memory, as its records say it (Kafka's ModernGroup and ModernGroupMember)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, ClassVar, Generic, Self, TypeVar
-from uuid import UUID
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_records import (
@@ -32,17 +31,24 @@ class ModernGroupState(Enum):
     """The value is the name that ListGroups shows."""
 
     EMPTY = "Empty"
+    NOT_READY = "NotReady"
+    """Topics of a streams group's topology are missing, or not partitioned as it needs them."""
     ASSIGNING = "Assigning"
     """Members have changed, and the target assignment has not been made anew yet."""
     RECONCILING = "Reconciling"
     """Members are on their way to the target assignment."""
     STABLE = "Stable"
 
+    @property
+    def filter_name(self) -> str:
+        """The name that ListGroups filters by, in small letters."""
+        return "not_ready" if self is ModernGroupState.NOT_READY else self.value.lower()
+
 
 @dataclass(frozen=True, slots=True)
 class ModernMember:
     """A member; replaced, never changed. topics: names that it subscribes to. assigned: the partitions that it has, by
-    topic id."""
+    topic id, or tasks by TasksKey."""
 
     member_id: str
     epoch: int = 0
@@ -53,7 +59,7 @@ class ModernMember:
     client_id: str = ""
     client_host: str = ""
     topics: frozenset[str] = frozenset()
-    assigned: Mapping[UUID, Collection[int]] = field(default_factory=dict)
+    assigned: Mapping[Any, Collection[int]] = field(default_factory=dict)
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == target_epoch
@@ -159,8 +165,8 @@ class ModernGroup(Generic[M]):
 
     # ---- records
 
-    def own_records(self) -> Iterable[tuple[RecordKind, str]]:
-        """Kind and name of the records that only groups of its type have."""
+    def last_records(self) -> Iterable[tuple[RecordKind, str]]:
+        """Kind and name of those about no member that end a group that is removed, in Kafka's order."""
         raise NotImplementedError
 
     def replay(self, record: GroupRecord) -> None:
@@ -168,7 +174,7 @@ class ModernGroup(Generic[M]):
         value = record.value
         match record.kind:
             case RecordKind.EPOCH:
-                self.epoch, self.metadata_hash = value
+                self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
             case RecordKind.TARGET_EPOCH:
                 self.assignment_epoch, self.assignment_timestamp_ms = (LEAVING, 0) if value is None else value
             case RecordKind.TARGET if value is None:

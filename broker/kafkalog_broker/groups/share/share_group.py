@@ -33,8 +33,8 @@ class ShareGroup(ModernGroup[ModernMember]):
     def state(self) -> ModernGroupState:
         return ModernGroupState.STABLE if self.members else ModernGroupState.EMPTY
 
-    def own_records(self) -> Iterable[tuple[RecordKind, str]]:
-        return [(RecordKind.STATE_PARTITIONS, "")]
+    def last_records(self) -> Iterable[tuple[RecordKind, str]]:
+        return [(RecordKind.STATE_PARTITIONS, ""), (RecordKind.EPOCH, "")]
 
     def replay(self, record: GroupRecord) -> None:
         self._all_assigned = None

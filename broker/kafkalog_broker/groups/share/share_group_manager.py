@@ -67,6 +67,8 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
 
     def group_for(self, result: CoordinatorResult, *, joins: bool) -> ShareGroup:
         group = self.groups.get(result.group_id)
+        if group is None:
+            self.check_type(result.group_id)
         if group is None and not joins:
             raise BrokerError(ErrorCode.group_id_not_found, f"Share group {result.group_id} not found.")
         return group or ShareGroup(result.group_id)

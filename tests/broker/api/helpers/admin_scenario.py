@@ -553,7 +553,7 @@ def subscription_id(interval_ms: int, instance: int, *metrics: str) -> int:
 
 
 def features() -> Iterator[Step]:
-    """Levels of features, as dry runs. streams.version is not among them: it has one here."""
+    """Levels of features, as dry runs."""
     for name, levels in {
         "metadata.version": (-1, 0, 6, 7, 29, 30, 31),
         "kraft.version": (-1, 0, 1, 2),

@@ -360,7 +360,7 @@ def test_a_plain_commit_after_it_outlives_an_open_transaction() -> None:
 
 def test_records_that_cannot_be_read_do_not_hide_the_others(caplog: pytest.LogCaptureFixture) -> None:
     bad: list[Record] = [
-        (b"", b"x"), (b"\0\1\0\x09g", b"x"), (offset_key("g", "bad", 0), b"\0\4"), (b"\0\x11\0\1g", b"\0\0"),
+        (b"", b"x"), (b"\0\1\0\x09g", b"x"), (offset_key("g", "bad", 0), b"\0\4"), (b"\0\x63\0\1g", b"\0\0"),
         (offset_key("g", "future", 0), b"\0\x63"), (offset_key(*KEY), PLAIN),
     ]  # fmt: skip
     loaded = load([OffsetsBatch(0, -1, False, None, bad)])

@@ -1,4 +1,5 @@
-"""Records of consumer and share groups: bit for bit those that Apache Kafka 4.3.0 wrote, and what a start reads."""
+"""Records of consumer, share and streams groups: bit for bit those that Apache Kafka 4.3.0 wrote, and what a start
+reads."""
 
 from __future__ import annotations
 
@@ -30,20 +31,32 @@ from tests.broker.groups.helpers.virtual_time import World
 TESTS = Path(__file__).parents[2]
 KAFKAS = json.loads(lzma.decompress((TESTS / "groups/kafka-4.3.0-consumer-groups.json.xz").read_bytes()))
 SHARE = json.loads((TESTS / "share/kafka-4.3.0-records.json").read_text())
-CONSUMER_RECORDS: list[Record] = [
-    (bytes.fromhex(key), None if value is None else bytes.fromhex(value)) for key, value in KAFKAS["records"]
-]
+
+
+def _records(file: str) -> list[Record]:
+    written = json.loads(lzma.decompress((TESTS / file).read_bytes()))["records"]
+    return [(bytes.fromhex(key), None if value is None else bytes.fromhex(value)) for key, value in written]
+
+
+CONSUMER_RECORDS = _records("groups/kafka-4.3.0-consumer-groups.json.xz")
 SHARE_RECORDS: list[Record] = [
     (bytes.fromhex(key), None if value is None else bytes.fromhex(value))
     for partition, written in SHARE.items()
     if partition.startswith("__consumer_offsets")
     for _, key, value in written
 ]
-DECODED = [(record, decoded) for record in CONSUMER_RECORDS + SHARE_RECORDS if (decoded := decode(*record)) is not None]
-CONSUMER_KINDS = set(RecordKind) - {RecordKind.STATE_PARTITIONS}
-SHARE_KINDS = set(RecordKind) - {RecordKind.TOPICS, RecordKind.REGEX}
+STREAMS_RECORDS = _records("groups/kafka-4.3.0-streams-groups.json.xz")
+DECODED = [
+    (record, decoded)
+    for record in CONSUMER_RECORDS + SHARE_RECORDS + STREAMS_RECORDS
+    if (decoded := decode(*record)) is not None
+]
+CONSUMER_KINDS = set(RecordKind) - {RecordKind.STATE_PARTITIONS, RecordKind.TOPOLOGY}
+SHARE_KINDS = set(RecordKind) - {RecordKind.TOPICS, RecordKind.REGEX, RecordKind.TOPOLOGY}
+STREAMS_KINDS = SHARE_KINDS - {RecordKind.STATE_PARTITIONS} | {RecordKind.TOPOLOGY}
 KINDS = [(GroupType.CONSUMER, kind) for kind in RecordKind if kind in CONSUMER_KINDS - {RecordKind.TOPICS}]
 KINDS += [(GroupType.SHARE, kind) for kind in RecordKind if kind in SHARE_KINDS]
+KINDS += [(GroupType.STREAMS, kind) for kind in RecordKind if kind in STREAMS_KINDS]
 
 
 def test_kafka_wrote_records_of_all_kinds_and_their_tombstones() -> None:
@@ -51,9 +64,11 @@ def test_kafka_wrote_records_of_all_kinds_and_their_tombstones() -> None:
     assert written == set(KINDS)  # TOPICS were written by Kafka 4.0 only
     removed = {(record.group_type, record.kind) for _, record in DECODED if record.value is None}
     assert {kind for group_type, kind in removed if group_type is GroupType.CONSUMER} == CONSUMER_KINDS
+    assert {kind for group_type, kind in removed if group_type is GroupType.STREAMS} == STREAMS_KINDS
     of_members = {RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT}
     assert {kind for group_type, kind in removed if group_type is GroupType.SHARE} == of_members
-    assert len(DECODED) == len(SHARE_RECORDS) + sum(record[0][:2] > b"\0\2" for record in CONSUMER_RECORDS)
+    groups = sum(record[0][:2] > b"\0\2" for record in CONSUMER_RECORDS + STREAMS_RECORDS)
+    assert len(DECODED) == len(SHARE_RECORDS) + groups
 
 
 @pytest.mark.parametrize(("group_type", "kind"), KINDS)
@@ -87,9 +102,10 @@ def groups() -> ConsumerGroupManager:
 def test_a_start_finds_what_the_records_say() -> None:
     """Record by record, as Kafka replays them, and by what is left of each key."""
     one_by_one, at_once = groups(), groups()
-    for _, record in DECODED:
-        if record.group_type is GroupType.CONSUMER:
-            one_by_one.replay(record)
+    for written in CONSUMER_RECORDS:
+        decoded = decode(*written)
+        if decoded is not None and decoded.group_type is GroupType.CONSUMER:
+            one_by_one.replay(decoded)
     loaded = load([OffsetsBatch(at, -1, False, None, [record]) for at, record in enumerate(CONSUMER_RECORDS)])
     for record in loaded.records:
         if record.group_type is GroupType.CONSUMER:
@@ -108,7 +124,7 @@ def _shown(group: ConsumerGroup) -> Any:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("group_type", [GroupType.CONSUMER, GroupType.SHARE])
+@pytest.mark.parametrize("group_type", list(GroupType)[1:])
 def test_a_record_of_a_later_version_is_not_guessed_at(group_type: GroupType) -> None:
     key, value = encode(GroupRecord(group_type, RecordKind.TARGET_EPOCH, "g", "", TargetEpochValue(3, 7)))
     assert value is not None

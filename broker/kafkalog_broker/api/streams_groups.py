@@ -1,0 +1,242 @@
+"""Streams groups (KIP-1071): the applications of Kafka Streams.
+
+88 StreamsGroupHeartbeat, version 0: a member of a streams group joins, goes on or leaves.
+
+The answer says which tasks are its own from now on, and what is in the way of the application. Internal topics that are
+missing are made before it is sent.
+
+89 StreamsGroupDescribe, version 0: topology, epochs, members and tasks of streams groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+from itertools import chain
+from typing import Any
+
+from kafkalog_broker.admin.streams_topics import create_internal_topics
+from kafkalog_broker.broker import Broker
+from kafkalog_broker.coordinator.runtime import MOST_NAMES, write_error
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.modern.group_records import (
+    Owned,
+    Partitions,
+    TaskRole,
+    TasksKey,
+    tasks_by_role,
+)
+from kafkalog_broker.groups.streams.streams_group import EndpointPartitions, StreamsGroup, StreamsMember
+from kafkalog_broker.groups.streams.streams_group_manager import StreamsHeartbeatRequest, StreamsHeartbeatResponse
+from kafkalog_broker.groups.streams.topology import StatusCode, Subtopology, TopicInfo, Topology, topology_of
+from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
+from kafkalog_broker.protocol.response_entity import duration, respond
+from kafkalog_spark.format.names import is_internal, valid_topic_name
+
+_MS = timedelta(milliseconds=1)
+_ROLE_FIELDS = ("active_tasks", "standby_tasks", "warmup_tasks")
+_UNCHANGED = dict.fromkeys((*_ROLE_FIELDS, "partitions_by_user_endpoint"))
+"""Tasks and endpoints as in the last answer: kio has no defaults for these."""
+
+
+@api(88, 0, 0)
+def streams_group_heartbeat(request: Request, broker: Broker) -> Any:
+    asked = request.entity
+    try:
+        topology = None if asked.topology is None else topology_of(asked.topology)
+        if topology is not None:
+            _check_names(request, topology)
+        answer = broker.groups.streams_heartbeat(_heartbeat(request, topology))
+    except BrokerError as error:
+        message = None if error.what == error.code.name else error.what
+        return respond(request, error_code=write_error(error.code), error_message=message, **_UNCHANGED)
+    if answer.missing_topics:
+        return _after_creation(request, broker, answer, answer.missing_topics)
+    return _answer(request, answer)
+
+
+def _heartbeat(request: Request, topology: Topology | None) -> StreamsHeartbeatRequest:
+    asked = request.entity
+    stated = {role: getattr(asked, name) for role, name in zip(TaskRole, _ROLE_FIELDS, strict=True)}
+    stated = {role: tasks for role, tasks in stated.items() if tasks is not None}
+    endpoint, tags = asked.user_endpoint, asked.client_tags
+    return StreamsHeartbeatRequest(
+        asked.group_id, asked.member_id, asked.member_epoch, asked.instance_id, asked.rack_id,
+        owned={TasksKey(role, each.subtopology_id): each.partitions for role, tasks in stated.items() for each in tasks}
+        if len(stated) == len(TaskRole) else None,
+        client_id=request.client_id or "",
+        client_host=f"/{request.connection.host}",
+        rebalance_timeout_ms=asked.rebalance_timeout // _MS,
+        topology=topology,
+        stated_roles={role: len(tasks) for role, tasks in stated.items()},
+        process_id=asked.process_id,
+        user_endpoint=None if endpoint is None else (endpoint.host, endpoint.port),
+        client_tags=None if tags is None else tuple(sorted({tag.key: tag.value for tag in tags}.items())),
+        endpoint_epoch=asked.endpoint_information_epoch,
+        has_task_offsets=asked.task_offsets is not None,
+        has_task_end_offsets=asked.task_end_offsets is not None,
+        shutdown_application=asked.shutdown_application,
+    )  # fmt: skip
+
+
+def _names(subtopologies: Collection[Subtopology]) -> list[str]:
+    """All topics, each once."""
+    return list(dict.fromkeys(chain.from_iterable(
+        (*each.source_topics, *each.repartition_sink_topics, *(topic.name for topic in each.internal_topics))
+        for each in subtopologies
+    )))  # fmt: skip
+
+
+def _check_names(request: Request, topology: Topology) -> None:
+    """Raises BrokerError: INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY, TOPIC_AUTHORIZATION_FAILED."""
+    names = _names(topology.subtopologies)
+    if len(names) > MOST_NAMES:
+        raise BrokerError(ErrorCode.invalid_request, f"{len(names)} topics, at most {MOST_NAMES} may be named")
+    if prohibited := [name for name in names if is_internal(name)]:
+        raise BrokerError(
+            ErrorCode.streams_invalid_topology,
+            f"Use of Kafka internal topics {','.join(prohibited)} in a Kafka Streams topology is prohibited.",
+        )
+    if invalid := [name for name in names if not valid_topic_name(name)]:
+        raise BrokerError(
+            ErrorCode.streams_invalid_topology, f"Topic names {','.join(invalid)} are not valid topic names."
+        )
+    if not all(request.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+        raise BrokerError(ErrorCode.topic_authorization_failed)
+
+
+async def _after_creation(
+    request: Request, broker: Broker, answer: StreamsHeartbeatResponse, missing: Mapping[str, TopicInfo]
+) -> Any:  # fmt: skip
+    """Also tells why topics could not be made, or may not."""
+    refused = []
+    if not request.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True):
+        refused = [name for name in missing if not request.may(Operation.CREATE, ResourceType.TOPIC, name)]
+    if refused:
+        return _answer(request, answer, f"; Unauthorized to CREATE on topics {', '.join(refused)}.")
+    group = broker.groups.streams_groups(request.entity.group_id).groups.get(request.entity.group_id)
+    if group is None:
+        return _answer(request, answer)
+    more = group.creation_failures(missing, broker.clock.now_ms())
+    await create_internal_topics(broker, group, missing, request.charge, 2 * answer.interval_ms)
+    return _answer(request, answer, more)
+
+
+def _answer(request: Request, answer: StreamsHeartbeatResponse, of_creation: str = "") -> Any:
+    statuses = [
+        {"status_code": int(code),
+         "status_detail": detail + (of_creation if code is StatusCode.MISSING_INTERNAL_TOPICS else "")}
+        for code, detail in answer.statuses
+    ]  # fmt: skip
+    changed: dict[str, Any] = dict(_UNCHANGED)
+    if answer.assignment is not None:
+        changed |= _tasks(answer.assignment)
+    if answer.endpoints is not None:
+        changed["partitions_by_user_endpoint"] = list(map(_endpoint, answer.endpoints))
+    return respond(
+        request, member_id=answer.member_id, member_epoch=answer.member_epoch,
+        heartbeat_interval=duration(answer.interval_ms), status=statuses,
+        endpoint_information_epoch=answer.endpoint_epoch, **changed,
+    )  # fmt: skip
+
+
+def _tasks(assigned: Partitions | Owned) -> dict[str, list[dict[str, Any]]]:
+    return {
+        name: [{"subtopology_id": subtopology_id, "partitions": tuple(parts)} for subtopology_id, parts in tasks]
+        for name, tasks in zip(_ROLE_FIELDS, tasks_by_role(assigned), strict=True)
+    }
+
+
+def _endpoint(endpoint: EndpointPartitions) -> dict[str, Any]:
+    (host, port), *roles = endpoint
+    active, standby = (
+        [{"topic": topic, "partitions": tuple(parts)} for topic, parts in partitions] for partitions in roles
+    )
+    return {
+        "user_endpoint": {"host": host, "port": port}, "active_partitions": active, "standby_partitions": standby,
+    }  # fmt: skip
+
+
+@api(89, 0, 0)
+async def streams_group_describe(request: Request, broker: Broker) -> Any:
+    """A group that is named more than once is answered once."""
+    refused, described = [], []
+    for group_id in dict.fromkeys(request.entity.group_ids):
+        code = request.refused(group_id)
+        if code:
+            refused.append(_failed(group_id, code))
+        else:
+            described.append(_described(request, broker, group_id))
+    return respond(request, groups=refused + described)
+
+
+def _described(request: Request, broker: Broker, group_id: str) -> dict[str, Any]:
+    try:
+        manager = broker.groups.streams_groups(group_id)
+        if not group_id:
+            return _failed(group_id, ErrorCode.invalid_group_id)
+        group = manager.group(group_id)
+    except BrokerError as error:
+        is_own = error.code is ErrorCode.group_id_not_found
+        return _failed(group_id, write_error(error.code), error.what if is_own else None)
+    subtopologies = _subtopologies(group)
+    names = _names([subtopology for _, subtopology in subtopologies])
+    if not all(request.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+        what = "The described group uses topics that the client is not authorized to describe."
+        return _failed(group_id, ErrorCode.topic_authorization_failed, what)
+    operations = OPERATIONS_NOT_ASKED_FOR
+    if request.entity.include_authorized_operations:
+        operations = request.operations(ResourceType.GROUP, group_id)
+    topology = None
+    if group.topology is not None:
+        topology = {"epoch": group.topology.epoch, "subtopologies": [_subtopology(*each) for each in subtopologies]}
+    return {
+        "group_id": group_id, "group_state": group.state.value, "group_epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch, "topology": topology,
+        "members": [_member(group, member) for member in group.members.values()], "authorized_operations": operations,
+    }  # fmt: skip
+
+
+def _subtopologies(group: StreamsGroup) -> list[tuple[str, Subtopology]]:
+    """In order, with the partition counts of internal topics where they are all there."""
+    fitted = group.configured
+    if fitted is not None and fitted.problem is None:
+        return [(name, each.subtopology) for name, each in fitted.subtopologies.items()]
+    return [] if group.topology is None else sorted(group.topology.by_id.items())
+
+
+def _subtopology(subtopology_id: str, subtopology: Subtopology) -> dict[str, Any]:
+    def infos(topics: Collection[TopicInfo]) -> list[dict[str, Any]]:
+        return [
+            {"name": topic.name, "partitions": topic.partitions, "replication_factor": topic.replication_factor,
+             "topic_configs": [{"key": key, "value": value} for key, value in topic.topic_configs]}
+            for topic in sorted(topics)
+        ]  # fmt: skip
+
+    return {
+        "subtopology_id": subtopology_id, "source_topics": sorted(subtopology.source_topics),
+        "repartition_sink_topics": sorted(subtopology.repartition_sink_topics),
+        "state_changelog_topics": infos(subtopology.state_changelog_topics),
+        "repartition_source_topics": infos(subtopology.repartition_source_topics),
+    }  # fmt: skip
+
+
+def _member(group: StreamsGroup, member: StreamsMember) -> dict[str, Any]:
+    endpoint = member.user_endpoint
+    return {
+        "member_id": member.member_id, "member_epoch": member.epoch, "instance_id": member.instance_id,
+        "rack_id": member.rack_id, "client_id": member.client_id, "client_host": member.client_host,
+        "topology_epoch": member.topology_epoch, "process_id": member.process_id,
+        "user_endpoint": None if endpoint is None else {"host": endpoint[0], "port": endpoint[1]},
+        "client_tags": [{"key": key, "value": value} for key, value in member.client_tags],
+        "assignment": _tasks(member.assigned), "target_assignment": _tasks(group.target.get(member.member_id, {})),
+    }  # fmt: skip
+
+
+def _failed(group_id: str, code: ErrorCode, message: str | None = None) -> dict[str, Any]:
+    return {
+        "error_code": code, "error_message": message, "group_id": group_id,
+        "authorized_operations": OPERATIONS_NOT_ASKED_FOR,
+    }  # fmt: skip

@@ -1,0 +1,312 @@
+"""What consumer groups and streams groups have in common and share groups do not: a partition or task has one owner,
+who gives it up before the next one gets it; members commit offsets in their epoch; and a classic group that is empty
+becomes one of theirs (Kafka's CurrentAssignmentBuilder, ConsumerGroup.validateOffsetCommit, KIP-1251).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Self, TypeVar
+
+from kafkalog_broker.coordinator.runtime import Timers, Write
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.classic.classic_group import GroupState
+from kafkalog_broker.groups.classic.classic_group_manager import ClassicGroupManager
+from kafkalog_broker.groups.classic.messages import (
+    NO_GENERATION,
+    NO_MEMBER,
+    CommitRequest,
+    CommittedPartition,
+    TransactionalCommit,
+)
+from kafkalog_broker.groups.classic.offset_records import group_key
+from kafkalog_broker.groups.modern.group_context import GroupContext
+from kafkalog_broker.groups.modern.group_manager import (
+    CoordinatorResult,
+    ModernGroupManager,
+    Reported,
+    TypeOf,
+    put_group_removal,
+)
+from kafkalog_broker.groups.modern.group_records import (
+    GroupRecord,
+    GroupType,
+    MemberState,
+    Owned,
+    Partitions,
+    RecordKind,
+)
+from kafkalog_broker.groups.modern.modern_group import ModernGroup, ModernGroupState, ModernMember
+
+log = logging.getLogger(__name__)
+
+UNCHANGED = -1
+"""A rebalance timeout that is as in the last heartbeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcilingMember(ModernMember):
+    """pending_revocation: what it has not given up yet."""
+
+    rebalance_timeout_ms: int = UNCHANGED
+    assigned: Owned = field(default_factory=dict)
+    pending_revocation: Owned = field(default_factory=dict)
+
+    @property
+    def is_classic(self) -> bool:
+        """True if it speaks JoinGroup."""
+        return False
+
+    def at_epoch(self, epoch: int, state: MemberState, assigned: Owned, pending: Owned) -> Self:
+        """On to the next epoch, or the same again."""
+        return replace(
+            self, epoch=epoch, previous_epoch=self.epoch, state=state, assigned=assigned, pending_revocation=pending
+        )
+
+
+R = TypeVar("R", bound=ReconcilingMember)
+
+
+class ReconcilingGroup(ModernGroup[R]):
+    @property
+    def state(self) -> ModernGroupState:
+        if not self.members:
+            return ModernGroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ModernGroupState.ASSIGNING
+        if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
+            return ModernGroupState.STABLE
+        return ModernGroupState.RECONCILING
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        raise NotImplementedError
+
+    def assigned_since(self, member: R, partition: CommittedPartition) -> int:
+        """The epoch in which a member got a partition that it commits an offset of. Raises BrokerError
+        (STALE_MEMBER_EPOCH, ILLEGAL_GENERATION): it has it not."""
+        raise NotImplementedError
+
+    # ---- whether a member may commit or fetch offsets
+
+    def check_commit(self, request: CommitRequest) -> None:
+        """Raises BrokerError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION, UNSUPPORTED_VERSION. An epoch
+        before the member's is taken for partitions that it has had since then."""
+        if request.generation < 0 and not self.members:
+            return  # an administrator, or a consumer that assigns itself
+        member = self.member(request.member_id)
+        if not member.is_classic and not request.knows_group_id_not_found:
+            raise BrokerError(
+                ErrorCode.unsupported_version,
+                f"OffsetCommit version 9 or above must be used by members using the {self.group_type.value} group "
+                "protocol",
+            )
+        self._check_commit_epoch(member, request)
+
+    def check_transactional_commit(self, commit: TransactionalCommit) -> None:
+        """Raises BrokerError: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION. Producers before Kafka 2.5 name no member."""
+        names_nobody = commit.member_id == NO_MEMBER and commit.group_instance_id is None
+        if (commit.generation == NO_GENERATION and names_nobody) or (commit.generation < 0 and not self.members):
+            return
+        try:
+            self._check_commit_epoch(self.member(commit.member_id), commit)
+        except BrokerError as error:
+            if error.code is not ErrorCode.stale_member_epoch:
+                raise
+            raise BrokerError(ErrorCode.illegal_generation, error.what) from None
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Raises BrokerError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION."""
+        if member_id is None and epoch < 0:
+            return  # an administrator, or a client that does not say who it is
+        member = self.member(member_id or "")
+        if epoch != member.epoch:
+            raise stale(member, f"The received member epoch {epoch} does not match the expected one {member.epoch}.")
+
+    def _check_commit_epoch(self, member: R, request: CommitRequest | TransactionalCommit) -> None:
+        epoch = request.generation
+        if epoch == member.epoch:
+            return
+        if epoch > member.epoch:
+            raise stale(member, f"Received member epoch {epoch} is newer than current member epoch {member.epoch}.")
+        for part in request.partitions:
+            since = self.assigned_since(member, part)
+            if epoch < since:
+                raise stale(
+                    member,
+                    f"Received member epoch {epoch} is older than assignment epoch {since} of partition "
+                    f"{part.partition}.",
+                )
+
+
+def stale(member: ReconcilingMember, what: str) -> BrokerError:
+    return BrokerError(ErrorCode.illegal_generation if member.is_classic else ErrorCode.stale_member_epoch, what)
+
+
+# ---- the next step of a member towards its target assignment
+#
+# A member first gives up what it is to lose, and stays in its epoch until it has said so; it gets what is new to it
+# when nobody else has that any more.
+
+T = TypeVar("T", bound=ReconcilingMember)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a member's next step depends on. reported: what it says it has; None: nothing was said. is_free: whether
+    nobody has a partition, or task, any more. next_epoch: of a member that has given up something and is to give up
+    more."""
+
+    target_epoch: int
+    target: Partitions
+    reported: Reported | None
+    is_free: Callable[[Any, int], bool]
+    next_epoch: int
+    group_type: GroupType
+
+
+def is_waiting(member: ReconcilingMember, step: Step) -> bool:
+    """True if a member is where it is to be, or has not given up yet what it has to. Raises BrokerError
+    (FENCED_MEMBER_EPOCH) in a state that is not known here."""
+    match member.state:
+        case MemberState.STABLE:
+            return member.epoch == step.target_epoch
+        case MemberState.UNREVOKED_PARTITIONS:
+            return still_has(member.pending_revocation, step.reported)
+        case MemberState.UNKNOWN if step.reported is None or step.reported:
+            what = "tasks" if step.group_type is GroupType.STREAMS else "partitions"
+            raise BrokerError(
+                ErrorCode.fenced_member_epoch,
+                f"The {step.group_type.value} group member is in a unknown state. The member must abandon all its "
+                f"{what} and rejoin.",
+            )
+    return False
+
+
+def stepped(member: T, step: Step) -> T:
+    """A member that does not wait, one step further."""
+    assigned: dict[Any, dict[int, int]] = {}
+    revoked: dict[Any, dict[int, int]] = {}
+    gained: dict[Any, list[int]] = {}
+    waits = False
+    for key in dict.fromkeys((*step.target, *member.assigned)):
+        due = frozenset(step.target.get(key, ()))
+        held = member.assigned.get(key, {})
+        kept = {partition: since for partition, since in held.items() if partition in due}
+        if kept:
+            assigned[key] = kept
+        if len(kept) < len(held):
+            revoked[key] = {partition: since for partition, since in held.items() if partition not in due}
+        if len(kept) == len(due):
+            continue
+        for partition in sorted(due.difference(kept)):
+            if step.is_free(key, partition):
+                gained.setdefault(key, []).append(partition)
+            else:
+                waits = True
+    if revoked and still_has(revoked, step.reported):
+        epoch = {MemberState.UNKNOWN: step.target_epoch, MemberState.UNREVOKED_PARTITIONS: step.next_epoch}
+        return member.at_epoch(
+            epoch.get(member.state, member.epoch), MemberState.UNREVOKED_PARTITIONS, assigned, revoked
+        )
+    for key, partitions in gained.items():
+        assigned.setdefault(key, {}).update(dict.fromkeys(partitions, step.target_epoch))
+    state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
+    return member.at_epoch(step.target_epoch, state, assigned, {})
+
+
+def still_has(revoked: Owned, reported: Reported | None) -> bool:
+    """True if a member has something of what it was asked to give up. Who says nothing still has it."""
+    if reported is None:
+        return True
+    return any(
+        partition in revoked[key] for key, partitions in reported.items() if key in revoked for partition in partitions
+    )
+
+
+# ---- managers
+
+RG = TypeVar("RG", bound=ReconcilingGroup[Any])
+
+
+class ReconcilingGroupManager(ModernGroupManager[RG, R], Generic[RG, R]):
+    """classic: the classic groups of the same partition."""
+
+    def __init__(
+        self, context: GroupContext, timers: Timers, write: Write, type_of: TypeOf, classic: ClassicGroupManager
+    ) -> None:
+        super().__init__(context, timers, write, type_of)
+        self.classic = classic
+
+    def load(self, records: Iterable[GroupRecord]) -> None:
+        records = list(records)
+        # A group that has lost its own record is being removed: Kafka writes the tombstones of a group in one batch.
+        existing = {record.group_id for record in records if record.kind is RecordKind.EPOCH}
+        for group_id in {record.group_id for record in records} - existing:
+            log.warning("group %.200r has no epoch in the log and is left out", group_id)
+        super().load(record for record in records if record.group_id in existing)
+        for group in self.groups.values():
+            for member in group.members.values():
+                if member.state is MemberState.UNREVOKED_PARTITIONS:
+                    self.reconciling(group.group_id, member)
+
+    def reconciling(self, group_id: str, member: R) -> None:
+        """A member that has to give partitions up does so within its rebalance timeout; classic ones have no timer."""
+        key, member_id, epoch = ("rebalance", group_id, member.member_id), member.member_id, member.epoch
+        if member.is_classic:
+            return
+        if member.state is not MemberState.UNREVOKED_PARTITIONS:
+            self.timers.cancel(key)
+            return
+        timeout_ms = member.rebalance_timeout_ms
+
+        def check() -> None:
+            group = self.groups.get(group_id)
+            if group is not None and member_id in group.members and group.members[member_id].epoch == epoch:
+                why = f"it failed to transition from epoch {epoch} within {timeout_ms}ms"
+                self.expire(group_id, member_id, why)
+
+        self.call_later(key, timeout_ms, check)
+
+    def group_for(self, result: CoordinatorResult, *, joins: bool) -> RG:
+        """Also in the place of a classic group that is empty."""
+        group_id = result.group_id
+        group, classic = self.groups.get(group_id), self.classic.groups.get(group_id)
+        if group is not None:
+            return group
+        if joins and classic is not None and classic.state is GroupState.EMPTY:
+            result.records.append((group_key(group_id), None))
+            result.then(lambda: self.classic.forget(classic))
+            return self.group_class(group_id)
+        self.check_type(group_id)
+        if not joins:
+            kind = self.group_class.group_type.value.capitalize()
+            raise BrokerError(ErrorCode.group_id_not_found, f"{kind} group {group_id} not found.")
+        return self.group_class(group_id)
+
+    def delete(self, group: RG) -> None:
+        """Raises BrokerError (NON_EMPTY_GROUP)."""
+        if group.members:
+            raise BrokerError(ErrorCode.non_empty_group, f"group {group.group_id!r} is {group.state.value}")
+        result = CoordinatorResult(group.group_type, group.group_id)
+        put_group_removal(result, group)
+        result.then(lambda: self.forget(group))
+        self.commit(result)
+
+    def forget(self, group: RG) -> None:
+        """The group is no more."""
+        self.cancel_timers(group.group_id, group.members)
+
+
+def changed(member: T, stated: Mapping[str, Any], **others: Any) -> T:
+    """A member with what it states in a heartbeat; None: as in the last one."""
+    said = {name: value for name, value in stated.items() if value is not None}
+    return replace(member, **others, **said)
+
+
+def owned_subset(reported: Mapping[Any, Collection[int]] | None, assigned: Owned) -> bool:
+    """True if a member has only what it was given. Who says nothing does not."""
+    return reported is not None and all(
+        partition in assigned.get(key, ()) for key, partitions in reported.items() for partition in partitions
+    )

@@ -1,0 +1,403 @@
+"""The streams groups (KIP-1071) of one partition of __consumer_offsets (Kafka's GroupMetadataManager).
+
+Beyond what groups have in common (group_manager.py, reconciling.py): the topology, which the first member brings and
+whose topics have to be there before there is an assignment; the first assignment, which waits for more members; where
+members can be asked for their state; and the end of the whole application, which any of them can ask for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.modern.group_context import StreamsGroupSettings, streams_group_settings
+from kafkalog_broker.groups.modern.group_manager import (
+    INLINE_COST,
+    MEMBER_COSTS,
+    CoordinatorResult,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    Reported,
+    check_epoch,
+    check_not_blank,
+)
+from kafkalog_broker.groups.modern.group_records import (
+    GroupType,
+    Partitions,
+    RecordKind,
+    StreamsEpochValue,
+    TaskRole,
+)
+from kafkalog_broker.groups.modern.modern_group import LEAVING_STATIC, ModernGroupState
+from kafkalog_broker.groups.modern.reconciling import (
+    UNCHANGED,
+    ReconcilingGroupManager,
+    Step,
+    changed,
+    is_waiting,
+    owned_subset,
+    stepped,
+)
+from kafkalog_broker.groups.streams.streams_group import Endpoint, EndpointPartitions, StreamsGroup, StreamsMember
+from kafkalog_broker.groups.streams.task_assignor import AssignedTasks, TaskCount, assign_sticky
+from kafkalog_broker.groups.streams.topology import (
+    ConfiguredTopology,
+    Status,
+    StatusCode,
+    TopicInfo,
+    Topology,
+    configured,
+)
+
+log = logging.getLogger(__name__)
+
+_INITIAL_DELAY = "initial-delay"
+_NOT_VALIDATED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsHeartbeatRequest(HeartbeatRequest):
+    """owned: tasks by TasksKey; None: not all roles are said. stated_roles: those that are said."""
+
+    rebalance_timeout_ms: int = UNCHANGED
+    topology: Topology | None = None
+    stated_roles: Mapping[TaskRole, int] | None = None
+    """How many subtopologies are named, of each role that is said."""
+    process_id: str | None = None
+    user_endpoint: Endpoint | None = None
+    client_tags: tuple[tuple[str, str], ...] | None = None
+    endpoint_epoch: int = 0
+    has_task_offsets: bool = False
+    has_task_end_offsets: bool = False
+    shutdown_application: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsHeartbeatResponse(HeartbeatResponse):
+    """missing_topics: internal ones that are to be made. endpoints: None where they are as in the last answer."""
+
+    statuses: Sequence[Status] = ()
+    missing_topics: Mapping[str, TopicInfo] | None = None
+    endpoint_epoch: int = 0
+    endpoints: Sequence[EndpointPartitions] | None = None
+
+
+class StreamsResult(CoordinatorResult):
+    """Also what a heartbeat is answered with beside epoch and tasks."""
+
+    def __init__(self, group_type: GroupType, group_id: str) -> None:
+        super().__init__(group_type, group_id)
+        self.statuses: list[Status] = []
+        self.metadata_hash = 0
+        self.validated_topology_epoch = _NOT_VALIDATED
+        self.missing_topics: Mapping[str, TopicInfo] = {}
+        self.endpoint_epoch = 0
+        self.endpoints: list[EndpointPartitions] | None = None
+        self.request: StreamsHeartbeatRequest | None = None
+
+
+class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
+    group_class = StreamsGroup
+    result_class = StreamsResult
+
+    def settings(self, group_id: str) -> StreamsGroupSettings:
+        return streams_group_settings(self.context.config, self.context.overrides(group_id))
+
+    def assignment_configs(self, group_id: str) -> tuple[tuple[str, str], ...]:
+        """What assignments depend on, as the group's record has it."""
+        return (("num.standby.replicas", str(self.settings(group_id).standby_replicas)),)
+
+    # ---- heartbeats
+
+    def check_request(self, request: StreamsHeartbeatRequest) -> None:
+        subtopologies = () if request.topology is None else request.topology.subtopologies
+        for is_used, what in (
+            (request.instance_id is not None, "Static membership is not yet supported."),
+            (request.has_task_offsets, "TaskOffsets are not supported yet."),
+            (request.has_task_end_offsets, "TaskEndOffsets are not supported yet."),
+            (_names(request, TaskRole.WARMUP), "WarmupTasks are not supported yet."),
+            (
+                any(each.source_topic_regex for each in subtopologies),
+                "Regular expressions for source topics are not supported yet.",
+            ),
+        ):
+            if is_used:
+                raise BrokerError(ErrorCode.invalid_request, what)
+        check_not_blank(((request.member_id, "MemberId"), (request.group_id, "GroupId"), (request.rack_id, "RackId")))
+        epoch, invalid = request.member_epoch, None
+        if epoch == 0:
+            invalid = _invalid_first(request)
+        elif epoch == LEAVING_STATIC:
+            invalid = "InstanceId can't be null."
+        elif epoch < LEAVING_STATIC:
+            invalid = f"MemberEpoch is {epoch}, but must be greater than or equal to -2."
+        if invalid is None and request.stated_roles and len(request.stated_roles) < len(TaskRole):
+            invalid = "If one task-type is non-null, all must be non-null."
+        if invalid is None and epoch != 0 and request.topology is not None:
+            invalid = "Topology can only be provided when (re-)joining."
+        if invalid is not None:
+            raise BrokerError(ErrorCode.invalid_request, invalid)
+
+    def check_room(self, group: StreamsGroup, member_id: str, max_size: int) -> None:
+        """Whoever goes on has room; who joins does in `member_for`, known or not."""
+
+    def member_for(
+        self, result: CoordinatorResult, group: StreamsGroup, request: StreamsHeartbeatRequest
+    ) -> StreamsMember:
+        joins, member_id = request.member_epoch == 0, request.member_id
+        if joins:
+            super().check_room(group, "", self.settings(group.group_id).max_size)
+            return group.members.get(member_id) or StreamsMember(member_id)
+        member = group.member(member_id)
+        has_only_its_own = owned_subset(request.owned, member.assigned)
+        check_epoch(GroupType.STREAMS, member, request.member_epoch, takes_previous=has_only_its_own)
+        return member
+
+    def updated_member(self, member: StreamsMember, request: StreamsHeartbeatRequest) -> StreamsMember:
+        stated = {
+            "rack_id": request.rack_id,
+            "rebalance_timeout_ms": None if request.rebalance_timeout_ms == UNCHANGED else request.rebalance_timeout_ms,
+            "topology_epoch": None if request.topology is None else request.topology.epoch,
+            "process_id": request.process_id,
+            "user_endpoint": request.user_endpoint,
+            "client_tags": request.client_tags,
+        }
+        is_same_client = (member.client_id, member.client_host) == (request.client_id, request.client_host)
+        if is_same_client and all(value is None for value in stated.values()):
+            return member
+        return changed(member, stated, client_id=request.client_id, client_host=request.client_host)
+
+    def put_if_changed(self, result: CoordinatorResult, member: StreamsMember, updated: StreamsMember) -> bool:
+        if updated is member or updated == member:
+            return False
+        result.put_member(updated)
+        return True
+
+    def subscription_changes(
+        self, result: CoordinatorResult, group: StreamsGroup, member: StreamsMember, updated: StreamsMember,
+        request: StreamsHeartbeatRequest,
+    ) -> tuple[bool, bool]:  # fmt: skip
+        """The topology, its topics, and what the assignment depends on beside them."""
+        assert isinstance(result, StreamsResult)
+        result.request = request
+        topology = self._topology(result, group, request)
+        if group.topology is not None and updated.topology_epoch < group.topology.epoch:
+            detail = (
+                f"The member's topology epoch {updated.topology_epoch} is behind the group's topology epoch "
+                f"{group.topology.epoch}."
+            )
+            result.statuses.append(Status(StatusCode.STALE_TOPOLOGY, detail))
+        topics_changed, fitted = self._with_topics(result, group, topology)
+        if fitted.problem is None:
+            result.validated_topology_epoch = topology.epoch
+            fitted.check_tasks(request.owned or {})
+        result.missing_topics = fitted.missing
+        is_due = (
+            result.validated_topology_epoch != group.validated_topology_epoch
+            or self.assignment_configs(group.group_id) != group.assignment_configs
+        )
+        if group.state is ModernGroupState.EMPTY:
+            self._delay_first_assignment(group.group_id)
+        return topics_changed or is_due, False
+
+    def _topology(
+        self, result: CoordinatorResult, group: StreamsGroup, request: StreamsHeartbeatRequest
+    ) -> Topology:  # fmt: skip
+        """The group's, that of its first member if it has none. Raises BrokerError (INVALID_REQUEST)."""
+        stated = request.topology
+        if group.topology is None:
+            if stated is None:
+                raise BrokerError(ErrorCode.invalid_request, f"Group {group.group_id} has no topology yet.")
+            result.put(RecordKind.TOPOLOGY, "", stated)
+            return stated
+        if stated is not None and stated.epoch >= group.topology.epoch and not stated.is_same(group.topology):
+            raise BrokerError(ErrorCode.invalid_request, "Topology updates are not supported yet.")
+        return group.topology
+
+    def _with_topics(
+        self, result: StreamsResult, group: StreamsGroup, topology: Topology
+    ) -> tuple[bool, ConfiguredTopology]:
+        """Whether the topology's topics have changed, and the topology with them. Raises BrokerError
+        (STREAMS_INVALID_TOPOLOGY)."""
+        topics, is_new, fitted = self.context.topics, group.topology is None, group.configured
+        result.metadata_hash = group.metadata_hash
+        if fitted is not None and not is_new and group.seen_topics_version == topics.version:
+            return False, fitted
+        result.metadata_hash = topics.metadata_hash(topology.required_topics)
+        has_changed = result.metadata_hash != group.metadata_hash
+        if fitted is None or is_new or has_changed:
+            fitted = group.configured = configured(topology, topics.partitions_of)
+        return has_changed, fitted
+
+    def bump_epoch(
+        self, result: CoordinatorResult, group: StreamsGroup, member: StreamsMember, updated: StreamsMember, *,
+        bump: bool,
+    ) -> int:  # fmt: skip
+        assert isinstance(result, StreamsResult)
+        group_id, version = group.group_id, self.context.topics.version
+        epoch = group.epoch + bump
+        if bump:
+            configs = self.assignment_configs(group_id)
+            value = StreamsEpochValue(epoch, result.metadata_hash, result.validated_topology_epoch, configs)
+            result.put(RecordKind.EPOCH, "", value)
+            log.info("group %.200r: epoch %d", group_id, epoch)
+        result.then(lambda: self.topics_seen(group_id, version))
+        return epoch
+
+    def reconciled(
+        self, group: StreamsGroup, member: StreamsMember, target_epoch: int, target: Partitions,
+        reported: Reported | None, *, subscription_changed: bool,
+    ) -> StreamsMember:  # fmt: skip
+        def is_free(key: Any, partition: int) -> bool:
+            return group.is_free_for(member.process_id, key, partition)
+
+        step = Step(target_epoch, target, reported, is_free, member.epoch + 1, group.group_type)
+        return member if is_waiting(member, step) else stepped(member, step)
+
+    def finish_heartbeat(
+        self, result: CoordinatorResult, group: StreamsGroup, member: StreamsMember, updated: StreamsMember, epoch: int
+    ) -> None:
+        """Who asks for the end of the application, and where members can be asked for their state. What is not in the
+        log is lost with a group that is new, as it is Kafka's."""
+        assert isinstance(result, StreamsResult)
+        request = result.request
+        assert request is not None
+        if request.shutdown_application:
+            self._shut_down(group, member.member_id)
+        is_told = request.member_epoch == 0 or member.assigned != updated.assigned
+        if is_told and updated.user_endpoint is not None:
+            group.endpoint_epoch += 1
+        if group.endpoint_epoch != request.endpoint_epoch:
+            topology = group.configured
+            sources = () if topology is None else topology.subtopologies.values()
+            names = {name for each in sources for name in each.subtopology.sources}
+            counts = {name: self.context.topics.partitions_of(name) or 0 for name in names}
+            result.endpoints = list(group.endpoints(updated, counts))
+        if group.group_id in self.groups:
+            result.endpoint_epoch = group.endpoint_epoch
+        if group.configured is not None and group.configured.problem is not None:
+            result.statuses.append(group.configured.problem)
+        if group.shutdown_member_id is not None:
+            detail = (
+                f"Streams group member {group.shutdown_member_id} encountered a fatal error and requested a shutdown "
+                "for the entire application."
+            )
+            result.statuses.append(Status(StatusCode.SHUTDOWN_APPLICATION, detail))
+
+    def response(
+        self, result: CoordinatorResult, member_id: str, epoch: int, interval_ms: int = 0,
+        assignment: Partitions | None = None,
+    ) -> StreamsHeartbeatResponse:  # fmt: skip
+        assert isinstance(result, StreamsResult)
+        return StreamsHeartbeatResponse(
+            member_id, epoch, interval_ms, assignment, result.statuses, result.missing_topics, result.endpoint_epoch,
+            result.endpoints,
+        )  # fmt: skip
+
+    # ---- target assignments
+
+    def target(
+        self, result: CoordinatorResult, group: StreamsGroup, epoch: int, member: StreamsMember, updated: StreamsMember
+    ) -> tuple[int, Partitions]:
+        if (_INITIAL_DELAY, group.group_id, "") in self.timers:
+            self._waits(result, "initial rebalance delay")
+            return group.assignment_epoch, {}
+        return super().target(result, group, epoch, member, updated)
+
+    def assignment_waits(self, result: CoordinatorResult) -> None:
+        self._waits(result, "assignment interval")
+
+    def _waits(self, result: CoordinatorResult, why: str) -> None:
+        if isinstance(result, StreamsResult):
+            detail = f"Assignment delayed due to the configured {why}."
+            result.statuses.append(Status(StatusCode.ASSIGNMENT_DELAYED, detail))
+
+    def takes_long(self, group: StreamsGroup, updated: StreamsMember) -> bool:
+        subtopologies = {} if group.configured is None else group.configured.subtopologies
+        tasks = sum(each.tasks for each in subtopologies.values())
+        replicas = self.settings(group.group_id).standby_replicas
+        return MEMBER_COSTS * len(group.members) + tasks * (1 + replicas) > INLINE_COST
+
+    def assign(self, group: StreamsGroup, members: Mapping[str, StreamsMember]) -> dict[str, Partitions]:
+        """Nothing while topics are missing."""
+        fitted = group.configured
+        if fitted is None or fitted.problem is not None:
+            return {}
+        specs = {
+            member_id: AssignedTasks(member.process_id, group.target.get(member_id, {}))
+            for member_id, member in members.items()
+        }
+        counts = {
+            name: TaskCount(each.tasks, bool(each.subtopology.state_changelog_topics))
+            for name, each in fitted.subtopologies.items()
+        }
+        return assign_sticky(specs, counts, self.settings(group.group_id).standby_replicas)
+
+    def _delay_first_assignment(self, group_id: str) -> None:
+        """Of a group without members: others may join meanwhile."""
+        key, delay_ms = (_INITIAL_DELAY, group_id, ""), self.settings(group_id).initial_delay_ms
+        if delay_ms > 0 and key not in self.timers:
+            self.call_later(key, delay_ms, lambda: self._first_assignment(group_id))
+
+    def _first_assignment(self, group_id: str) -> None:
+        group = self.groups.get(group_id)
+        if group is None or not group.members or group.configured is None:
+            return  # the next heartbeat makes it
+        result, member = StreamsResult(group.group_type, group_id), next(iter(group.members.values()))
+        self.target(result, group, group.epoch, member, member)
+        self.commit(result)
+
+    def forget(self, group: StreamsGroup) -> None:
+        super().forget(group)
+        self.timers.cancel((_INITIAL_DELAY, group.group_id, ""))
+
+    # ---- members that leave
+
+    def leave(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        assert isinstance(request, StreamsHeartbeatRequest)
+        group = self.group(request.group_id)
+        if request.shutdown_application:
+            self._shut_down(group, request.member_id)
+        self.remove_members(group, [group.member(request.member_id)])
+        return StreamsHeartbeatResponse(request.member_id, request.member_epoch)
+
+    def _shut_down(self, group: StreamsGroup, member_id: str) -> None:
+        if group.shutdown_member_id is None:
+            log.info("group %.200r: member %.200r asks for the end of the application", group.group_id, member_id)
+            group.shutdown_member_id = member_id
+
+    def put_removal(
+        self, result: CoordinatorResult, group: StreamsGroup, members: Sequence[StreamsMember]
+    ) -> None:  # fmt: skip
+        for member in members:
+            result.remove_member(member.member_id)
+        value = StreamsEpochValue(
+            group.epoch + 1, group.metadata_hash, group.validated_topology_epoch, group.assignment_configs
+        )
+        result.put(RecordKind.EPOCH, "", value)
+
+
+def _names(request: StreamsHeartbeatRequest, role: TaskRole) -> bool:
+    return bool((request.stated_roles or {}).get(role))
+
+
+def _invalid_first(request: StreamsHeartbeatRequest) -> str | None:
+    if request.rebalance_timeout_ms == UNCHANGED:
+        return "RebalanceTimeoutMs must be provided in first request."
+    stated = request.stated_roles or {}
+    for role, name in zip(TaskRole, ("ActiveTasks", "StandbyTasks", "WarmupTasks"), strict=True):
+        if stated.get(role) != 0:
+            return f"{name} must be empty when (re-)joining."
+    if request.topology is None:
+        return "Topology must be non-null when (re-)joining."
+    for topic in (topic for each in request.topology.subtopologies for topic in each.state_changelog_topics):
+        if topic.partitions:
+            raise BrokerError(
+                ErrorCode.streams_invalid_topology,
+                f"Changelog topic {topic.name} must have an undefined partition count, but it is set to "
+                f"{topic.partitions}.",
+            )
+    return None

@@ -1,0 +1,254 @@
+"""The assignor `sticky` of streams groups (Kafka's StickyTaskAssignor): tasks go to who had them, as far as all members
+get about equally many, then to the process with the least load, and in it to the member with the fewest tasks.
+
+Ties go as Kafka's priority queues decide them, with members and processes in the order of their ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
+from typing import Generic, NamedTuple, TypeVar
+
+from kafkalog_broker.groups.modern.group_records import Partitions, TaskRole, TasksKey
+
+
+class Task(NamedTuple):
+    subtopology_id: str
+    partition: int
+
+    @property
+    def by_partition(self) -> tuple[int, str]:
+        return self.partition, self.subtopology_id
+
+
+class TaskCount(NamedTuple):
+    """Of a subtopology. stateful: it has changelogs, and so standby tasks."""
+
+    tasks: int
+    stateful: bool
+
+
+class AssignedTasks(NamedTuple):
+    """A member as the assignor sees it. tasks: its target assignment so far."""
+
+    process_id: str
+    tasks: Partitions
+
+
+E = TypeVar("E")
+
+
+class Heap(Generic[E]):
+    """A binary heap whose order among equals is that of java.util.PriorityQueue."""
+
+    def __init__(self, items: Iterable[E], load: Callable[[E], float]) -> None:
+        self._items: list[E] = []
+        self._load = load
+        for item in items:
+            self.push(item)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def push(self, item: E) -> None:
+        items, load, at = self._items, self._load(item), len(self._items)
+        items.append(item)
+        while at and load < self._load(items[parent := (at - 1) >> 1]):
+            items[at] = items[parent]
+            at = parent
+        items[at] = item
+
+    def pop(self) -> E:
+        items, last = self._items, self._items.pop()
+        if not items:
+            return last
+        first, load, at = items[0], self._load(last), 0
+        while (child := 2 * at + 1) < len(items):
+            if child + 1 < len(items) and self._load(items[child + 1]) < self._load(items[child]):
+                child += 1
+            if load <= self._load(items[child]):
+                break
+            items[at] = items[child]
+            at = child
+        items[at] = last
+        return first
+
+
+class _Member:
+    __slots__ = ("count", "process", "tasks")
+
+    def __init__(self, process: _Process) -> None:
+        self.process = process
+        self.count = 0
+        self.tasks: dict[TasksKey, list[int]] = {}
+
+
+class _Process:
+    """The members of one instance of the application, which share what is on its disk."""
+
+    __slots__ = ("_count", "_queue", "assigned", "load", "members")
+
+    def __init__(self) -> None:
+        self.members: list[_Member] = []
+        self.assigned: set[Task] = set()
+        self.load = 0.0
+        self._count = 0
+        self._queue: Heap[_Member] | None = None
+
+    def give(self, member: _Member, task: Task, role: TaskRole) -> int:
+        """How many tasks the member has then."""
+        self._queue = None
+        return self._give(member, task, role)
+
+    def give_to_least_loaded(self, task: Task, role: TaskRole) -> int:
+        if len(self.members) == 1:
+            return self._give(self.members[0], task, role)
+        if self._queue is None:
+            self._queue = Heap(self.members, attrgetter("count"))
+        member = self._queue.pop()
+        count = self._give(member, task, role)
+        self._queue.push(member)
+        return count
+
+    def _give(self, member: _Member, task: Task, role: TaskRole) -> int:
+        self.assigned.add(task)
+        member.tasks.setdefault(TasksKey(role, task.subtopology_id), []).append(task.partition)
+        member.count += 1
+        self._count += 1
+        self.load = self._count / len(self.members)
+        return member.count
+
+
+class _Quota:
+    """The tasks that a member gets at most of what is kept: it falls where members have reached it."""
+
+    def __init__(self, tasks: int, members: int) -> None:
+        self._tasks, self._members = tasks, members
+        self.tasks_per_member = -(-tasks // members)
+
+    def given(self, count: int) -> None:
+        """A member has `count` tasks now."""
+        if count == self.tasks_per_member:
+            self._members -= 1
+            self._tasks -= count
+            self.tasks_per_member = -(-self._tasks // self._members) if self._members else 0
+
+
+class _Assignment:
+    def __init__(self, members: Mapping[str, AssignedTasks], topology: Mapping[str, TaskCount], replicas: int) -> None:
+        processes: dict[str, _Process] = {
+            process_id: _Process() for process_id in sorted({member.process_id for member in members.values()})
+        }
+        self.members: dict[str, _Member] = {}
+        self.had_active: dict[Task, _Member] = {}
+        self.had_standby: dict[Task, list[_Member]] = {}
+        for member_id in sorted(members):
+            process = processes[members[member_id].process_id]
+            member = self.members[member_id] = _Member(process)
+            process.members.append(member)
+            for (role, subtopology_id), partitions in members[member_id].tasks.items():
+                for task in (Task(subtopology_id, partition) for partition in partitions):
+                    if role is TaskRole.ACTIVE:
+                        self.had_active[task] = member
+                    elif role is TaskRole.STANDBY:
+                        self.had_standby.setdefault(task, []).append(member)
+        self.processes = list(processes.values())
+        self.replicas = replicas
+        active = sum(count.tasks for count in topology.values())
+        standby = replicas * sum(count.tasks for count in topology.values() if count.stateful)
+        self.active, self.all = _Quota(active, len(members)), _Quota(active + standby, len(members))
+
+    # ---- active tasks
+
+    def assign_active(self, tasks: list[Task]) -> None:
+        tasks = sorted(tasks, key=attrgetter("by_partition"))
+        tasks = [task for task in tasks if not self._keep_active(self.had_active.get(task), task)]
+        tasks = [task for task in tasks if not self._keep_active(self._least_loaded_standby(task), task)]
+        queue = Heap(self.processes, attrgetter("load"))
+        for task in sorted(tasks):
+            process = queue.pop()
+            self._active_given(process.give_to_least_loaded(task, TaskRole.ACTIVE))
+            queue.push(process)
+
+    def _keep_active(self, member: _Member | None, task: Task) -> bool:
+        if member is None or member.count >= self.active.tasks_per_member:
+            return False
+        self._active_given(member.process.give(member, task, TaskRole.ACTIVE))
+        return True
+
+    def _active_given(self, count: int) -> None:
+        self.active.given(count)
+        self.all.given(count)
+
+    # ---- standby tasks
+
+    def assign_standby(self, tasks: list[Task]) -> None:
+        left: list[tuple[Task, int]] = []
+        for task in sorted(tasks, key=attrgetter("by_partition"), reverse=True):
+            for replica in range(self.replicas):
+                if not self._keep_standby(task):
+                    left.append((task, self.replicas - replica))
+                    break
+        queue = Heap(self.processes, attrgetter("load"))
+        for task, count in sorted(left, reverse=True):
+            for _ in range(count):
+                if not self._give_standby(queue, task):
+                    break  # more replicas than processes
+
+    def _keep_standby(self, task: Task) -> bool:
+        for member in (self.had_active.get(task), self._least_loaded_standby(task, without=True)):
+            if member is not None and task not in member.process.assigned and member.count < self.all.tasks_per_member:
+                self.all.given(member.process.give(member, task, TaskRole.STANDBY))
+                return True
+        return False
+
+    def _give_standby(self, queue: Heap[_Process], task: Task) -> bool:
+        """To the process with the least load of those that have not got the task."""
+        passed: list[_Process] = []
+        given = False
+        while len(queue) and not given:
+            process = queue.pop()
+            passed.append(process)
+            if task not in process.assigned:
+                self.all.given(process.give_to_least_loaded(task, TaskRole.STANDBY))
+                given = True
+        for process in reversed(passed):
+            queue.push(process)
+        return given
+
+    def _least_loaded_standby(self, task: Task, *, without: bool = False) -> _Member | None:
+        """Who had a standby task, in the process with the least load. without: not one that has got the task."""
+        members = self.had_standby.get(task)
+        if not members:
+            return None
+        first = best = members[0]
+        load, count = best.process.load, best.count
+        for member in members[1:]:
+            process = member.process
+            if process.load < load and not (without and task in process.assigned) and member.count < count:
+                best, load, count = member, process.load, member.count
+        # Kafka looks at the first one here, whoever is the best.
+        return None if without and task in first.process.assigned else best
+
+
+def assign_sticky(
+    members: Mapping[str, AssignedTasks], topology: Mapping[str, TaskCount], replicas: int
+) -> dict[str, Partitions]:
+    """The target assignments of at least one member. topology: by subtopology id. replicas: standby tasks of each
+    stateful task, as far as there are processes for them."""
+    assignment = _Assignment(members, topology, replicas)
+    assignment.assign_active(list(_tasks(topology)))
+    if replicas:
+        stateful = {name: count for name, count in topology.items() if count.stateful}
+        assignment.assign_standby(list(_tasks(stateful)))
+    return {
+        member_id: {key: tuple(sorted(partitions)) for key, partitions in sorted(member.tasks.items())}
+        for member_id, member in assignment.members.items()
+    }
+
+
+def _tasks(topology: Mapping[str, TaskCount]) -> Iterator[Task]:
+    for name, count in topology.items():
+        for partition in range(count.tasks):
+            yield Task(name, partition)
