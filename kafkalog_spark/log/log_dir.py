@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kafkalog_spark.errors import UnknownPartition
@@ -26,7 +26,9 @@ from kafkalog_spark.log.read import discovery
 from kafkalog_spark.log.read.discovery import RemoteDir, Replicas, Root
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.tiered.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC
+from kafkalog_spark.log.tiered.remote_names import Layout
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
+from kafkalog_spark.store.interface import in_parallel
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,7 +59,8 @@ class LogDirs:
         tier: TierOptions = NO_TIER,
     ) -> LogDirs:
         """List log directories, or single partition directories (which may be -stray, -future or -delete ones), and
-        what tiered storage made of segments: the layout is found by names, unless `tier` says it.
+        what tiered storage made of segments: the layout is found by names, unless `tier` says it. Where a log
+        directory's own file names its remote storage, that is opened too, unless layout=broker.
 
         Paths, and URLs of object stores (docs/object_storage.md), which `storage` says how to reach; `~` and the
         wildcards of a shell are understood. Raises NotALogDirectory: a path is missing, unreadable or neither of the
@@ -73,6 +76,12 @@ class LogDirs:
             found = discovery.partitions_below(root, tier)
             partitions_only = partitions_only and found.is_partition
             remote += found.remote
+            if found.remote_storage is not None and tier.layout is not Layout.BROKER:
+                from kafkalog_spark.log.remote.recorded_tier import RecordedTier  # only where there is one
+
+                recorded = RecordedTier.read(root.store, found.remote_storage, storage)
+                remote += filter(None, in_parallel(recorded.dir_of, found.places, lambda place: place.store.remote))
+                tier = replace(tier, keys=tier.keys.joined(recorded.keys))
             for place in found.places:
                 others = local.setdefault((place.topic, place.partition), [])
                 if not any(_same_directory(place, other) for other in others):
@@ -216,8 +225,12 @@ def _with_remote_dirs(
     metadata = RemoteMetadata(copies) if copies else None
     for tp, directories in by_partition.items():
         dirs = tuple(directories.values())
+        # a manifest says what the topic would, and costs less than reading that
+        needs_topic = any(remote.tier_root is None or remote.layout is Layout.LOCAL_TIERED for remote in dirs)
         found[tp] = [
-            TieredLocation(*tp, place.directory, place.store, tp in found, dirs, options, metadata)
+            TieredLocation(
+                *tp, place.directory, place.store, tp in found, dirs, options, metadata if needs_topic else None
+            )
             for place in found.get(tp, dirs[:1])
         ]
     return found

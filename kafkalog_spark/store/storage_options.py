@@ -229,6 +229,16 @@ class StorageOptions:
             made.for_s3(bucket)
         return made
 
+    def over(self, others: StorageOptions) -> StorageOptions:
+        """These, and of `others` what is not among these."""
+        joined = (
+            tuple(sorted({**dict(theirs), **dict(ours)}.items()))
+            for ours, theirs in (
+                (self.hadoop, others.hadoop), (self.library, others.library), (self.fsspec, others.fsspec),
+            )
+        )  # fmt: skip
+        return StorageOptions(*joined)
+
     def for_s3(self, bucket: str) -> ClientSettings:
         """Settings of an S3 client. What is said for one bucket takes precedence over what is said for all, and
         `storage.…` over both. Raises OptionError."""

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from tests.log.helpers.rows import plain_rows
+from tests.log.remote.moving_log import MovingLog
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode
 from tests.log.tiered.golden_tiered import CLEAN
 from tests.log.tiered.reading import aiven_tree, consumed
 from tests.spark.helpers.streams import start_query
 
+SINK_COLUMNS = "value binary, topic string, partition int"
 KEY_OPTION = f"tiered.encryption.key.{KEY_ID}"
 
 
@@ -60,3 +62,53 @@ def test_a_stream_begins_in_the_tier_and_goes_on_in_the_local_log(spark: Any, tm
     )
     assert query.awaitTermination(120)
     assert sorted(seen) == [row["offset"] for row in consumed(CLEAN, "transactions", committed=True)]
+
+
+def test_a_log_directory_finds_its_remote_storage_by_itself(spark: Any, tmp_path: Path) -> None:
+    log = MovingLog(tmp_path, "transactions", {"rsm.config.compression.enabled": "true"})
+    log.move(6)
+    loaded = spark.read.format("kafkalog").option("subscribe", "transactions").option("includeHeaders", "true")
+    planned = loaded.load(str(log.data))
+    log.move(6)  # after it was planned
+    rows = plain_rows(planned.toArrow().to_batches())
+    assert sorted(rows, key=lambda row: row["offset"]) == consumed(CLEAN, "transactions")
+
+
+def test_segments_move_to_remote_storage_under_a_stream(spark: Any, tmp_path: Path) -> None:
+    """From everything on disk to all but the active segment remote, a few segments after each batch."""
+    log = MovingLog(tmp_path, "transactions", {})
+    seen: list[Any] = []
+
+    def take(frame: Any, _: int) -> None:
+        log.move(2)  # what the batch was planned on
+        seen.extend(row["offset"] for row in frame.select("offset").collect())
+        log.move(2)
+
+    query = start_query(
+        spark.readStream.format("kafkalog")
+        .option("subscribe", "transactions")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 200)
+        .load(str(log.data))
+        .writeStream.trigger(availableNow=True)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .foreachBatch(take)
+    )
+    assert query.awaitTermination(120)
+    assert query.exception() is None
+    assert sorted(seen) == [row["offset"] for row in consumed(CLEAN, "transactions")]
+    assert not log.segments
+
+
+def test_the_sink_appends_to_a_log_whose_segments_are_remote(spark: Any, tmp_path: Path) -> None:
+    """What it writes is local, as what a broker writes is: the broker copies it when it is there again."""
+    log = MovingLog(tmp_path, "plain", {})
+    log.move(100)
+    end = CLEAN.said("plain", 0)["high_watermark"]
+    rows = spark.createDataFrame([(f"new {number}".encode(), "plain", 0) for number in range(50)], SINK_COLUMNS)
+    rows.write.format("kafkalog").mode("append").save(str(log.data))
+    loaded = spark.read.format("kafkalog").option("subscribe", "plain").load(str(log.data))
+    offsets = sorted(row["offset"] for row in loaded.select("offset").collect())
+    assert offsets == list(range(end + 50))
+    new = loaded.where(f"offset >= {end}").orderBy("offset").collect()
+    assert [bytes(row["value"]) for row in new] == [f"new {number}".encode() for number in range(50)]

@@ -226,7 +226,7 @@ class TierCheck:
         except OSError as error:
             self._add(Severity.ERROR, error.filename or remote.directory, f"cannot be listed: {error.strerror}")
             return
-        found = objects_in(remote, listing, self.place.options.key_prefix)
+        found = objects_in(remote, listing)
         known = {name for one in found for name, _ in one.objects.values()}
         for name in sorted(set(listing.names) - known):
             self._add(Severity.NOTE, os.path.join(remote.directory, name), "is no object of a tiered segment")

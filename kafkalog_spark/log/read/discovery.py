@@ -314,7 +314,11 @@ LOG_DIR_MARKS = frozenset({META_PROPERTIES_FILE, RECOVERY_POINT_CHECKPOINT, name
 
 @dataclass(frozen=True)
 class RemoteDir:
-    """Where a partition's remote segments lie, of one topic id. layout: AIVEN or LOCAL_TIERED."""
+    """Where a partition's remote segments lie, of one topic id. layout: AIVEN or LOCAL_TIERED.
+
+    key_prefix: what the topic's directory is named with before the topic. tier_root: where a log directory's own file
+    says that its segments are copied to; then the directory need not be there yet, as long as that is.
+    """
 
     layout: Layout
     topic: str
@@ -322,6 +326,8 @@ class RemoteDir:
     topic_id: uuid.UUID
     directory: str
     store: Store
+    key_prefix: str = ""
+    tier_root: str | None = None
 
     @property
     def topic_id_partition(self) -> remote_names.TopicIdPartition:
@@ -331,11 +337,12 @@ class RemoteDir:
 @dataclass
 class RootPartitions:
     """Partitions found below one root, of a log directory or of tiered storage. is_partition: the root is a partition's
-    directory itself."""
+    directory itself. remote_storage: path of the file that says where the log directory's segments are copied to."""
 
     places: list[PartitionLocation] = field(default_factory=list)
     remote: list[RemoteDir] = field(default_factory=list)
     is_partition: bool = False
+    remote_storage: str | None = None
 
 
 def partitions_below(root: Root, options: TierOptions) -> RootPartitions:
@@ -346,7 +353,10 @@ def partitions_below(root: Root, options: TierOptions) -> RootPartitions:
     if own is not None and any(
         name.endswith((names.LOG_SUFFIX, names.LOG_SUFFIX + names.SWAP_SUFFIX)) for name in listing.names
     ):
-        return RootPartitions([PartitionLocation(own.topic, own.partition, path, store)], is_partition=True)
+        beside = os.path.join(os.path.dirname(path), names.REMOTE_STORAGE_FILE)
+        recorded = beside if not store.remote and os.path.exists(beside) else None
+        places = [PartitionLocation(own.topic, own.partition, path, store)]
+        return RootPartitions(places, is_partition=True, remote_storage=recorded)
     layout = _layout_of(root, listing, options)
     if layout is Layout.AIVEN:
         return RootPartitions(remote=list(_aiven_dirs(root, listing, options)))
@@ -368,7 +378,8 @@ def partitions_below(root: Root, options: TierOptions) -> RootPartitions:
             path=path,
             hint="rename it to <topic>-<partition>, or give its parent" if segments else "give what log.dirs names",
         )
-    return RootPartitions(places)
+    has_tier = names.REMOTE_STORAGE_FILE in listing.names
+    return RootPartitions(places, remote_storage=os.path.join(path, names.REMOTE_STORAGE_FILE) if has_tier else None)
 
 
 def _listed(path: str, store: Store) -> Listing:
@@ -441,7 +452,9 @@ def _aiven_dirs(root: Root, listing: Listing, options: TierOptions) -> Iterator[
             (remote_names.parse_partition_number(name), name) for name in below.names if below.is_directory(name)
         )
         return [
-            RemoteDir(Layout.AIVEN, topic, number, topic_id, os.path.join(directory, name), root.store)
+            RemoteDir(
+                Layout.AIVEN, topic, number, topic_id, os.path.join(directory, name), root.store, options.key_prefix
+            )
             for number, name in sorted(numbers, key=lambda one: one[1])
             if number is not None
         ]

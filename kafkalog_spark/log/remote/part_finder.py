@@ -148,7 +148,7 @@ class PartFinder:
         """The parts as they are now. local: the live log; log_start: what a checkpoint says; again: also what was
         written to `__remote_log_metadata` meanwhile."""
         living = topic_id(local.store, local.directory) if local is not None else None
-        pending = self._look(local, living, again=again)
+        pending = self._look(local, living, again=again, log_start=log_start)
         parts = self._by_name(pending, local, log_start) if self._names_do else None
         return self._by_walk(pending, local, living, log_start) if parts is None else parts
 
@@ -248,15 +248,24 @@ class PartFinder:
         return parts
 
     def _look(
-        self, local: PartitionLog | None, living: uuid.UUID | None, *, again: bool, all_of_them: bool = False
+        self,
+        local: PartitionLog | None,
+        living: uuid.UUID | None,
+        *,
+        again: bool,
+        all_of_them: bool = False,
+        log_start: int | None = None,
     ) -> list[LogPart]:
         """The segments in all remote directories, or in those of the `living` topic, by start offset; what the local
-        log holds is not asked for, but for `all_of_them`."""
+        log holds is not asked for, but for `all_of_them`. log_start: what a checkpoint says."""
         below = local.segments[0].base_offset if local is not None and not all_of_them else None
+        all_is_local = below is not None and below <= (log_start or 0)
         pending: list[LogPart] = []
         for listing in self._listings:
             if living is not None and listing.place.topic_id != living:
                 continue
+            if all_is_local and listing.place.tier_root is not None:
+                continue  # the broker that copies segments keeps the checkpoint, too
             known = None if self._metadata is None else self._metadata.of(listing.place.topic_id_partition, again=again)
             try:
                 for found in listing.look(known, below=below):
@@ -282,6 +291,7 @@ class PartFinder:
             f"the partition's remote segments cannot be read: {error.strerror}",
             topic_partition=self._name,
             path=error.filename or listing.place.directory,
+            hint="layout=broker reads what is on disk alone" if listing.place.tier_root is not None else None,
         )
 
     def _lineage_of(self, local: PartitionLog | None, held: Sequence[StoredSegment]) -> Lineage:

@@ -6,6 +6,7 @@ there `__remote_log_metadata` says it where that is among what was opened; else 
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -131,11 +132,15 @@ class RemoteDirListing:
             listing = self.place.store.list(self.place.directory)
         except FileNotFoundError:
             self.exists, self.names, self.facts = False, [], {}
+            root = self.place.tier_root
+            if root is not None and not self.place.store.exists(root):
+                missing = "it is not there, and the log directory says that its segments are copied to it"
+                raise FileNotFoundError(errno.ENOENT, missing, root) from None
             return []
         self.exists, self.names, self.facts = True, listing.names, listing.files
         return [
             found
-            for found in objects_in(self.place, listing, self._options.key_prefix)
+            for found in objects_in(self.place, listing)
             if not found.missing
             and (below is None or found.start_offset < below)
             # without a record in the topic the files decide: the topic may be an older copy
@@ -205,14 +210,14 @@ class RemoteDirListing:
         return replace(held, segment=described)
 
 
-def objects_in(place: RemoteDir, listing: Listing, key_prefix: str = "") -> list[RemoteObjects]:
+def objects_in(place: RemoteDir, listing: Listing) -> list[RemoteObjects]:
     """The objects of a listing by segment, also of those that are not whole; sizes 0 where the listing tells none.
     Keys are names in the directory."""
     above = place.directory.rsplit("/", 2 if place.layout is Layout.AIVEN else 1)[1:]
     prefix = "/".join(above) + "/"
     files = listing.files
     sized = [(prefix + name, files[name].size if name in files else 0) for name in listing.names]
-    found = remote_objects(sized, place.layout, key_prefix)
+    found = remote_objects(sized, place.layout, place.key_prefix)
     return [
         one._replace(objects={file: (key[len(prefix) :], size) for file, (key, size) in one.objects.items()})
         for one in found

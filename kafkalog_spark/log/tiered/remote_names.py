@@ -181,16 +181,21 @@ def parse_remote_key(layout: Layout, key: str, key_prefix: str | None = None) ->
     return RemoteKey(key_prefix, where, start, uuid_from_text(match["segment"]), file)
 
 
+def remote_directory(layout: Layout, partition: TopicIdPartition, key_prefix: str = "") -> str:
+    """What the keys of a partition's objects begin with, up to their last slash."""
+    topic, topic_id, number = partition
+    if layout is Layout.AIVEN:
+        return f"{key_prefix}{topic}-{uuid_to_text(topic_id)}/{number}"
+    return f"{key_prefix}{topic}-{number}-{uuid_to_text(topic_id)}"
+
+
 def remote_key(layout: Layout, segment: RemoteSegment, file: RemoteFile, key_prefix: str = "") -> str:
     """The key of one object of a segment, as Aiven's plugin or Kafka 4.3's LocalTieredStorage makes it.
 
     Raises KeyError for files that the layout does not have: LocalTieredStorage has no manifests and joined indexes.
     """
-    topic, topic_id, partition = segment.partition
-    if layout is Layout.AIVEN:
-        return f"{key_prefix}{topic}-{uuid_to_text(topic_id)}/{partition}/{segment.name}{file.value}"
-    folder = f"{topic}-{partition}-{uuid_to_text(topic_id)}"
-    return f"{key_prefix}{folder}/{segment.name}{LOCAL_TIERED_SUFFIX[file]}"
+    suffix = file.value if layout is Layout.AIVEN else LOCAL_TIERED_SUFFIX[file]
+    return f"{remote_directory(layout, segment.partition, key_prefix)}/{segment.name}{suffix}"
 
 
 def parse_aiven_topic_dir(name: str, key_prefix: str = "") -> tuple[str, uuid.UUID] | None:

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import RemoteResourceNotFound, RemoteStorageError
-from kafkalog_spark.log.remote.remote_storage import LogSegmentData, RemoteStorage
+from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import CLASS_NAME, LOCAL_TIERED_CLASS, RemoteStorageOptions
-from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
-from tests.log.tiered.aiven_writer import KEY_ID, KEYS, local_tiered_files
+from kafkalog_spark.log.tiered.remote_names import RemoteFile
+from tests.log.remote.moving_log import FILES, data_of
+from tests.log.tiered.aiven_writer import KEY_ID, KEYS
 from tests.log.tiered.golden_tiered import CLEAN
 from tests.log.tiered.reading import WITH_KEY, consumed, opened, readable, rows_of
 
@@ -34,7 +35,6 @@ LAYOUTS: dict[str, dict[str, str]] = {
     "local-tiered": {CLASS_NAME: LOCAL_TIERED_CLASS},
 }
 layouts = pytest.mark.parametrize("properties", LAYOUTS.values(), ids=LAYOUTS)
-FILES = local_tiered_files(CLEAN.remote)
 SEGMENTS = readable(CLEAN)
 LARGEST = max(SEGMENTS, key=lambda segment: segment.size)
 
@@ -42,23 +42,6 @@ LARGEST = max(SEGMENTS, key=lambda segment: segment.size)
 def storage(tmp_path: Path, properties: Mapping[str, str], **more: str) -> RemoteStorage:
     options = RemoteStorageOptions.of({**properties, **more}, str(tmp_path / "tier"))
     return RemoteStorage(options, tmp_path / "remote-log-index-cache")
-
-
-def data_of(segment: RemoteSegment, directory: Path) -> LogSegmentData:
-    """A golden segment's files as a broker has them."""
-    directory.mkdir(exist_ok=True)
-    paths = {}
-    for file, data in FILES[segment.name].items():
-        paths[file] = directory / f"{segment.name}{file.value}"
-        paths[file].write_bytes(data)
-    return LogSegmentData(
-        paths[RemoteFile.LOG],
-        paths[RemoteFile.OFFSET_INDEX],
-        paths[RemoteFile.TIME_INDEX],
-        paths.get(RemoteFile.TRANSACTION_INDEX),
-        paths[RemoteFile.PRODUCER_SNAPSHOT],
-        FILES[segment.name][RemoteFile.LEADER_EPOCHS],
-    )
 
 
 @layouts

@@ -1,0 +1,173 @@
+"""A log directory that says where its segments are copied to: read as one log, also while they move."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkalog_spark.errors import NotALogDirectory, OptionError
+from kafkalog_spark.format.names import REMOTE_STORAGE_FILE
+from kafkalog_spark.log.check.log_dir_check import check_log_dirs
+from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.remote.remote_storage_options import CLASS_NAME, LOCAL_TIERED_CLASS, RemoteStorageOptions
+from kafkalog_spark.log.remote.tiered_log import TieredLog
+from kafkalog_spark.log.tiered.tier_options import TierOptions
+from kafkalog_spark.store.storage_options import StorageOptions
+from tests.log.remote.moving_log import DATE, MovingLog
+from tests.log.tiered.aiven_writer import KEY_ID, KEYS
+from tests.log.tiered.golden_tiered import CLEAN
+from tests.log.tiered.reading import consumed, opened, rows_of
+from tests.store.buckets import s3_options
+from tests.store.s3_server import S3Server
+
+PREFIXED = {"rsm.config.key.prefix": "cluster/one-"}
+LAYOUTS: dict[str, dict[str, str]] = {
+    "aiven": {},
+    "aiven prefix zstd": {**PREFIXED, "rsm.config.compression.enabled": "true"},
+    "aiven encrypted": {
+        "rsm.config.encryption.enabled": "true",
+        "rsm.config.encryption.key.pair.id": KEY_ID,
+        "rsm.config.encryption.key.pairs": KEY_ID,
+        f"rsm.config.encryption.key.pairs.{KEY_ID}.private.key.file": str(KEYS / "one.pem"),
+    },
+    "local-tiered": {CLASS_NAME: LOCAL_TIERED_CLASS},
+}
+S3 = {"rsm.config.storage.backend.class": "io.aiven.kafka.tieredstorage.storage.s3.S3Storage"}
+layouts = pytest.mark.parametrize("properties", LAYOUTS.values(), ids=LAYOUTS)
+TOPIC = "transactions"
+ALL = consumed(CLEAN, TOPIC)
+
+
+@layouts
+@pytest.mark.parametrize("moved", [0, 3, 100])
+def test_the_directory_alone_is_the_whole_log(tmp_path: Path, properties: dict[str, str], moved: int) -> None:
+    log = MovingLog(tmp_path, TOPIC, properties)
+    log.move(moved)
+    for committed in (False, True):
+        read = rows_of(opened(log.data, topic=TOPIC, tier=TierOptions()), committed=committed)
+        assert read == consumed(CLEAN, TOPIC, committed=committed)
+    assert rows_of(opened(log.data / f"{TOPIC}-0", topic=TOPIC, tier=TierOptions())) == ALL
+
+
+@layouts
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_segments_that_move_while_they_are_read(
+    tmp_path: Path, properties: dict[str, str], at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each one when it is about to be opened, and others with it."""
+    log = MovingLog(tmp_path, TOPIC, properties)
+    partition = opened(log.data, topic=TOPIC, tier=TierOptions())
+    open_segment = TieredLog.open_segment
+
+    def move_and_open(self: TieredLog, index: int) -> SegmentFile:
+        log.move(at_once)
+        return open_segment(self, index)
+
+    monkeypatch.setattr(TieredLog, "open_segment", move_and_open)
+    assert rows_of(partition) == ALL
+    assert not log.segments
+
+
+def test_a_tasks_plan_holds_when_segments_have_moved(tmp_path: Path) -> None:
+    log = MovingLog(tmp_path, TOPIC, {})
+    place = LogDirs.open(log.data).places[TOPIC, 0]
+    partition = place.open()
+    task = place.carrying(partition, 0, partition.log_end_offset)
+    log.move(100)
+    assert rows_of(task.open()) == ALL
+
+
+def test_what_is_all_on_disk_asks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = MovingLog(tmp_path, TOPIC, {})
+    monkeypatch.setattr("kafkalog_spark.log.remote.remote_dir_listing.RemoteDirListing.look", pytest.fail)
+    assert rows_of(opened(log.data, topic=TOPIC, tier=TierOptions())) == ALL
+
+
+def test_layout_broker_reads_the_disk_alone(tmp_path: Path) -> None:
+    log = MovingLog(tmp_path, TOPIC, {})
+    log.move(3)
+    rows = rows_of(opened(log.data, topic=TOPIC, tier=TierOptions.of({"layout": "broker"})))
+    assert rows == [row for row in ALL if row["offset"] >= log.segments[0].start_offset]
+
+
+def test_remote_storage_that_is_not_there_is_no_loss_in_silence(tmp_path: Path) -> None:
+    log = MovingLog(tmp_path, TOPIC, {})
+    log.move(3)
+    (tmp_path / "tier").rename(tmp_path / "elsewhere")
+    with pytest.raises(NotALogDirectory, match=r"not there, and the log directory says .* copied"):
+        opened(log.data, topic=TOPIC, tier=TierOptions())
+
+
+def test_the_file_holds_no_secret_and_is_read_again() -> None:
+    secret = "s3cr3t-access-key"
+    given = {
+        **S3,
+        "rsm.config.storage.s3.bucket.name": "tier",
+        "rsm.config.storage.s3.endpoint.url": "http://127.0.0.1:9",
+        "rsm.config.storage.aws.access.key.id": secret,
+        "rsm.config.storage.aws.secret.access.key": secret,
+        "log.dirs": "/elsewhere",
+    }
+    options = RemoteStorageOptions.of(given)
+    written = options.recorded_file(DATE).decode()
+    assert secret not in written
+    assert secret not in repr(options)
+    assert "log.dirs" not in written
+    from kafkalog_spark.format.meta_properties import parse_properties
+
+    again = RemoteStorageOptions.of(parse_properties(written.encode()))
+    assert (again.root, again.layout, again.recorded) == ("s3://tier", options.layout, options.recorded)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({CLASS_NAME: "org.example.Mine"}, "runs in a JVM only"),
+        ({"rsm.config.storage.rot": "/x"}, r"rsm.config.storage.rot.*did you mean 'rsm.config.storage.root'"),
+        ({"rsm.config.chunk.size": "0"}, r"rsm.config.chunk.size must be positive"),
+        ({"rsm.config.key.prefix": "/a/"}, "none at its start"),
+        ({"rsm.config.encryption.enabled": "true"}, r"encryption.key.pair.id is None, which is none of"),
+        ({"rsm.config.encryption.key.pairs": "one"}, r"names .one., (and|without) .*key.pairs.one.private.key.file"),
+        ({"rsm.config.storage.backend.class": "S3"}, "storage.backend.class is S3"),
+        (S3, "storage.s3.bucket.name is missing"),
+        ({CLASS_NAME: LOCAL_TIERED_CLASS, "rsm.config.storage.root": "/x"}, "unknown option 'rsm.config.storage.root'"),
+    ],
+)
+def test_properties_that_cannot_be_used(given: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        RemoteStorageOptions.of(given, "/tier")
+
+
+def test_a_folder_has_to_be_named() -> None:
+    with pytest.raises(OptionError, match=r"rsm.config.storage.root is missing"):
+        RemoteStorageOptions.of({})
+
+
+def test_check_looks_at_both(tmp_path: Path) -> None:
+    log = MovingLog(tmp_path, TOPIC, {"rsm.config.compression.enabled": "true"})
+    log.move(4)
+    result = check_log_dirs([log.data])
+    assert not result.findings.kept
+    assert result.partitions[TOPIC, 0].records >= len(ALL)
+    damaged = next((tmp_path / "tier").rglob("*.log"))
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    assert check_log_dirs([log.data]).findings.kept
+
+
+def test_a_bucket_is_read_with_the_credentials_of_the_user(tmp_path: Path, s3: S3Server) -> None:
+    properties = {
+        **S3,
+        "rsm.config.storage.s3.bucket.name": "tier",
+        "rsm.config.storage.s3.endpoint.url": s3.endpoint,
+        "rsm.config.storage.aws.access.key.id": s3.access_key,
+        "rsm.config.storage.aws.secret.access.key": s3.secret_key,
+        **PREFIXED,
+    }
+    log = MovingLog(tmp_path, TOPIC, properties)
+    log.move(100)
+    assert s3.secret_key.encode() not in (log.data / REMOTE_STORAGE_FILE).read_bytes()
+    keys = {name: text for name, text in s3_options(s3).items() if "endpoint" not in name}
+    dirs = LogDirs.open(log.data, StorageOptions.of(keys))
+    assert rows_of(dirs.partition(TOPIC, 0)) == ALL
