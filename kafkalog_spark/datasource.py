@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import KafkalogError, OptionError
-from kafkalog_spark.spark.errors import first_line
+from kafkalog_spark.spark.interface import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,7 +116,7 @@ class KafkaLogDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """overwrite: true in output mode `complete`, which appends, as in Spark's Kafka sink."""
         from kafkalog_spark.sink.writer import KafkaLogStreamWriter
-        from kafkalog_spark.spark.types import check_stream_writers
+        from kafkalog_spark.spark.interface import check_stream_writers
 
         check_stream_writers()
         options = self._write_options()

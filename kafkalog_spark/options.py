@@ -21,9 +21,8 @@ _TYPO_RATIO = 0.85  # difflib's; "kafka.isolationLevel" is 0.95 from "kafka.isol
 _NEAR = 0.6  # difflib's default: names that a reader takes for relatives
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
-_BYTES = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
+_AMOUNT = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
 _BYTE_UNITS = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30, "t": 40, "tb": 40}
-_DURATION = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
 _MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -39,25 +38,20 @@ def positive(largest: int) -> Parser:
     """Parser of a whole number from 1 to `largest`."""
 
     def parse(name: str, text: str) -> int:
-        number = _integer(name, text, largest)
-        if number <= 0:
+        # what Java's parseInt and parseLong take, with their message
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or not -largest - 1 <= int(text) <= largest:
+            raise OptionError(
+                f'For input string: "{text}"', hint=f"option '{name}' must be a whole number of at most {largest}"
+            )
+        if int(text) <= 0:
             raise OptionError(f"{name} must be positive", hint=f"got {text}")
-        return number
+        return int(text)
 
     return parse
 
 
 positive_int = positive(MAX_INT32)
 positive_long = positive(MAX_INT64)
-
-
-def _integer(name: str, text: str, largest: int) -> int:
-    """Parser of what Java's parseInt and parseLong take, with their message."""
-    if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or not -largest - 1 <= int(text) <= largest:
-        raise OptionError(
-            f'For input string: "{text}"', hint=f"option '{name}' must be a whole number of at most {largest}"
-        )
-    return int(text)
 
 
 def choice(*values: str) -> Parser:
@@ -74,7 +68,7 @@ def choice(*values: str) -> Parser:
 
 def byte_size(name: str, text: str) -> int:
     """Bytes: `134217728`, `128m`, `1g`; binary units, as Spark's byteStringAs."""
-    match = _BYTES.fullmatch(text.lower())
+    match = _AMOUNT.fullmatch(text.lower())
     if not match or match[2] not in _BYTE_UNITS:
         raise OptionError(f"option '{name}' must be a size such as 134217728, 128m or 1g, got '{text}'")
     size = int(match[1]) << _BYTE_UNITS[match[2]]
@@ -85,7 +79,7 @@ def byte_size(name: str, text: str) -> int:
 
 def duration_ms(name: str, text: str) -> int:
     """Milliseconds: `15m`, `30s`, `500ms`, `500`; as Spark's timeStringAsMs."""
-    match = _DURATION.fullmatch(text.lower())
+    match = _AMOUNT.fullmatch(text.lower())
     if not match or match[2] not in _MS or int(match[1]) * _MS[match[2]] > MAX_INT64:
         raise OptionError(f"option '{name}' must be a time such as 15m, 30s or 500ms, got '{text}'")
     return int(match[1]) * _MS[match[2]]

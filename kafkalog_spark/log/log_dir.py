@@ -171,6 +171,11 @@ class LogDirs:
             else:
                 yield from scan_partition(log, start, end, request)
 
+    def keys_and_values(self, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
+        """Those of every record of a topic."""
+        for batch in LogDirs.scan(self, topic, columns=("key", "value")):
+            yield from zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
+
     def table(
         self, name: str, topic: str | None = None, *, columns: Iterable[str] | None = None, history: bool = False
     ) -> pa.RecordBatchReader:

@@ -27,7 +27,7 @@ from kafkalog_spark.errors import InvalidRecord, OptionError
 from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
 from kafkalog_spark.log.write.compress import check_decompressed
 from kafkalog_spark.options import GivenOptions
-from kafkalog_spark.spark.types import arrow_schema
+from kafkalog_spark.spark.interface import arrow_schema
 from kafkalog_spark.typed.decoder import ResolvedFormat, ValueEncoder, check_options, encoder_of
 
 _COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {

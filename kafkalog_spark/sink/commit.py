@@ -31,14 +31,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from kafkalog_spark.errors import (
-    CorruptFile,
-    CorruptLog,
-    KafkalogError,
-    LogDirLocked,
-    UnsupportedFormat,
-    WriteUnfinished,
-)
+from kafkalog_spark import errors
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, format_leader_epochs
 from kafkalog_spark.sink import commit_plan
 from kafkalog_spark.sink.commit_plan import CommitRecord, PlannedSegment, TaskManifest
@@ -98,7 +91,7 @@ class Committer:
     def _done(self) -> int:
         try:
             number = json.loads(self.medium.read(self.medium.commits + "done", 1000))["number"]
-        except (FileNotFoundError, CorruptFile, ValueError, KeyError, TypeError, RecursionError):
+        except (FileNotFoundError, errors.CorruptFile, ValueError, KeyError, TypeError, RecursionError):
             return -1
         return number if type(number) is int else -1
 
@@ -110,7 +103,7 @@ class Committer:
         name = self.record_name(number)
         try:
             return commit_plan.parse_record(self.medium.read(name, _MOST_RECORD_BYTES))
-        except (CorruptFile, UnsupportedFormat) as error:
+        except (errors.CorruptFile, errors.UnsupportedFormat) as error:
             error.hint = error.hint or "it says which micro-batches are in the log: restore it from a backup"
             raise error.at(path=self.medium.path(name)) from None
 
@@ -153,10 +146,10 @@ class Committer:
                 if self.medium.remote and self.take_place(number, previous):
                     raise
                 decided = self.read(number).id == record.id
-            except (OSError, KafkalogError) as second:
+            except (OSError, errors.KafkalogError) as second:
                 if second is error or not self.medium.remote or isinstance(second, PermissionError):
                     raise error from None
-                raise WriteUnfinished(
+                raise errors.WriteUnfinished(
                     "the store stopped answering while the commit was written, so it is not known whether it was: "
                     f"{error.strerror or error}",
                     path=self.medium.path(),
@@ -193,9 +186,9 @@ class Committer:
         files = self._numbers(self.medium.superseded(number)).items()
         self.medium.delete([self.medium.commits + file for older, file in files if older < number])
 
-    def unfinished(self, error: Exception) -> WriteUnfinished:
+    def unfinished(self, error: Exception) -> errors.WriteUnfinished:
         """Error for a commit that is decided and not complete."""
-        return WriteUnfinished(
+        return errors.WriteUnfinished(
             f"the write is decided, but not all of it is in its place yet: {error}",
             path=self.medium.path(),
             hint="do not run it again: the next write to this directory finishes it, when the cause is gone",
@@ -299,7 +292,7 @@ class Committer:
                 continue
             if self.put(last.number + 1, record, newest):
                 return last.number + 1, record
-        raise LogDirLocked(
+        raise errors.LogDirLocked(
             f"other sinks committed {self.tries} times while this one wanted to",
             path=medium.path(),
             hint="nothing was written: run it again with fewer writers on this directory, or with a longer trigger",
@@ -316,7 +309,7 @@ class Committer:
                     raise
                 return  # another writer was faster, and has removed the staged objects
             self.mark_done(number)
-        except (OSError, KafkalogError) as error:
+        except (OSError, errors.KafkalogError) as error:
             raise self.unfinished(error) from error
 
     def _finish_last(self) -> tuple[LastCommit, CommitRecord]:
@@ -330,7 +323,7 @@ class Committer:
                 number, newest = self._roll_forward(number, newest)
             self.mark_done(number)
             self.medium.end_jobs([newest.job] if newest.job is not None else [])
-        except (OSError, KafkalogError) as error:
+        except (OSError, errors.KafkalogError) as error:
             raise self.unfinished(error) from error
         return LastCommit(number, True), newest
 
@@ -340,14 +333,14 @@ class Committer:
             left = self.medium.remaining(record)
             if not set(left.segments) <= set(record.segments):
                 if not self.put(number + 1, left, record):
-                    raise LogDirLocked("another sink committed meanwhile", path=self.medium.path())
+                    raise errors.LogDirLocked("another sink committed meanwhile", path=self.medium.path())
                 number, record = number + 1, left
             self._publish(left)
         except FileNotFoundError as error:
             last = self.look()
             if last.number > number or last.done:
                 return number, record  # its own writer was at work, and has finished
-            raise CorruptLog(
+            raise errors.CorruptLog(
                 f"commit {number} needs a staged file that is gone",
                 path=str(error.filename or self.medium.path()),
                 hint=f"restore it; or remove {self.record_name(number)}, and with it its records",

@@ -27,7 +27,7 @@ from kafkalog_spark.format import partition_metadata as metadata
 from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation
 from kafkalog_spark.log.write.segment_writer import PieceStamper
 from kafkalog_spark.sink.commit import record_file
-from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment, StagedPiece
+from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment
 from kafkalog_spark.sink.medium import INDEX_SUFFIXES, Medium
 from kafkalog_spark.sink.partition_end import locate_end_in_bucket
 from kafkalog_spark.store import object_writer
@@ -229,11 +229,8 @@ class Bucket(Medium):
             self._put_indexes(segment, indexes)
 
     def _put_log(self, segment: PlannedSegment, data: bytes, put: Callable[[str, bytes], bool]) -> None:
-        name = segment.file(names.LOG_SUFFIX)
-        for _ in range(_LOOKS):
-            if put(name, data) or self._is_same(segment, data[: layout.BATCH_OVERHEAD]):
-                return
-        raise _flickers(name)
+        name, header = segment.file(names.LOG_SUFFIX), data[: layout.BATCH_OVERHEAD]
+        _until_settled(name, lambda: put(name, data) or self._is_same(segment, header))
 
     def _is_same(self, segment: PlannedSegment, header: bytes | bytearray) -> bool:
         """True when the .log is there that was to be put, because another writer of the same commit was faster; False
@@ -255,16 +252,17 @@ class Bucket(Medium):
 
     def _put_indexes(self, segment: PlannedSegment, indexes: tuple[bytes, bytes]) -> None:
         for suffix, data in zip(INDEX_SUFFIXES, indexes, strict=True):
-            name = segment.file(suffix)
-            for _ in range(_LOOKS):
-                if self.create(name, data):
-                    break
-                with suppress(FileNotFoundError):
-                    if self.read(name, len(data) + 1) != data:
-                        self.put(name, data)  # of an empty segment, or without a .log: nobody's
-                    break
-            else:
-                raise _flickers(name)
+            _until_settled(segment.file(suffix), partial(self._put_index, segment.file(suffix), data))
+
+    def _put_index(self, name: str, data: bytes) -> bool:
+        if self.create(name, data):
+            return True
+        try:
+            if self.read(name, len(data) + 1) != data:
+                self.put(name, data)  # of an empty segment, or without a .log: nobody's
+        except FileNotFoundError:
+            return False
+        return True
 
     def _upload_segment(self, segment: PlannedSegment) -> None:
         """A large .log, in parts. The object is there when the last part is, so the indexes are put before that."""
@@ -286,7 +284,14 @@ class Bucket(Medium):
         """The pieces of a segment with their offsets. Raises FileNotFoundError, KafkalogError where they are not what
         the commit was made of."""
         for piece in segment.pieces:
-            yield stamper.stamp(self._read_piece(piece))
+            data = self.read(piece.name, piece.size + 1)
+            if len(data) != piece.size:
+                raise KafkalogError(
+                    f"a staged object has {len(data)} bytes, its task wrote {piece.size}",
+                    path=self.path(piece.name),
+                    hint="somebody else changed it",
+                )
+            yield stamper.stamp(data)
         if (stamper.next_offset, stamper.size) != (segment.next_offset, segment.size):
             raise KafkalogError(
                 f"the staged objects of a segment hold {stamper.next_offset - segment.base_offset} records in "
@@ -296,19 +301,11 @@ class Bucket(Medium):
                 hint="somebody else changed them: restore them, or remove the commit's record, and with it its records",
             )
 
-    def _read_piece(self, piece: StagedPiece) -> bytes:
-        data = self.read(piece.name, piece.size + 1)
-        if len(data) != piece.size:
-            raise KafkalogError(
-                f"a staged object has {len(data)} bytes, its task wrote {piece.size}",
-                path=self.path(piece.name),
-                hint="somebody else changed it",
-            )
-        return data
 
-
-def _flickers(name: str) -> OSError:
-    return OSError(errno.EAGAIN, f"the store says {_LOOKS} times that an object is there, and that it is not", name)
+def _until_settled(name: str, put: Callable[[], bool]) -> None:
+    """Put an object again while the store says that one is there and shows none."""
+    if not any(put() for _ in range(_LOOKS)):
+        raise OSError(errno.EAGAIN, f"the store says {_LOOKS} times that an object is there, and that it is not", name)
 
 
 def _is_complete(segment: PlannedSegment, sizes: Mapping[str, int]) -> bool:

@@ -22,14 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kafkalog_spark.errors import (
-    BrokerOwnsDirectory,
-    CorruptFile,
-    KafkalogError,
-    LogDirLocked,
-    NotALogDirectory,
-    UnsupportedFormat,
-)
+from kafkalog_spark import errors
 from kafkalog_spark.format import atomic_file, checkpoint, names
 from kafkalog_spark.format import partition_metadata as metadata
 from kafkalog_spark.format.atomic_file import descriptor, write_all
@@ -56,7 +49,6 @@ COMMIT_WAIT_SECONDS = 300.0
 _PROBE_SECONDS = 0.2
 _STEP_SECONDS = 0.02  # commits take milliseconds to seconds
 _ASIDE = "kafkalog.commits.tmp"
-_COPY_BYTES = 1 << 24  # of one call of copy_file_range; the kernel may copy less
 _FLUSHES_AT_ONCE = 8
 
 
@@ -100,7 +92,7 @@ class LocalMedium(Medium):
         except OSError as error:
             if isinstance(error, NotADirectoryError):
                 raise
-            raise NotALogDirectory(f"cannot be read: {error.strerror}", path=self.root) from error
+            raise errors.NotALogDirectory(f"cannot be read: {error.strerror}", path=self.root) from error
 
     # The directory's locks.
 
@@ -128,7 +120,7 @@ class LocalMedium(Medium):
         """
         ours = self._lock(SINK_LOCK_FILE, self.wait_s)
         if ours is None:
-            raise LogDirLocked(
+            raise errors.LogDirLocked(
                 f"another sink has been committing here for more than {self.wait_s:g} s",
                 path=self.path(SINK_LOCK_FILE),
                 hint="if it hangs, end its process: the lock goes with it",
@@ -147,7 +139,7 @@ class LocalMedium(Medium):
     def _lock(self, file_name: str, seconds: float = 0.0) -> LogDirLock | None:
         """The lock; None when somebody else has it for so long."""
         for _ in _tries(seconds):
-            with suppress(LogDirLocked):
+            with suppress(errors.LogDirLocked):
                 return LogDirLock.acquire(self.log_dir, file_name)
         return None
 
@@ -157,8 +149,8 @@ class LocalMedium(Medium):
             lock.release()
         return lock is not None
 
-    def _owned_by_broker(self) -> BrokerOwnsDirectory:
-        return BrokerOwnsDirectory(
+    def _owned_by_broker(self) -> errors.BrokerOwnsDirectory:
+        return errors.BrokerOwnsDirectory(
             f"a running broker owns this log directory ({names.LOCK_FILE} is locked)",
             path=self.root,
             hint="write through it with option kafka.bootstrap.servers (at least once), or stop it first",
@@ -302,7 +294,7 @@ class LocalMedium(Medium):
                 self.on_step("restamp", log)
                 end = restamp_segment(log, segment.base_offset, segment.leader_epoch)
                 if end != segment.next_offset:
-                    raise KafkalogError(
+                    raise errors.KafkalogError(
                         f"a staged file holds {end - segment.base_offset} records, its task reported {segment.records}",
                         path=str(log),
                         hint="somebody else changed it; nothing was written, run the write again",
@@ -407,14 +399,14 @@ class LocalMedium(Medium):
         try:
             path = self.log_dir / segment.file(names.PRODUCER_SNAPSHOT_SUFFIX)
             return format_producer_snapshot(read_producer_snapshot(path))
-        except (OSError, KafkalogError):
+        except (OSError, errors.KafkalogError):
             return None  # brokers drop it, too, and read the log instead
 
     def _raise_recovery_points(self, flushed: Mapping[TopicPartition, int]) -> None:
         """Everything below these offsets is on disk: a broker that starts after a crash need not scan it."""
         try:
             points = checkpoint.read_offset_checkpoint(self.log_dir / checkpoint.RECOVERY_POINT_CHECKPOINT)
-        except (CorruptFile, UnsupportedFormat) as error:
+        except (errors.CorruptFile, errors.UnsupportedFormat) as error:
             _log.warning("%s; it is left as it is, and a broker will check the logs from their beginning", error)
             return
         raised = {key: offset for key, offset in flushed.items() if offset > points.get(key, -1)}
@@ -432,21 +424,7 @@ def _tries(seconds: float) -> Iterator[None]:
 
 
 def _join(pieces: Iterable[Path], target: Path) -> None:
-    """Make `target` from the pieces' bytes, one after the other. A file of that name is overwritten."""
+    """Make `target` from the bytes of small pieces, one after the other. A file of that name is overwritten."""
     with descriptor(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as out:
         for piece in pieces:
-            with descriptor(piece) as source:
-                _append(source, out)
-
-
-def _append(source: int, out: int) -> None:
-    left = os.fstat(source).st_size
-    try:
-        while left:
-            copied = os.copy_file_range(source, out, min(left, _COPY_BYTES))
-            if not copied:
-                return
-            left -= copied
-    except (OSError, AttributeError):  # another file system, or another system: by hand, from where it stopped
-        while data := os.read(source, _COPY_BYTES):
-            write_all(out, data)
+            write_all(out, atomic_file.read_whole(piece))

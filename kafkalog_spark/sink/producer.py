@@ -20,8 +20,7 @@ from kafkalog_spark.sink import columns
 from kafkalog_spark.sink.columns import SinkColumns
 from kafkalog_spark.sink.options import WriteOptions, topic_fault
 from kafkalog_spark.spark import librdkafka
-from kafkalog_spark.spark.errors import first_line
-from kafkalog_spark.spark.types import StreamWriterBase
+from kafkalog_spark.spark.interface import StreamWriterBase, first_line
 
 DEFAULTS = {
     "enable.idempotence": "true",

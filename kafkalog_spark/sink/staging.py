@@ -85,12 +85,6 @@ def job_file(job: str) -> str:
     return f"kafkalog.sink-{job}.job"
 
 
-def job_of(name: str) -> str | None:
-    """The job that a file of a log directory belongs to; None for a file that is not staged."""
-    match = _STAGED.fullmatch(name)
-    return match["job"] if match else None
-
-
 def format_job(job: Job) -> bytes:
     owner = job.owner and asdict(job.owner)
     return json.dumps({"owner": owner, "stream": job.stream, "made_directory": job.made_directory}).encode("utf-8")
@@ -110,9 +104,8 @@ def files_of_jobs(listing: Iterable[str]) -> dict[str, list[str]]:
     """{job: its files} of a listing of a log directory."""
     jobs: dict[str, list[str]] = {}
     for name in listing:
-        job = job_of(name)
-        if job is not None:
-            jobs.setdefault(job, []).append(name)
+        if match := _STAGED.fullmatch(name):
+            jobs.setdefault(match["job"], []).append(name)
     return jobs
 
 

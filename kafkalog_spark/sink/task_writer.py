@@ -94,7 +94,14 @@ class Partitioner:
         if bad_row >= 0:
             assert partition is not None
             code = int(codes[bad_row]) if len(codes) else 0
-            raise _unknown_partition(topics[code], partition[bad_row].as_py(), int(counts[code]))
+            number, count = partition[bad_row].as_py(), int(counts[code])
+            if number < 0:
+                raise UnknownPartition(negative_partition(number))
+            raise UnknownPartition(
+                f"the topic has {count} partition{'s' if count > 1 else ''}, 0 to {count - 1}",
+                topic_partition=f"{topics[code]}-{number}",
+                hint="option numPartitions sets how many a new topic gets; a broker can give an existing one more",
+            )
         keyless = np.flatnonzero(slots < 0)
         for code, topic in enumerate(topics if len(keyless) else ()):
             own = keyless if not len(codes) else keyless[codes[keyless] == code]
@@ -143,16 +150,6 @@ class Partitioner:
             for run in range(runs)
             for part in records.slice(cuts[run], cuts[run + 1] - cuts[run]).to_batches()
         ]
-
-
-def _unknown_partition(topic: str, partition: int, count: int) -> UnknownPartition:
-    if partition < 0:
-        return UnknownPartition(negative_partition(partition))
-    return UnknownPartition(
-        f"the topic has {count} partition{'s' if count > 1 else ''}, 0 to {count - 1}",
-        topic_partition=f"{topic}-{partition}",
-        hint="option numPartitions sets how many a new topic gets; a broker can give an existing one more",
-    )
 
 
 def _gather(records: pa.RecordBatch, slots: np.ndarray, counts: np.ndarray, topics: list[str]) -> list[Share]:

@@ -27,9 +27,8 @@ from kafkalog_spark.sink.medium import Medium
 from kafkalog_spark.sink.medium_bucket import Bucket
 from kafkalog_spark.sink.medium_local import LocalMedium
 from kafkalog_spark.sink.options import WriteOptions
-from kafkalog_spark.spark.errors import first_line
-from kafkalog_spark.spark.types import StreamWriterBase
-from kafkalog_spark.spark.worker_process import settle
+from kafkalog_spark.spark.interface import StreamWriterBase, first_line
+from kafkalog_spark.spark.worker_process import freeze_gc_once
 from kafkalog_spark.store.interface import is_local
 from kafkalog_spark.store.object_store import ObjectStore
 from kafkalog_spark.store.storage_options import is_storage_option
@@ -65,7 +64,7 @@ class WriteJob:
         """In a task: stage its rows."""
         from kafkalog_spark.sink.task_writer import TaskWriter  # the kernels are loaded in tasks, and nowhere else
 
-        settle()
+        freeze_gc_once()
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         query = context.getLocalProperty(_QUERY_ID) if context is not None else None

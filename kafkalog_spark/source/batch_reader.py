@@ -20,7 +20,7 @@ from kafkalog_spark.source.partition_bounds import OffsetRange, rebind
 from kafkalog_spark.source.planning import Split, check_scan_bytes, plan, tasks_of
 from kafkalog_spark.source.resolve_partitions import opened_bounds, requests_logged
 from kafkalog_spark.source.resolved_read import ResolvedRead
-from kafkalog_spark.spark.errors import first_line, first_line_of
+from kafkalog_spark.spark.interface import first_line, first_line_of
 from kafkalog_spark.spark.worker_process import until_spark_has_enough
 
 if TYPE_CHECKING:  # Spark 4.0 has no filters, and the log's scan comes with the kernels

@@ -11,7 +11,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kafkalog_spark.errors import OptionError
@@ -23,9 +23,6 @@ from kafkalog_spark.source.planning import segments_of, splits_of
 from kafkalog_spark.source.resolve_partitions import PartitionRange, open_log_dirs, partition_ranges
 
 _EVERY_ROW = RowFilter()
-_DAMAGE_IS_NO_REASON = "DROPMALFORMED"
-"""Mode. Where a damaged log ends has to be known, not whether it is good."""
-_WITHOUT_MEANING = ("table", "tail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +63,15 @@ class Estimate:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
-        fields = ("topic", "partition", "start", "end", "segments", "size", "records")
         return {
             "segments": self.segments,
             "size": self.size,
             "records": self.records,
-            "partitions": [{name: getattr(one, name) for name in fields} for one in self.partitions],
+            "partitions": [asdict(partition) | {"records": partition.records} for partition in self.partitions],
         }
 
     def __str__(self) -> str:
-        lines = [
-            f"{one.topic}-{one.partition}: offsets {one.start} to {one.end}, {_amounts(one)}" for one in self.partitions
-        ]
+        lines = [f"{p.topic}-{p.partition}: offsets {p.start} to {p.end}, {_amounts(p)}" for p in self.partitions]
         return "\n".join([*lines, f"{len(self.partitions)} partitions: {_amounts(self)}"])
 
 
@@ -86,12 +80,12 @@ def estimate(paths: Iterable[str | os.PathLike[str]], options: Mapping[str, str]
     internal, where no option names some. Raises what planning the read raises; OptionError for options without a
     meaning here."""
     given = {name.lower() for name in options}
-    for name in _WITHOUT_MEANING:
+    for name in ("table", "tail"):
         if name in given:
             raise OptionError(f"option '{name}' has no meaning for an estimate, which is of a range of records")
     texts = {"paths": json.dumps([os.fspath(path) for path in paths]), **options}
     if "mode" not in given:
-        texts["mode"] = _DAMAGE_IS_NO_REASON
+        texts["mode"] = "DROPMALFORMED"  # where a damaged log ends has to be known, not whether it is good
     if not given & {option.name.lower() for option in SUBSCRIPTION_OPTIONS}:
         texts["allTopics"] = "true"
     parsed = parse_read_options(texts)

@@ -81,15 +81,6 @@ class RowFilter:
         """True if rows of this partition can pass."""
         return all(test.accepts(topic, partition) for test in self.partition_tests)
 
-    def accepts(self, offset: int, timestamp_ms: int) -> bool:
-        """True if this row of an accepted partition passes. The kernels do the same; this is their definition."""
-        return (
-            self.offset_from <= offset < self.offset_until
-            and self.timestamp_from_ms <= timestamp_ms < self.timestamp_until_ms
-            and (self.offset_in is None or offset in self.offset_in)
-            and (self.timestamp_in_ms is None or timestamp_ms in self.timestamp_in_ms)
-        )
-
 
 def split_filters(filters: Iterable[Any]) -> tuple[RowFilter, list[Any]]:
     """(what is applied here, the filters that Spark has to apply: the same objects, in the order given).

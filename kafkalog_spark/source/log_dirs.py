@@ -61,14 +61,10 @@ class LogDirs(log_dir.LogDirs):
         side: str,
         topic: str | None,
     ) -> ValueDecoder:
-        sources = SchemaSources(side, () if topic is None else (topic,), self._records)
+        sources = SchemaSources(side, () if topic is None else (topic,), self.keys_and_values)
         format = ResolvedFormat.of(name, {option.lower(): text for option, text in (given or {}).items()}, sources)
         wanted = schema_of_ddl(schema) if isinstance(schema, str) else schema
         return format.decoder(format.schema() if wanted is None else wanted)
-
-    def _records(self, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
-        for batch in super().scan(topic, columns=("key", "value")):
-            yield from zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
 
 
 def _decoded(batch: pa.RecordBatch, decoders: Mapping[str, ValueDecoder]) -> pa.RecordBatch:

@@ -286,7 +286,12 @@ def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
     with resolve_partitions.requests_logged("planning", (root.store for root in dirs.roots)):
         partitions = resolve_partitions.partition_ranges(options, dirs, row_filter)
         if options.tail is not None:
-            return _whole_splits(partitions, options)
+            # the task of a range finds where its last records begin, so no segment is opened for that here
+            return [
+                _split(partition, partition.range, size=_TAIL_BYTES)
+                for partition in partitions
+                if partition.range.size > 0 or partition.range.end_is_latest or _is_about_damage(partition, options)
+            ]
         return splits_of(partitions, segments_of(partitions, options, row_filter), options, row_filter)
 
 
@@ -297,16 +302,6 @@ def segments_of(
     return resolve_partitions.for_each_place(
         lambda each: segment_facts(each.log, each.range, row_filter, options), partitions
     )
-
-
-def _whole_splits(partitions: Iterable[PartitionRange], options: ReadOptions) -> list[Split]:
-    """Splits for option tail: the task of a range finds where its last records begin, so no segment is opened for that
-    here."""
-    return [
-        _split(partition, partition.range, size=_TAIL_BYTES)
-        for partition in partitions
-        if partition.range.size > 0 or partition.range.end_is_latest or _is_about_damage(partition, options)
-    ]
 
 
 def splits_of(

@@ -118,7 +118,15 @@ def opened_bounds(
     """
     try:
         log = place.open(pass_over_damage=options.passes_over_damage, known_end=known_end, checkpoints=checkpoints)
-        bounds = bounds_of(log, log.log_start_offset, _end_for_readers(log, options, fixed_end))
+        if fixed_end is not None and ends_before_last_segment(log, fixed_end):
+            end = log.segments[-1].base_offset  # any offset of the log will do that is not below the range's end
+        elif fixed_end is None and options.read_committed:
+            from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
+
+            end = last_stable_offset(log)
+        else:
+            end = log.log_end_offset  # of a fixed end: what was below the LSO stays below it
+        bounds = bounds_of(log, log.log_start_offset, end)
         log.check_not_gone()
     except NotALogDirectory as gone:
         if options.fail_on_data_loss or place.exists():
@@ -138,17 +146,6 @@ def bounds_of(log: PartitionLog, log_start: int, log_end: int) -> OffsetBounds:
         return partition_scan.offset_for_timestamp(log, timestamp)
 
     return OffsetBounds(log_start, log_end, offset_for_timestamp)
-
-
-def _end_for_readers(log: PartitionLog, options: ReadOptions, fixed_end: int | None) -> int:
-    """Where readers have to stop; for a range that ends before that, an offset that is not above it will do."""
-    if fixed_end is not None:
-        if ends_before_last_segment(log, fixed_end):
-            return log.segments[-1].base_offset
-        return log.log_end_offset  # what was below the LSO stays below it
-    from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-
-    return last_stable_offset(log) if options.read_committed else log.log_end_offset
 
 
 def ends_before_last_segment(log: PartitionLog, end: int) -> bool:

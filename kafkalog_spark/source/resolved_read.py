@@ -27,7 +27,7 @@ from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, DAMAG
 from kafkalog_spark.source.offsets import named_topics
 from kafkalog_spark.source.option_spec import FormatOptions, ReadOptions
 from kafkalog_spark.source.options import GivenReadOptions, parse_read_options, warn_of
-from kafkalog_spark.spark.types import arrow_schema
+from kafkalog_spark.spark.interface import arrow_schema
 from kafkalog_spark.spark.worker_process import session_time_zone
 from kafkalog_spark.typed.columns.java_text import zone_of
 from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources, ValueDecoder, option_names
@@ -129,9 +129,7 @@ def _records(options: ReadOptions, topic: str) -> Iterator[tuple[bytes | None, b
     """Key and value of every record of a topic of the log directories that are read."""
     from kafkalog_spark.log.log_dir import LogDirs
 
-    dirs = LogDirs.open(options.paths, options.storage, options.tier)
-    for batch in dirs.scan(topic, columns=("key", "value")):
-        yield from zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
+    return LogDirs.open(options.paths, options.storage, options.tier).keys_and_values(topic)
 
 
 def load_schema(options: ReadOptions, formats: Mapping[str, ResolvedFormat]) -> StructType:
@@ -254,7 +252,7 @@ def _checked_columns(fields: list[StructField], with_damage: bool) -> tuple[str,
     bytes are taken as UTF-8), NOT NULL where there can be nulls, or with_damage for no column about damage at all.
     """
     types, never_null = (_ALL_TYPES, {"topic", "partition"}) if with_damage else (_TYPES, _NEVER_NULL)
-    names = tuple(kafkas_name(field.name) for field in fields)
+    names = _distinct_names(fields)
     for name, field in zip(names, fields, strict=True):
         if name in DAMAGE_COLUMN_TYPES and not with_damage:
             raise OptionError(f"the schema has a column '{field.name}', which is of mode=PERMISSIVE alone")
@@ -270,13 +268,18 @@ def _checked_columns(fields: list[StructField], with_damage: bool) -> tuple[str,
             )
         if not field.nullable and name not in never_null:
             raise OptionError(f"the schema's column '{field.name}' is NOT NULL, but records without one exist")
-    if len(set(names)) < len(names):
-        raise OptionError(f"the schema names a column twice: {', '.join(names)}")
     if with_damage and not DAMAGE_COLUMN_TYPES.keys() & set(names):
         raise OptionError(
             "mode=PERMISSIVE with a schema in which no column tells rows about damage from records",
             hint=f"add one of {', '.join(DAMAGE_COLUMN_TYPES)}, or take mode=DROPMALFORMED",
         )
+    return names
+
+
+def _distinct_names(fields: Iterable[StructField]) -> tuple[str, ...]:
+    names = tuple(kafkas_name(field.name) for field in fields)
+    if len(set(names)) < len(names):
+        raise OptionError(f"the schema names a column twice: {', '.join(names)}")
     return names
 
 
@@ -313,10 +316,7 @@ def _divided(
     plain: list[StructField] = []
     wanted: dict[str, list[pa.Field]] = {}
     origins: list[_Origin] = []
-    names = [kafkas_name(field.name) for field in schema.fields]
-    if len(set(names)) < len(names):
-        raise OptionError(f"the schema names a column twice: {', '.join(names)}")
-    for name, field, arrow in zip(names, schema.fields, target, strict=True):
+    for name, field, arrow in zip(_distinct_names(schema.fields), schema.fields, target, strict=True):
         if name in options.formats and isinstance(field.dataType, StructType):
             _check_nullable(field)
             wanted.setdefault(name, []).extend(list(arrow.type))

@@ -266,7 +266,12 @@ class StreamPlanner:
                 case SpecificOffsets(offsets, topics):
                     self._initial = _specific(offsets, topics, self._logs)
                 case _:
-                    self._initial = self._by_timestamp()
+                    logs = self._logs.items()
+                    bounds = {tp: bounds_of(live.log, live.log_start, live.readers_end) for tp, live in logs}
+                    on_no_match = self._options.on_no_match
+                    ranges = resolve_bounds(self._options.start, Latest(), bounds, on_no_match=on_no_match)
+                    # a timestamp without a match stays LATEST, as the option latest does
+                    self._initial = {r.topic_partition: r.start if r.start < r.end else LATEST for r in ranges}
         return self._initial
 
     def freeze(self) -> None:
@@ -299,7 +304,10 @@ class StreamPlanner:
                 return start
         self._offered = self._limited(next_batch, news, limits)
         for tp, end in self._offered.items():
-            self._remember_end(tp, end)
+            # The next batch begins where this one ends: at a position that is known when that is the log's end.
+            log_end, before = self._logs[tp].log_end, self._ends.get(tp, ())
+            if log_end.offset == end and log_end not in before:
+                self._ends[tp] = (*before[-1:], log_end)
         return self._offered
 
     def splits(self, start: Offsets, end: Offsets) -> list[Split]:
@@ -335,12 +343,6 @@ class StreamPlanner:
     def _states(self) -> dict[TopicPartition, LogState]:
         return {tp: LogState(live.log_start, live.readers_end, live.topic_id) for tp, live in self._logs.items()}
 
-    def _by_timestamp(self) -> Offsets:
-        """A timestamp without a match stays LATEST, as the option latest does."""
-        bounds = {tp: bounds_of(live.log, live.log_start, live.readers_end) for tp, live in self._logs.items()}
-        ranges = resolve_bounds(self._options.start, Latest(), bounds, on_no_match=self._options.on_no_match)
-        return {r.topic_partition: r.start if r.start < r.end else LATEST for r in ranges}
-
     def _report(self, losses: list[DataLoss]) -> None:
         if losses and self._options.fail_on_data_loss:
             raise losses[0]
@@ -374,13 +376,6 @@ class StreamPlanner:
                 taken = shares(limits.max_bytes, sizes)
                 ends |= {tp: end_of_bytes(log, next_batch.starts[tp], ends[tp], taken[tp]) for tp, log in logs.items()}
         return dict(sorted(ends.items()))
-
-    def _remember_end(self, tp: TopicPartition, end: int) -> None:
-        """The next batch begins where this one ends: at a position that is known when that is the log's end."""
-        known = self._logs[tp].log_end
-        before = self._ends.get(tp, ())
-        if known.offset == end and known not in before:
-            self._ends[tp] = (*before[-1:], known)
 
     def _known_end(self, tp: TopicPartition, offset: int) -> LogEnd | None:
         return next((end for end in self._ends.get(tp, ()) if end.offset == offset), None)

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
@@ -31,11 +32,11 @@ from kafkalog_spark.source.batch_reader import as_large_as_its_rows, read_splits
 from kafkalog_spark.source.data_loss import created_again, deleted
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import JsonOffsets, offsets_by_topic, offsets_of
-from kafkalog_spark.source.option_spec import RateLimits, StreamOptions
+from kafkalog_spark.source.option_spec import RateLimits, ReadOptions, StreamOptions
 from kafkalog_spark.source.planning import Split, tasks_of
 from kafkalog_spark.source.resolved_read import ResolvedRead
 from kafkalog_spark.source.stream_planner import StreamPlanner
-from kafkalog_spark.spark.errors import first_line, first_line_of, raise_first_line
+from kafkalog_spark.spark.interface import first_line, first_line_of, raise_first_line
 
 if TYPE_CHECKING:  # the log's scan comes with the kernels
     from kafkalog_spark.log.decode.record_schema import ScanRequest
@@ -99,42 +100,41 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
 
     def __init__(self, read: ResolvedRead) -> None:
         read.projection()
-        self._read, self._options = read, read.options
-        self._planner: StreamPlanner | None = None
-        self._committer: GroupCommitter | None = None
-        self._rows: list[pa.RecordBatch] = []
+        self._read = read
+        self._rows: Sequence[pa.RecordBatch] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         """For tasks, which need no password of commitGroup's broker."""
         options = replace(self._options, stream=replace(self._stream, commit_group=None))
-        read = replace(self._read, options=options)
-        return {**self.__dict__, "_read": read, "_options": options, "_planner": None, "_committer": None, "_rows": []}
+        return {"_read": replace(self._read, options=options), "_rows": ()}
+
+    @property
+    def _options(self) -> ReadOptions:
+        return self._read.options
 
     @property
     def _stream(self) -> StreamOptions:
         assert self._options.stream is not None
         return self._options.stream
 
-    @property
+    @cached_property
     def planner(self) -> StreamPlanner:
-        if self._planner is None:
-            self._planner = StreamPlanner(self._options)
-        return self._planner
+        return StreamPlanner(self._options)
 
-    @property
+    @cached_property
     def committer(self) -> GroupCommitter | None:
         """Committer of the option commitGroup; None without it. Raises OptionError for settings that its client does
         not take."""
-        wanted = self._stream.commit_group
-        if self._committer is None and wanted is not None:
-            from kafkalog_spark.source.progress import AdminGroupClient, GroupCommitter
+        group = self._stream.commit_group
+        if group is None:
+            return None
+        from kafkalog_spark.source.progress import AdminGroupClient, GroupCommitter
 
-            self._committer = GroupCommitter(wanted, AdminGroupClient(wanted.settings))
-        return self._committer
+        return GroupCommitter(group, AdminGroupClient(group.settings))
 
     def stop(self) -> None:
-        if self._committer is not None:
-            self._committer.close()
+        if committer := self.__dict__.get("committer"):
+            committer.close()
 
     @first_line
     def prepareForTriggerAvailableNow(self) -> None:
@@ -239,7 +239,7 @@ class _WithRows(KafkaLogStreamReader, SimpleStreamReader):
     """
 
     def getCache(self, start: JsonOffsets, end: JsonOffsets) -> Iterator[pa.RecordBatch]:
-        rows, self._rows = self._rows, []
+        rows, self._rows = self._rows, ()
         self.__class__ = KafkaLogStreamReader
         return iter(rows)
 

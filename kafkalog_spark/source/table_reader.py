@@ -21,8 +21,7 @@ from kafkalog_spark.source.option_spec import ReadOptions
 from kafkalog_spark.source.planning import check_scan_bytes, cores, group_splits
 from kafkalog_spark.source.resolve_partitions import open_log_dirs, places_to_read, requests_logged, resolve_ranges
 from kafkalog_spark.source.resolved_read import batch_in_schema
-from kafkalog_spark.spark.errors import first_line, first_line_of
-from kafkalog_spark.spark.types import arrow_schema
+from kafkalog_spark.spark.interface import arrow_schema, first_line, first_line_of
 from kafkalog_spark.spark.worker_process import until_spark_has_enough
 
 

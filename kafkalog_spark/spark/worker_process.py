@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 @cache
-def settle() -> None:
+def freeze_gc_once() -> None:
     """Take what is imported by now out of the garbage collector's sight, when this process is a Spark worker.
 
     pyspark's daemon collects garbage after every task, and the worker is not there for the next one before it has. With
@@ -47,7 +47,7 @@ def until_spark_has_enough(rows: Iterable[Row]) -> Iterator[Row]:
     try:
         yield from rows
     finally:  # pyspark closes this iterator when writing a batch has failed
-        settle()  # now that everything a task needs is loaded
+        freeze_gc_once()  # now that everything a task needs is loaded
         if connection is not None:
             if closed_by_peer(connection):
                 os._exit(0)

@@ -69,7 +69,10 @@ class FsspecStore:
         given = {name: value.text for name, value in self.options.fsspec}
         try:
             if self.scheme in HADOOP_SCHEMES:
-                return fsspec.filesystem("hdfs", **{**self._name_node(), **given})
+                # the host as Arrow's HadoopFileSystem takes it; without one, the name node of Hadoop's configuration
+                host, _, port = self.authority.partition(":")
+                name_node = {"host": f"{self.scheme}://{host}", "port": int(port or 0)} if host else {}
+                return fsspec.filesystem("hdfs", **{**name_node, **given})
             return fsspec.filesystem(self.scheme, **given)
         except ImportError as error:
             wanted = f" (it needs {error.name})" if error.name else ""
@@ -86,13 +89,6 @@ class FsspecStore:
         except TypeError:
             wanted = f" (it does not take the options {', '.join(given) or 'given'})"
         raise OptionError(f"{self.scheme}:// cannot be read{wanted}", hint="look at it, and install what it needs")
-
-    def _name_node(self) -> dict[str, Any]:
-        """Host, as Arrow's HadoopFileSystem takes it, and port."""
-        if not self.authority:
-            return {}
-        host, _, port = self.authority.partition(":")
-        return {"host": f"{self.scheme}://{host}", "port": int(port or 0)}
 
     def _place(self, path: str) -> str:
         key = parse_path(path).key

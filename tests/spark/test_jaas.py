@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_spark.spark.jaas import parse_jaas
+from kafkalog_spark.spark.librdkafka import parse_jaas
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 

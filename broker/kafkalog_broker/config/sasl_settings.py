@@ -9,7 +9,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, Value
-from kafkalog_spark.spark.jaas import parse_jaas
+from kafkalog_spark.spark.librdkafka import parse_jaas
 
 PREFIX = "sasl.oauthbearer."
 URL = f"{PREFIX}jwks.endpoint.url"

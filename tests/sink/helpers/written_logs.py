@@ -168,7 +168,7 @@ def check_log(log_dir: Path) -> None:
 
 
 def staged_files(log_dir: Path) -> list[str]:
-    return sorted(name for name in os.listdir(log_dir) if staging.job_of(name))
+    return sorted(name for files in staging.files_of_jobs(os.listdir(log_dir)).values() for name in files)
 
 
 def everything(log_dir: Path) -> dict[str, bytes]:

@@ -1,13 +1,20 @@
-"""Errors as Spark's users meet them: our sentence in the first line, and nothing after it."""
+"""What Spark takes and gives: its types in Arrow, the base of its stream writers, errors as its users meet them: our
+sentence in the first line, nothing after it."""
 
 from __future__ import annotations
 
 import functools
 import os
 from collections.abc import Callable, Iterator
+from inspect import signature
 from typing import Any, NoReturn, TypeVar
 
-from kafkalog_spark.errors import DecompressesTooFar, KafkalogError
+import pyarrow as pa
+import pyspark
+from pyspark.sql import datasource
+from pyspark.sql.types import StructType
+
+from kafkalog_spark.errors import DecompressesTooFar, KafkalogError, OptionError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,3 +50,25 @@ def first_line_of(batches: Iterator[Any]) -> Iterator[Any]:
         yield from batches
     except KafkalogError as error:
         raise_first_line(error)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema in which Spark expects a batch of these columns, or hands it over but for zones."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if "timezone" in signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)  # before 4.2 timestamps are in UTC without being asked
+
+
+StreamWriterBase: Any = getattr(datasource, "DataSourceStreamArrowWriter", object)
+"""Base of stream writers that are given Arrow batches, which Spark 4.0 does not have."""
+
+
+def check_stream_writers() -> None:
+    """Raises OptionError where Spark has none."""
+    if StreamWriterBase is object:
+        raise OptionError(
+            f"writing streams needs Spark 4.1 or newer, this is {pyspark.__version__}",
+            hint="write each micro-batch with foreachBatch",
+        )
