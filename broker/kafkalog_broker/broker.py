@@ -34,7 +34,8 @@ from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_broker.telemetry.client_instances import ClientInstances
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
-from kafkalog_broker.transactions.transaction_ends import MarkerWriter, TransactionEnds
+from kafkalog_broker.transactions.transaction_ends import TransactionEnds
+from kafkalog_broker.transactions.transaction_metadata import WriteMarker
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 
 T = TypeVar("T")
@@ -75,7 +76,7 @@ class Broker:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     transaction_ends: TransactionEnds
-    markers: MarkerWriter
+    write_marker: WriteMarker
     share_state_topic: CoordinatorLog
     share_coordinator: ShareCoordinator
     share_partitions: SharePartitionManager

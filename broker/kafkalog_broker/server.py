@@ -49,7 +49,7 @@ from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
-from kafkalog_broker.transactions.transaction_ends import MarkerWriter, TransactionEnds
+from kafkalog_broker.transactions.transaction_ends import TransactionEnds, marker_writer
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
@@ -276,27 +276,27 @@ class Server(Broker):
             TRANSACTION_TOPIC, self.topics, self.log, clock, self.config.transaction_state_log_num_partitions,
             self.config.transaction_state_log_load_buffer_size,
         )  # fmt: skip
-        self.markers = MarkerWriter(self.groups, self.log, clock)
+        self.write_marker = marker_writer(self.groups, self.log, clock)
         self.transactions = TransactionCoordinator(
             self.config,
             clock=clock,
             state_log=state,
-            write_marker=self.markers.write,
+            write_marker=self.write_marker,
             new_producer_id=self.producer_ids.next,
         )
         self.transaction_ends = TransactionEnds(self.transactions, state, self.log, self.flushes)
         self.groups.runtime.begin_loading(offsets.owned())
         if self.mirror is None:
-            self.transactions.table.runtime.begin_loading(state.owned())
+            self.transactions.runtime.begin_loading(state.owned())
         else:  # it would end transactions of the source's, and write markers into its logs
-            self.transactions.table.runtime.stop()
-        started.callback(self.transactions.table.shutdown)
+            self.transactions.runtime.stop()
+        started.callback(self.transactions.shutdown)
         started.push_async_callback(self.transaction_ends.stop)
 
     async def _load_coordinators(self) -> None:
         """While the broker serves: transactions first, so that what was prepared is completed soon."""
         if self.mirror is None:
-            await self.transactions.table.runtime.load_owned(self.run_blocking, "transactions")
+            await self.transactions.runtime.load_owned(self.run_blocking, "transactions")
             self.transaction_ends.complete_soon()
         await self.groups.runtime.load_owned(self.run_blocking, "groups")
         self.transaction_ends.complete_soon()  # those that wait for a group's partition

@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
@@ -66,20 +67,24 @@ def check_broker(broker: Broker, name: str, *, kind: str = "Broker id", or_all: 
 DYNAMIC_LOGGER_SOURCE = 6
 UNKNOWN_TYPE = 0
 
-Synonym = tuple[str, str | None, int]
 
-
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
-    """Property of a resource. `synonyms`: the sources of its value, the one that counts first."""
-
+class Synonym(NamedTuple):
     name: str
     value: str | None
     source: int
+
+
+class ConfigEntry(NamedTuple):
+    """Property of a resource, as in responses to DescribeConfigs. `synonyms`: the sources of its value, the one that
+    counts first."""
+
+    name: str
+    value: str | None
+    config_source: int
     read_only: bool = False
     is_sensitive: bool = False
-    type: int = UNKNOWN_TYPE
-    doc: str = ""
+    config_type: int = UNKNOWN_TYPE
+    documentation: str | None = ""
     synonyms: tuple[Synonym, ...] = ()
 
 
@@ -201,7 +206,7 @@ def _entry(
         entry.is_sensitive,
         int(entry.type),
         entry.doc,
-        tuple((name, hidden(value), int(source)) for name, value, source in sources),
+        tuple(Synonym(name, hidden(value), int(source)) for name, value, source in sources),
     )
 
 

@@ -151,7 +151,7 @@ async def delete_topics(broker: Broker, names: Sequence[str], charge: Charge = _
         async for topic in turn.spread(topics):
             removals.append(broker.logs.detach_topic(topic))
             if topic.name == TRANSACTION_TOPIC:
-                broker.transactions.table.close_all()
+                broker.transactions.close_all()
             _log.info("topic %s is deleted", topic.name)
         became = {**dict(zip(admitted, outcomes, strict=True)), **beyond}
         if not topics:

@@ -229,13 +229,11 @@ def topic_metadata(
         topic.id,
         [partition_metadata(broker, topic, index) for index in indexes],
         is_internal=is_internal(topic.name),
-        authorized_operations=operations,
+        topic_authorized_operations=operations,
     )
 
 
 def missing_topic(
     code: ErrorCode, name: str | None, topic_id: UUID = ZERO_ID, *, operations: int = OPERATIONS_NOT_ASKED_FOR
 ) -> TopicMetadata:
-    return TopicMetadata(
-        name, topic_id, (), int(code), name is not None and is_internal(name), authorized_operations=operations
-    )
+    return TopicMetadata(name, topic_id, (), int(code), name is not None and is_internal(name), operations)

@@ -20,7 +20,6 @@ Delegation tokens (KIP-48), which this broker does not issue: as a Kafka without
 from __future__ import annotations
 
 import logging
-import struct
 from datetime import timedelta
 from typing import Any
 
@@ -28,8 +27,7 @@ from kafkalog_broker.admin.responses import needs_text
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import ANONYMOUS, Encoded, Request, api, on_error
-from kafkalog_broker.protocol.frames import compact_string, legacy_string
+from kafkalog_broker.protocol.api_registry import ANONYMOUS, Request, api, on_error
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.security.sasl import Refused
 from kafkalog_broker.security.scram_users import Deletion, Outcome, Upsertion, changed, number_of
@@ -129,14 +127,10 @@ def _altered(request: Request, outcomes: dict[str, Outcome]) -> Any:
 
 
 _NO_TIME = -1
-"""Times of an answer without a token, where a broker of Kafka's refuses it; where a controller does, they are 0. kio
-can write none before 1970, so these answers are written by hand."""
+"""Times of an answer without a token, where a broker of Kafka's refuses it; where a controller does, they are 0."""
+_TIMES = ("issue_timestamp", "expiry_timestamp", "max_timestamp")
 
 USER = "User"
-_FLEXIBLE_FROM = 2
-_OWNERS_FROM = 3
-_TIMES = 3
-_THROTTLE = bytes(4)
 
 
 @api(38, 1, 3)
@@ -154,14 +148,10 @@ async def create_delegation_token(request: Request, broker: Broker) -> Any:
             code = ErrorCode.delegation_token_authorization_failed
         elif any(renewer.principal_type != USER for renewer in asked.renewers):
             code = ErrorCode.invalid_principal_type
-    flexible = request.version >= _FLEXIBLE_FROM
-    string = compact_string if flexible else legacy_string
-    body = struct.pack(">h", code) + string(kind) + string(name)
-    if request.version >= _OWNERS_FROM:
-        body += string(own_kind) + string(own_name)
-    no_hmac = b"\1" if flexible else bytes(4)
-    times = _TIMES * struct.pack(">q", _no_time(code))
-    return Encoded([body + times + string("") + no_hmac + _THROTTLE + (b"\0" if flexible else b"")])
+    return respond(
+        request, error_code=code, principal_type=kind, principal_name=name, token_requester_principal_type=own_kind,
+        token_requester_principal_name=own_name, **dict.fromkeys(_TIMES, _no_time(code)),
+    )  # fmt: skip
 
 
 @api(39, 1, 2)
@@ -192,8 +182,7 @@ def _no_time(code: ErrorCode) -> int:
     return 0 if code is ErrorCode.delegation_token_auth_disabled else _NO_TIME
 
 
-def _without_token(request: Request, broker: Broker) -> Encoded:
-    """Answer of Renew- and ExpireDelegationToken, whose version 2 is flexible."""
+def _without_token(request: Request, broker: Broker) -> Any:
+    """Answer of Renew- and ExpireDelegationToken."""
     code = _error_of(request, broker)
-    body = struct.pack(">hqi", code, _no_time(code), 0)
-    return Encoded([body + (b"\0" if request.version >= 2 else b"")])
+    return respond(request, error_code=code, expiry_timestamp=_no_time(code))

@@ -15,9 +15,9 @@ for IncrementalAlterConfigs, which older clients do not know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafkalog_broker.admin.config_changes import Change, ConfigOperation, alter_each
 from kafkalog_broker.admin.config_listing import (
@@ -33,14 +33,9 @@ from kafkalog_broker.admin.config_listing import (
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, GROUPS
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Encoded, Request, api
-from kafkalog_broker.protocol.describe_configs_response import (
-    DescribedConfig,
-    DescribedResource,
-    encode_configs,
-    encode_describe_configs_response,
-)
-from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.entity_writer import array_writer
+from kafkalog_broker.protocol.response_entity import respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 UNKNOWN_KIND = (
@@ -56,8 +51,18 @@ Keys = frozenset[str]
 """The properties asked for; none: all."""
 
 
+class DescribedResource(NamedTuple):
+    """configs: encoded by `array_writer`."""
+
+    error_code: int
+    error_message: str
+    resource_type: int
+    resource_name: str
+    configs: bytes
+
+
 @api(32, 1, 4)
-async def describe_configs(request: Request, broker: Broker) -> Encoded:
+async def describe_configs(request: Request, broker: Broker) -> Any:
     asked, turn = request.entity, TimeSlice()
     wanted: dict[tuple[int, str, Keys], None] = {}
     for resource in asked.resources:
@@ -79,7 +84,7 @@ async def describe_configs(request: Request, broker: Broker) -> Encoded:
         except BrokerError as error:
             code, what = error.code, error.what.strip()
         resources.append(DescribedResource(code, what, number, name, configs))
-    return encode_describe_configs_response(request.version, resources)
+    return respond(request, results=resources)
 
 
 class _Texts:
@@ -88,6 +93,7 @@ class _Texts:
     def __init__(self, request: Request, broker: Broker) -> None:
         asked = request.entity
         self._version = request.version
+        self._write = array_writer(response_module(request).DescribeConfigsResult, "configs")
         self._synonyms = asked.include_synonyms
         self._documentation = getattr(asked, "include_documentation", False)
         self._broker = broker
@@ -99,7 +105,7 @@ class _Texts:
             broker.described = (broker.config, kept)
         # The encoded properties that do not depend on a request: of the broker, of topics without overrides.
         self._kept: dict[Any, bytes] = kept
-        self.nothing = encode_configs(self._version, ())
+        self.nothing = self._written(())
 
     def of(self, kind: ConfigResourceType, name: str, keys: Keys) -> bytes:
         """Raises BrokerError for a resource that does not exist."""
@@ -124,22 +130,18 @@ class _Texts:
         entries = self._entries.get(like)
         if entries is None:
             entries = self._entries[like] = resource_entries(self._broker, kind, name)
-        return encode_configs(
-            self._version,
+        return self._written(
             [
-                DescribedConfig(
-                    entry.name,
-                    entry.value,
-                    entry.read_only,
-                    entry.source,
-                    entry.is_sensitive,
-                    entry.synonyms if self._synonyms else (),
-                    entry.type,
-                    entry.doc if self._documentation else None,
+                entry._replace(
+                    synonyms=entry.synonyms if self._synonyms else (),
+                    documentation=entry.documentation if self._documentation else None,
                 )
                 for entry in chosen(entries, keys)
-            ],
+            ]
         )
+
+    def _written(self, entries: Sequence[ConfigEntry]) -> bytes:
+        return b"".join(self._write(entries, bytearray()))
 
 
 @api(74, 0, 1)

@@ -20,7 +20,7 @@ v15  replica state of followers: of no meaning on one node
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from kafkalog_broker.broker import Broker
@@ -38,11 +38,14 @@ from kafkalog_broker.fetching.fetch_session import (
 )
 from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE, LongPoll, LongPolls
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Encoded, Request, api
+from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.fetch_response import (
+    AbortedTransaction,
+    EpochEnd,
+    FetchResponse,
     PartitionFetchResponse,
     RefusedPartitions,
-    encode_fetch_response,
+    TopicFetchResponse,
 )
 from kafkalog_broker.quotas.client_quotas import Client
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
@@ -57,13 +60,13 @@ _LAST_REPLICA_ID_VERSION = 14  # then it is in the replica state
 
 
 @api(1, 0, 18)
-async def handle(request: Request, broker: Broker) -> Encoded:
+async def handle(request: Request, broker: Broker) -> FetchResponse:
     asked = request.entity
     turn = TimeSlice()
     try:
         context = _context(request, broker)
     except BrokerError as error:
-        return encode_fetch_response(request.version, [], error_code=error.code)
+        return FetchResponse((), error.code)
 
     def find_log(partition: FetchPartition) -> Log:
         topic = partition.topic
@@ -101,12 +104,12 @@ async def handle(request: Request, broker: Broker) -> Encoded:
         wait_ms = broker.quotas.record_fetch(_client(request), fetched.size)
         if wait_ms:
             request.connection.mute(wait_ms / 1000)
-            return encode_fetch_response(request.version, [], session_id=context.session_id, throttle_ms=wait_ms)
+            return FetchResponse((), session_id=context.session_id, throttle_time=wait_ms)
     if broker.traffic is not None:
         broker.traffic.fetched(fetched.partitions)
     if len(fetched.partitions) > _LONG_ANSWER:
         await turn.next()
-    return _encode(request.version, context, fetched)
+    return _response(context, fetched)
 
 
 def _client(request: Request) -> Client:
@@ -272,9 +275,9 @@ async def _woken(
         polls.forget(poll, watched)
 
 
-def _encode(version: int, context: FetchContext, fetched: Fetched) -> Encoded:
+def _response(context: FetchContext, fetched: Fetched) -> FetchResponse:
     session, incremental = context.session, context.incremental
-    topics: list[tuple[Any, Collection[PartitionFetchResponse]]] = []
+    topics: list[TopicFetchResponse] = []
     """A topic again whenever it changes: partitions of a session are in the order in which they are read."""
     name: Any = None
     partitions: list[PartitionFetchResponse] = []
@@ -294,7 +297,11 @@ def _encode(version: int, context: FetchContext, fetched: Fetched) -> Encoded:
                 continue
         if topic != name:
             name, partitions = topic, []
-            topics.append((topic, partitions))
+            topics.append(TopicFetchResponse(topic, partitions))
+        if answer.aborted_transactions:
+            answer.aborted_transactions = [AbortedTransaction(*aborted) for aborted in answer.aborted_transactions]
+        if answer.diverging_epoch is not None:
+            answer.diverging_epoch = EpochEnd(*answer.diverging_epoch)
         partitions.append(answer)
-    topics += context.refused.items()
-    return encode_fetch_response(version, topics, session_id=context.session_id)
+    topics += [TopicFetchResponse(topic, refused) for topic, refused in context.refused.items()]
+    return FetchResponse(topics, session_id=context.session_id)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from kafkalog_broker.broker import Broker
@@ -24,37 +24,69 @@ from kafkalog_broker.coordinator.runtime import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import NO_OFFSET, FetchedOffset, FetchedTopic
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
-from kafkalog_broker.protocol.offset_fetch_response import (
-    FIRST_VERSION_WITH_ERROR,
-    FIRST_VERSION_WITH_GROUPS,
-    FIRST_VERSION_WITH_TOPIC_IDS,
-    CommittedOffset,
-    GroupOffsets,
-    TopicOffsets,
-    encode_offset_fetch_response,
-)
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 AT_ONCE = 500
 """Partitions that are looked up before others may have their turn: about 1 ms."""
+
+FIRST_VERSION_WITH_ERROR = 2
+FIRST_VERSION_WITH_GROUPS = 8
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+
+
+class CommittedOffset(NamedTuple):
+    """Committed offset of a partition; -1 for no offset, and for no leader epoch."""
+
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    metadata: str
+    error_code: int
+
+
+class TopicOffsets(NamedTuple):
+    name: str
+    topic_id: UUID | None
+    partitions: list[CommittedOffset]
+
+
+class GroupOffsets(NamedTuple):
+    """Answer for a group. error_code: then there are no topics; before version 2 an error for each partition."""
+
+    group_id: str
+    topics: list[TopicOffsets]
+    error_code: int = 0
+
+
+class OffsetFetchResponse(NamedTuple):
+    """Up to version 7 of one group, `topics` and `error_code`."""
+
+    groups: list[GroupOffsets]
+    topics: list[TopicOffsets]
+    error_code: int
+    throttle_time: int = 0
+
 
 Wanted: TypeAlias = "dict[str | UUID | None, dict[int, None]]"
 """Partitions by topic, each once, in the order in which they come first."""
 
 
 @api(9, 0, 10)
-async def handle(request: Request, broker: Broker) -> Encoded:
+async def handle(request: Request, broker: Broker) -> OffsetFetchResponse:
     asked, turn = request.entity, TimeSlice()
     stable = getattr(asked, "require_stable", False)
-    answers = [await _fetch(request, broker, group, stable, turn) for group in _groups(request)]
-    return encode_offset_fetch_response(request.version, answers)
+    return _response([await _fetch(request, broker, group, stable, turn) for group in _groups(request)])
 
 
 @on_error(9)
-def failed(request: Request, code: ErrorCode) -> Encoded:
-    answers = [_failed_group(request, group, code) for group in _groups(request)]
-    return encode_offset_fetch_response(request.version, answers)
+def failed(request: Request, code: ErrorCode) -> OffsetFetchResponse:
+    return _response([_failed_group(request, group, code) for group in _groups(request)])
+
+
+def _response(groups: list[GroupOffsets]) -> OffsetFetchResponse:
+    _, topics, code = groups[0] if groups else GroupOffsets("", [])
+    return OffsetFetchResponse(groups, topics, code)
 
 
 def _groups(request: Request) -> list[Any]:
@@ -96,21 +128,19 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
             if topic is None and by_id and asked.topics is None:
                 continue
             topic_id = key if topic is None and not isinstance(key, str) else None if topic is None else topic.id
-            answer = TopicOffsets(request.version, name, topic_id)
-            answers.append(answer)
+            offsets: list[CommittedOffset] = []
+            answers.append(TopicOffsets(name, topic_id, offsets))
             async for some in turn.spread(_parts(indexes)):
                 if topic is None and by_id:
-                    answer.add(CommittedOffset(index, -1, -1, "", ErrorCode.unknown_topic_id) for index in some)
+                    offsets += _without_offset(some, ErrorCode.unknown_topic_id)
                 else:
                     # Of everything, Kafka gives also what was committed to a topic of that name before this one.
                     one = FetchedTopic(name, some, topic_id if asked.topics is not None else None)
-                    ((_, offsets),) = broker.groups.fetch(group_id, [one], require_stable=require_stable)
-                    answer.add(_or_unknown(offsets) if request.version == 0 else _plain(offsets))
+                    ((_, fetched),) = broker.groups.fetch(group_id, [one], require_stable=require_stable)
+                    offsets += _or_unknown(fetched) if request.version == 0 else _plain(fetched)
         for key, indexes in refused.items() if asked.topics is not None else ():
             name, topic_id = (key, None) if isinstance(key, str) else ("", key)
-            answers.append(answer := TopicOffsets(request.version, name, topic_id))
-            async for some in turn.spread(_parts(indexes)):
-                answer.add(CommittedOffset(index, -1, -1, "", ErrorCode.topic_authorization_failed) for index in some)
+            answers.append(TopicOffsets(name, topic_id, _without_offset(indexes, ErrorCode.topic_authorization_failed)))
         return GroupOffsets(group_id, answers)
     except BrokerError as error:
         return _failed_group(request, asked, write_error(error.code))
@@ -144,6 +174,10 @@ def _parts(partitions: Iterable[int]) -> Iterator[tuple[int, ...]]:
         yield some
 
 
+def _without_offset(partitions: Iterable[int], code: ErrorCode) -> list[CommittedOffset]:
+    return [CommittedOffset(index, -1, -1, "", code) for index in partitions]
+
+
 def _plain(offsets: Iterable[FetchedOffset]) -> Iterable[CommittedOffset]:
     return (CommittedOffset(one.partition, one.offset, one.leader_epoch, one.metadata, one.error) for one in offsets)
 
@@ -151,16 +185,13 @@ def _plain(offsets: Iterable[FetchedOffset]) -> Iterable[CommittedOffset]:
 def _or_unknown(offsets: Iterable[FetchedOffset]) -> Iterable[CommittedOffset]:
     """Error of brokers with ZooKeeper, which had no node for it."""
     for one in _plain(offsets):
-        nothing = one.offset == NO_OFFSET and one.error_code == ErrorCode.none
+        nothing = one.committed_offset == NO_OFFSET and one.error_code == ErrorCode.none
         yield one._replace(error_code=ErrorCode.unknown_topic_or_partition) if nothing else one
 
 
 def _failed_group(request: Request, asked: Any, code: ErrorCode) -> GroupOffsets:
     if request.version >= FIRST_VERSION_WITH_ERROR:
         return GroupOffsets(asked.group_id, [], code)
-    topics = []
-    for name, indexes in _wanted(asked.topics, by_id=False).items():
-        answer = TopicOffsets(request.version, str(name), None)
-        answer.add(CommittedOffset(index, -1, -1, "", code) for index in indexes)
-        topics.append(answer)
+    wanted = _wanted(asked.topics, by_id=False)
+    topics = [TopicOffsets(str(name), None, _without_offset(indexes, code)) for name, indexes in wanted.items()]
     return GroupOffsets(asked.group_id, topics)

@@ -30,8 +30,14 @@ from uuid import UUID
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Encoded, Request, api
-from kafkalog_broker.protocol.produce import PartitionProduceResponse, ProduceRequest, encode_produce_response
+from kafkalog_broker.protocol.api_registry import Request, api
+from kafkalog_broker.protocol.fetch_response import (
+    PartitionProduceResponse,
+    ProduceResponse,
+    RecordError,
+    TopicProduceResponse,
+)
+from kafkalog_broker.protocol.produce import ProduceRequest
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_broker.storage.append.append_validation import InvalidRecordErrors, bytes_at_once, validate_batch
@@ -48,7 +54,7 @@ from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 _refused = LogRate(logging.getLogger(__name__))
 
 Topics = Sequence[tuple[str | UUID, Sequence[tuple[int, memoryview | None]]]]
-Answers = list[tuple[str | UUID, list[PartitionProduceResponse]]]
+Answers = list[TopicProduceResponse]
 Appended = tuple[PartitionProduceResponse, Log | None]
 """An answer, and the log that is to be flushed before it is given."""
 ALL, LEADER, NONE = -1, 1, 0
@@ -73,7 +79,7 @@ things."""
 
 
 @api(0, 0, 13)
-def handle(request: Request, broker: Broker) -> Encoded | Coroutine[Any, Any, Encoded | None] | None:
+def handle(request: Request, broker: Broker) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
     """Answered without a coroutine where one batch came, nearly always, and nothing is to be waited for, which is worth
     4 percent of requests with one record."""
     topics = cast(ProduceRequest, request.entity).topics
@@ -83,7 +89,7 @@ def handle(request: Request, broker: Broker) -> Encoded | Coroutine[Any, Any, En
         topic, ((index, records),) = topics[0]
         appended = _append_at_once(request, topic, index, records, broker)
         if appended is not None and appended[1] is None:
-            return _response(request, [(topic, [appended[0]])])
+            return _response(request, [TopicProduceResponse(topic, [appended[0]])])
         return _answers(request, broker, appended, is_tried=True)
     return _answers(request, broker)
 
@@ -103,18 +109,19 @@ def _is_transactional(records: memoryview | None) -> bool:
     return records is not None and len(records) > low and bool(records[low] & layout.ATTRIBUTE_TRANSACTIONAL)
 
 
-def _all_refused(request: Request) -> Encoded | None:
+def _all_refused(request: Request) -> ProduceResponse | None:
     code = ErrorCode.transactional_id_authorization_failed
     topics = _once(request.entity.topics)
-    return _response(
-        request, [(topic, [PartitionProduceResponse(index, code) for index, _ in some]) for topic, some in topics]
-    )
+    return _response(request, [
+        TopicProduceResponse(topic, [PartitionProduceResponse(index, code) for index, _ in some])
+        for topic, some in topics
+    ])  # fmt: skip
 
 
-def _response(request: Request, answers: Answers) -> Encoded | None:
+def _response(request: Request, answers: Answers) -> ProduceResponse | None:
     """Raises BrokerError for a batch that was refused where nobody waits for the answer."""
     if request.entity.acks != NONE:
-        return encode_produce_response(request.version, answers)
+        return ProduceResponse(answers)
     for topic, partitions_answered in answers:
         for partition in partitions_answered:
             if partition.error_code:
@@ -126,7 +133,7 @@ def _response(request: Request, answers: Answers) -> Encoded | None:
 
 async def _answers(
     request: Request, broker: Broker, appended: Appended | None = None, *, is_tried: bool = False
-) -> Encoded | None:
+) -> ProduceResponse | None:
     """Of a request with one batch, `_append_at_once` is tried already, and what it gave is `appended`."""
     answers: Answers = []
     turn = TimeSlice()
@@ -138,7 +145,7 @@ async def _answers(
             if not is_tried:
                 appended = _append_at_once(request, topic, index, records, broker)
             partitions_answered.append(await _answer(request, topic, index, records, broker, appended))
-        answers.append((topic, partitions_answered))
+        answers.append(TopicProduceResponse(topic, partitions_answered))
     return _response(request, answers)
 
 
@@ -235,7 +242,11 @@ def _refusal(
     _refused.log(level, "Produce to %s-%d from %s refused: %s", topic, index, request.connection, error)
     if isinstance(error, InvalidRecordErrors):
         return PartitionProduceResponse(
-            index, error.code, record_errors=error.errors, error_message=error.what, log_start_offset=-1
+            index,
+            error.code,
+            record_errors=[RecordError(*one) for one in error.errors],
+            error_message=error.what,
+            log_start_offset=-1,
         )
     what = None if error.code is ErrorCode.topic_authorization_failed else error.what  # as Kafka
     code = error.code

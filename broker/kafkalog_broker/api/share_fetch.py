@@ -28,8 +28,8 @@ from kafkalog_broker.admin.share_groups import (
 )
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
-from kafkalog_broker.protocol.fetch_response import ShareFetchPartition, encode_share_fetch
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.fetch_response import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.quotas.client_quotas import Client
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
@@ -47,7 +47,7 @@ _RECORD_LIMIT = 1  # ShareAcquireMode
 
 
 @api(78, 1, 2)
-async def share_fetch_request(request: Request, broker: Broker) -> Encoded:
+async def share_fetch_request(request: Request, broker: Broker) -> ShareFetchResponse:
     asked, turn = request.entity, TimeSlice()
     if asked.group_id is None:
         raise BrokerError(ErrorCode.invalid_request, "Invalid group id in the request.")
@@ -69,7 +69,7 @@ async def share_fetch_request(request: Request, broker: Broker) -> Encoded:
         answers = _worth_saying(context.session, answers)
     if asked.share_session_epoch == FINAL_EPOCH:
         broker.share_partitions.end_session(SessionKey(asked.group_id, asked.member_id))
-    return await _encoded(request, broker, answers, outcomes)
+    return _response(request, broker, answers, outcomes)
 
 
 class _Context(NamedTuple):
@@ -160,14 +160,14 @@ def _worth_saying(session: ShareSession, answers: FetchedShares) -> FetchedShare
     return told
 
 
-async def _encoded(
+def _response(
     request: Request, broker: Broker, answers: FetchedShares, outcomes: Mapping[Partition, AckOutcome]
-) -> Encoded:
+) -> ShareFetchResponse:
     asked = request.entity
     topics: dict[UUID, dict[int, ShareFetchPartition]] = {}
     for key, given in answers.items():
         topics.setdefault(key.topic_id, {})[key.partition] = ShareFetchPartition(
-            key.partition, given.error, given.error_message, records=given.records, acquired=given.acquired
+            key.partition, given.error, given.error_message, records=given.records, acquired_records=given.acquired
         )
     for (topic_id, index), acknowledged in outcomes.items():
         partition = topics.setdefault(topic_id, {}).setdefault(index, ShareFetchPartition(index))
@@ -180,15 +180,15 @@ async def _encoded(
         if throttle_ms:
             request.connection.mute(throttle_ms / 1000)
     lock_ms = broker.share_partitions.settings_of(asked.group_id).limits.lock_ms
-    return encode_share_fetch(
-        [(topic_id, list(partitions.values())) for topic_id, partitions in topics.items()],
-        lock_timeout_ms=lock_ms, throttle_ms=throttle_ms,
+    return ShareFetchResponse(
+        [ShareFetchTopic(topic_id, partitions.values()) for topic_id, partitions in topics.items()],
+        acquisition_lock_timeout=lock_ms, throttle_time=throttle_ms,
     )  # fmt: skip
 
 
 @on_error(78)
-async def failed(request: Request, code: ErrorCode) -> Encoded:
-    return encode_share_fetch([], error_code=code)
+async def failed(request: Request, code: ErrorCode) -> ShareFetchResponse:
+    return ShareFetchResponse(error_code=code)
 
 
 @api(79, 1, 2)

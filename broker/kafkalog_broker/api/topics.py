@@ -133,12 +133,12 @@ class _Answers:
         return found
 
     def _entry(self, entry: ConfigEntry) -> Any:
-        key = (entry.name, entry.value, entry.source)
+        key = (entry.name, entry.value, entry.config_source)
         found = self._entries.get(key)
         if found is None:
             found = self._entries[key] = entity(
                 self._module.CreatableTopicConfigs, name=entry.name, value=entry.value, read_only=False,
-                config_source=entry.source, is_sensitive=entry.is_sensitive,
+                config_source=entry.config_source, is_sensitive=entry.is_sensitive,
             )  # fmt: skip
         return found
 

@@ -40,7 +40,6 @@ v1  open for longer than a time; v2  a regular expression for the id (KIP-1152):
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
@@ -51,9 +50,8 @@ from kafkalog_broker.api.topics import NO_SUCH_TOPIC
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS, Operation, ResourceType
-from kafkalog_broker.protocol.api_registry import Encoded, Request, api, on_error
-from kafkalog_broker.protocol.frames import compact_string
-from kafkalog_broker.protocol.response_entity import entity, respond, response_module
+from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.response_entity import duration, entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.topic_registry import check_topic_name
 from kafkalog_broker.transactions.transaction_metadata import (
@@ -68,7 +66,6 @@ from kafkalog_broker.transactions.transaction_metadata import (
 from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kafkalog_spark.format.names import OFFSETS_TOPIC, is_internal
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
-from kafkalog_spark.format.varints import uvarint
 
 _EPOCH_BUMP_FROM = 5
 _NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
@@ -251,7 +248,7 @@ async def _write(broker: Broker, partition: TopicPartition, asked: Any) -> Error
         getattr(asked, "transaction_version", 0),
     )  # fmt: skip
     try:
-        broker.markers.write(partition, marker)
+        broker.write_marker(partition, marker)
         await broker.flush_if_due(broker.log(*partition))
     except BrokerError as error:
         return ErrorCode.not_leader_or_follower if error.code in _NOT_READY else error.code
@@ -329,50 +326,39 @@ def _producer_state(entry: ProducerEntry) -> dict[str, Any]:
     }  # fmt: skip
 
 
-_HEAD = struct.Struct(">h")
-_FIELDS = struct.Struct(">iqqh")  # timeout, start, producer id, producer epoch
-_NO_FIELDS = _FIELDS.pack(0, 0, 0, 0)
-"""Fields of an error: Kafka's defaults."""
-
-
 @api(65, 0, 0)
-async def describe_transactions(request: Request, broker: Broker) -> Encoded:
-    """By hand: kio cannot write the start time of a transaction that has not begun, which is -1."""
-    ids = request.entity.transactional_ids
-    body = bytearray(struct.pack(">i", 0))  # throttle time
-    body += uvarint(len(ids) + 1)
-    for transactional_id in ids:
+async def describe_transactions(request: Request, broker: Broker) -> Any:
+    states, kind = [], response_module(request).TransactionState
+    async for transactional_id in TimeSlice().spread(request.entity.transactional_ids):
+        fields: dict[str, Any] = {"transactional_id": transactional_id}
         try:
-            code = request.refused(transactional_id)
-            if code is not ErrorCode.none:
+            if code := request.refused(transactional_id):
                 raise BrokerError(code)
-            body += _state(broker.transactions.describe(transactional_id), request)
-        except BrokerError as error:
-            body += _HEAD.pack(error.code) + compact_string(transactional_id) + compact_string("") + _NO_FIELDS
-            body += b"\1\0"  # no topics, no tagged fields
-    body.append(0)
-    return Encoded([bytes(body)])
+            fields |= _state(broker.transactions.describe(transactional_id), request)
+        except BrokerError as error:  # the start is Kafka's default, not -1 as of a transaction that has not begun
+            fields |= {"error_code": error.code, "transaction_start_time": 0, "producer_id": 0, "producer_epoch": 0}
+        states.append(entity(kind, **fields))
+    return respond(request, transaction_states=states)
 
 
-def _state(metadata: TransactionMetadata, request: Request) -> bytes:
-    out = bytearray(_HEAD.pack(ErrorCode.none))
-    out += compact_string(metadata.transactional_id) + compact_string(metadata.state.label)
-    out += _FIELDS.pack(metadata.timeout_ms, metadata.start_ms, metadata.producer_id, metadata.producer_epoch)
-    topics = [(name, list(group)) for name, group in groupby(sorted(metadata.partitions), lambda part: part.topic)
-        if request.may(Operation.DESCRIBE, ResourceType.TOPIC, name)]  # fmt: skip
-    out += uvarint(len(topics) + 1)
-    for name, partitions in topics:
-        out += compact_string(name) + uvarint(len(partitions) + 1)
-        out += struct.pack(f">{len(partitions)}i", *(part.partition for part in partitions))
-        out.append(0)
-    out.append(0)
-    return bytes(out)
+def _state(metadata: TransactionMetadata, request: Request) -> dict[str, Any]:
+    by_topic = groupby(sorted(metadata.partitions), lambda partition: partition.topic)
+    topics = [
+        {"topic": name, "partitions": [partition.partition for partition in group]}
+        for name, group in by_topic
+        if request.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+    ]
+    return {
+        "transaction_state": metadata.state.label, "transaction_timeout": duration(metadata.timeout_ms),
+        "transaction_start_time": metadata.start_ms, "producer_id": metadata.producer_id,
+        "producer_epoch": metadata.producer_epoch, "topics": topics,
+    }  # fmt: skip
 
 
 @api(66, 0, 2)
 async def list_transactions(request: Request, broker: Broker) -> Any:
     asked = request.entity
-    listed = broker.transactions.table.all()
+    listed = broker.transactions.all()
     if asked.state_filters:
         states = {BY_LABEL[name] for name in asked.state_filters if name in BY_LABEL}
         listed = [metadata for metadata in listed if metadata.state in states]

@@ -173,7 +173,7 @@ class Collector:
     async def _of_transactions(self, samples: Samples, turn: TimeSlice) -> None:
         states: Counter[str] = Counter({state.label: 0 for state in TransactionState})
         oldest = now_ms = self._broker.clock.now_ms()
-        async for transaction in turn.spread(self._broker.transactions.table.served()):
+        async for transaction in turn.spread(self._broker.transactions.served()):
             states[transaction.state.label] += 1
             if transaction.state is TransactionState.ONGOING or transaction.state.is_prepared:
                 oldest = min(oldest, transaction.start_ms)

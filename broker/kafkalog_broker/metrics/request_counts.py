@@ -12,12 +12,12 @@ from typing import Any
 
 from kafkalog_broker.metrics.exposition import BUCKETS_S
 from kafkalog_broker.net.dispatch import Answer, ConnectionClosed, Dispatch, Frame
-from kafkalog_broker.protocol.api_registry import Api, ConnectionInfo, Encoded, Request, registry
+from kafkalog_broker.protocol.api_registry import Api, ConnectionInfo, Request, registry
 from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.runtime.traffic import Traffic
 
 HOT = (0, 1)
-"""Produce and Fetch count their own errors: their answers are bytes already."""
+"""Produce and Fetch count their own errors: their answers are looked at as they are made."""
 
 
 _KEYS = 256
@@ -83,7 +83,7 @@ def counted(serve: Dispatch, counts: RequestCounts) -> Dispatch:
             of_api.request_bytes += len(frame)
             of_api.closed += 1
             raise
-        if type(served) is not list:  # Encoded's pieces are a list when they are ready; else they are waited for
+        if type(served) is not list:  # pieces that are ready; else they are waited for
             of_api = of_any(frame)
             of_api.request_bytes += len(frame)
             if isinstance(served, CoroutineType):
@@ -119,7 +119,7 @@ def noting_errors(traffic: Traffic, api: Api) -> Api:
 
     async def handle_and_note(request: Request, broker: Any) -> Any:
         response = await handle(request, broker)
-        if response is not None and not isinstance(response, Encoded):
+        if response is not None:
             traffic.answered(key, response)
         return response
 

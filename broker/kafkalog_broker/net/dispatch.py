@@ -11,7 +11,7 @@ from types import CoroutineType
 from typing import Any, TypeVar
 
 from kafkalog_broker.errors import BrokerError, MalformedRequest
-from kafkalog_broker.protocol.api_registry import Api, ConnectionInfo, Encoded, Request, registry
+from kafkalog_broker.protocol.api_registry import Api, ConnectionInfo, Request, registry
 from kafkalog_broker.protocol.codec import (
     api_name,
     decode_one_batch,
@@ -87,7 +87,7 @@ def dispatcher(broker: Any, served: Mapping[int, Api] | None = None) -> Dispatch
             response = api.handler(request, broker)
         except Exception as error:  # noqa: BLE001 - handled where one that waits raises it
             return _answer(request, api, _raising(error))
-        if type(response) is Encoded:
+        if isinstance(response, tuple):
             return _encoded(request, response)
         return None if response is None else _answer(request, api, response)
 
@@ -130,8 +130,6 @@ async def _answer(request: Request, api: Api, response: Any, *, waits: bool = Fa
         raise _crashed("the handler", request.api_key, request.version, error) from error
     if response is None:
         return None
-    if type(response) is Encoded:
-        return _encoded(request, response)
     if _has_long_array(response):
         return await asyncio.get_running_loop().run_in_executor(None, _encoded, request, response)
     if waits:
@@ -140,8 +138,9 @@ async def _answer(request: Request, api: Api, response: Any, *, waits: bool = Fa
 
 
 def _has_long_array(response: Any) -> bool:
-    fields = (getattr(response, name, None) for name in response.__dataclass_fields__)
-    return any(isinstance(value, tuple | list) and len(value) > LONG_ARRAY for value in fields)
+    if not isinstance(response, tuple):
+        response = [getattr(response, name, None) for name in response.__dataclass_fields__]
+    return any(isinstance(value, tuple | list) and len(value) > LONG_ARRAY for value in response)
 
 
 def _decoded(

@@ -11,7 +11,7 @@ A file in `broker/kafkalog_broker/api` registers what it serves:
 A handler returns
 
 - a kio response entity of the request's version, or
-- `Encoded`: the response body as bytes-like pieces, written one after another without being joined, or
+- a tuple with the names of its fields (`protocol/fetch_response.py`), or
 - None: no response at all (Produce with acks=0).
 
 One that mostly waits for nothing may be a plain function, which returns one of these or a coroutine of it.
@@ -145,15 +145,6 @@ class Request:
         if self.access is None:
             return operation_bits(OPERATIONS[resource])
         return self.access.operations(resource, name)
-
-
-class Encoded(list[Any]):
-    """A response body that is already encoded: bytes-like pieces in order, without size and response header.
-
-    A large piece may be a slice of a file (FileSlice), which has a len() too and is read when it is sent.
-    """
-
-    __slots__ = ()
 
 
 Handler = Callable[[Request, Any], Any]

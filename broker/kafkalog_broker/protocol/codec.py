@@ -8,7 +8,6 @@ arrives: all of them together would cost 0.6 s and 50 MB. Who has an event loop 
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,13 +17,13 @@ from typing import Any, NamedTuple
 
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
-from kio.serial import entity_writer
 from kio.static.constants import EntityType
 from kio.static.primitive import i32Timedelta
 
 from kafkalog_broker.errors import MalformedRequest, UnsupportedVersion
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request, registry
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, registry
 from kafkalog_broker.protocol.entity_parser import DAMAGE, Body, entity_parser
+from kafkalog_broker.protocol.entity_writer import Write, entity_writer
 from kafkalog_broker.protocol.frames import skip_tagged_fields
 from kafkalog_broker.protocol.guide_schemas import message_class
 from kafkalog_broker.protocol.produce import parse_one_batch, parse_produce_request
@@ -64,7 +63,7 @@ class _RequestCodec(NamedTuple):
 
 class _ResponseCodec(NamedTuple):
     entity: type
-    write: Callable[[Any, Any], None]
+    write: Write
     has_tagged_header: bool
 
 
@@ -149,35 +148,21 @@ def _malformed(request: Request, error: Exception) -> MalformedRequest:
 def encode_response(request: Request, response: Any) -> list[Any]:
     """The bytes-like pieces of a response frame: size, response header, body.
 
-    `response` is a kio entity of the request's version or an Encoded body, whose pieces are passed on untouched when
-    they are large. Raises TypeError for an entity of another API or version.
+    `response` is a kio entity of the request's version, or a tuple with the names of its fields; large records are
+    passed on untouched. Raises TypeError for an entity of another API or version.
     """
     version = 0 if request.entity is None and request.api_key == API_VERSIONS else request.version
     codec = _response_codec(request.api_key, version)
-    if not isinstance(response, Encoded):
-        if type(response) is not codec.entity:
-            raise TypeError(
-                f"the answer to {api_name(request.api_key)} version {version} must be "
-                f"{codec.entity.__module__}.{codec.entity.__name__}, not "
-                f"{type(response).__module__}.{type(response).__name__}"
-            )
-        body = io.BytesIO()
-        body.write(bytes(_SIZE_AND_CORRELATION.size))
-        if codec.has_tagged_header:
-            body.write(b"\0")
-        codec.write(body, response)
-        with body.getbuffer() as frame:  # released before the value is taken, which then shares the memory
-            _SIZE_AND_CORRELATION.pack_into(frame, 0, len(frame) - 4, request.correlation_id)
-        return [body.getvalue()]
-    header = b"\0" if codec.has_tagged_header else b""
-    if len(response) == 1 and len(response[0]) <= _JOIN_LIMIT:
-        body = response[0]
-        return [_SIZE_AND_CORRELATION.pack(4 + len(header) + len(body), request.correlation_id) + header + body]
-    size = sum(map(len, response))
-    head = _SIZE_AND_CORRELATION.pack(4 + len(header) + size, request.correlation_id) + header
-    if size <= _JOIN_LIMIT:
-        return [head + b"".join(response)]
-    return [head, *response]
+    if type(response) is not codec.entity and not isinstance(response, tuple):
+        raise TypeError(
+            f"the answer to {api_name(request.api_key)} version {version} must be "
+            f"{codec.entity.__module__}.{codec.entity.__name__}, not "
+            f"{type(response).__module__}.{type(response).__name__}"
+        )
+    pieces = codec.write(response, bytearray(_SIZE_AND_CORRELATION.size + codec.has_tagged_header))
+    size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
+    _SIZE_AND_CORRELATION.pack_into(pieces[0], 0, size - 4, request.correlation_id)
+    return pieces if len(pieces) == 1 or size > _JOIN_LIMIT else [b"".join(pieces)]
 
 
 def request_class(api_key: int, version: int) -> type:
@@ -243,31 +228,11 @@ def _response_codec(api_key: int, version: int) -> _ResponseCodec:
     return _ResponseCodec(entity, entity_writer(entity), entity.__header_schema__.__version__ >= 1)
 
 
-# throttle_time_ms put into a response that is made already.
-
-_I32 = struct.Struct(">i")
-_FIRST_VERSION = {0: 1, 1: 1, 3: 3, 9: 3, 32: 1, 65: 0}
-"""First version with the field, of APIs whose answers are written by hand."""
-_PRODUCE = 0
-_PRODUCE_FLEXIBLE = 9
-
-
-def with_throttle_time(request: Request, response: Any, throttle_ms: int) -> Any:
-    """The same response, a kio entity or Encoded; as it is where its version has no such field. throttle_ms: below
-    2**31, as quotas/rates.py has it."""
-    if not isinstance(response, Encoded):
-        if not hasattr(response, "throttle_time"):
-            return response
-        return replace(response, throttle_time=i32Timedelta.parse(timedelta(milliseconds=throttle_ms)))
-    first = _FIRST_VERSION.get(request.api_key)
-    if first is None or request.version < first:
+def with_throttle_time(response: Any, throttle_ms: int) -> Any:
+    """The same response with throttle_time_ms; as it is where its version has no such field. throttle_ms: below 2**31,
+    as quotas/client_quotas.py has it."""
+    if isinstance(response, tuple):
+        return response._replace(throttle_time=throttle_ms)  # type: ignore[attr-defined]
+    if not hasattr(response, "throttle_time"):
         return response
-    field = _I32.pack(throttle_ms)
-    if request.api_key == _PRODUCE:  # at the end, before the tagged fields, of which there are none
-        after = 1 if request.version >= _PRODUCE_FLEXIBLE else 0
-        body = bytearray(response[-1])
-        body[len(body) - 4 - after : len(body) - after] = field
-        return Encoded([*response[:-1], bytes(body)])
-    body = bytearray(response[0])
-    body[:4] = field
-    return Encoded([bytes(body), *response[1:]])
+    return replace(response, throttle_time=i32Timedelta.parse(timedelta(milliseconds=throttle_ms)))

@@ -67,7 +67,7 @@ _GRAMMAR: dict[tuple[int, EntityType, tuple[int, ...]], str] = {
         + "throttle_time:timedelta_i32"
     ),
     (0, EntityType.response, (2,)): (
-        "PartitionProduceResponse => index:int32 error_code:error_code base_offset:int64 log_append_time_ms:int64; "
+        "PartitionProduceResponse => index:int32 error_code:error_code base_offset:int64 log_append_time:int64; "
         + _PRODUCED
         + "throttle_time:timedelta_i32"
     ),

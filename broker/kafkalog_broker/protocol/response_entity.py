@@ -56,7 +56,8 @@ def _struct(kind: type, fields: dict[str, Any]) -> Any:
         values = {name: values[name] for name in defaults}
     for name, struct, is_array in _nested(kind):
         value = values[name]
-        if value is None or (type(value) is tuple and not (value and type(value[0]) is dict)):
+        kept_as_it_is = value is None or type(value) is bytes
+        if kept_as_it_is or (type(value) is tuple and not (value and type(value[0]) is dict)):
             continue
         if not is_array:
             values[name] = _struct(struct, value) if type(value) is dict else value

@@ -84,7 +84,7 @@ async def _handle_limited(quotas: ClientQuotas, api: Api, request: Request, brok
     if not wait_ms:
         return response
     request.connection.mute(wait_ms / 1000)
-    return None if response is None else with_throttle_time(request, response, wait_ms)
+    return None if response is None else with_throttle_time(response, wait_ms)
 
 
 def produce_bytes(request: Request) -> int:

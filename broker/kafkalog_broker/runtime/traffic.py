@@ -5,9 +5,9 @@ What comes in needs no counting: a log knows what was appended to it.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
 from enum import IntEnum
 from functools import cache
 from typing import Any
@@ -47,8 +47,9 @@ class Traffic:
                     self.errors[api_key, code] += 1
             for name in arrays:
                 value = getattr(entity, name)
-                if isinstance(value, tuple | list) and value and hasattr(value[0], "__dataclass_fields__"):
-                    waiting += value[:left]
+                if isinstance(value, tuple | list) and value:
+                    element: Any = type(value[0])
+                    waiting += value[:left] if _names(element) else ()
 
     def refused(self, api_key: int, code: int) -> None:
         self.errors[api_key, int(code)] += 1
@@ -62,9 +63,17 @@ class Traffic:
 @cache
 def _told(kind: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The fields of an entity that hold an error code, and those that may hold entries."""
-    names = [one.name for one in fields(kind)]
-    codes = tuple(name for name in names if name == "error_code" or name.endswith("_error_code"))
-    return codes, tuple(one.name for one in fields(kind) if "tuple" in str(one.type))
+    codes = tuple(name for name in _names(kind) if name == "error_code" or name.endswith("_error_code"))
+    return codes, tuple(name for name, annotation in kind.__annotations__.items() if _ARRAY.search(str(annotation)))
+
+
+_ARRAY = re.compile("tuple|list|Sequence|Collection")
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    """Names of the fields of kio's entities and of tuples that stand for them; none of anything else."""
+    return tuple(getattr(kind, "_fields", getattr(kind, "__dataclass_fields__", ())))
 
 
 # What the dispatcher looks into with each request: the registered APIs, wrapped in what is switched on.

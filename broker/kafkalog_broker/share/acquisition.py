@@ -24,8 +24,8 @@ class Span(NamedTuple):
 class Acquired(NamedTuple):
     """Offsets that a member has acquired, delivered to somebody for the `delivery_count`th time."""
 
-    first: int
-    last: int
+    first_offset: int
+    last_offset: int
     delivery_count: int
 
 
@@ -130,7 +130,7 @@ class _Acquisition:
         if self._count < most and batches[-1].last < last:
             self._acquire_new(batches[-1].last + 1, last, most - self._count)
         if self._result:
-            partition.gap_seen(self._result[-1].last + 1)
+            partition.gap_seen(self._result[-1].last_offset + 1)
 
     def _is_throttled(self, batch: InFlightBatch, first: int, last: int) -> bool:
         return any(
@@ -161,8 +161,8 @@ class _Acquisition:
             taken = batch.take(run, taken_count)
             taken.acquire(self._request.member, self._deadline)
             count += taken_count
-            if acquired and acquired[-1].last + 1 == taken.first and acquired[-1].delivery_count == taken.count:
-                acquired[-1] = acquired[-1]._replace(last=taken.last)
+            if acquired and acquired[-1].last_offset + 1 == taken.first and acquired[-1].delivery_count == taken.count:
+                acquired[-1] = acquired[-1]._replace(last_offset=taken.last)
             else:
                 acquired.append(Acquired(taken.first, taken.last, taken.count))
             if is_last_try or count == most_throttled or (self._request.strictly and count >= most):

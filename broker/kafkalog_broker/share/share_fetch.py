@@ -210,7 +210,7 @@ class ShareFetch:
             if not acquired:
                 return FetchedShare()
             # the batches that hold what was acquired, and those between
-            first, last = acquired[0].first, acquired[-1].last
+            first, last = acquired[0].first_offset, acquired[-1].last_offset
             given = [batch for batch in batches if batch.span.last >= first and batch.span.first <= last]
             start, end = given[0].position, given[-1].position + given[-1].size
             records = FileSlice(data.handle, data.position + start, end - start)

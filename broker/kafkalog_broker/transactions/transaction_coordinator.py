@@ -1,4 +1,8 @@
-"""The transaction coordinator: which transactional ids there are, and what may be done to them.
+"""The transaction coordinator: which transactional ids there are, and what may be done to them (TransactionCoordinator
+and TransactionStateManager).
+
+Ids are spread over the partitions of __transaction_state. One process need not own all of them: an id whose partition
+is another's is answered NOT_COORDINATOR.
 
 What changes is in __transaction_state before it is in memory. A transaction ends in three steps: it is prepared (how it
 ends is written down), its markers are written into its partitions, and it is completed. `prepared` are those between
@@ -13,7 +17,8 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
+from kafkalog_broker.coordinator.coordinator_log import TOMBSTONES_A_WRITE, CoordinatorLog
+from kafkalog_broker.coordinator.runtime import CoordinatorRuntime
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.transactions.transaction_metadata import (
@@ -27,7 +32,7 @@ from kafkalog_broker.transactions.transaction_metadata import (
     WriteMarker,
     ends,
 )
-from kafkalog_broker.transactions.transaction_table import TransactionTable
+from kafkalog_broker.transactions.transaction_records import Transactions, load, transaction_key, transaction_value
 from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 log = logging.getLogger(__name__)
@@ -51,12 +56,71 @@ class TransactionCoordinator:
     ) -> None:
         self.config = config
         self._clock = clock
-        self.table = TransactionTable(state_log)
+        self.runtime: CoordinatorRuntime[Transactions, Transactions] = CoordinatorRuntime(state_log, load, self._serve)
+        self._prepared: dict[str, None] = {}  # the oldest first
         self._write_marker = write_marker
         self._new_producer_id = new_producer_id
         started_ms = clock.monotonic_ms()
         self._next_abort_ms = started_ms + config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         self._next_expiry_ms = started_ms + config.transaction_remove_expired_transaction_cleanup_interval_ms
+
+    # ---- transactional ids, in memory and in __transaction_state
+
+    def _serve(self, _: int, loaded: Transactions) -> Transactions:
+        for metadata in loaded.values():
+            if metadata.state.is_prepared:
+                log.info("%.200r was %s when the broker stopped", metadata.transactional_id, metadata.state.label)
+                self._prepared[metadata.transactional_id] = None
+        return loaded
+
+    def close_all(self) -> None:
+        """The topic is gone: its ids are unknown."""
+        for partition in self.runtime.served():
+            self.runtime.remove(partition)
+        self._prepared.clear()
+
+    def shutdown(self) -> None:
+        """Afterwards all ids are COORDINATOR_NOT_AVAILABLE. What is prepared is completed at the next start."""
+        self.runtime.stop()
+        self.close_all()
+
+    def _partition(self, transactional_id: str) -> tuple[int, Transactions]:
+        """Raises BrokerError: coordinator_load_in_progress, not_coordinator, coordinator_not_available."""
+        partition = self.runtime.partition_for(transactional_id)
+        if partition not in self.runtime.log.owned():
+            self.runtime.check_running()
+            raise BrokerError(ErrorCode.not_coordinator, f"__transaction_state-{partition} is not here")
+        return partition, self.runtime.get(partition)
+
+    def _known(self, transactional_id: str) -> TransactionMetadata:
+        """Raises BrokerError: invalid_request, invalid_producer_id_mapping, and those of _partition."""
+        if not transactional_id:
+            raise BrokerError(ErrorCode.invalid_request, "the transactional id is empty")
+        metadata = self._partition(transactional_id)[1].get(transactional_id)
+        if metadata is None:
+            raise BrokerError(
+                ErrorCode.invalid_producer_id_mapping, f"there is no transactional id {transactional_id!r}"
+            )
+        return metadata
+
+    def write(self, metadata: TransactionMetadata) -> None:
+        """Raises BrokerError; then nothing has changed."""
+        transactional_id = metadata.transactional_id
+        partition, transactions = self._partition(transactional_id)
+        self.runtime.write(partition, [(transaction_key(transactional_id), transaction_value(metadata))])
+        transactions[transactional_id] = metadata
+        if metadata.state.is_prepared:
+            self._prepared[transactional_id] = None
+        else:
+            self._prepared.pop(transactional_id, None)
+
+    def served(self) -> list[TransactionMetadata]:
+        """Metadata of all ids in the partitions that are loaded."""
+        return [metadata for transactions in self.runtime.served().values() for metadata in transactions.values()]
+
+    def all(self) -> list[TransactionMetadata]:
+        """Raises BrokerError (COORDINATOR_LOAD_IN_PROGRESS)."""
+        return [metadata for transactions in self.runtime.all() for metadata in transactions.values()]
 
     def _next_producer_id(self) -> int:
         try:
@@ -83,7 +147,7 @@ class TransactionCoordinator:
                 f"{self.config.transaction_max_timeout_ms}",
             )
         now_ms = self._clock.now_ms()
-        metadata = self.table.get(transactional_id)
+        metadata = self._partition(transactional_id)[1].get(transactional_id)
         if metadata is None:
             metadata = TransactionMetadata(
                 transactional_id=transactional_id, producer_id=self._next_producer_id(),
@@ -95,21 +159,21 @@ class TransactionCoordinator:
             raise metadata.busy()
         if metadata.state is TransactionState.ONGOING:
             self._abort(metadata, now_ms)
-            raise self.table.known(transactional_id).busy()
+            raise self._known(transactional_id).busy()
         if metadata.is_exhausted and (expected is None or expected.epoch == metadata.producer_epoch):
             new = metadata.with_producer_id(
                 self._next_producer_id(), timeout_ms, now_ms, keep_last_epoch=expected is not None
             )
         else:
             new = metadata.with_higher_epoch(timeout_ms, None if expected is None else expected.epoch, now_ms)
-        self.table.write(new)
+        self.write(new)
         log.info("%.200r begins with producer id %d, epoch %d", transactional_id, new.producer_id, new.producer_epoch)
         return new.producer
 
     def _abort(self, metadata: TransactionMetadata, now_ms: int) -> None:
         """Fence the producer off and prepare to abort what it has open."""
         following = self._next_producer_id() if metadata.is_exhausted else NO_PRODUCER_ID
-        self.table.write(
+        self.write(
             metadata.prepared(commit=False, client_version=EPOCH_BUMP, next_producer_id=following, now_ms=now_ms)
         )
 
@@ -124,17 +188,17 @@ class TransactionCoordinator:
     ) -> None:
         """Raises BrokerError: invalid_request, invalid_producer_id_mapping, producer_fenced, concurrent_transactions
         and those of a coordinator that is not ready."""
-        metadata = self.table.known(transactional_id)
+        metadata = self._known(transactional_id)
         self._check_producer(metadata, producer)
         if metadata.state is TransactionState.ONGOING and partitions <= metadata.partitions:
             return
-        self.table.write(metadata.with_partitions(partitions, client_version, self._clock.now_ms()))
+        self.write(metadata.with_partitions(partitions, client_version, self._clock.now_ms()))
 
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         """NONE for those that are in the open transaction, else TRANSACTION_ABORTABLE. Raises as add_partitions."""
-        metadata = self.table.known(transactional_id)
+        metadata = self._known(transactional_id)
         self._check_producer(metadata, producer)
         return {
             partition: ErrorCode.none if partition in metadata.partitions else ErrorCode.transaction_abortable
@@ -156,7 +220,7 @@ class TransactionCoordinator:
     ) -> ProducerIdAndEpoch:
         """Prepare to commit or to abort: `complete` does the rest. What the producer goes on with, in the second
         version another epoch. Raises BrokerError, see end_transaction."""
-        metadata = self.table.known(transactional_id)
+        metadata = self._known(transactional_id)
         if not ends(metadata, producer, commit=commit, client_version=client_version):
             return metadata.producer
         now_ms = self._clock.now_ms()
@@ -164,40 +228,34 @@ class TransactionCoordinator:
         if client_version >= EPOCH_BUMP and metadata.is_exhausted:
             following = self._next_producer_id()
         new = metadata.prepared(commit=commit, client_version=client_version, next_producer_id=following, now_ms=now_ms)
-        self.table.write(new)
+        self.write(new)
         return new.completed(now_ms).producer
 
     @property
     def prepared(self) -> list[str]:
         """The ids whose transactions wait to be completed, the oldest first."""
-        return list(self.table.prepared)
-
-    def is_prepared(self, transactional_id: str) -> bool:
-        return transactional_id in self.table.prepared
-
-    def outstanding(self, transactional_id: str) -> frozenset[TopicPartition]:
-        """The partitions that wait for a marker."""
-        return self.table.known(transactional_id).partitions if self.is_prepared(transactional_id) else frozenset()
+        return list(self._prepared)
 
     def complete(self, transactional_id: str) -> bool:
         """Write the markers that are outstanding, and that the transaction has ended. False when some partition takes
         no marker just now: then this is to be called again. Raises BrokerError."""
-        if transactional_id not in self.table.prepared:
+        if transactional_id not in self._prepared:
             return True
-        metadata = self.table.known(transactional_id)
+        metadata = self._known(transactional_id)
+        partition, transactions = self._partition(transactional_id)
         marker = EndMarker(
             producer_id=metadata.producer_id,
             producer_epoch=metadata.producer_epoch,
             commit=metadata.state is TransactionState.PREPARE_COMMIT,
-            coordinator_epoch=self.table.coordinator_epoch(transactional_id),
+            coordinator_epoch=self.runtime.log.leader_epoch(partition),
             transaction_version=metadata.client_version,
         )
         for wanted in sorted(metadata.partitions):
-            if self._mark(transactional_id, wanted, marker):
-                metadata = self.table.marked(metadata, wanted)
+            if self._mark(transactional_id, wanted, marker):  # not asked for again while this process lives
+                metadata = transactions[transactional_id] = metadata.without_partition(wanted)
         if metadata.partitions:
             return False
-        self.table.write(metadata.completed(self._clock.now_ms()))
+        self.write(metadata.completed(self._clock.now_ms()))
         return True
 
     def _mark(self, transactional_id: str, partition: TopicPartition, marker: EndMarker) -> bool:
@@ -224,10 +282,10 @@ class TransactionCoordinator:
             self._abort_timed_out(now_ms)
         if monotonic_ms >= self._next_expiry_ms:
             self._next_expiry_ms = monotonic_ms + self.config.transaction_remove_expired_transaction_cleanup_interval_ms
-            self.table.remove_expired(now_ms, self.config.transactional_id_expiration_ms)
+            self._remove_expired(now_ms)
 
     def _abort_timed_out(self, now_ms: int) -> None:
-        for metadata in [metadata for metadata in self.table.served() if metadata.timed_out(now_ms)]:
+        for metadata in [metadata for metadata in self.served() if metadata.timed_out(now_ms)]:
             try:
                 self._abort(metadata, now_ms)
             except BrokerError as error:
@@ -235,12 +293,27 @@ class TransactionCoordinator:
             else:
                 log.info("%.200r timed out after %d ms", metadata.transactional_id, metadata.timeout_ms)
 
+    def _remove_expired(self, now_ms: int) -> None:
+        """Forget ids that nobody used for long and that have nothing open."""
+        for partition, transactions in self.runtime.served().items():
+            expiration_ms = self.config.transactional_id_expiration_ms
+            gone = [key for key, metadata in transactions.items() if metadata.expired(now_ms, expiration_ms)]
+            for at in range(0, len(gone), TOMBSTONES_A_WRITE):
+                some = gone[at : at + TOMBSTONES_A_WRITE]
+                try:
+                    self.runtime.log.append(partition, [(transaction_key(key), None) for key in some])
+                except BrokerError as error:
+                    log.warning("__transaction_state-%d: unused ids remain: %s", partition, error)
+                    break
+                for key in some:
+                    del transactions[key]
+
     # ---- administration
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
         """Raises BrokerError: invalid_request, transactional_id_not_found, and those of a coordinator."""
         try:
-            return self.table.known(transactional_id)
+            return self._known(transactional_id)
         except BrokerError as error:
             if error.code is not ErrorCode.invalid_producer_id_mapping:
                 raise

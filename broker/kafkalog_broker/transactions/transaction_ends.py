@@ -17,7 +17,7 @@ from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.housekeeping import DueFlushes
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
-from kafkalog_broker.transactions.transaction_metadata import EndMarker, TopicPartition
+from kafkalog_broker.transactions.transaction_metadata import EndMarker, TopicPartition, WriteMarker
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 
 _logger = logging.getLogger(__name__)
@@ -43,30 +43,24 @@ class TransactionEnds:
     async def complete(self, transactional_id: str) -> None:
         """Complete a prepared transaction, as far as its partitions take markers now; the rest is tried again."""
         transactions = self._coordinator
-        if not transactions.is_prepared(transactional_id):
+        if transactional_id not in transactions.prepared:
             return
         try:
-            log = self._state.log(transactions.table.runtime.partition_for(transactional_id))
+            log = self._state.log(transactions.runtime.partition_for(transactional_id))
             await self._flushes.if_due(log)
             while log.high_watermark < log.log_end_offset:  # a decision that came while the last ones were flushed
                 await self._flushes.if_due(log)
-            partitions = transactions.outstanding(transactional_id)
+            partitions = transactions.describe(transactional_id).partitions
             done = transactions.complete(transactional_id)
             for partition in partitions:
-                marked = self._log(partition)
-                if marked is not None:
+                with suppress(BrokerError):  # deleted, or offline: there is nothing to flush
+                    marked = self._log_of(*partition)
                     await self._flushes.if_due(marked)
         except BrokerError as error:
             _logger.warning("the transaction of %r is not complete yet: %s", transactional_id, error)
             done = False
         if not done:
             self.complete_soon(_RETRY_S)
-
-    def _log(self, partition: TopicPartition) -> Log | None:
-        try:
-            return self._log_of(*partition)
-        except BrokerError:
-            return None  # deleted, or offline: there is nothing to flush
 
     def complete_soon(self, delay_s: float = 0.0) -> None:
         """Complete all that is prepared in a task of its own."""
@@ -93,26 +87,19 @@ class TransactionEnds:
             await asyncio.gather(self._completing, return_exceptions=True)
 
 
-# Writing the marker that ends a transaction into a partition that is here.
+def marker_writer(offsets: GroupCoordinator, log_of: LogOf, clock: Clock) -> WriteMarker:
+    """Writes markers into partitions that are here; offsets that a transaction has committed count from the moment at
+    which its marker is in __consumer_offsets."""
 
-
-class MarkerWriter:
-    """offsets: counts what a transaction has committed, once its marker is in __consumer_offsets."""
-
-    def __init__(self, offsets: GroupCoordinator, log_of: LogOf, clock: Clock) -> None:
-        self._offsets = offsets
-        self._log_of = log_of
-        self._clock = clock
-
-    def write(self, partition: TopicPartition, marker: EndMarker) -> None:
-        """Append a marker to a partition that is here; offsets that it commits count from then on. Raises BrokerError,
-        see transaction_markers.WriteMarker."""
+    def write(partition: TopicPartition, marker: EndMarker) -> None:
         is_offsets = partition.topic == OFFSETS_TOPIC
         if is_offsets:
-            self._offsets.runtime.check_loaded(partition.partition)
-        self._log_of(*partition).append_control(
-            marker.control_type, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch,
-            self._clock.now_ms(), transaction_version=marker.transaction_version,
+            offsets.runtime.check_loaded(partition.partition)
+        log_of(*partition).append_control(
+            marker.control_type, marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, clock.now_ms(),
+            transaction_version=marker.transaction_version,
         )  # fmt: skip
         if is_offsets:
-            self._offsets.end_transaction(partition.partition, marker.producer_id, commit=marker.commit)
+            offsets.end_transaction(partition.partition, marker.producer_id, commit=marker.commit)
+
+    return write

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.api import metadata as api_metadata
 from kafkalog_broker.storage import topic_registry
 from kafkalog_spark.format import atomic_file
 from tests.broker.api.helpers.admin_broker import AdminBroker
@@ -73,18 +72,3 @@ def test_nothing_is_made_for_who_does_not_want_it(broker):
     (told,) = metadata(broker, "orders", create_missing=False)
     assert told.error_code.name == "unknown_topic_or_partition"
     assert len(broker.topics) == 0
-
-
-def test_a_large_answer_is_put_together_outside_of_the_loop(broker, monkeypatch):
-    metadata(broker, "a", "b")
-    monkeypatch.setattr(api_metadata, "_ENCODE_AT_ONCE", 3)
-    outside = []
-    run = broker.run_computing
-
-    async def counted(function, *args, **named):
-        outside.append(function)
-        return await run(function, *args, **named)
-
-    monkeypatch.setattr(broker, "run_computing", counted)
-    assert sorted(topic.name for topic in metadata(broker)) == ["a", "b"]
-    assert len(outside) == 1

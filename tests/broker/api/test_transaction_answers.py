@@ -42,7 +42,7 @@ class Asked:
 
     def settle(self, transactional_id: str) -> None:
         """Nothing to wait for: what is prepared has been completed when the answer leaves."""
-        assert not self._broker.broker.transactions.is_prepared(transactional_id)
+        assert transactional_id not in self._broker.broker.transactions.prepared
 
     def expire(self, transactional_id: str) -> None:
         self._broker.clock.advance(SHORT_TIMEOUT_MS + 1)
@@ -52,7 +52,7 @@ class Asked:
         """Kafka was asked 32766 times; the record that the last of them left is written here at once."""
         coordinator = self._broker.broker.transactions
         metadata = coordinator.describe(transactional_id)
-        coordinator.table.write(
+        coordinator.write(
             replace(metadata, producer_epoch=MAX_EPOCH - 1, previous_producer_id=metadata.producer_id)
         )
 

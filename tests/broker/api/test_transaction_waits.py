@@ -37,6 +37,10 @@ def handled(broker, key, version, fields):
     return api.load_all()[key].handled(request, broker)
 
 
+def records_of(answer):
+    return b"".join(answer.responses[0].partitions[0].records)
+
+
 @pytest.fixture(params=["1", "9223372036854775807"], ids=["flush.messages=1", "default flush policy"])
 def broker(request, tmp_path):
     with BrokerInProcess(tmp_path / "data", {"log.flush.interval.messages": request.param}) as running:
@@ -55,14 +59,14 @@ def test_a_waiting_fetch_is_answered_when_the_transaction_ends(broker, committed
         await handled(broker.broker, PRODUCE, 12, produce_fields("t", 0, records))
         wait = {"max_wait": LONG_MS, "min_bytes": 1}
         at_once = handled(broker.broker, FETCH, 12, fetch_fields(0, 0, READ_UNCOMMITTED) | wait)
-        assert b"".join(await asyncio.wait_for(at_once, 30)).find(records[21:]) > 0
+        assert records_of(await asyncio.wait_for(at_once, 30)).find(records[21:]) > 0
         fetch = asyncio.ensure_future(handled(broker.broker, FETCH, 12, fetch_fields(0, 0, READ_COMMITTED) | wait))
         for _ in range(5):
             await asyncio.sleep(0)
         assert not fetch.done()
         end = {"transactional_id": "t", "committed": committed, **who}
         await handled(broker.broker, END, 5, end)
-        return records, b"".join(await asyncio.wait_for(fetch, 30))
+        return records, records_of(await asyncio.wait_for(fetch, 30))
 
     # Of aborted records too: they are named, not cut out. The broker stamps what lies before byte 21.
     records, answer = broker.run(go())

@@ -4,7 +4,7 @@ import logging
 import struct
 import threading
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -12,7 +12,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.net import dispatch as dispatch_module
 from kafkalog_broker.net.dispatch import ConnectionClosed, answer_of, dispatcher
 from kafkalog_broker.protocol import api_registry, codec
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request, api, on_error
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api, on_error
 from kafkalog_broker.protocol.codec import response_class
 from tests.broker.net.helpers.fakes import in_a_loop
 
@@ -23,6 +23,10 @@ HEARTBEAT = struct.pack(">hhih", 12, 0, 7, -1) + struct.pack(">h1sih", 1, b"g", 
 def _nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_registry, "_APIS", {})
     monkeypatch.setattr(api_registry, "_ERROR_ANSWERS", {})
+
+
+class Answer(NamedTuple):
+    error_code: int
 
 
 def heartbeat() -> Request:
@@ -40,10 +44,11 @@ def heartbeat_answer(request: Request, code: ErrorCode) -> Any:
 @in_a_loop
 async def test_a_handler_gets_request_and_broker_and_its_answer_is_framed() -> None:
     async def handle(request: Request, broker: Any) -> Any:
-        return Encoded([broker.encode(), request.entity.group_id.encode()])
+        assert request.entity.group_id == "g"
+        return broker
 
     api(12, 0, 4)(handle)
-    assert await dispatch(HEARTBEAT, "the broker: ") == [b"\0\0\0\x11\0\0\0\x07the broker: g"]
+    assert await dispatch(HEARTBEAT, Answer(25)) == [struct.pack(">iih", 6, 7, 25)]
 
 
 @in_a_loop
@@ -59,11 +64,11 @@ async def test_a_handler_that_waits_for_nothing_may_be_a_plain_function() -> Non
     api(12, 0, 4)(handle)
     on_error(12)(heartbeat_answer)
     await dispatch(HEARTBEAT, None)  # it is loaded from here on
-    framed = [b"\0\0\0\5\0\0\0\7a"]
-    assert dispatcher(Encoded([b"a"]))(HEARTBEAT, ConnectionInfo()) == framed  # without a coroutine
+    framed = [struct.pack(">iih", 6, 7, 25)]
+    assert dispatcher(Answer(25))(HEARTBEAT, ConnectionInfo()) == framed  # without a coroutine
     assert dispatcher(None)(HEARTBEAT, ConnectionInfo()) is None
-    assert await dispatch(memoryview(HEARTBEAT), Encoded([b"a"])) == framed
-    assert await dispatch(HEARTBEAT, later(Encoded([b"a"]))) == framed
+    assert await dispatch(memoryview(HEARTBEAT), Answer(25)) == framed
+    assert await dispatch(HEARTBEAT, later(Answer(25))) == framed
     assert await dispatch(HEARTBEAT, heartbeat_answer(heartbeat(), ErrorCode.none)) == [struct.pack(">iih", 6, 7, 0)]
     refused = [struct.pack(">iih", 6, 7, ErrorCode.unknown_member_id)]
     assert await dispatch(HEARTBEAT, BrokerError(ErrorCode.unknown_member_id, "no such member")) == refused

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -22,7 +22,7 @@ from kafkalog_broker.net.listener import Listener, Network
 from kafkalog_broker.net.loop_watch import new_event_loop
 from kafkalog_broker.net.response_writer import BUFFER_BYTES, WRITE_BUFFER_BYTES
 from kafkalog_broker.protocol import api_registry
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request, api
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
 from kafkalog_spark.errors import KafkalogError
@@ -302,12 +302,18 @@ def test_a_stopped_network_accepts_nothing(run: Run) -> None:
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> None:
     async def echo(request: Request, broker: Any) -> Any:
-        return Encoded([request.entity.member_id.encode()])
+        return Echo(int.from_bytes(request.entity.member_id.encode()))
 
     monkeypatch.setattr(api_registry, "_APIS", {})
     monkeypatch.setattr(api_registry, "_ERROR_ANSWERS", {})
     api(18, 0, 4)(api_versions)
     api(12, 0, 4)(echo)
+
+
+class Echo(NamedTuple):
+    """In front of the number, the correlation id."""
+
+    error_code: int
 
 
 HEARTBEAT = struct.pack(">hhih", 12, 0, 7, -1) + b"\0\1g" + struct.pack(">ih", 1, 2) + b"me"

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import struct
+from collections import namedtuple
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kio.serial import entity_reader
 
 from kafkalog_broker.errors import ErrorCode, MalformedRequest, UnsupportedVersion
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.codec import api_name, decode_request, encode_response, request_class, response_class
+from kafkalog_broker.protocol.fetch_response import FetchResponse, PartitionFetchResponse, TopicFetchResponse
+from kafkalog_broker.protocol.response_entity import respond
 from tests.broker.protocol.helpers.drawn_entities import (
     REQUEST_VERSIONS,
     encode_request,
@@ -22,6 +26,7 @@ from tests.searches import examples
 
 pytestmark = pytest.mark.usefixtures("everything_served")
 
+NAMED = namedtuple("NAMED", "error_code throttle_time")
 KIO_KEYS = served_first(key for key in REQUEST_VERSIONS if key != 0)  # Produce has a parser of its own
 
 
@@ -119,23 +124,27 @@ def request_of(key: int, version: int) -> Request:
 
 
 def test_responses_of_flexible_versions_have_a_tagged_header_and_api_versions_never_has() -> None:
-    assert encode_response(request_of(12, 3), Encoded([b"body"])) == [b"\0\0\0\x08\x01\x02\x03\x04body"]
-    assert encode_response(request_of(12, 4), Encoded([b"body"])) == [b"\0\0\0\x09\x01\x02\x03\x04\0body"]
-    assert encode_response(request_of(18, 4), Encoded([b"body"])) == [b"\0\0\0\x08\x01\x02\x03\x04body"]
+    for key, version, header in ((12, 3, "01020304"), (12, 4, "01020304 00"), (18, 4, "01020304")):
+        request = request_of(key, version)
+        (frame,) = encode_response(request, respond(request, error_code=ErrorCode.unknown_member_id))
+        assert frame.startswith(struct.pack(">i", len(frame) - 4) + bytes.fromhex(header))
+        assert entity_reader(response_class(key, version))(bytes(frame), 4 + len(bytes.fromhex(header)))[1] > 0
 
 
-def test_an_entity_and_its_encoding_give_the_same_frame() -> None:
+def test_an_entity_and_a_tuple_with_its_names_give_the_same_frame() -> None:
     response = response_class(12, 4)(throttle_time=timedelta(milliseconds=5), error_code=ErrorCode.unknown_member_id)
     (frame,) = encode_response(request_of(12, 4), response)
     assert frame == bytes.fromhex("0000000c 01020304 00 00000005 0019 00")
+    named: Any = NAMED(25, 5)
+    assert encode_response(request_of(12, 4), named) == [frame]
 
 
 def test_large_pieces_of_a_response_are_not_copied() -> None:
     records = bytes(10_000)
-    pieces = encode_response(request_of(1, 12), Encoded([b"in front", records, b"behind"]))
-    assert struct.unpack_from(">i", pieces[0]) == (4 + 1 + 8 + 10_000 + 6,)
-    assert pieces[1:] == [b"in front", records, b"behind"]
-    assert pieces[2] is records
+    topic = TopicFetchResponse("orders", [PartitionFetchResponse(0, records=[records])])
+    pieces = encode_response(request_of(1, 12), FetchResponse([topic]))
+    assert struct.unpack_from(">i", pieces[0]) == (sum(map(len, pieces)) - 4,)
+    assert pieces[1] is records
 
 
 def test_the_answer_to_an_unknown_version_of_api_versions_is_written_in_version_0() -> None:

@@ -107,7 +107,7 @@ RESPONSES: dict[tuple[int, int], tuple[bytes, dict[str, Any]]] = {
     (0, 1): (array(TOPIC + array(struct.pack(">ihq", 3, 0, 9))) + bytes(4), {**produced(), "throttle_time": 0}),
     (0, 2): (
         array(TOPIC + array(struct.pack(">ihqq", 3, 0, 9, -1))) + bytes(4),
-        {**produced(log_append_time_ms=-1), "throttle_time": 0},
+        {**produced(log_append_time=-1), "throttle_time": 0},
     ),
     (1, 0): (FETCHED, FETCHED_TOPIC),
     **{(1, version): (bytes(4) + FETCHED, {"throttle_time": 0, **FETCHED_TOPIC}) for version in (1, 2, 3)},

@@ -10,14 +10,15 @@ from kio.index import load_response_schema
 from kio.serial import entity_reader
 
 from kafkalog_broker import api
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.codec import decode_request, encode_response
 from kafkalog_broker.protocol.metadata_response import (
     ZERO_ID,
     NodeEndpoint,
     PartitionMetadata,
     TopicMetadata,
-    encode_metadata_response,
 )
+from kafkalog_broker.protocol.response_entity import respond
 
 HOST = "vagrant-ubuntu-precise-64"
 BROKERS = [NodeEndpoint(3, HOST, 9093), NodeEndpoint(1, HOST, 9091), NodeEndpoint(2, HOST, 9092)]
@@ -47,8 +48,8 @@ PRINTED = bytes.fromhex(
 
 def test_the_printed_response_is_what_we_encode() -> None:
     assert len(PRINTED) == 319
-    body = b"".join(encode_metadata_response(0, BROKERS, TOPICS, cluster_id=None, controller_id=-1))
-    assert PRINTED[4:] == body
+    request = Request(3, 0, 0, None, object(), ConnectionInfo())
+    assert b"".join(encode_response(request, respond(request, brokers=BROKERS, topics=TOPICS)))[4:] == PRINTED
 
 
 def test_the_request_of_its_client_is_read_and_answered_with_it() -> None:
@@ -60,7 +61,7 @@ def test_the_request_of_its_client_is_read_and_answered_with_it() -> None:
     request = decode_request(frame)
     assert (request.correlation_id, request.client_id) == (0, "ekafka")
     assert [topic.name for topic in request.entity.topics] == ["a1", "a2", "a3"]
-    answer = encode_metadata_response(0, BROKERS, TOPICS, cluster_id=None, controller_id=-1)
+    answer = respond(request, brokers=BROKERS, topics=TOPICS)
     assert b"".join(encode_response(request, answer)) == struct.pack(">i", 319) + PRINTED
 
 

@@ -49,7 +49,7 @@ def test_nobody_waits_longer_than_an_answer_can_say() -> None:
         assert waits == [2**31 - 1] * 2
     request = Request(20, 6, 1, None, object(), ConnectionInfo())
     none = i32Timedelta.parse(timedelta(0))
-    told = with_throttle_time(request, DeleteTopicsResponse(throttle_time=none, responses=()), waits[0])
+    told = with_throttle_time(DeleteTopicsResponse(throttle_time=none, responses=()), waits[0])
     assert struct.pack(">i", 2**31 - 1) in bytes(encode_response(request, told)[0])
 
 

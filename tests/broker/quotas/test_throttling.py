@@ -25,17 +25,17 @@ from kafkalog_broker.admin.topic_changes import ensure_topic
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.net.connection import Connection
-from kafkalog_broker.protocol.api_registry import Access, Api, ConnectionInfo, Encoded, Request
+from kafkalog_broker.protocol.api_registry import Access, Api, ConnectionInfo, Request
 from kafkalog_broker.protocol.client_codec import create_topic_request, decode_client_response, decode_response
 from kafkalog_broker.protocol.codec import encode_response, with_throttle_time
-from kafkalog_broker.protocol.fetch_response import encode_fetch_response
-from kafkalog_broker.protocol.metadata_response import encode_metadata_response
-from kafkalog_broker.protocol.produce import (
+from kafkalog_broker.protocol.fetch_response import (
+    FetchResponse,
     PartitionProduceResponse,
-    ProduceRequest,
-    encode_produce_response,
-    parse_produce_request,
+    ProduceResponse,
+    TopicProduceResponse,
 )
+from kafkalog_broker.protocol.produce import ProduceRequest, parse_produce_request
+from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.quotas.throttled_handlers import produce_bytes
 from kafkalog_broker.runtime.traffic import Layer
 from kafkalog_broker.server import Server
@@ -349,14 +349,15 @@ VERSIONS = [(0, version) for version in range(14)] + [(1, version) for version i
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
-def test_the_throttle_time_gets_into_answers_that_are_bytes(key: int, version: int) -> None:
+def test_the_throttle_time_gets_into_answers(key: int, version: int) -> None:
     request = Request(key, version, 1, None, None, ConnectionInfo())
-    answers: dict[int, Callable[[], Encoded]] = {
-        0: lambda: encode_produce_response(version, [(name_of(version >= 13), [PartitionProduceResponse(0, 0)])]),
-        1: lambda: encode_fetch_response(version, []),
-        3: lambda: encode_metadata_response(version, [], [], cluster_id="c", controller_id=1),
+    produced = TopicProduceResponse(name_of(version >= 13), [PartitionProduceResponse(0, 0)])
+    answers: dict[int, Callable[[], Any]] = {
+        0: lambda: ProduceResponse([produced]),
+        1: lambda: FetchResponse(()),
+        3: lambda: respond(request, cluster_id="c", controller_id=1),
     }
-    made = with_throttle_time(request, answers[key](), 4711)
+    made = with_throttle_time(answers[key](), 4711)
     body = b"".join(bytes(piece) for piece in encode_response(request, made))[4:]
     found = getattr(decode_response(key, version, body), "throttle_time", None)
     has_it = version >= (3 if key == 3 else 1)

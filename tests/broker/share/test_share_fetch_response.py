@@ -1,4 +1,4 @@
-"""ShareFetch responses written by hand are what kio writes."""
+"""ShareFetch responses as tuples are what kio writes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from kio.serial import entity_writer
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.codec import response_class
-from kafkalog_broker.protocol.fetch_response import ShareFetchPartition, encode_share_fetch
+from kafkalog_broker.protocol.entity_writer import entity_writer as our_writer
+from kafkalog_broker.protocol.fetch_response import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
 from kafkalog_broker.protocol.response_entity import entity
+from kafkalog_broker.share.acquisition import Acquired
 from tests.searches import examples
 
 TEXT = st.none() | st.text(max_size=200)
-ACQUIRED = st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**62), st.integers(1, 10)), max_size=4)
+ACQUIRED = st.lists(st.builds(Acquired, st.integers(0, 2**62), st.integers(0, 2**62), st.integers(1, 10)), max_size=4)
 PARTITIONS = st.builds(
     ShareFetchPartition, st.integers(0, 2**31 - 1), st.sampled_from([0, 3, 29, 100]), TEXT,
     st.sampled_from([0, 121]), TEXT, st.lists(st.binary(max_size=300), max_size=2), ACQUIRED,
@@ -31,9 +33,12 @@ TOPICS = st.lists(st.tuples(st.uuids(), st.lists(PARTITIONS, max_size=50)), max_
 @pytest.mark.parametrize("version", [1, 2])
 @settings(max_examples=examples(200))
 @given(topics=TOPICS, message=TEXT, lock=st.integers(0, 60_000))
-def test_what_is_written_by_hand_is_what_kio_writes(version: int, topics: Any, message: Any, lock: int) -> None:
-    encoded = encode_share_fetch(topics, error_code=0, error_message=message, lock_timeout_ms=lock)
-    assert b"".join(map(bytes, encoded)) == _kios(version, topics, message, lock)
+def test_what_is_written_is_what_kio_writes(version: int, topics: Any, message: Any, lock: int) -> None:
+    kind: Any = response_class(78, version)
+    answer = ShareFetchResponse(
+        [ShareFetchTopic(*topic) for topic in topics], error_message=message, acquisition_lock_timeout=lock
+    )
+    assert b"".join(our_writer(kind)(answer, bytearray())) == _kios(version, topics, message, lock)
 
 
 def _kios(version: int, topics: list[tuple[uuid.UUID, list[ShareFetchPartition]]], message: Any, lock: int) -> bytes:
@@ -44,14 +49,14 @@ def _kios(version: int, topics: list[tuple[uuid.UUID, list[ShareFetchPartition]]
             module.ShareFetchableTopicResponse, topic_id=topic,
             partitions=tuple(
                 entity(
-                    module.PartitionData, partition_index=one.index, error_code=ErrorCode(one.error_code),
+                    module.PartitionData, partition_index=one.partition_index, error_code=ErrorCode(one.error_code),
                     error_message=one.error_message, acknowledge_error_code=one.acknowledge_error_code,
                     acknowledge_error_message=one.acknowledge_error_message,
                     current_leader=entity(module.LeaderIdAndEpoch, leader_id=0, leader_epoch=0),
                     records=b"".join(one.records),
                     acquired_records=tuple(
                         entity(module.AcquiredRecords, first_offset=first, last_offset=last, delivery_count=count)
-                        for first, last, count in one.acquired
+                        for first, last, count in one.acquired_records
                     ),
                 )
                 for one in partitions

@@ -176,9 +176,9 @@ def test_ids_that_nobody_uses_are_forgotten_unless_something_is_open():
     ledger.coordinator.init_producer_id("young", TIMEOUT, None)
     ledger.clock.advance(50_000)
     ledger.coordinator.tick(ledger.clock.now_ms())
-    assert {found.transactional_id for found in ledger.coordinator.table.all()} == {"open", "young"}
+    assert {found.transactional_id for found in ledger.coordinator.all()} == {"open", "young"}
     ledger.crash()
-    assert {found.transactional_id for found in ledger.coordinator.table.all()} == {"open", "young"}
+    assert {found.transactional_id for found in ledger.coordinator.all()} == {"open", "young"}
     anew = ledger.coordinator.init_producer_id("idle", TIMEOUT, None)
     assert anew.producer_id > idle.producer_id
     assert anew.epoch == 0
@@ -200,15 +200,15 @@ def test_the_last_epoch_leads_to_a_new_producer_id_also_over_a_crash(ledger):
 
 
 def test_a_partition_that_is_being_read_or_is_not_here_says_so(ledger):
-    ledger.coordinator.table.runtime.begin_loading([0])
+    ledger.coordinator.runtime.begin_loading([0])
     asked = lambda: ledger.coordinator.init_producer_id("t", TIMEOUT, None)  # noqa: E731
     assert code(asked) is ErrorCode.coordinator_load_in_progress
-    assert code(ledger.coordinator.table.all) is ErrorCode.coordinator_load_in_progress
-    ledger.coordinator.table.runtime.give_up(0)
+    assert code(ledger.coordinator.all) is ErrorCode.coordinator_load_in_progress
+    ledger.coordinator.runtime.give_up(0)
     assert ledger.coordinator.init_producer_id("t", TIMEOUT, None).epoch == 0
     ledger.state._partitions = 50
     ledger.state.owned = lambda: range(0)  # type: ignore[method-assign]
-    ledger.coordinator.table.close_all()
+    ledger.coordinator.close_all()
     assert code(asked) is ErrorCode.not_coordinator
-    ledger.coordinator.table.shutdown()
+    ledger.coordinator.shutdown()
     assert code(asked) is ErrorCode.coordinator_not_available

@@ -13,7 +13,7 @@ from kafkalog_broker.transactions.transaction_metadata import (
     TransactionMetadata,
     TransactionState,
 )
-from kafkalog_broker.transactions.transaction_table import (
+from kafkalog_broker.transactions.transaction_records import (
     load,
     read_transaction_key,
     read_transaction_value,

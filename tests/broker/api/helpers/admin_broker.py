@@ -16,7 +16,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, DynamicConfigs
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.codec import encode_response, response_class
 from kafkalog_broker.security.tls import Tls
 from kafkalog_broker.storage.log_directory import open_log_dirs
@@ -127,12 +127,8 @@ def _decoded(request: Request, answer: Any) -> Any:
     if request.api_key in TOKENS:
         return b"".join(encode_response(request, answer))[8:].hex()
     response = response_class(request.api_key, request.version)
-    if isinstance(answer, Encoded):
-        body, start = b"".join(answer), 0
-    else:
-        frame = b"".join(bytes(piece) for piece in encode_response(request, answer))[4:]
-        _, start = entity_reader(response.__header_schema__)(frame, 0)  # type: ignore[attr-defined]
-        body = frame
-    entity, size = entity_reader(response)(body, start)  # type: ignore[var-annotated]
-    assert start + size == len(body)
+    frame = b"".join(bytes(piece) for piece in encode_response(request, answer))[4:]
+    _, start = entity_reader(response.__header_schema__)(frame, 0)  # type: ignore[attr-defined]
+    entity, size = entity_reader(response)(frame, start)  # type: ignore[var-annotated]
+    assert start + size == len(frame)
     return entity

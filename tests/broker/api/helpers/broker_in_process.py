@@ -14,7 +14,7 @@ from kio.serial import entity_reader
 from kafkalog_broker import api
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.protocol.api_registry import ConnectionInfo, Encoded, Request
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.codec import decode_request, encode_response, response_class
 from kafkalog_broker.security.authorizer import admit
 from kafkalog_broker.server import Server
@@ -91,7 +91,7 @@ def _decoded(request: Request, answer: Any, read: Callable[[bytes], Any] | None)
     if request.api_key in TOKENS:
         return {"answer": frame[4:].hex()}
     _, start = entity_reader(response.__header_schema__)(frame, 0)  # type: ignore[attr-defined]
-    if read is not None and isinstance(answer, Encoded) and request.api_key == DESCRIBE_TRANSACTIONS:
+    if read is not None and request.api_key == DESCRIBE_TRANSACTIONS:
         return read(frame[start:])
     entity, size = entity_reader(response)(frame, start)  # type: ignore[var-annotated]
     assert start + size == len(frame)

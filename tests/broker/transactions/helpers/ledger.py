@@ -16,7 +16,7 @@ from kafkalog_broker.coordinator.coordinator_log import (
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_metadata import EndMarker, TopicPartition
-from kafkalog_broker.transactions.transaction_table import load
+from kafkalog_broker.transactions.transaction_records import load
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 from tests.broker.manual_clock import ManualClock
@@ -81,7 +81,7 @@ class Ledger:
         """What is in memory is gone; the log is read again."""
         self.coordinator = self._made()
         for partition in self.state.owned():
-            self.coordinator.table.runtime.open(partition, load(self.state.scan(partition)))
+            self.coordinator.runtime.open(partition, load(self.state.scan(partition)))
 
     def _new_id(self) -> int:
         self._next_id += 1
