@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from typing import Any, TypeVar
+from typing import Any
+from uuid import UUID
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, DynamicConfigs
@@ -38,7 +39,6 @@ from kafkalog_broker.transactions.transaction_ends import TransactionEnds
 from kafkalog_broker.transactions.transaction_metadata import WriteMarker
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 
-T = TypeVar("T")
 EnsureTopic = Callable[[str, int, Mapping[str, str]], Awaitable[Topic]]
 """ensure_topic(name, partitions, configs): as admin.topic_changes.ensure_topic."""
 
@@ -108,9 +108,11 @@ class Broker:
             self.clock.now_ms, config.telemetry_max_bytes, lambda: self.dynamic_configs.of[CLIENT_METRICS]
         )
         self.workers = Workers()
+        self.run_blocking, self.run_computing = self.workers.run_blocking, self.workers.run_computing
         self.tls = Tls()
         self.authorizer = None if config.authorizer is None else Authorizer(config.authorizer)
-        self.flushes = DueFlushes(self.clock, self.workers.run_blocking)
+        self.flushes = DueFlushes(self.clock, self.run_blocking)
+        self.flush_if_due = self.flushes.if_due
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
         self.long_polls = LongPolls()
         self.converting = asyncio.Semaphore(CONVERTED_AT_ONCE)
@@ -133,20 +135,21 @@ class Broker:
 
     # ---- shortcuts for handlers
 
-    async def run_blocking(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """Run a blocking call, as Workers.run_blocking."""
-        return await self.workers.run_blocking(function, *arguments, **named)
-
-    async def run_computing(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """Run a computation, as Workers.run_computing."""
-        return await self.workers.run_computing(function, *arguments, **named)
-
     def log(self, topic: str, partition: int) -> Log:
         """The log of a partition. Raises BrokerError: unknown_topic_or_partition, kafka_storage_error."""
         log = self.logs.get(topic, partition)
         if log is None:
             raise BrokerError(ErrorCode.unknown_topic_or_partition, f"there is no partition {topic}-{partition}")
         return log
+
+    def topic_name(self, topic: str | UUID) -> str:
+        """The name of a topic that is named by it or by its id. Raises BrokerError: unknown_topic_id."""
+        if isinstance(topic, str):
+            return topic
+        known = self.topics.by_id(topic)
+        if known is None:
+            raise BrokerError(ErrorCode.unknown_topic_id, f"there is no topic with id {topic}")
+        return known.name
 
     def check_not_mirrored(self, what: str) -> None:
         """Raise BrokerError policy_violation, which clients do not try again, while topics mirror another cluster's.
@@ -155,10 +158,6 @@ class Broker:
             raise BrokerError(
                 ErrorCode.policy_violation, f"{what}: this broker mirrors {self.mirrored} and is read-only; write there"
             )
-
-    async def flush_if_due(self, log: Log) -> None:
-        """Flush a log, as DueFlushes.if_due."""
-        await self.flushes.if_due(log)
 
     async def flush_offsets(self, group_id: str) -> None:
         """Flush a group's partition of __consumer_offsets, as `flush_if_due`."""

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from kafkalog_broker import api
-from kafkalog_broker.admin import share_groups, topic_changes
+from kafkalog_broker.admin import topic_changes
 from kafkalog_broker.api.client_quotas import keep_to_quotas
+from kafkalog_broker.api.share_groups import initialize
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.dynamic_configs import DynamicConfigs
@@ -27,7 +29,8 @@ from kafkalog_broker.config.sasl_settings import SaslSettings
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
-from kafkalog_broker.groups.modern.group_context import GroupContext, TopicsView
+from kafkalog_broker.groups.modern.group_context import GroupContext, TopicsView, share_group_settings
+from kafkalog_broker.groups.modern.group_records import SharedTopic
 from kafkalog_broker.mirror.takeover import take_mirrors_over
 from kafkalog_broker.net.acceptor import network_limits, raise_open_files_limit
 from kafkalog_broker.net.dispatch import Dispatch, dispatcher
@@ -43,6 +46,8 @@ from kafkalog_broker.security.authorizer import guarded
 from kafkalog_broker.security.oauth_tokens import Tokens
 from kafkalog_broker.security.sasl import KnownUsers
 from kafkalog_broker.security.scram_users import NewUser, ScramUsers
+from kafkalog_broker.share.share_coordinator import ShareCoordinator
+from kafkalog_broker.share.share_partition_manager import SharePartitionManager
 from kafkalog_broker.storage.housekeeping import RETENTION_CHECKS_PER_TICK
 from kafkalog_broker.storage.log_directory import LogDirectories, open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
@@ -50,7 +55,7 @@ from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_ends import TransactionEnds, marker_writer
-from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
+from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
     from kafkalog_broker.mirror.command import ServedMirror  # with aiokafka, which a broker of its own does without
@@ -257,8 +262,7 @@ class Server(Broker):
 
     def _make_coordinators(self, started: AsyncExitStack) -> None:
         clock = self.clock
-        share = share_groups.ShareParts(self, self.scheduler)
-        started.callback(share.stop)
+        initialize_shared = self._make_share_parts(started)
         self.offsets_topic = offsets = CoordinatorLog(
             OFFSETS_TOPIC, self.topics, self.log, clock, self.config.offsets_topic_num_partitions
         )
@@ -269,7 +273,7 @@ class Server(Broker):
             topics=TopicsView(self.topics, lambda: self.config.broker_rack),
             overrides=self.dynamic_configs.of_group,
             background=self.workers.compute_then,
-            initialize=share.initialize,
+            initialize=initialize_shared,
         )
         self.groups = GroupCoordinator(offsets, context)
         state = CoordinatorLog(
@@ -292,6 +296,35 @@ class Server(Broker):
             self.transactions.runtime.stop()
         started.callback(self.transactions.shutdown)
         started.push_async_callback(self.transaction_ends.stop)
+
+    def _make_share_parts(self, started: AsyncExitStack) -> Callable[[str, int, Mapping[UUID, SharedTopic]], None]:
+        """How a share group has the state of its share partitions begun."""
+        config, initializing = self.config, set[asyncio.Task[None]]()
+        self.share_state_topic = state = CoordinatorLog(
+            SHARE_STATE_TOPIC, self.topics, self.log, self.clock, config.share_coordinator_state_topic_num_partitions,
+            config.share_coordinator_load_buffer_size,
+        )  # fmt: skip
+        self.share_coordinator = ShareCoordinator(config, self.clock, state, self.topics)
+        self.share_partitions = SharePartitionManager(
+            config.group_share_max_share_sessions, self.share_coordinator,
+            lambda topic_id, partition: self.log(self.topic_name(topic_id), partition),
+            lambda group_id: share_group_settings(self.config, self.dynamic_configs.of_group(group_id)), self.clock,
+            self.scheduler, self.run_blocking,
+        )  # fmt: skip
+        self.share_coordinator.runtime.begin_loading(state.owned())
+
+        def begin(group_id: str, epoch: int, topics: Mapping[UUID, SharedTopic]) -> None:
+            task = asyncio.create_task(initialize(self, group_id, epoch, topics))
+            initializing.add(task)
+            task.add_done_callback(initializing.discard)
+
+        def stop() -> None:
+            for task in initializing:
+                task.cancel()
+            self.share_coordinator.runtime.stop()
+
+        started.callback(stop)
+        return begin
 
     async def _load_coordinators(self) -> None:
         """While the broker serves: transactions first, so that what was prepared is completed soon."""

@@ -69,17 +69,11 @@ async def handle(request: Request, broker: Broker) -> FetchResponse:
         return FetchResponse((), error.code)
 
     def find_log(partition: FetchPartition) -> Log:
-        topic = partition.topic
-        if isinstance(topic, str):
-            if request.access is not None:
-                _check(request, topic)
-            return broker.log(topic, partition.partition)
-        known = broker.topics.by_id(topic)  # type: ignore[arg-type]  # a UUID: the request is of version 13 or later
-        if known is None:
-            raise BrokerError(ErrorCode.unknown_topic_id, f"there is no topic with id {topic}")
+        topic: Any = partition.topic
+        name = topic if isinstance(topic, str) else broker.topic_name(topic)
         if request.access is not None:
-            _check(request, known.name)
-        return broker.log(known.name, partition.partition)
+            _check(request, name)
+        return broker.log(name, partition.partition)
 
     if request.version < FIRST_BATCH_VERSION:
         read, min_bytes = _converted(request, broker, context, find_log)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.admin import share_groups
+from kafkalog_broker.api.share_groups import delete_group
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import DescribedGroup
@@ -81,7 +81,7 @@ async def _delete(broker: Broker, group_id: str) -> ErrorCode:
     if not broker.groups.has_share_group(group_id):
         return broker.groups.delete(group_id)
     try:
-        await share_groups.delete_group(broker, group_id)
+        await delete_group(broker, group_id)
     except BrokerError as error:
         return error.code
     return ErrorCode.none

@@ -256,13 +256,7 @@ def _refusal(
 
 
 def _log(request: Request, topic: str | UUID, index: int, broker: Broker) -> Log:
-    if isinstance(topic, UUID):
-        known = broker.topics.by_id(topic)
-        if known is None:
-            raise BrokerError(ErrorCode.unknown_topic_id, f"there is no topic with id {topic}")
-        name = known.name
-    else:
-        name = topic
+    name = topic if isinstance(topic, str) else broker.topic_name(topic)
     if request.access is not None and request.refused(name):
         raise BrokerError(ErrorCode.topic_authorization_failed)
     if is_internal(name) and request.client_id != _ADMIN_CLIENT and name in broker.topics:

@@ -14,26 +14,21 @@ v2  renewing locks (KIP-1222), acquisition lock timeout in the answer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.admin.share_groups import (
-    FIRST_RENEWING_VERSION,
-    AckOutcome,
-    acknowledge_all,
-    check_member_id,
-    topic_refusal,
-)
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.fetch_response import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.quotas.client_quotas import Client
-from kafkalog_broker.runtime.fair_scheduling import TimeSlice
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
+from kafkalog_broker.share.in_flight_batch import AcknowledgeType
 from kafkalog_broker.share.share_fetch import FetchedShare, FetchedShares, ShareFetch, ShareFetchParams
+from kafkalog_broker.share.share_partition import Acknowledgement
 from kafkalog_broker.share.share_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -41,7 +36,7 @@ from kafkalog_broker.share.share_sessions import (
     SessionKey,
     ShareSession,
 )
-from kafkalog_broker.share.state_records import NO_TOPIC, SharePartitionKey
+from kafkalog_broker.share.state_records import NO_TOPIC, SharePartitionKey, share_partition
 
 _RECORD_LIMIT = 1  # ShareAcquireMode
 
@@ -123,7 +118,7 @@ async def _fetched(request: Request, broker: Broker, partitions: Sequence[Partit
     for topic_id, index in partitions:
         key = SharePartitionKey(asked.group_id, topic_id, index)
         known = broker.topics.by_id(topic_id)
-        code = ErrorCode.unknown_topic_id if known is None else topic_refusal(request, known.name)
+        code = ErrorCode.unknown_topic_id if known is None else request.refused(known.name)
         if code is ErrorCode.none and known is not None and not 0 <= index < known.partitions:
             code = ErrorCode.unknown_topic_or_partition
         if code is ErrorCode.none:
@@ -221,3 +216,88 @@ async def share_acknowledge(request: Request, broker: Broker) -> Any:
         topics.append({"topic_id": topic.topic_id, "partitions": partitions})
     lock_ms = broker.share_partitions.settings_of(asked.group_id).limits.lock_ms
     return respond(request, responses=topics, acquisition_lock_timeout=timedelta(milliseconds=lock_ms))
+
+
+# Acknowledgements of both: read from requests, checked and carried out.
+
+FIRST_RENEWING_VERSION = 2
+LONGEST_MEMBER_ID = 36
+BATCHES_A_STEP = 500
+"""Acknowledgements that are checked in half a millisecond."""
+
+
+def check_member_id(member_id: str | None) -> None:
+    """Raises BrokerError invalid_request."""
+    if not member_id or len(member_id) > LONGEST_MEMBER_ID:
+        raise BrokerError(ErrorCode.invalid_request, "Invalid member id in the request.")
+
+
+class AckOutcome(NamedTuple):
+    """Outcome of the acknowledgements of a partition."""
+
+    error: ErrorCode = ErrorCode.none
+    message: str | None = None
+
+
+async def acknowledge_all(request: Request, broker: Broker, turn: TimeSlice) -> Mapping[Partition, AckOutcome]:
+    """By partition, of those that the request names acknowledgements of, or, for ShareAcknowledge, names at all."""
+    asked = request.entity
+    may_renew = request.version >= FIRST_RENEWING_VERSION
+    is_renewing = may_renew and asked.is_renew_ack
+    result: dict[Partition, AckOutcome] = {}
+    written: set[int] = set()
+    for topic in asked.topics:
+        known = broker.topics.by_id(topic.topic_id)
+        for partition in topic.partitions:
+            if turn.over:
+                await turn.next()
+            key = share_partition(asked.group_id, topic.topic_id, partition.partition_index)
+            try:
+                if known is None:
+                    raise BrokerError(ErrorCode.unknown_topic_id)
+                batches = await run_in_slices(checked(partition.acknowledgement_batches, may_renew, is_renewing), turn)
+                if code := request.refused(known.name):
+                    raise BrokerError(code)
+                if not 0 <= key.partition < known.partitions:
+                    raise BrokerError(ErrorCode.unknown_topic_or_partition)
+                if batches:
+                    broker.share_partitions.acknowledge(key, asked.member_id, batches)
+                    written.add(broker.share_coordinator.partition_for(key))
+                result[key.topic_id, key.partition] = AckOutcome()
+            except BrokerError as error:
+                message = None if error.what == error.code.name else error.what
+                result[key.topic_id, key.partition] = AckOutcome(error.code, message)
+    for index in written:
+        await broker.flush_if_due(broker.share_state_topic.log(index))
+    return result
+
+
+def checked(batches: Sequence[Any], may_renew: bool, is_renewing: bool) -> Generator[None, None, list[Acknowledgement]]:
+    """Step by step. Raises BrokerError invalid_request (KafkaApis.validateAcknowledgementBatches).
+
+    A batch may begin where the one before ends, so one offset may be named any number of times, in batches of its own.
+    To renew it a second time changes nothing: that is left out. Whatever else is said of it twice is refused later. So
+    what is left is no longer than some three times the records in flight, or is refused when it comes to that.
+    """
+    highest = AcknowledgeType.RENEW if may_renew else AcknowledgeType.REJECT
+    found, end = list[Acknowledgement](), -1
+    for at, batch in enumerate(batches, 1):
+        if not at % BATCHES_A_STEP:
+            yield
+        first, last, types = batch.first_offset, batch.last_offset, batch.acknowledge_types
+        kinds = set(types)
+        if (
+            first > last
+            or first < end
+            or not kinds
+            or (len(types) > 1 and last - first != len(types) - 1)
+            or min(kinds) < 0
+            or max(kinds) > highest
+            or (AcknowledgeType.RENEW in kinds and not is_renewing)
+        ):
+            raise BrokerError(ErrorCode.invalid_request)
+        end = last
+        said = Acknowledgement(first, last, types)
+        if AcknowledgeType.RENEW not in kinds or not found or said != found[-1]:
+            found.append(said)
+    return found

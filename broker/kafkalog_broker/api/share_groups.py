@@ -13,17 +13,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from kafkalog_broker.admin import share_groups
-from kafkalog_broker.admin.share_groups import check_member_id
+from kafkalog_broker.api.share_fetch import check_member_id
 from kafkalog_broker.broker import Broker
+from kafkalog_broker.config.log_config import internal_topic_configs
 from kafkalog_broker.coordinator.runtime import MOST_NAMES
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest
+from kafkalog_broker.groups.modern.group_records import SharedTopic
 from kafkalog_broker.groups.modern.modern_group import ModernMember
 from kafkalog_broker.groups.share.share_group_manager import ASSIGNOR
 from kafkalog_broker.protocol.acls import Operation, ResourceType
@@ -32,6 +34,9 @@ from kafkalog_broker.protocol.response_entity import error_response, respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.share_coordinator import UNKNOWN_PARTITION, Summary
 from kafkalog_broker.share.state_records import NO_START_OFFSET, NOT_COUNTED, SharePartitionKey
+from kafkalog_spark.format.names import SHARE_STATE_TOPIC
+
+_log = logging.getLogger(__name__)
 
 
 @api(76, 1, 1)
@@ -210,7 +215,7 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
             if 0 <= one.partition_index < known.partitions
         }
     try:
-        failed_partitions = await share_groups.alter_offsets(broker, asked.group_id, wanted, turn)
+        failed_partitions = await _alter_offsets(broker, asked.group_id, wanted, turn)
     except BrokerError as error:
         return error_response(request, error.code, error.what)
     await broker.flush_offsets(asked.group_id)
@@ -252,7 +257,7 @@ async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
         else:
             named[known.id] = name
     try:
-        outcomes = await share_groups.delete_offsets(broker, asked.group_id, named, turn)
+        outcomes = await _delete_offsets(broker, asked.group_id, named, turn)
     except BrokerError as error:
         return error_response(request, error.code, error.what)
     await broker.flush_offsets(asked.group_id)
@@ -274,3 +279,103 @@ def _deleted_topic(
     name: str, topic_id: UUID | None, code: ErrorCode = ErrorCode.none, what: str | None = None
 ) -> dict[str, Any]:
     return {"topic_name": name, "topic_id": topic_id, "error_code": code, "error_message": what}
+
+
+# Changes of share groups that both coordinators take part in: begun in the group, carried out in the share
+# partitions' state, finished in the group. What is left half done by a crash is done again when it is asked for
+# again.
+
+Offsets = Mapping[UUID, Mapping[int, int]]
+"""Topic id to partition to start offset."""
+
+
+async def ensure_state_topic(broker: Broker) -> None:
+    """Raises BrokerError."""
+    if SHARE_STATE_TOPIC not in broker.topics:
+        partitions = broker.config.share_coordinator_state_topic_num_partitions
+        configs = internal_topic_configs(broker.config)[SHARE_STATE_TOPIC]
+        await broker.ensure_topic(SHARE_STATE_TOPIC, partitions, configs)
+
+
+async def initialize(broker: Broker, group_id: str, state_epoch: int, topics: Mapping[UUID, SharedTopic]) -> None:
+    """Begin the state of share partitions that members subscribe to, and let the group know."""
+    turn = TimeSlice()
+    try:
+        try:
+            await ensure_state_topic(broker)
+            for topic_id, info in topics.items():
+                async for index in turn.spread(info.partitions):
+                    key = SharePartitionKey(group_id, topic_id, index)
+                    broker.share_coordinator.initialize(key, state_epoch, NO_START_OFFSET)
+        except BrokerError as error:
+            _log.warning("share group %.200r: the state of its partitions cannot be begun: %s", group_id, error)
+            broker.groups.share_groups(group_id).set_not_initialized(group_id, topics)
+        else:
+            broker.groups.share_groups(group_id).set_initialized(group_id, topics)
+    except BrokerError as error:  # it is begun again after group.share.initialize.retry.interval.ms
+        _log.warning("share group %.200r: which partitions have state cannot be written: %s", group_id, error)
+
+
+async def _alter_offsets(
+    broker: Broker, group_id: str, wanted: Offsets, turn: TimeSlice
+) -> dict[tuple[UUID | None, int], BrokerError]:
+    """Errors of the partitions that could not be set. Raises BrokerError."""
+    await ensure_state_topic(broker)
+    share_groups = broker.groups.share_groups(group_id)
+    share_groups.check_type(group_id)
+    infos = {
+        topic_id: SharedTopic(topic.name, tuple(sorted(offsets)))
+        for topic_id, offsets in wanted.items()
+        if (topic := broker.topics.by_id(topic_id)) is not None
+    }
+    epoch = share_groups.begin_altering(group_id, infos)
+    broker.share_partitions.forget_group(group_id)
+    failed: dict[tuple[UUID | None, int], BrokerError] = {}
+    for topic_id, offsets in wanted.items():
+        async for index, offset in turn.spread(offsets.items()):
+            try:
+                broker.share_coordinator.initialize(SharePartitionKey(group_id, topic_id, index), epoch, offset)
+            except BrokerError as error:
+                failed[topic_id, index] = error
+    if not failed and infos:
+        share_groups.set_initialized(group_id, infos)
+    return failed
+
+
+async def _delete_offsets(
+    broker: Broker, group_id: str, topics: Mapping[UUID, str], turn: TimeSlice
+) -> dict[UUID, BrokerError | None]:
+    """Outcome of each topic that had state. Raises BrokerError."""
+    share_groups = broker.groups.share_groups(group_id)
+    found = share_groups.begin_deleting(group_id, list(topics))
+    broker.share_partitions.forget_group(group_id)
+    outcomes = await _delete_state(broker, group_id, found, turn)
+    gone = [topic for topic, outcome in outcomes.items() if outcome is None]
+    if gone:
+        share_groups.set_deleted(group_id, gone)
+    return outcomes
+
+
+async def delete_group(broker: Broker, group_id: str) -> None:
+    """Raises BrokerError: group_id_not_found, non_empty_group, and those of the share coordinator."""
+    share_groups = broker.groups.share_groups(group_id)
+    found = share_groups.all_with_state(group_id)
+    broker.share_partitions.forget_group(group_id)
+    for outcome in (await _delete_state(broker, group_id, found, TimeSlice())).values():
+        if outcome is not None:
+            raise outcome
+    share_groups.delete(group_id)
+
+
+async def _delete_state(
+    broker: Broker, group_id: str, topics: Mapping[UUID, SharedTopic], turn: TimeSlice
+) -> dict[UUID, BrokerError | None]:
+    outcomes: dict[UUID, BrokerError | None] = {}
+    for topic_id, info in topics.items():
+        outcomes[topic_id] = None
+        async for index in turn.spread(info.partitions):
+            try:
+                broker.share_coordinator.delete(SharePartitionKey(group_id, topic_id, index))
+            except BrokerError as error:
+                outcomes[topic_id] = error
+    return outcomes

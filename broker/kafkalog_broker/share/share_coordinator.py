@@ -8,7 +8,7 @@ many updates a snapshot of its own, so that what is older can be pruned; what is
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -35,6 +35,7 @@ from kafkalog_broker.share.state_records import (
     state_key,
     update_value,
 )
+from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.names import SHARE_STATE_TOPIC
 from kafkalog_spark.format.partition_metadata import uuid_to_text
@@ -152,14 +153,12 @@ class ShareStateShard:
 
 
 class ShareCoordinator:
-    """partitions_of: how many partitions a topic has, None when there is none of that id."""
+    """topics: those whose partitions may be shared."""
 
-    def __init__(
-        self, config: BrokerConfig, clock: Clock, log: CoordinatorLog, partitions_of: Callable[[UUID], int | None]
-    ) -> None:
+    def __init__(self, config: BrokerConfig, clock: Clock, log: CoordinatorLog, topics: TopicRegistry) -> None:
         self._config = config
         self._clock = clock
-        self._partitions_of = partitions_of
+        self._topics = topics
         self.runtime: CoordinatorRuntime[ShareStateShard, ShareStateShard] = CoordinatorRuntime(
             log, self._load, lambda partition, shard: shard
         )
@@ -250,8 +249,8 @@ class ShareCoordinator:
         return shard
 
     def _check_exists(self, key: SharePartitionKey) -> None:
-        partitions = self._partitions_of(key.topic_id)
-        if partitions is None or key.partition >= partitions:
+        topic = self._topics.by_id(key.topic_id)
+        if topic is None or key.partition >= topic.partitions:
             raise BrokerError(ErrorCode.unknown_topic_or_partition, UNKNOWN_PARTITION)
 
     def _update(

@@ -15,7 +15,6 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.housekeeping import DueFlushes
-from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_metadata import EndMarker, TopicPartition, WriteMarker
 from kafkalog_spark.format.names import OFFSETS_TOPIC
@@ -50,12 +49,15 @@ class TransactionEnds:
             await self._flushes.if_due(log)
             while log.high_watermark < log.log_end_offset:  # a decision that came while the last ones were flushed
                 await self._flushes.if_due(log)
-            partitions = transactions.describe(transactional_id).partitions
+            is_prepared = transactional_id in transactions.prepared
+            partitions = transactions.describe(transactional_id).partitions if is_prepared else ()
             done = transactions.complete(transactional_id)
             for partition in partitions:
-                with suppress(BrokerError):  # deleted, or offline: there is nothing to flush
+                try:
                     marked = self._log_of(*partition)
-                    await self._flushes.if_due(marked)
+                except BrokerError:
+                    continue  # deleted, or offline: there is nothing to flush
+                await self._flushes.if_due(marked)
         except BrokerError as error:
             _logger.warning("the transaction of %r is not complete yet: %s", transactional_id, error)
             done = False

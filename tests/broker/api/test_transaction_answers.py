@@ -52,9 +52,7 @@ class Asked:
         """Kafka was asked 32766 times; the record that the last of them left is written here at once."""
         coordinator = self._broker.broker.transactions
         metadata = coordinator.describe(transactional_id)
-        coordinator.write(
-            replace(metadata, producer_epoch=MAX_EPOCH - 1, previous_producer_id=metadata.producer_id)
-        )
+        coordinator.write(replace(metadata, producer_epoch=MAX_EPOCH - 1, previous_producer_id=metadata.producer_id))
 
 
 def compared(answer: Any) -> Any:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog_broker.admin.share_groups import BATCHES_A_STEP, AckOutcome, checked
+from kafkalog_broker.api.share_fetch import BATCHES_A_STEP, AckOutcome, checked
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.modern.group_context import Limits
 from kafkalog_broker.share.acquisition import AcquireRequest, Span, acquire

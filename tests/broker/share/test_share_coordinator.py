@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -70,7 +72,8 @@ def coordinator(topic: Topic, clock: ManualClock | None = None) -> ShareCoordina
     config = BrokerConfig.from_properties(
         {"log.dirs": "/data", "share.coordinator.snapshot.update.records.per.snapshot": UPDATES}
     )
-    return ShareCoordinator(config, clock or ManualClock(), topic, lambda topic_id: 2 if topic_id == TOPIC else None)
+    topics: Any = SimpleNamespace(by_id=lambda topic_id: SimpleNamespace(partitions=2) if topic_id == TOPIC else None)
+    return ShareCoordinator(config, clock or ManualClock(), topic, topics)
 
 
 def change(number: int) -> WriteState:

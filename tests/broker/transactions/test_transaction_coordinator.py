@@ -90,7 +90,7 @@ def test_a_partition_that_takes_no_marker_is_asked_again_and_the_others_are_not(
     ledger.coordinator.end("t", producer, commit=True, client_version=CLASSIC)
     ledger.refuses = {ORDERS[1]: ErrorCode.coordinator_load_in_progress}
     assert not ledger.coordinator.complete("t")
-    assert ledger.coordinator.outstanding("t") == {ORDERS[1]}
+    assert ledger.coordinator.describe("t").partitions == {ORDERS[1]}
     for call in (
         lambda: ledger.coordinator.init_producer_id("t", TIMEOUT, None),
         lambda: ledger.coordinator.add_partitions("t", producer, ALL, CLASSIC),
