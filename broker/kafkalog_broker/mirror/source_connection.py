@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -14,7 +13,7 @@ from aiokafka.conn import AIOKafkaConnection, ScramAuthenticator
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.fetch_session import MAX_RESPONSE, ResponseFrames
-from kafkalog_broker.protocol.client_codec import VERSIONS, is_flexible
+from kafkalog_broker.protocol.client_codec import VERSIONS, is_flexible, request_header
 from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.protocol.fetch_client import (
     FETCH,
@@ -33,7 +32,6 @@ logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what fails there is 
 
 T = TypeVar("T")
 
-_HEADER = struct.Struct(">hhi")
 _FAREWELL_S = 1.0
 _MAX_ANSWER = 64 << 20
 """Bytes of an answer but to Fetch: Metadata of a million partitions."""
@@ -74,7 +72,7 @@ class SourceConnection:
         self._connection = connection
         self._most = most
         self._timeout_s = settings.timeout_ms / 1000
-        self._client_id = settings.client_id.encode()
+        self._client_id = settings.client_id
         self._correlation_id = 0
         # aiokafka has opened it and logged in. From here on it would copy each response several times.
         connection._read_task.cancel()
@@ -129,7 +127,7 @@ class SourceConnection:
     async def call(self, api_key: int, version: int, body: bytes, read: Callable[[memoryview, int], T]) -> T:
         """Result of `read`, which is given the response's body and the version. Raises SourceUnreachable."""
         flexible = is_flexible(api_key, version)
-        answer = await self._send(api_key, version, body, flexible=flexible, most=_MAX_ANSWER)
+        answer = await self._send(api_key, version, body, most=_MAX_ANSWER)
         with self._understood():
             if len(answer) <= _READ_AT_ONCE:
                 return read(_body(answer, flexible=flexible), version)
@@ -138,7 +136,7 @@ class SourceConnection:
     async def fetch(self, call: FetchCall, version: int, most: int) -> FetchAnswer:
         """most: partitions that may be answered. Raises SourceUnreachable."""
         flexible = version >= 12
-        answer = await self._send(FETCH, version, encode_fetch(call, version), flexible=flexible, most=MAX_RESPONSE)
+        answer = await self._send(FETCH, version, encode_fetch(call, version), most=MAX_RESPONSE)
         with self._understood():
             return decode_fetch(_body(answer, flexible=flexible), version, most)
 
@@ -156,11 +154,9 @@ class SourceConnection:
         if answer.partitions:
             self._frames.give_back(answer.partitions[0].records)
 
-    async def _send(self, api_key: int, version: int, body: bytes, *, flexible: bool, most: int) -> memoryview:
+    async def _send(self, api_key: int, version: int, body: bytes, *, most: int) -> memoryview:
         self._correlation_id = correlation_id = (self._correlation_id + 1) % 2**31
-        name = self._client_id
-        head = _HEADER.pack(api_key, version, correlation_id) + len(name).to_bytes(2, "big") + name
-        head += b"\0" if flexible else b""
+        head = request_header(api_key, version, correlation_id, self._client_id)
         expected = self._frames.expect(most)
         try:
             self._transport.write((len(head) + len(body)).to_bytes(4, "big") + head + body)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol.frames import compact_string, legacy_string, read_uvarint, skip_tagged_fields
-from kafkalog_spark.format.varints import uvarint
+from kafkalog_broker.protocol.client_codec import request_body
+from kafkalog_broker.protocol.frames import read_uvarint, skip_tagged_fields
 
 FETCH = 1
 MIN_VERSION, MAX_VERSION = 5, 13
@@ -71,56 +71,36 @@ class FetchAnswer(NamedTuple):
     partitions: list[Fetched]
 
 
+class _Partition(NamedTuple):
+    """A partition in the request."""
+
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    partition_max_bytes: int
+    log_start_offset: int = -1
+
+
 def encode_fetch(call: FetchCall, version: int) -> bytes:
     """The body of the request, which reads committed and uncommitted records alike."""
-    flexible = version >= _FLEXIBLE
-    tags = b"\0" if flexible else b""
-    out = [struct.pack(">iiiib", -1, call.max_wait_ms, call.min_bytes, call.max_bytes, 0)]
-    if version >= SESSIONS:
-        out.append(struct.pack(">ii", *call.session))
-    topics = _by_topic(call.partitions)
-    out.append(_count(len(topics), flexible))
-    for (name, topic_id), wanted in topics.items():
-        out += (_topic(name, topic_id, version), _count(len(wanted), flexible))
-        for partition, fetch in wanted:
-            out.append(partition.to_bytes(4, "big"))
-            if version >= 9:
-                out.append(struct.pack(">i", fetch.leader_epoch))
-            out.append(struct.pack(">q", fetch.offset))
-            if version >= _FLEXIBLE:
-                out.append(struct.pack(">i", fetch.last_epoch))
-            out += (struct.pack(">qi", -1, fetch.max_bytes), tags)
-        out.append(tags)
-    if version >= SESSIONS:
-        forgotten = _by_topic([(key, FetchFrom(topic_id, 0, 0)) for key, topic_id in call.forgotten])
-        out.append(_count(len(forgotten), flexible))
-        for (name, topic_id), gone in forgotten.items():
-            out += (_topic(name, topic_id, version), _count(len(gone), flexible))
-            out += [partition.to_bytes(4, "big") for partition, _ in gone]
-            out.append(tags)
-    if version >= 11:
-        out.append(compact_string("") if flexible else legacy_string(""))  # rack.id
-    out.append(tags)
-    return b"".join(out)
-
-
-def _by_topic(
-    partitions: Iterable[tuple[Key, FetchFrom]],
-) -> dict[tuple[str, uuid.UUID], list[tuple[int, FetchFrom]]]:
-    topics: dict[tuple[str, uuid.UUID], list[tuple[int, FetchFrom]]] = {}
-    for (name, partition), fetch in partitions:
-        topics.setdefault((name, fetch.topic_id), []).append((partition, fetch))
-    return topics
-
-
-def _topic(name: str, topic_id: uuid.UUID, version: int) -> bytes:
-    if version >= TOPIC_IDS:
-        return topic_id.bytes
-    return compact_string(name) if version >= _FLEXIBLE else legacy_string(name)
-
-
-def _count(count: int, flexible: bool) -> bytes:
-    return uvarint(count + 1) if flexible else count.to_bytes(4, "big")
+    wanted: dict[tuple[str, uuid.UUID], list[_Partition]] = {}
+    for (name, partition), fetch in call.partitions:
+        wanted.setdefault((name, fetch.topic_id), []).append(
+            _Partition(partition, fetch.leader_epoch, fetch.offset, fetch.last_epoch, fetch.max_bytes)
+        )
+    forgotten: dict[tuple[str, uuid.UUID], list[int]] = {}
+    for (name, partition), topic_id in call.forgotten:
+        forgotten.setdefault((name, topic_id), []).append(partition)
+    topics, forgotten_topics = (
+        [{"topic": name, "topic_id": topic_id, "partitions": partitions} for (name, topic_id), partitions in of.items()]
+        for of in (wanted, forgotten)
+    )
+    session_id, session_epoch = call.session
+    return request_body(
+        FETCH, version, replica_id=-1, max_wait=call.max_wait_ms, min_bytes=call.min_bytes, max_bytes=call.max_bytes,
+        session_id=session_id, session_epoch=session_epoch, topics=topics, forgotten_topics_data=forgotten_topics,
+    )  # fmt: skip
 
 
 def decode_fetch(body: memoryview, version: int, most: int) -> FetchAnswer:
