@@ -87,7 +87,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _address(text: str) -> tuple[str, int]:
-    """host:port; without a host 127.0.0.1."""
     host, _, port = text.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
@@ -131,7 +130,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _mirror(arguments: argparse.Namespace, config: BrokerConfig) -> ServedMirror:
-    """Raises OptionError."""
     with importing():
         from kafkalog_broker.mirror.command import ServedMirror, parse_bytes, serving_options
     rate = arguments.max_bytes_per_second

@@ -154,7 +154,6 @@ class Server(Broker):
         started.callback(setattr, self, "is_started", False)
 
     def _requests_served(self, started: AsyncExitStack) -> Dispatch:
-        """The dispatch of requests, which counts them where metrics are on."""
         self.apis.use(registry())
         if self.authorizer is not None:
             self.apis.wrap(Layer.ACCESS, partial(guarded, self.authorizer))
@@ -298,7 +297,6 @@ class Server(Broker):
         started.push_async_callback(self.transaction_ends.stop)
 
     def _make_share_parts(self, started: AsyncExitStack) -> Callable[[str, int, Mapping[UUID, SharedTopic]], None]:
-        """How a share group has the state of its share partitions begun."""
         config, initializing = self.config, set[asyncio.Task[None]]()
         self.share_state_topic = state = CoordinatorLog(
             SHARE_STATE_TOPIC, self.topics, self.log, self.clock, config.share_coordinator_state_topic_num_partitions,

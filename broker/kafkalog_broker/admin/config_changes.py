@@ -235,8 +235,6 @@ async def _with(broker: Broker, name: str, overrides: Mapping[str, str], turn: T
 
 
 async def _tls_of(broker: Broker, config: BrokerConfig) -> dict[str, ListenerTls]:
-    """TLS of the listeners under that configuration, files that have changed read again. Raises BrokerError
-    (INVALID_REQUEST)."""
     try:
         return await broker.run_blocking(broker.tls.prepared, config.listener_security)
     except ConfigError as error:
@@ -318,7 +316,6 @@ def _check_min_isr(overrides: Mapping[str, str], changes: list[Change], *, for_a
 
 
 def _check_of_listeners(prefixed: list[str], *, for_all: bool) -> None:
-    """Raises BrokerError (INVALID_REQUEST)."""
     unserved = [name for name in prefixed if listener_property(name) is None]
     if unserved:
         raise BrokerError(

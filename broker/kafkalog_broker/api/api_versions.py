@@ -73,7 +73,6 @@ def api_versions_error(request: Request, code: ErrorCode) -> Any:
 
 
 def _answer(version: int, code: ErrorCode, apis: list[Api]) -> Any:
-    """Of the version of the answer, which is 0 where the request's is not served."""
     return entity(
         response_class(KEY, version),
         error_code=code,

@@ -178,11 +178,9 @@ def _error_of(request: Request, broker: Broker) -> ErrorCode:
 
 
 def _no_time(code: ErrorCode) -> int:
-    """The time in an answer with that error."""
     return 0 if code is ErrorCode.delegation_token_auth_disabled else _NO_TIME
 
 
 def _without_token(request: Request, broker: Broker) -> Any:
-    """Answer of Renew- and ExpireDelegationToken."""
     code = _error_of(request, broker)
     return respond(request, error_code=code, expiry_timestamp=_no_time(code))

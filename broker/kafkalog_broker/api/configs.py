@@ -126,7 +126,6 @@ class _Texts:
         return found
 
     def _encoded(self, kind: ConfigResourceType, name: str, keys: Keys, like: Any) -> bytes:
-        """like: names all resources with the same properties."""
         entries = self._entries.get(like)
         if entries is None:
             entries = self._entries[like] = resource_entries(self._broker, kind, name)
@@ -172,7 +171,6 @@ async def alter_configs(request: Request, broker: Broker) -> Any:
 async def _altered(
     request: Request, broker: Broker, changes_of: Callable[[Any], list[Change]], *, replace: bool
 ) -> Any:
-    """The answer of both APIs: the outcome of each resource. changes_of, replace: see alter_each."""
     resources = request.entity.resources
     outcomes = await alter_each(
         broker, resources, changes_of, replace=replace, validate_only=request.entity.validate_only,

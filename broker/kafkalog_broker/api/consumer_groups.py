@@ -107,7 +107,6 @@ async def consumer_group_describe(request: Request, broker: Broker) -> Any:
 
 
 def _visible(request: Request, group: DescribedConsumerGroup) -> DescribedConsumerGroup:
-    """A group with a topic that the sender may not describe is not described either."""
     if request.access is None:
         return group
     names = {topic.name for member in group.members for topic in (*member.assignment, *member.target)}

@@ -111,7 +111,6 @@ def _client(request: Request) -> Client:
 
 
 def _check(request: Request, topic: str) -> None:
-    """Raises BrokerError for a topic that the sender may not read."""
     asked = request.entity
     replica = asked.replica_id if request.version <= _LAST_REPLICA_ID_VERSION else asked.replica_state.replica_id
     if replica < 0:

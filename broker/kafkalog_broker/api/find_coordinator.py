@@ -70,7 +70,6 @@ def _keys(request: Request) -> Sequence[str]:
 
 
 def _refused(request: Request) -> set[str]:
-    """The keys whose coordinator the sender may not know."""
     if getattr(request.entity, "key_type", _GROUP) == _SHARE and request.access is not None:
         allowed = request.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
         return set() if allowed else set(_keys(request))

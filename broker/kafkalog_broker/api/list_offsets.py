@@ -111,7 +111,6 @@ async def _list_segments(
 
 
 def _check(request: Request, key: Key, twice: Collection[Key]) -> None:
-    """Raises BrokerError."""
     code = request.refused(key[0])
     if code is not ErrorCode.none:
         raise BrokerError(code)
@@ -120,7 +119,6 @@ def _check(request: Request, key: Key, twice: Collection[Key]) -> None:
 
 
 async def _segment_starts(broker: Broker, log: Log, timestamp: int, most: int) -> list[int]:
-    """Raises BrokerError."""
     log.check_fetch_offset(log.log_start_offset)  # whether it is online
     if most < 0:
         raise BrokerError(ErrorCode.unknown_server_error, f"at most {most} offsets are asked for")

@@ -68,7 +68,6 @@ async def metadata(request: Request, broker: Broker) -> MetadataResponse:
 
 
 def _operations(request: Request, name: str) -> int:
-    """Operations that the sender may do with a topic, as bits; where it asks for them."""
     if getattr(request.entity, "include_topic_authorized_operations", False):
         return request.operations(ResourceType.TOPIC, name)
     return OPERATIONS_NOT_ASKED_FOR

@@ -147,7 +147,6 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
 
 
 def _without_refused(request: Request, broker: Broker, wanted: Wanted) -> Wanted:
-    """Take the topics that the sender may not describe out of `wanted`."""
     names: dict[Any, str] = {}
     for key in wanted:
         topic = None if key is None or isinstance(key, str) else broker.topics.by_id(key)
@@ -161,7 +160,6 @@ def _without_refused(request: Request, broker: Broker, wanted: Wanted) -> Wanted
 
 
 def _wanted(topics: Sequence[Any], *, by_id: bool) -> Wanted:
-    """Groups of the request, each partition once."""
     wanted: Wanted = {}
     for topic in topics:
         wanted.setdefault(topic.topic_id if by_id else topic.name, {}).update(dict.fromkeys(topic.partition_indexes))

@@ -95,7 +95,6 @@ def handle(request: Request, broker: Broker) -> ProduceResponse | Coroutine[Any,
 
 
 def _is_refused(request: Request) -> bool:
-    """True if it has transactional batches, and its sender no right to the transactional id."""
     asked: ProduceRequest = request.entity
     batches = (records for _, partitions in asked.topics for _, records in partitions)
     if request.version < FIRST_BATCH_VERSION or not any(map(_is_transactional, batches)):

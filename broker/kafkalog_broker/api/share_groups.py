@@ -142,7 +142,6 @@ async def describe_share_group_offsets(request: Request, broker: Broker) -> Any:
 
 
 async def _described_topics(request: Request, broker: Broker, group: Any, turn: TimeSlice) -> list[dict[str, Any]]:
-    """Raises BrokerError."""
     described: list[dict[str, Any]] = []
     unknown: list[dict[str, Any]] = []
     refused: list[dict[str, Any]] = []
@@ -319,7 +318,6 @@ async def initialize(broker: Broker, group_id: str, state_epoch: int, topics: Ma
 async def _alter_offsets(
     broker: Broker, group_id: str, wanted: Offsets, turn: TimeSlice
 ) -> dict[tuple[UUID | None, int], BrokerError]:
-    """Errors of the partitions that could not be set. Raises BrokerError."""
     await ensure_state_topic(broker)
     share_groups = broker.groups.share_groups(group_id)
     share_groups.check_type(group_id)
@@ -345,7 +343,6 @@ async def _alter_offsets(
 async def _delete_offsets(
     broker: Broker, group_id: str, topics: Mapping[UUID, str], turn: TimeSlice
 ) -> dict[UUID, BrokerError | None]:
-    """Outcome of each topic that had state. Raises BrokerError."""
     share_groups = broker.groups.share_groups(group_id)
     found = share_groups.begin_deleting(group_id, list(topics))
     broker.share_partitions.forget_group(group_id)

@@ -80,7 +80,6 @@ async def create_topics(request: Request, broker: Broker) -> Any:
 
 
 async def _validated(broker: Broker, wanted: Sequence[NewTopic]) -> list[Outcome]:
-    """Check the topics as create_topics does, without creating any."""
     turn, configs_of = TimeSlice(), LogConfigs(broker)
     outcomes: list[Outcome] = []
     async for new in turn.spread(wanted):
@@ -222,7 +221,6 @@ def _may_describe(request: Request, name: str) -> bool:
 
 
 def _may_be_compared(request: Request, name: str) -> bool:
-    """True if the sender may be told that a name and an id are of one topic."""
     return request.refused(name, quiet=True) is ErrorCode.none and _may_describe(request, name)
 
 
@@ -247,7 +245,6 @@ def _permitted(request: Request, broker: Broker, asked: Resolved) -> Resolved:
 
 
 def _outcome(outcome: Outcome, asked: UUID | None) -> tuple[ErrorCode, str | None, UUID | None]:
-    """Error, its text, and the id of the topic that is gone, or was asked for and stays."""
     if isinstance(outcome, BrokerError):
         if outcome.code is ErrorCode.throttling_quota_exceeded:
             return outcome.code, outcome.what, asked
@@ -257,7 +254,6 @@ def _outcome(outcome: Outcome, asked: UUID | None) -> tuple[ErrorCode, str | Non
 
 
 def _resolved(request: Request, broker: Broker, wanted: list[Wanted]) -> list[Resolved]:
-    """(name, id, why not) of each topic that is to go; those without a reason have a name."""
     if not broker.config.delete_topic_enable:
         code = ErrorCode.topic_deletion_disabled if request.version >= 3 else ErrorCode.invalid_request
         return [(name, topic_id, (code, "Topic deletion is disabled.")) for name, topic_id in wanted]

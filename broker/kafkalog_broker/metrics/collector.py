@@ -184,7 +184,6 @@ class Collector:
 
 @cache
 def _version() -> str:
-    """Looked up in a file, once."""
     return metadata.version("kafkalog")
 
 

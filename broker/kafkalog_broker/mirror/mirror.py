@@ -199,7 +199,6 @@ class Mirror:
                 asyncio.get_running_loop().call_later(_SOURCE_MS[0] / 1000, self._stale.set)
 
     def _local_topics(self) -> dict[str, Topic]:
-        """Local copies of the source's topics."""
         own = self._options.own_internal_topics
         return {name: topic for name, topic in self._topics.topics.items() if not (own and is_internal(name))}
 

@@ -229,7 +229,6 @@ class NodeFetcher:
         mirror.wait(why, failed=True)
 
     async def _handle(self, mirror: PartitionMirror, fetched: Fetched) -> None:
-        """Everything but batches."""
         match outcome_of(fetched):
             case PartitionAction.PARTED:
                 await self._parted(mirror, fetched)

@@ -185,7 +185,6 @@ class SourceConnection:
 
 
 def _body(answer: memoryview, *, flexible: bool) -> memoryview:
-    """Without its header. Raises MalformedRequest."""
     return answer[skip_tagged_fields(answer, 4) if flexible else 4 :]
 
 

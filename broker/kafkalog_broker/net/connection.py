@@ -185,7 +185,6 @@ class RequestReader:
             self.transport.pause_reading()
 
     def _read_on(self) -> None:
-        """When the queue is short enough."""
         if self._paused and not self.assembler.has_more and self._waiting_bytes <= READ_AHEAD_BYTES:
             self._resume()
 
@@ -460,7 +459,6 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.close()
 
     async def _serve_requests(self) -> None:
-        """Handle requests until no more of them come."""
         dispatch, line, watch = self._dispatch, self._line, self._shared.watch
         requests, writer = self.requests, self._writer
         frames, assembler, limited = requests.frames, requests.assembler, self._shared.memory.limited
@@ -529,7 +527,6 @@ class Connection(asyncio.BufferedProtocol):
         self.requests.wake_up()
 
     def _lost(self) -> None:
-        """Let whoever waits for something on this connection know that it has ended."""
         self._peer_has_ended()
         self.resume_writing()
         if self._waits and self.task is not None:
@@ -559,7 +556,6 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _address(name: Any) -> tuple[str, int]:
-    """Host and port of a socket's name; a peer that is gone already has none."""
     if isinstance(name, tuple) and len(name) >= 2:
         return str(name[0]), int(name[1])
     return "unknown", 0

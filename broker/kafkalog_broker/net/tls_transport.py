@@ -462,7 +462,6 @@ class TlsTransport(asyncio.Transport):
         return count == len(buffer)
 
     def _answer(self, tls: TlsRecords) -> None:
-        """Send what reading made necessary: the answer to a peer that wants new keys."""
         if tls.unsent_bytes > MAX_ALERTS_BYTES:
             raise ConnectionAbortedError(f"its peer does not read {tls.unsent_bytes} bytes of TLS's own messages")
         if not self._writes and not self._flush(tls):

@@ -153,7 +153,6 @@ def _primitive(kafka_type: str, *, flexible: bool) -> _Layout:
 
 
 def _sequence(layouts: list[_Layout]) -> _Layout:
-    """Values one after another; those of a fixed size are passed over together."""
     steps: list[int | Skip] = []
     for layout in layouts:
         if layout.skip is not None:

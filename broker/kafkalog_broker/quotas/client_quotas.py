@@ -74,7 +74,6 @@ MAX_THROTTLE_MS = 2**31 - 1
 
 
 def _whole_ms(wait_ms: float) -> int:
-    """Rounded as Kafka does it, and no more than can be said: it may be infinite."""
     return math.floor(min(wait_ms, MAX_THROTTLE_MS) + 0.5)
 
 

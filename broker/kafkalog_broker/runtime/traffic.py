@@ -62,7 +62,6 @@ class Traffic:
 
 @cache
 def _told(kind: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The fields of an entity that hold an error code, and those that may hold entries."""
     codes = tuple(name for name in _names(kind) if name == "error_code" or name.endswith("_error_code"))
     return codes, tuple(name for name, annotation in kind.__annotations__.items() if _ARRAY.search(str(annotation)))
 

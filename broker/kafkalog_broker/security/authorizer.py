@@ -97,7 +97,6 @@ class Authorizer:
 
 
 def _is_denied(acl: Acl, denied: set[tuple[PatternType, str]]) -> bool:
-    """True if a denial covers all that an ACL allows."""
     _, kind, name = acl.pattern
     if kind is PatternType.LITERAL and name == WILDCARD:
         return False

@@ -153,7 +153,6 @@ def _checked(claims: Mapping[str, Any], settings: OAuthSettings, now_ms: int) ->
 
 
 def _scopes(claim: Any) -> list[str]:
-    """Items of a list, or of a text with spaces."""
     if isinstance(claim, str):
         return claim.split()
     return [scope.strip() for scope in claim] if _is_texts(claim) else []

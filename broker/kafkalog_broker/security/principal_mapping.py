@@ -112,7 +112,6 @@ def _rule(found: re.Match[str], text: str) -> Rule:
 
 
 def _compiled(pattern: str) -> Any:
-    """Raises ValueError."""
     import re2  # only where there are rules
 
     in_class = False

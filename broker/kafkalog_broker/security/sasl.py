@@ -238,7 +238,6 @@ class OAuthServer:
 
 
 def _first(message: bytes) -> tuple[str, str]:
-    """Authorization id and token."""
     found = _OAUTH_FIRST.fullmatch(message.decode(errors="replace"))
     if found is None:
         raise Refused(None, "the client's first message is malformed")

@@ -173,7 +173,6 @@ class _Acquisition:
         return count
 
     def _acquire_new(self, first: int, last: int, most: int) -> None:
-        """Offsets that nobody has had, from `first` on."""
         partition, request = self._partition, self._request
         if not partition.batches and partition.end_offset > first:
             first = partition.end_offset

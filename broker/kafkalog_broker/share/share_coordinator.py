@@ -82,7 +82,6 @@ class RedundantOffsets:
         return self._heap[0][0] if self._heap else self._end
 
     def _drop_first(self) -> bool:
-        """Drop the first entry if it was superseded; True if so."""
         if not self._heap or self._last.get(self._heap[0][1]) == self._heap[0][0]:
             return False
         heappop(self._heap)

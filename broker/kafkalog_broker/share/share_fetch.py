@@ -171,7 +171,6 @@ class ShareFetch:
         return fetched
 
     def _readable(self, in_use: Sequence[ActiveSharePartition], fetched: FetchedShares) -> list[Readable]:
-        """Partitions with records to read."""
         ready = [active for active in in_use if active.partition.can_acquire(active.settings.limits)]
         max_bytes = max(1, self._params.max_bytes // max(1, len(ready)))
         readable = []

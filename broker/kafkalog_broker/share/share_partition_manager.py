@@ -213,7 +213,6 @@ class SharePartitionManager:
         return active
 
     async def _first_offset(self, group_id: str, log: Log) -> int:
-        """Where delivery begins when nothing is known (share.auto.offset.reset)."""
         settings = self.settings_of(group_id)
         if settings.auto_offset_reset == EARLIEST:
             return log.log_start_offset

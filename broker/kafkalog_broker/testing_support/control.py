@@ -149,7 +149,6 @@ def _of_topics(request: Request, topics: list[Any]) -> Request:
 
 
 def _with_error(answer: Any, request: Request, name: str, code: ErrorCode) -> Any:
-    """Metadata response with an error in place of the partitions of a topic."""
     body = b"".join(bytes(piece) for piece in encode_response(request, answer))
     entity = decode_response(request.api_key, request.version, body[4:])
     topics = tuple(

@@ -171,7 +171,6 @@ class TransactionCoordinator:
         return new.producer
 
     def _abort(self, metadata: TransactionMetadata, now_ms: int) -> None:
-        """Fence the producer off and prepare to abort what it has open."""
         following = self._next_producer_id() if metadata.is_exhausted else NO_PRODUCER_ID
         self.write(
             metadata.prepared(commit=False, client_version=EPOCH_BUMP, next_producer_id=following, now_ms=now_ms)
@@ -294,7 +293,6 @@ class TransactionCoordinator:
                 log.info("%.200r timed out after %d ms", metadata.transactional_id, metadata.timeout_ms)
 
     def _remove_expired(self, now_ms: int) -> None:
-        """Forget ids that nobody used for long and that have nothing open."""
         for partition, transactions in self.runtime.served().items():
             expiration_ms = self.config.transactional_id_expiration_ms
             gone = [key for key, metadata in transactions.items() if metadata.expired(now_ms, expiration_ms)]
