@@ -151,6 +151,13 @@ class Broker:
             raise BrokerError(ErrorCode.unknown_topic_id, f"there is no topic with id {topic}")
         return known.name
 
+    async def save(self, what: str, save: Callable[..., object], *arguments: Any) -> None:
+        """Write a state file. Raises BrokerError: kafka_storage_error. what: the content, in words."""
+        try:
+            await self.run_blocking(save, *arguments)
+        except OSError as error:
+            raise BrokerError(ErrorCode.kafka_storage_error, f"{what} could not be written: {error}") from None
+
     def check_not_mirrored(self, what: str) -> None:
         """Raise BrokerError policy_violation, which clients do not try again, while topics mirror another cluster's.
         what: that clients may not do then."""

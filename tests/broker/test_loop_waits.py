@@ -112,8 +112,7 @@ def test_a_topic_that_is_deleted_while_a_flush_is_going_on_does_not_wait_for_it(
 def test_a_topic_of_the_name_of_one_that_is_leaving_waits_for_it(
     broker: BrokerInProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kafkalog_broker.admin.topic_changes import create_topic, delete_topics
-    from kafkalog_broker.admin.topic_checks import NewTopic
+    from kafkalog_broker.admin.topic_changes import delete_topics, ensure_topic
     from kafkalog_broker.storage.partition_removal import PartitionRemoval
 
     may_go_on = threading.Event()
@@ -124,12 +123,12 @@ def test_a_topic_of_the_name_of_one_that_is_leaving_waits_for_it(
         return finish(self)
 
     async def go(made: Server) -> None:
-        first = await create_topic(made, NewTopic("orders", 2, 1))
+        first = await ensure_topic(made, "orders", 2, {})
         monkeypatch.setattr(PartitionRemoval, "finish", slow)
         leaving = asyncio.create_task(delete_topics(made, ["orders"]))
         while "orders" in made.topics:
             await asyncio.sleep(0)
-        coming = asyncio.create_task(create_topic(made, NewTopic("orders", 2, 1)))
+        coming = asyncio.create_task(ensure_topic(made, "orders", 2, {}))
         for _ in range(100):
             await asyncio.sleep(0)
         assert not coming.done()

@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafkalog_broker.admin.config_listing import (
@@ -20,8 +21,8 @@ from kafkalog_broker.admin.config_listing import (
     check_broker,
     check_level,
     known_topic,
+    loggers,
     resource_type,
-    set_level,
 )
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import MIN_ISR, BrokerConfig, is_served
@@ -84,14 +85,6 @@ async def plan(
         if replace:
             raise BrokerError(ErrorCode.invalid_request, f"Unsupported resource type {kind.name}")
         return Plan(kind, name, {}, _levels(listed))
-    if kind is ConfigResourceType.TOPIC:
-        topic = known_topic(broker, name)
-        overrides = _changed({} if replace else topic.configs, listed, TOPIC_PROPERTIES)
-        try:
-            LogConfig.of(broker.config, overrides)
-        except ConfigError as error:
-            raise BrokerError(ErrorCode.invalid_config, error.what) from None
-        return Plan(kind, name, overrides, {})
     if kind is ConfigResourceType.BROKER:
         if name != ALL_BROKERS:
             check_broker(broker, name, kind="Node id", or_all=",")
@@ -103,20 +96,21 @@ async def plan(
         _check_min_isr(overrides, listed, for_all=name == ALL_BROKERS)
         _check_cleaner_threads(broker.config.log_cleaner_threads, config.log_cleaner_threads)
         return Plan(kind, name, overrides, {})
-    if kind is ConfigResourceType.GROUP:
+    check: Callable[[Mapping[str, str]], object]
+    known: Mapping[str, Property]
+    if kind is ConfigResourceType.TOPIC:
+        own, known, check = known_topic(broker, name).configs, TOPIC_PROPERTIES, partial(LogConfig.of, broker.config)
+    elif kind is ConfigResourceType.GROUP:
         if not name:
             raise BrokerError(ErrorCode.invalid_request, "Default group resources are not allowed.")
-        own = broker.dynamic_configs.of_group(name)
-        overrides = _changed({} if replace else own, listed, GROUP_PROPERTIES)
-        try:
-            check_group_properties(overrides, broker.config)
-        except ConfigError as error:
-            raise BrokerError(ErrorCode.invalid_config, error.what) from None
-        return Plan(kind, name, overrides, {})
-    own = broker.dynamic_configs.of[CLIENT_METRICS].get(name, {})
-    overrides = _changed({} if replace else own, listed, {})  # nothing can be appended to its lists, as in Kafka
+        own, known = broker.dynamic_configs.of_group(name), GROUP_PROPERTIES
+        check = partial(check_group_properties, config=broker.config)
+    else:  # nothing can be appended to the lists of client metrics, as in Kafka
+        own, known = broker.dynamic_configs.of[CLIENT_METRICS].get(name, {}), {}
+        check = partial(check_subscription, name)
+    overrides = _changed({} if replace else own, listed, known)
     try:
-        check_subscription(name, overrides)
+        check(overrides)
     except ConfigError as error:
         raise BrokerError(ErrorCode.invalid_config, error.what) from None
     return Plan(kind, name, overrides, {})
@@ -129,21 +123,15 @@ async def apply(broker: Broker, planned: Plan, turn: TimeSlice) -> None:
     """Make it so, for anything but a topic. Raises BrokerError (KAFKA_STORAGE_ERROR)."""
     if planned.kind is ConfigResourceType.BROKER_LOGGER:
         for name, level in planned.levels.items():
-            set_level(name, level)
+            logging.getLogger(loggers()[name]).setLevel(level)  # NOTSET: as the logger above it
     elif planned.kind in _KEPT_AS:
         kind = _KEPT_AS[planned.kind]
-        try:
-            await broker.run_blocking(broker.dynamic_configs.save_of, kind, planned.name, planned.overrides)
-        except OSError as error:
-            raise BrokerError(ErrorCode.kafka_storage_error, f"the change could not be written: {error}") from None
+        await broker.save("the change", broker.dynamic_configs.save_of, kind, planned.name, planned.overrides)
         _log.info("configuration of %s %.200s is now %.1000s", kind, planned.name, dict(planned.overrides))
     else:
         config = await _with(broker, planned.name, planned.overrides, turn)
         tls = await _tls_of(broker, config)
-        try:
-            await broker.run_blocking(broker.dynamic_configs.save, config.dynamic_default, config.dynamic_broker)
-        except OSError as error:
-            raise BrokerError(ErrorCode.kafka_storage_error, f"the change could not be written: {error}") from None
+        await broker.save("the change", broker.dynamic_configs.save, config.dynamic_default, config.dynamic_broker)
         broker.tls.use(tls)
         await run_in_slices(broker.updating_config(config), turn)
         whose = f"broker {planned.name}" if planned.name else "all brokers"

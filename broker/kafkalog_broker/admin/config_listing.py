@@ -216,17 +216,8 @@ _RESOURCES = {ConfigResourceType.TOPIC: ResourceType.TOPIC, ConfigResourceType.G
 """Resource types besides the cluster's."""
 
 
-def check_altering(request: Request, kind: ConfigResourceType, name: str) -> None:
-    """Raises BrokerError with Kafka's text where the sender may not alter it."""
-    _check(request, Operation.ALTER_CONFIGS, kind, name)
-
-
-def check_describing(request: Request, kind: ConfigResourceType, name: str) -> None:
-    """Raises BrokerError with Kafka's text where the sender may not have it described."""
-    _check(request, Operation.DESCRIBE_CONFIGS, kind, name)
-
-
-def _check(request: Request, operation: Operation, kind: ConfigResourceType, name: str) -> None:
+def check_rights(request: Request, operation: Operation, kind: ConfigResourceType, name: str) -> None:
+    """Raises BrokerError with Kafka's text where the sender may not do that with the configuration of a resource."""
     resource = _RESOURCES.get(kind, ResourceType.CLUSTER)
     if not request.may(operation, resource, CLUSTER_NAME if resource is ResourceType.CLUSTER else name):
         raise BrokerError(*REFUSALS[resource])
@@ -270,8 +261,3 @@ def check_level(name: str, level: str | None) -> int:
             f"Valid log levels are {', '.join(_LEVELS)}",
         )
     return _LEVELS[level]
-
-
-def set_level(name: str, level: int) -> None:
-    """`level` NOTSET: as the logger above it."""
-    logging.getLogger(loggers()[name]).setLevel(level)

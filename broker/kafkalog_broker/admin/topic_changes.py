@@ -35,18 +35,11 @@ def _free(partitions: int) -> None:
     """Charge of changes that are free: the broker's own, and all where there are no quotas."""
 
 
-async def create_topic(broker: Broker, new: NewTopic) -> Topic:
-    """Make the topic and its empty logs. Raises BrokerError."""
-    check_totals(broker, [(new.partitions, len(new.assignments))])
-    (made,) = await create_topics(broker, [new])
-    if isinstance(made, BrokerError):
-        raise made
-    return made
-
-
-async def create_topics(broker: Broker, wanted: Sequence[NewTopic], charge: Charge = _free) -> list[Outcome]:
+async def create_topics(
+    broker: Broker, wanted: Sequence[NewTopic], charge: Charge = _free, *, validate_only: bool = False
+) -> list[Outcome]:
     """Make topics and their empty logs, all in one write of the registry: what became of each, in order. Names must
-    differ."""
+    differ. validate_only: they are only checked."""
     turn = TimeSlice()
     outcomes: dict[str, Outcome] = {}
     topics, configs = [], {}
@@ -54,16 +47,19 @@ async def create_topics(broker: Broker, wanted: Sequence[NewTopic], charge: Char
     configs_of = LogConfigs(broker)
     async for new in turn.spread(wanted):
         try:
-            if not is_internal(new.name):
+            if not (validate_only or is_internal(new.name)):
                 broker.check_not_mirrored(f"topic {new.name} cannot be created")
             partitions, configs[new.name] = check_new_topic(broker, new, configs_of)
-            if metrics_name(new.name) not in folded:
+            if not validate_only and metrics_name(new.name) not in folded:
                 charge(partitions)
                 folded.add(metrics_name(new.name))
             overrides = {name: value for name, value in new.configs.items() if value is not None}
             topics.append(Topic(new.name, new_uuid(), partitions, overrides))
         except BrokerError as error:
             outcomes[new.name] = error
+    if validate_only:
+        outcomes |= {topic.name: topic for topic in topics}
+        return [outcomes[new.name] for new in wanted]
     for topic in topics:
         while (leaving := broker.changes.leaving.get(topic.name)) is not None:
             await leaving.wait()
@@ -93,7 +89,14 @@ async def ensure_topic(broker: Broker, name: str, partitions: int, configs: Mapp
     """The topic of that name, created when there is none; whoever asks meanwhile waits. For internal topics: they have
     one replica, whatever default.replication.factor is. Raises BrokerError."""
     async with broker.changes.ensuring:
-        return broker.topics.get(name) or await create_topic(broker, NewTopic(name, partitions, 1, configs=configs))
+        topic = broker.topics.get(name)
+        if topic is not None:
+            return topic
+        check_totals(broker, [(partitions, 0)])
+        (made,) = await create_topics(broker, [NewTopic(name, partitions, 1, configs=configs)])
+    if isinstance(made, BrokerError):
+        raise made
+    return made
 
 
 async def add_partitions(broker: Broker, totals: Mapping[str, int], charge: Charge = _free) -> list[Outcome]:

@@ -11,6 +11,8 @@ v2  flexible; v3  the resource USER (KIP-373)"""
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from kafkalog_broker.admin.responses import authorizer_of, needs_text
@@ -24,7 +26,7 @@ from kafkalog_broker.security.acl import Acl, Pattern, acl_of, check_deletion, f
 
 @api(29, 1, 3)
 async def describe_acls(request: Request, broker: Broker) -> Any:
-    if _is_malformed_filter(request):
+    if _is_malformed(request):
         raise BrokerError(ErrorCode.invalid_request, "a filter has a type, operation or permission of 0")
     wanted, turn = filter_of(request.entity), TimeSlice()
     found: dict[Pattern, list[Acl]] = {}
@@ -50,7 +52,7 @@ async def describe_acls(request: Request, broker: Broker) -> Any:
 @on_error(31)
 def acls_failed(request: Request, code: ErrorCode) -> Any:
     """None for a malformed request, which ends the connection as in Kafka."""
-    if _IS_MALFORMED[request.api_key](request):
+    if _is_malformed(request):
         return None
     if request.api_key == 29:
         text = NO_AUTHORIZER if code is ErrorCode.security_disabled else needs_text(request, code)
@@ -63,9 +65,17 @@ def acls_failed(request: Request, code: ErrorCode) -> Any:
 NO_AUTHORIZER = "No Authorizer is configured on the broker"
 
 
-def _is_malformed_filter(request: Request) -> bool:
-    asked = request.entity
-    return has_zero(asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type)
+def _is_malformed(request: Request) -> bool:
+    """True if a type, operation or permission is 0 in an ACL, or in a filter."""
+    asked, suffix = request.entity, "_filter"
+    named: Sequence[Any] = [asked]
+    if request.api_key == 30:
+        named, suffix = asked.creations if len(asked.creations) <= MAX_CREATIONS else (), ""
+    elif request.api_key == 31:
+        named = asked.filters
+    pattern_type = "pattern_type_filter" if suffix else "resource_pattern_type"
+    fields = attrgetter(f"resource_type{suffix}", pattern_type, "operation", "permission_type")
+    return any(has_zero(*fields(one)) for one in named)
 
 
 _logger = logging.getLogger(__name__)
@@ -79,7 +89,7 @@ async def create_acls(request: Request, broker: Broker) -> Any:
         raise BrokerError(
             ErrorCode.policy_violation, f"more than {MAX_CREATIONS} ACLs in one request: send them in several"
         )
-    if _is_malformed_creation(request):
+    if _is_malformed(request):
         raise BrokerError(ErrorCode.invalid_request, "an ACL has a type, operation or permission of 0")
     acls, turn = authorizer_of(broker).acls, TimeSlice()
     outcomes: list[tuple[ErrorCode, str | None]] = []
@@ -95,20 +105,10 @@ async def create_acls(request: Request, broker: Broker) -> Any:
     async with broker.changes.altering:
         new = [acl for acl in dict.fromkeys(wanted) if acl not in acls]
         if new:
-            try:
-                await broker.run_blocking(acls.save, [*acls, *new])
-            except OSError as error:
-                raise BrokerError(ErrorCode.kafka_storage_error, f"the ACLs could not be written: {error}") from None
+            await broker.save("the ACLs", acls.save, [*acls, *new])
             await run_in_slices(acls.changing((), new), turn)
             _logger.info("%d ACLs are created by %s, first %s", len(new), request.connection.principal, new[0])
     return _created(request, outcomes)
-
-
-def _is_malformed_creation(request: Request) -> bool:
-    return len(request.entity.creations) <= MAX_CREATIONS and any(
-        has_zero(one.resource_type, one.resource_pattern_type, one.operation, one.permission_type)
-        for one in request.entity.creations
-    )
 
 
 def _created(request: Request, outcomes: list[tuple[ErrorCode, str | None]]) -> Any:
@@ -120,7 +120,7 @@ Outcome = tuple[ErrorCode, str | None, list[Acl]]
 
 @api(31, 1, 3)
 async def delete_acls(request: Request, broker: Broker) -> Any:
-    if _is_malformed_deletion(request):
+    if _is_malformed(request):
         raise BrokerError(ErrorCode.invalid_request, "a filter has a type, operation or permission of 0")
     acls, turn = authorizer_of(broker).acls, TimeSlice()
     outcomes: list[Outcome] = []
@@ -137,22 +137,12 @@ async def delete_acls(request: Request, broker: Broker) -> Any:
             gone.update(dict.fromkeys(matching))
             outcomes.append((ErrorCode.none, None, matching))
         if gone:
-            try:
-                await broker.run_blocking(acls.save, [acl for acl in acls if acl not in gone])
-            except OSError as error:
-                raise BrokerError(ErrorCode.kafka_storage_error, f"the ACLs could not be written: {error}") from None
+            await broker.save("the ACLs", acls.save, [acl for acl in acls if acl not in gone])
             await run_in_slices(acls.changing(gone, ()), turn)
             _logger.info(
                 "%d ACLs are deleted by %s, first %s", len(gone), request.connection.principal, next(iter(gone))
             )
     return _deleted(request, outcomes)
-
-
-def _is_malformed_deletion(request: Request) -> bool:
-    return any(
-        has_zero(one.resource_type_filter, one.pattern_type_filter, one.operation, one.permission_type)
-        for one in request.entity.filters
-    )
 
 
 def _deleted(request: Request, outcomes: list[Outcome]) -> Any:
@@ -166,6 +156,3 @@ def _deleted(request: Request, outcomes: list[Outcome]) -> Any:
         ]  # fmt: skip
         results.append({"error_code": code, "error_message": what, "matching_acls": matching})
     return respond(request, filter_results=results)
-
-
-_IS_MALFORMED = {29: _is_malformed_filter, 30: _is_malformed_creation, 31: _is_malformed_deletion}

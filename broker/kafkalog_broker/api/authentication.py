@@ -25,7 +25,7 @@ from typing import Any
 
 from kafkalog_broker.admin.responses import needs_text
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import ANONYMOUS, Request, api, on_error
 from kafkalog_broker.protocol.response_entity import respond
@@ -104,10 +104,7 @@ async def alter_user_scram_credentials(request: Request, broker: Broker) -> Any:
         outcomes: dict[str, Outcome] = await broker.run_blocking(changed, users, deletions, upsertions)
         done = [name for name, (code, _) in outcomes.items() if code is ErrorCode.none]
         if done:
-            try:
-                await broker.run_blocking(known.copies.save, users)
-            except OSError as error:
-                raise BrokerError(ErrorCode.kafka_storage_error, f"the users could not be written: {error}") from None
+            await broker.save("the users", known.copies.save, users)
             known.users = users
             _logger.info("SCRAM credentials of %d users are changed: %.1000r", len(done), done)
     return _altered(request, outcomes)

@@ -68,10 +68,7 @@ async def alter_client_quotas(request: Request, broker: Broker) -> Any:
                 code, text = error.code, error.what
             answers.append({"error_code": code, "error_message": text, "entity": _entity_parts(dict(named))})
         if done:
-            try:
-                await broker.run_blocking(broker.quota_file.save, quotas)
-            except OSError as error:
-                raise BrokerError(ErrorCode.kafka_storage_error, f"quotas could not be written: {error}") from None
+            await broker.save("quotas", broker.quota_file.save, quotas)
             async for whose, values in turn.spread(done.items()):
                 broker.quotas.change(whose, values)
             keep_to_quotas(broker)

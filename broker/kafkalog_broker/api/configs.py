@@ -24,8 +24,7 @@ from kafkalog_broker.admin.config_listing import (
     ALL_BROKERS,
     ConfigEntry,
     ConfigResourceType,
-    check_altering,
-    check_describing,
+    check_rights,
     chosen,
     resource_entries,
     resource_type,
@@ -33,6 +32,7 @@ from kafkalog_broker.admin.config_listing import (
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, GROUPS
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.acls import Operation
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.entity_writer import array_writer
 from kafkalog_broker.protocol.response_entity import respond, response_module
@@ -78,7 +78,7 @@ async def describe_configs(request: Request, broker: Broker) -> Any:
             kind = resource_type(number)
             if kind is None:
                 raise BrokerError(ErrorCode.invalid_request, UNKNOWN_KIND)
-            check_describing(request, kind, name)
+            check_rights(request, Operation.DESCRIBE_CONFIGS, kind, name)
             configs = texts.of(kind, name, keys)
             size += len(configs)
         except BrokerError as error:
@@ -174,7 +174,7 @@ async def _altered(
     resources = request.entity.resources
     outcomes = await alter_each(
         broker, resources, changes_of, replace=replace, validate_only=request.entity.validate_only,
-        check=partial(check_altering, request),
+        check=partial(check_rights, request, Operation.ALTER_CONFIGS),
     )  # fmt: skip
     return respond(request, responses=[
         {"error_code": code, "error_message": what, "resource_type": resource.resource_type,

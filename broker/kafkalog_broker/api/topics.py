@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -26,10 +25,8 @@ from kafkalog_broker.admin.config_listing import ConfigEntry, topic_entries
 from kafkalog_broker.admin.responses import respond_by_partition
 from kafkalog_broker.admin.topic_checks import (
     MAX_PARTITIONS_PER_REQUEST,
-    LogConfigs,
     NewTopic,
     check_more_partitions,
-    check_new_topic,
     check_totals,
 )
 from kafkalog_broker.broker import Broker
@@ -37,11 +34,9 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, TEXTS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import entity, respond, response_module
-from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_broker.storage.topic_registry import Outcome, Topic
 from kafkalog_spark.format.names import is_internal
-from kafkalog_spark.format.partition_metadata import new_uuid
 
 _refused = LogRate(logging.getLogger(__name__))
 
@@ -59,10 +54,8 @@ async def create_topics(request: Request, broker: Broker) -> Any:
                 wanted.append(_new_topic(topic))
             else:
                 refused[topic.name] = code
-    if asked.validate_only:
-        outcomes = await _validated(broker, wanted)
-    else:
-        outcomes = await topic_changes.create_topics(broker, wanted, request.charge)
+    validate_only = asked.validate_only
+    outcomes = await topic_changes.create_topics(broker, wanted, request.charge, validate_only=validate_only)
     answers = _Answers(request, broker)
     results = []
     for new, outcome in zip(wanted, outcomes, strict=True):
@@ -77,19 +70,6 @@ async def create_topics(request: Request, broker: Broker) -> Any:
         if number > 1:
             results.append(answers.refused(name, ErrorCode.invalid_request, "Duplicate topic name."))
     return respond(request, topics=results)
-
-
-async def _validated(broker: Broker, wanted: Sequence[NewTopic]) -> list[Outcome]:
-    turn, configs_of = TimeSlice(), LogConfigs(broker)
-    outcomes: list[Outcome] = []
-    async for new in turn.spread(wanted):
-        try:
-            partitions, _ = check_new_topic(broker, new, configs_of)
-            overrides = {name: value for name, value in new.configs.items() if value is not None}
-            outcomes.append(Topic(new.name, new_uuid(), partitions, overrides))
-        except BrokerError as error:
-            outcomes.append(error)
-    return outcomes
 
 
 def _new_topic(topic: Any) -> NewTopic:

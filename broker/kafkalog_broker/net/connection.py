@@ -16,18 +16,19 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from types import CoroutineType
 from typing import Any, cast
 
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.net.dispatch import ConnectionClosed, Dispatch
-from kafkalog_broker.net.loop_watch import NOTED_S, LoopWatch, rest_of
+from kafkalog_broker.net.loop_watch import NOTED_S, LoopWatch
 from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES, ResponseWriter, SendBuffer, lies_in_files
 from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.protocol.frames import FRAME_OVERHEAD, PRODUCE, FrameAssembler, MemoryPool
-from kafkalog_broker.runtime.fair_scheduling import FairQueue
+from kafkalog_broker.runtime.fair_scheduling import NOT_BEGUN, FairQueue, timed
 from kafkalog_broker.runtime.process import LogRate
 
 # Requests as they are read: they wait in a queue. When more than READ_AHEAD_BYTES wait, reading pauses until the
@@ -259,9 +260,6 @@ AUTHENTICATE_S = 30.0
 socket and what it has sent of one small request. (Kafka bounds it by connections.max.idle.ms, 10 minutes after each
 byte.)"""
 
-_ENDED: Any = object()
-"""In place of what a request waits for: it has waited for nothing."""
-
 
 @dataclass(frozen=True, slots=True)
 class Shared:
@@ -489,7 +487,7 @@ class Connection(asyncio.BufferedProtocol):
             frame = requests.take()
             self._busy = True
             began = now
-            waits_for = _ENDED
+            waits_for: Any = NOT_BEGUN
             served: Any = dispatch(frame, self.info)
             if type(served) is CoroutineType:
                 try:
@@ -499,14 +497,13 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 pieces = served
             now = perf_counter()
-            if waits_for is not _ENDED or now - began > NOTED_S:
+            if waits_for is not NOT_BEGUN or now - began > NOTED_S:
                 api = bytes(frame[:2])  # not a view, which would keep the frame
-                if now - began > NOTED_S:
-                    watch.note(api, now - began)
+                watch.note(api, now - began)
             del frame  # the records in it need not stay until it is answered, or the next one comes
-            if waits_for is not _ENDED:
+            if waits_for is not NOT_BEGUN:
                 writer.write_held()
-                pieces = await rest_of(served, waits_for, watch, api)
+                pieces = await timed(served, partial(watch.note, api), waits_for)
                 slice_end = 0.0
             del served
             if limited:

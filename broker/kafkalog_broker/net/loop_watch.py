@@ -7,16 +7,10 @@ costs one look at the clock for a request that waits for nothing.
 from __future__ import annotations
 
 import asyncio
-import types
-from collections.abc import Callable, Coroutine, Generator, Mapping
-from functools import partial
-from time import perf_counter
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
 
 from kafkalog_broker.protocol.api_registry import registry
 from kafkalog_broker.protocol.codec import api_name
-
-T = TypeVar("T")
 
 NOTED_S = 0.001
 """Shorter ones are not noted: they hold up nobody, and most requests cost one comparison then."""
@@ -30,6 +24,8 @@ class LoopWatch:
 
     def note(self, api: bytes, seconds: float) -> None:
         """`api`: the first two bytes of the request."""
+        if seconds <= NOTED_S:
+            return
         key = int.from_bytes(api, "big", signed=True)
         self.note_named(api_name(key) if key in registry() else "unknown", seconds)
 
@@ -45,28 +41,6 @@ class LoopWatch:
     def __str__(self) -> str:
         shown = ", ".join(f"{name} {seconds * 1000:.1f} ms" for name, seconds in list(self.longest.items())[:10])
         return shown or f"nobody more than {NOTED_S * 1000:.0f} ms"
-
-
-@types.coroutine
-def rest_of(request: Coroutine[Any, Any, T], waits_for: Any, watch: LoopWatch, api: bytes) -> Generator[Any, Any, T]:
-    """Run the rest of `request`, which waits for the future `waits_for`, with each of its steps timed."""
-    step: Callable[[], Any]
-    while True:
-        try:
-            value = yield waits_for
-            step = partial(request.send, value)
-        except BaseException as error:  # noqa: BLE001 - what is thrown into this is for the request
-            step = partial(request.throw, error)
-        began = perf_counter()
-        try:
-            waits_for = step()
-        except StopIteration as done:
-            result: T = done.value
-            return result
-        finally:
-            held = perf_counter() - began
-            if held > NOTED_S:
-                watch.note(api, held)
 
 
 # Timers that end somebody's session: one that fires late has the sockets read first.

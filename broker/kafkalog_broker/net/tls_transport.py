@@ -16,30 +16,14 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Iterable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.net.loop_watch import NOTED_S, LoopWatch
 from kafkalog_broker.security.sasl import NotAuthenticated
 
 if TYPE_CHECKING:
     from kafkalog_broker.security.tls_context import ListenerTls
-
-
-# What a connection is to the transport with TLS, where it comes from, and in words why its handshake failed.
-
-
-class Peer(Protocol):
-    """Connection as this transport sees it (`connection.Connection`)."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
-    def connection_lost(self, exc: Exception | None) -> None: ...
-    def get_buffer(self, sizehint: int) -> memoryview: ...
-    def buffer_updated(self, nbytes: int) -> None: ...
-    def eof_received(self) -> bool | None: ...
-    def pause_writing(self) -> None: ...
-    def resume_writing(self) -> None: ...
-    def secured(self, principal: str) -> None: ...
-    def not_secured(self, why: str) -> None: ...
 
 
 def name_of(ask: Callable[[], Any]) -> Any:
@@ -244,7 +228,7 @@ class TlsTransport(asyncio.Transport):
         self,
         loop: asyncio.AbstractEventLoop,
         peer: socket.socket,
-        protocol: Peer,
+        protocol: Connection,
         turns: TlsTurns,
         tls: Callable[[], ListenerTls],
     ) -> None:

@@ -39,7 +39,7 @@ ANONYMOUS = "User:ANONYMOUS"
 """Who did not authenticate."""
 
 
-def _not_muted(seconds: float) -> None:
+def _nothing(*_: object) -> None:
     return None
 
 
@@ -64,7 +64,7 @@ class ConnectionInfo:
     sasl: Any = None
     decisions: Any = None
     closed: bool = False
-    mute: Callable[[float], None] = _not_muted
+    mute: Callable[[float], None] = _nothing
     """Handle nothing more of this connection for so many seconds, once the request in work is answered."""
     _on_close: list[Callable[[], None]] = field(default_factory=list)
 
@@ -84,16 +84,12 @@ class ConnectionInfo:
     def mark_closed(self) -> list[Callable[[], None]]:
         """For the connection: note the end and hand over the callbacks to be called. `mute` has no effect any more."""
         self.closed = True
-        self.mute = _not_muted
+        self.mute = _nothing
         callbacks, self._on_close = self._on_close, []
         return callbacks
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port} on {self.listener}"
-
-
-def _nothing() -> None:
-    return None
 
 
 class Access(Protocol):
@@ -127,6 +123,9 @@ class Request:
     connection: ConnectionInfo
     access: Access | None = None
     """Rights of its sender; None: all."""
+    charge: Callable[[int], None] = _nothing
+    """Called for each topic once all else was checked, before so many partitions are made or removed
+    (`quotas/throttled_handlers.py`). Raises BrokerError throttling_quota_exceeded; without quotas it is free."""
 
     def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
         """As Access.refused: `none` where the API's thing may be done with what is named."""
@@ -135,10 +134,6 @@ class Request:
     def may(self, operation: Operation, resource: ResourceType, name: str, *, quiet: bool = False) -> bool:
         """As Access.may."""
         return self.access is None or self.access.may(operation, resource, name, quiet=quiet)
-
-    def charge(self, partitions: int) -> None:
-        """Called for each topic once all else was checked, before so many partitions are made or removed
-        (`quotas/mutations.py`). Raises BrokerError throttling_quota_exceeded; without quotas it is free."""
 
     def operations(self, resource: ResourceType, name: str) -> int:
         """As Access.operations."""

@@ -6,17 +6,16 @@ and the connection is muted for that time (KIP-219). Fetch looks for itself whet
 
 from __future__ import annotations
 
-import types
-from collections.abc import Coroutine, Generator, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from time import perf_counter
 from typing import Any
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Api, Request
 from kafkalog_broker.protocol.codec import with_throttle_time
 from kafkalog_broker.quotas.client_quotas import MUTATION, PRODUCER, REQUEST, Client, ClientQuotas
+from kafkalog_broker.runtime.fair_scheduling import timed
 
 # controller_mutation_rate (KIP-599): partitions that are made and removed.
 #
@@ -28,18 +27,6 @@ EXCEEDED = "The throttling quota has been exceeded."
 
 STRICT_FROM: Mapping[int, int] = {19: 6, 20: 5, 37: 3}
 """CreateTopics, DeleteTopics, CreatePartitions: the first version whose clients are refused."""
-
-
-@dataclass(slots=True, kw_only=True)
-class ChargedRequest(Request):
-    """A request of one of these APIs from a client that may have a quota."""
-
-    quotas: ClientQuotas
-    client: Client
-
-    def charge(self, partitions: int) -> None:
-        if not self.quotas.mutate(self.client, partitions, refuses=self.version >= STRICT_FROM[self.api_key]):
-            raise BrokerError(ErrorCode.throttling_quota_exceeded, EXCEEDED)
 
 
 PRODUCE = 0
@@ -63,18 +50,17 @@ def _handle(quotas: ClientQuotas, api: Api, request: Request, broker: Any) -> An
 
 async def _handle_limited(quotas: ClientQuotas, api: Api, request: Request, broker: Any) -> Any:
     client = Client.of(request.connection.principal, request.client_id)
-    wait_ms, timed = 0, REQUEST in quotas.in_use
+    wait_ms = 0
     size = produce_bytes(request) if api.key == PRODUCE else 0
     mutates = api.key in STRICT_FROM and MUTATION in quotas.in_use
     if mutates:
-        same = {field.name: getattr(request, field.name) for field in fields(Request)}
-        request = ChargedRequest(quotas=quotas, client=client, **same)
+        request.charge = partial(_charge, quotas, client, request.version >= STRICT_FROM[api.key])
     handled = api.handled(request, broker)
-    if timed:
-        spent = Spent()
-        response = await spent.on(handled)
+    if REQUEST in quotas.in_use:
+        spent: list[float] = []
+        response = await timed(handled, spent.append)
         if response is not None:  # without an answer nobody can be told to wait: as in Kafka such requests are free
-            wait_ms = quotas.record(REQUEST, client, spent.seconds * 100)
+            wait_ms = quotas.record(REQUEST, client, sum(spent) * 100)
     else:
         response = await handled
     if size:
@@ -85,6 +71,11 @@ async def _handle_limited(quotas: ClientQuotas, api: Api, request: Request, brok
         return response
     request.connection.mute(wait_ms / 1000)
     return None if response is None else with_throttle_time(response, wait_ms)
+
+
+def _charge(quotas: ClientQuotas, client: Client, refuses: bool, partitions: int) -> None:
+    if not quotas.mutate(client, partitions, refuses=refuses):
+        raise BrokerError(ErrorCode.throttling_quota_exceeded, EXCEEDED)
 
 
 def produce_bytes(request: Request) -> int:
@@ -100,29 +91,3 @@ def produce_bytes(request: Request) -> int:
         size += (length + len(name.encode()) if isinstance(name, str) else 16) + count + tags
         size += sum(4 + count + tags + (0 if records is None else len(records)) for _, records in partitions)
     return size
-
-
-class Spent:
-    """How long a handler kept the event loop, without what it waited for. In seconds."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    @types.coroutine
-    def on(self, handled: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """Result of `handled`."""
-        value: Any = None
-        error: BaseException | None = None
-        while True:
-            began = perf_counter()
-            try:
-                waits_for = handled.send(value) if error is None else handled.throw(error)
-            except StopIteration as done:
-                return done.value
-            finally:
-                self.seconds += perf_counter() - began
-            value = error = None
-            try:
-                value = yield waits_for
-            except BaseException as thrown:  # noqa: BLE001 - what is thrown into this is for the handler
-                error = thrown

@@ -16,10 +16,12 @@ goes on. So however many long requests there are, one that is short waits for th
 from __future__ import annotations
 
 import asyncio
+import types
 from collections import deque
-from collections.abc import AsyncIterator, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
+from functools import partial
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
@@ -84,6 +86,32 @@ async def run_in_slices(steps: Generator[None, None, T], turn: TimeSlice | None 
             return value
         if turn.over:
             await turn.next()
+
+
+NOT_BEGUN: Any = object()
+
+
+@types.coroutine
+def timed(
+    work: Coroutine[Any, Any, T], note: Callable[[float], None], waits_for: Any = NOT_BEGUN
+) -> Generator[Any, Any, T]:
+    """Run `work` to its result, and tell `note` the seconds that each of its steps held the event loop. waits_for: what
+    it waits for, where it has begun."""
+    step: Callable[[], Any] = partial(work.send, None)
+    while True:
+        if waits_for is not NOT_BEGUN:
+            try:
+                step = partial(work.send, (yield waits_for))
+            except BaseException as error:  # noqa: BLE001 - what is thrown into this is for the work
+                step = partial(work.throw, error)
+        began = perf_counter()
+        try:
+            waits_for = step()
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        finally:
+            note(perf_counter() - began)
 
 
 class FairQueue:

@@ -230,13 +230,13 @@ def test_a_request_is_gone_through_as_often_however_many_partitions_it_acknowled
     async def fetched(*args: Any) -> Any:
         return {}
 
-    async def encoded(request: Any, broker: Any, answers: Any, said: Any) -> Any:
+    def response(request: Any, broker: Any, answers: Any, said: Any) -> Any:
         return said
 
     monkeypatch.setattr(api, "_context", context)
     monkeypatch.setattr(api, "acknowledge_all", acknowledge_all)
     monkeypatch.setattr(api, "_fetched", fetched)
-    monkeypatch.setattr(api, "_encoded", encoded)
+    monkeypatch.setattr(api, "_response", response)
     asked = Counted(partitions)
     answer = asyncio.run(api.share_fetch_request(SimpleNamespace(entity=asked, version=2), None))
     assert answer == said
