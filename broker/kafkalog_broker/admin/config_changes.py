@@ -276,23 +276,26 @@ def _check_dynamic(overrides: Mapping[str, str], *, for_all: bool) -> None:
     Kafka takes names that it does not know, for plugins. There are none here, and a mistake is worth an error.
     """
     known = {name: BROKER_PROPERTIES[name] for name in overrides if name in BROKER_PROPERTIES}
-    fixed = sorted(name for name, entry in known.items() if entry.read_only or name.startswith("listener"))
-    if fixed:
-        raise BrokerError(ErrorCode.invalid_request, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
-    single = sorted(name for name, entry in known.items() if entry.update is Update.PER_BROKER)
-    per_listener = [name for name in single if not name.startswith("cordoned.")]  # else of security
-    if per_listener:
-        raise BrokerError(
-            ErrorCode.invalid_request,
-            "These security configs can be dynamically updated only per-listener using the listener prefix: "
-            f"[{', '.join(per_listener)}]",
-        )
-    if single and for_all:
-        raise BrokerError(
-            ErrorCode.invalid_request,
-            f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(single)}]",
-        )
-    _check_of_listeners(sorted(name for name in overrides if name.startswith(LISTENER_PREFIX)), for_all=for_all)
+    _refuse(_ONLY_AT_START, [n for n, entry in known.items() if entry.read_only or n.startswith("listener")])
+    single = [name for name, entry in known.items() if entry.update is Update.PER_BROKER]
+    _refuse(
+        "These security configs can be dynamically updated only per-listener using the listener prefix",
+        [name for name in single if not name.startswith("cordoned.")],  # else of security
+    )
+    _refuse(_ONLY_OF_ONE, single if for_all else ())
+    prefixed = [name for name in overrides if name.startswith(LISTENER_PREFIX)]
+    _refuse("these properties of listeners have no effect here", [n for n in prefixed if listener_property(n) is None])
+    _refuse(_ONLY_AT_START, [n for n in prefixed if BROKER_PROPERTIES[listener_property(n) or ""].read_only])
+    _refuse(_ONLY_OF_ONE, prefixed if for_all else ())
+
+
+_ONLY_AT_START = "Cannot update these configs dynamically"
+_ONLY_OF_ONE = "Cannot update these configs at default cluster level, broker id must be specified"
+
+
+def _refuse(why: str, names: Iterable[str]) -> None:
+    if names:
+        raise BrokerError(ErrorCode.invalid_request, f"{why}: [{', '.join(sorted(names))}]")
 
 
 def _check_min_isr(overrides: Mapping[str, str], changes: list[Change], *, for_all: bool) -> None:
@@ -301,23 +304,6 @@ def _check_min_isr(overrides: Mapping[str, str], changes: list[Change], *, for_a
         raise BrokerError(ErrorCode.invalid_config, f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled.")
     if not for_all and any(name == MIN_ISR for name, _, _ in changes):
         raise BrokerError(ErrorCode.invalid_config, f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled.")
-
-
-def _check_of_listeners(prefixed: list[str], *, for_all: bool) -> None:
-    unserved = [name for name in prefixed if listener_property(name) is None]
-    if unserved:
-        raise BrokerError(
-            ErrorCode.invalid_request, f"these properties of listeners have no effect here: [{', '.join(unserved)}]"
-        )
-    fixed = [name for name in prefixed if BROKER_PROPERTIES[listener_property(name) or ""].read_only]
-    if fixed:
-        raise BrokerError(ErrorCode.invalid_request, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
-    if prefixed and for_all:
-        raise BrokerError(
-            ErrorCode.invalid_request,
-            "Cannot update these configs at default cluster level, broker id must be specified: "
-            f"[{', '.join(prefixed)}]",
-        )
 
 
 def _check_cleaner_threads(now: int, wanted: int) -> None:

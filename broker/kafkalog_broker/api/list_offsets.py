@@ -48,7 +48,6 @@ from kafkalog_spark.format import layout
 
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 _FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-_LEADER_EPOCH_FROM = 4
 Found = tuple[int, int, int]
 """timestamp, offset, leader epoch"""
 Answer = tuple[ErrorCode, Found]

@@ -47,7 +47,7 @@ from kafkalog_broker.groups.classic.messages import (
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import error_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
-from kafkalog_broker.transactions.transaction_coordinator import Speaks, verify
+from kafkalog_broker.transactions.transaction_coordinator import TXN_OFFSET_COMMIT_ABORTABLE, Speaks, verify
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 
@@ -171,7 +171,7 @@ def _verify(request: Request, broker: Broker) -> None:
         return
     if OFFSETS_TOPIC in broker.topics and broker.log(*partition).producer_state.has_open_transaction(*producer):
         return
-    speaks = Speaks.of_txn_offset_commit(request.version)
+    speaks = Speaks.of(request.version, TXN_OFFSET_COMMIT_ABORTABLE)
     verify(broker.transactions, asked.transactional_id, producer, partition, speaks)
 
 

@@ -44,7 +44,7 @@ from kafkalog_broker.storage.append.append_validation import InvalidRecordErrors
 from kafkalog_broker.storage.append.message_sets import validate_message_set
 from kafkalog_broker.storage.append.record_walk import TakesTooLong
 from kafkalog_broker.storage.partition.log import AppendInfo, Log
-from kafkalog_broker.transactions.transaction_coordinator import Speaks, produce_error, verify
+from kafkalog_broker.transactions.transaction_coordinator import PRODUCE_ABORTABLE, Speaks, produce_error, verify
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
@@ -276,7 +276,7 @@ def _verify(log: Log, batch: BatchHeader, broker: Broker, transactional_id: str 
     state = log.producer_state
     if not broker.config.transaction_partition_verification_enable or state.has_open_transaction(*producer):
         return
-    speaks = Speaks.of_produce(version)
+    speaks = Speaks.of(version, PRODUCE_ABORTABLE)
     state.verifications.begin(
         *producer, batch.base_sequence, broker.clock.now_ms(), adds_partitions=speaks is Speaks.ADDS_PARTITIONS
     )

@@ -427,11 +427,14 @@ class Connection(asyncio.BufferedProtocol):
             logging.WARNING,
         )
 
-    def close_idle(self, before: float) -> None:
-        """Close a connection on which nothing has moved since `before`, in the loop's time: connections.max.idle.ms."""
+    def close_idle(self, before: float) -> bool:
+        """Close a connection on which nothing has moved since `before`, in the loop's time: connections.max.idle.ms.
+        True if it is one."""
         since = self.idle_since()
-        if since is not None and since < before:
+        is_idle = since is not None and since < before
+        if is_idle:
             self._close_at_once("nothing sent or read for connections.max.idle.ms", logging.INFO)
+        return is_idle
 
     # -- the life of a connection
 

@@ -178,13 +178,7 @@ class Network:
     def close_idle(self) -> int:
         """Close connections on which nothing has moved for connections.max.idle.ms; how many there were."""
         before = self.loop.time() - self.admission.limits.max_idle_ms / 1000
-        closed = 0
-        for connection in list(self.admission.open):
-            since = connection.idle_since()
-            if since is not None and since < before:
-                connection.close_idle(before)
-                closed += 1
-        return closed
+        return sum(connection.close_idle(before) for connection in list(self.admission.open))
 
     def _check_idle(self) -> None:
         if self.admission.limits.max_idle_ms < 0:

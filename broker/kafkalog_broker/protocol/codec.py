@@ -25,7 +25,7 @@ from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, regis
 from kafkalog_broker.protocol.entity_parser import DAMAGE, Body, entity_parser
 from kafkalog_broker.protocol.entity_writer import Write, entity_writer
 from kafkalog_broker.protocol.frames import skip_tagged_fields
-from kafkalog_broker.protocol.guide_schemas import message_class
+from kafkalog_broker.protocol.guide_schemas import guide_classes
 from kafkalog_broker.protocol.produce import parse_one_batch, parse_produce_request
 
 __all__ = [
@@ -167,13 +167,15 @@ def encode_response(request: Request, response: Any) -> list[Any]:
 
 def request_class(api_key: int, version: int) -> type:
     """kio's request class, or one of guide_schemas."""
-    return message_class(api_key, version, EntityType.request, load_request_schema)
+    of_guides = guide_classes(api_key, version, EntityType.request)
+    return load_request_schema(api_key, version) if of_guides is None else of_guides.message
 
 
 @cache
 def response_class(api_key: int, version: int) -> type:
     """kio's response class, or one of guide_schemas. `response_entity.response_module` has its nested classes."""
-    return message_class(api_key, version, EntityType.response, load_response_schema)
+    of_guides = guide_classes(api_key, version, EntityType.response)
+    return load_response_schema(api_key, version) if of_guides is None else of_guides.message
 
 
 @cache

@@ -7,7 +7,7 @@ writers and `entity_parser` take both. Fields are called as in the version that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field, make_dataclass
 from functools import cache
 from types import SimpleNamespace
@@ -43,8 +43,9 @@ _TO_FETCH = (
     "FetchTopic => topic:string partitions:[FetchPartition]; "
     "FetchRequest => replica_id:int32 max_wait:timedelta_i32 min_bytes:int32 "
 )
+_PRODUCED_PARTITION = "PartitionProduceResponse => index:int32 error_code:error_code base_offset:int64"
 _PRODUCED = (
-    "TopicProduceResponse => name:string partition_responses:[PartitionProduceResponse]; "
+    "; TopicProduceResponse => name:string partition_responses:[PartitionProduceResponse]; "
     "ProduceResponse => responses:[TopicProduceResponse] "
 )
 _COMMITTED = (
@@ -58,18 +59,10 @@ _GRAMMAR: dict[tuple[int, EntityType, tuple[int, ...]], str] = {
     (0, EntityType.request, (0, 1, 2)): _MESSAGE_SETS
     + " partition_data:[PartitionProduceData]; "
     + "ProduceRequest => acks:int16 timeout:timedelta_i32 topic_data:[TopicProduceData]",
-    (0, EntityType.response, (0,)): (
-        "PartitionProduceResponse => index:int32 error_code:error_code base_offset:int64; " + _PRODUCED
-    ),
-    (0, EntityType.response, (1,)): (
-        "PartitionProduceResponse => index:int32 error_code:error_code base_offset:int64; "
-        + _PRODUCED
-        + "throttle_time:timedelta_i32"
-    ),
+    (0, EntityType.response, (0,)): _PRODUCED_PARTITION + _PRODUCED,
+    (0, EntityType.response, (1,)): _PRODUCED_PARTITION + _PRODUCED + "throttle_time:timedelta_i32",
     (0, EntityType.response, (2,)): (
-        "PartitionProduceResponse => index:int32 error_code:error_code base_offset:int64 log_append_time:int64; "
-        + _PRODUCED
-        + "throttle_time:timedelta_i32"
+        _PRODUCED_PARTITION + " log_append_time:int64" + _PRODUCED + "throttle_time:timedelta_i32"
     ),
     (1, EntityType.request, (0, 1, 2)): _TO_FETCH + "topics:[FetchTopic]",
     (1, EntityType.request, (3,)): _TO_FETCH + "max_bytes:int32 topics:[FetchTopic]",
@@ -158,12 +151,3 @@ def _field(text: str, known: Mapping[str, Any]) -> tuple[str, Any, Any]:
     of: Any = _PRIMITIVES[element]
     metadata = {"kafka_type": _WIRE.get(element, element)}
     return name, tuple[of, ...] if kind.startswith("[") else of, field(metadata=metadata)
-
-
-Load = Callable[[int, int], type[Any]]
-
-
-def message_class(api_key: int, version: int, kind: EntityType, otherwise: Load) -> type[Any]:
-    """The class of a request or response, from here or from kio."""
-    found = guide_classes(api_key, version, kind)
-    return otherwise(api_key, version) if found is None else found.message

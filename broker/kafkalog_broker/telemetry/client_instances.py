@@ -203,7 +203,12 @@ class ClientInstances:
         subscriptions = self._subscriptions()
         instance = self._instances.get(instance_id)
         if instance is None or instance.subscriptions is not subscriptions:
-            attributes = _attributes(instance_id, request) if instance is None else instance.attributes
+            connection = request.connection
+            values = (
+                java_uuid(instance_id), request.client_id or "", connection.software_name, connection.software_version,
+                connection.host, str(connection.port),
+            )  # fmt: skip
+            attributes = dict(zip(ATTRIBUTES, values, strict=True)) if instance is None else instance.attributes
             instance = self._instances[instance_id] = ClientInstance(instance_id, attributes, subscriptions)
             self._bind(request.connection, instance_id)
         self._instances.move_to_end(instance_id)
@@ -225,15 +230,6 @@ class ClientInstances:
             instance.expires_ms = 0
             if self.receiver is not None:
                 self.receiver.forget(instance_id)
-
-
-def _attributes(instance_id: UUID, request: Request) -> dict[str, str]:
-    connection = request.connection
-    values = (
-        java_uuid(instance_id), request.client_id or "", connection.software_name, connection.software_version,
-        connection.host, str(connection.port),
-    )  # fmt: skip
-    return dict(zip(ATTRIBUTES, values, strict=True))
 
 
 def java_uuid(value: UUID) -> str:

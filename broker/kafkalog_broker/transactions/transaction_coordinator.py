@@ -342,13 +342,12 @@ class Speaks(Enum):
     ADDS_PARTITIONS = "partitions are added by writing to them"
 
     @classmethod
-    def of_produce(cls, version: int) -> Speaks:
-        return cls.ADDS_PARTITIONS if version >= 12 else cls.ABORTABLE if version == 11 else cls.CLASSIC
+    def of(cls, version: int, abortable: int) -> Speaks:
+        """abortable: the one version of the API that is ABORTABLE."""
+        return cls.CLASSIC if version < abortable else cls.ABORTABLE if version == abortable else cls.ADDS_PARTITIONS
 
-    @classmethod
-    def of_txn_offset_commit(cls, version: int) -> Speaks:
-        return cls.ADDS_PARTITIONS if version >= 5 else cls.ABORTABLE if version == 4 else cls.CLASSIC
 
+PRODUCE_ABORTABLE, TXN_OFFSET_COMMIT_ABORTABLE = 11, 4
 
 _TRY_AGAIN = frozenset(
     {

@@ -275,47 +275,31 @@ def ends(metadata: TransactionMetadata, producer: ProducerIdAndEpoch, *, commit:
 
     Raises BrokerError: invalid_producer_id_mapping, producer_fenced, concurrent_transactions, invalid_txn_state.
     """
-    if client_version >= EPOCH_BUMP:
-        return _second_version(metadata, producer, commit)
-    if producer.producer_id != metadata.producer_id:
-        raise metadata.wrong_producer_id(producer.producer_id)
-    if producer.epoch != metadata.producer_epoch:
-        raise metadata.fenced(producer.epoch)
-    if metadata.state is _S.ONGOING:
-        return True
-    if (metadata.state, commit) in _ALREADY:
-        return False
-    raise _refused(metadata, commit)
-
-
-def _second_version(metadata: TransactionMetadata, producer: ProducerIdAndEpoch, commit: bool) -> bool:
+    state, raises_epoch = metadata.state, client_version >= EPOCH_BUMP
+    is_current = metadata.producer_epoch == producer.epoch
+    again = raises_epoch and metadata.producer_epoch == producer.epoch + 1
     # the answer to an end with the last epoch was the next producer id with epoch 0
     again_after_last = (
-        metadata.previous_producer_id == producer.producer_id
+        raises_epoch
+        and metadata.previous_producer_id == producer.producer_id
         and producer.epoch == LAST_EPOCH
         and metadata.producer_epoch == 0
     )
-    again = metadata.producer_epoch == producer.epoch + 1
-    current = metadata.producer_epoch == producer.epoch
-    state = metadata.state
     if producer.producer_id != metadata.producer_id and not again_after_last:
         raise metadata.wrong_producer_id(producer.producer_id)
-    if state in (_S.ONGOING, _S.EMPTY):
-        known = current
-    elif state.is_prepared:
-        known = again
+    if state in (_S.ONGOING, _S.EMPTY) or not raises_epoch:
+        known = is_current
     else:
-        known = again or again_after_last or current
+        known = again if state.is_prepared else again or again_after_last or is_current
     if not known:
         raise metadata.fenced(producer.epoch)
+    is_new = not (again or again_after_last)
     if state is _S.ONGOING:
         return True
-    if state.may_expire:
-        if state is not _S.EMPTY and (again or again_after_last):
-            if (state, commit) in _ALREADY:
-                return False
-        elif not commit:
-            return True  # a producer that does not know what arrived may abort nothing
+    if (state, commit) in _ALREADY and not (raises_epoch and is_new):
+        return False
+    if raises_epoch and not commit and state.may_expire and (is_new or state is _S.EMPTY):
+        return True  # a producer that does not know what arrived may abort nothing
     raise _refused(metadata, commit)
 
 
