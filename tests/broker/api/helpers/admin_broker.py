@@ -11,7 +11,7 @@ from typing import Any
 from kio.serial import entity_reader
 
 from kafkalog_broker import api
-from kafkalog_broker.broker import ChangesUnderWay
+from kafkalog_broker.broker import Broker, ChangesUnderWay
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, DynamicConfigs
 from kafkalog_broker.config.listeners import Listener
@@ -90,6 +90,8 @@ class AdminBroker:
 
     def check_not_mirrored(self, what: str) -> None:
         """It mirrors nobody."""
+
+    save = Broker.save
 
     async def run_blocking(self, function: Any, *arguments: Any, **named: Any) -> Any:
         return function(*arguments, **named)
