@@ -138,7 +138,7 @@ class Server(Broker):
         self.tls.use(await self.run_blocking(self.tls.prepared, self.config.listener_security))
         self._make_coordinators(started)
         self.network.admission.limits = network_limits(self.config, self._open_files)
-        started.callback(_logger.info, "the longest that requests held the event loop: %s", self.network.watch)
+        started.callback(_logger.info, "the longest that requests held the event loop: %s", self.network.shared.watch)
         started.push_async_callback(self.network.stop)
         await self.network.serve()
         # Before the network stops: a join that waits for its group would hold its connection for the time of grace.
@@ -365,7 +365,7 @@ class Server(Broker):
             self.transaction_ends.complete_soon()
         except Exception:
             _logger.exception("a periodic task failed and is tried again")
-        self.network.watch.note_named("periodic tasks", perf_counter() - began)
+        self.network.shared.watch.note_named("periodic tasks", perf_counter() - began)
         try:
             await run_in_slices(self.share_coordinator.due())
         except Exception:

@@ -301,7 +301,10 @@ def running_broker(
     if acls is not None:
         if not users:
             raise ValueError("acls need users, and users need security: SSL, SASL_PLAINTEXT or SASL_SSL")
-        properties = {**_authorizer(), **(properties or {})}
+        from kafkalog_broker.config.properties import CLASS, STANDARD, SUPER_USERS
+        from kafkalog_broker.testing_support.security import ADMIN
+
+        properties = {CLASS: STANDARD, SUPER_USERS: f"User:{ADMIN}", **(properties or {})}
     broker = RunningBroker(directory, properties, wanted_security, control=True)
     try:
         with broker:
@@ -361,13 +364,6 @@ def deny(
         user, *operations, topic=topic, group=group, transactional_id=transactional_id, cluster=cluster, host=host
     )
     return [acl._replace(permission=Permission.DENY) for acl in acls]
-
-
-def _authorizer() -> dict[str, str]:
-    from kafkalog_broker.config.properties import CLASS, STANDARD, SUPER_USERS
-    from kafkalog_broker.testing_support.security import ADMIN
-
-    return {CLASS: STANDARD, SUPER_USERS: f"User:{ADMIN}"}
 
 
 def _first_line(stream: IO[bytes], seconds: float) -> str:

@@ -142,39 +142,26 @@ def client_metrics_entries(overrides: Mapping[str, str]) -> list[ConfigEntry]:
     return found
 
 
-def all_brokers_entries(broker: Broker) -> list[ConfigEntry]:
-    """Dynamic properties of all brokers; nothing else is common to all."""
-    return [
-        _entry(
-            BROKER_PROPERTIES[name],
-            BROKER_PROPERTIES[name].text_of(text),
-            [(name, text, Source.DYNAMIC_DEFAULT_BROKER)],
-        )
-        for name, text in sorted(broker.config.dynamic_default.items())
-        if name in BROKER_PROPERTIES
-    ]
-
-
-def logger_entries() -> list[ConfigEntry]:
-    return [
-        ConfigEntry(name, kafka_level(logging.getLogger(logger).getEffectiveLevel()), DYNAMIC_LOGGER_SOURCE)
-        for name, logger in loggers().items()
-    ]
-
-
 def resource_entries(broker: Broker, kind: ConfigResourceType, name: str) -> list[ConfigEntry]:
     """Raises BrokerError for a resource that does not exist."""
     if kind is ConfigResourceType.TOPIC:
         # Kafka gives no text here, other than in the AlterConfigs APIs.
         return topic_entries(broker, known_topic(broker, name, " ").configs)
     if kind is ConfigResourceType.BROKER:
-        if name == ALL_BROKERS:
-            return all_brokers_entries(broker)
+        if name == ALL_BROKERS:  # nothing else is common to all than what was set for all
+            return [
+                _entry(entry, entry.text_of(text), [(property_name, text, Source.DYNAMIC_DEFAULT_BROKER)])
+                for property_name, text in sorted(broker.config.dynamic_default.items())
+                if (entry := BROKER_PROPERTIES.get(property_name)) is not None
+            ]
         check_broker(broker, name, or_all=" or empty string,")
         return broker_entries(broker)
     if kind is ConfigResourceType.BROKER_LOGGER:
         check_broker(broker, name)
-        return logger_entries()
+        return [
+            ConfigEntry(client_name, kafka_level(logging.getLogger(logger).getEffectiveLevel()), DYNAMIC_LOGGER_SOURCE)
+            for client_name, logger in loggers().items()
+        ]
     if kind is ConfigResourceType.GROUP:
         if not name:
             raise BrokerError(ErrorCode.invalid_request, "the name of the resource must not be empty")

@@ -152,13 +152,10 @@ async def create_delegation_token(request: Request, broker: Broker) -> Any:
 
 
 @api(39, 1, 2)
-async def renew_delegation_token(request: Request, broker: Broker) -> Any:
-    return _without_token(request, broker)
-
-
 @api(40, 1, 2)
-async def expire_delegation_token(request: Request, broker: Broker) -> Any:
-    return _without_token(request, broker)
+async def renew_or_expire_delegation_token(request: Request, broker: Broker) -> Any:
+    code = _error_of(request, broker)
+    return respond(request, error_code=code, expiry_timestamp=_no_time(code))
 
 
 @api(41, 1, 3)
@@ -176,8 +173,3 @@ def _error_of(request: Request, broker: Broker) -> ErrorCode:
 
 def _no_time(code: ErrorCode) -> int:
     return 0 if code is ErrorCode.delegation_token_auth_disabled else _NO_TIME
-
-
-def _without_token(request: Request, broker: Broker) -> Any:
-    code = _error_of(request, broker)
-    return respond(request, error_code=code, expiry_timestamp=_no_time(code))

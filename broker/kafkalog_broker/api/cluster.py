@@ -109,17 +109,12 @@ def describe_quorum(request: Request, broker: Broker) -> Any:
     )  # fmt: skip
 
 
-_WHY = "Cluster doesn't support {} voter because the kraft.version feature is 0"
-
-
 @api(80, 0, 1)
-async def add_raft_voter(request: Request, broker: Broker) -> Any:
-    return error_response(request, ErrorCode.unsupported_version, _WHY.format("adding"))
-
-
 @api(81, 0, 0)
-async def remove_raft_voter(request: Request, broker: Broker) -> Any:
-    return error_response(request, ErrorCode.unsupported_version, _WHY.format("removing"))
+async def change_raft_voters(request: Request, broker: Broker) -> Any:
+    change = "adding" if request.api_key == 80 else "removing"
+    why = f"Cluster doesn't support {change} voter because the kraft.version feature is 0"
+    return error_response(request, ErrorCode.unsupported_version, why)
 
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3

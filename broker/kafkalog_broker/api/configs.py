@@ -165,7 +165,10 @@ async def list_config_resources(request: Request, broker: Broker) -> Any:
 
 @api(33, 0, 2)
 async def alter_configs(request: Request, broker: Broker) -> Any:
-    return await _altered(request, broker, _replacements, replace=True)
+    def replacements(resource: Any) -> list[Change]:
+        return [(config.name, ConfigOperation.SET, config.value) for config in resource.configs]
+
+    return await _altered(request, broker, replacements, replace=True)
 
 
 async def _altered(
@@ -181,10 +184,6 @@ async def _altered(
          "resource_name": resource.resource_name}
         for resource, (code, what) in zip(resources, outcomes, strict=True)
     ])  # fmt: skip
-
-
-def _replacements(resource: Any) -> list[Change]:
-    return [(config.name, ConfigOperation.SET, config.value) for config in resource.configs]
 
 
 @api(44, 0, 1)

@@ -80,7 +80,7 @@ async def handle(request: Request, broker: Broker) -> FetchResponse:
     else:
         max_bytes = min(asked.max_bytes, broker.config.fetch_max_bytes)
         if broker.quotas.in_use:
-            max_bytes = min(max_bytes, broker.quotas.fetch_bytes(_client(request)) or max_bytes)
+            max_bytes = min(max_bytes, broker.quotas.fetch_bytes(Client.of_request(request)) or max_bytes)
         min_bytes = min(asked.min_bytes, max_bytes)  # as Kafka: more could never come
         committed = asked.isolation_level == READ_COMMITTED
 
@@ -95,7 +95,7 @@ async def handle(request: Request, broker: Broker) -> FetchResponse:
         if context.partitions and wait > 0:
             fetched = await _wait(request, broker.long_polls, fetched, read, min_bytes, wait)
     if broker.quotas.in_use and fetched.size:
-        wait_ms = broker.quotas.record_fetch(_client(request), fetched.size)
+        wait_ms = broker.quotas.record_fetch(Client.of_request(request), fetched.size)
         if wait_ms:
             request.connection.mute(wait_ms / 1000)
             return FetchResponse((), session_id=context.session_id, throttle_time=wait_ms)
@@ -104,10 +104,6 @@ async def handle(request: Request, broker: Broker) -> FetchResponse:
     if len(fetched.partitions) > _LONG_ANSWER:
         await turn.next()
     return _response(context, fetched)
-
-
-def _client(request: Request) -> Client:
-    return Client.of(request.connection.principal, request.client_id)
 
 
 def _check(request: Request, topic: str) -> None:

@@ -127,7 +127,7 @@ async def _fetched(request: Request, broker: Broker, partitions: Sequence[Partit
             refused[key] = FetchedShare(code)
     max_bytes = min(asked.max_bytes, broker.config.fetch_max_bytes)
     if broker.quotas.in_use:
-        max_bytes = min(max_bytes, broker.quotas.fetch_bytes(_client(request)) or max_bytes)
+        max_bytes = min(max_bytes, broker.quotas.fetch_bytes(Client.of_request(request)) or max_bytes)
     params = ShareFetchParams(
         asked.member_id, asked.max_records, asked.batch_size, min(asked.min_bytes, max_bytes), max_bytes,
         asked.max_wait.total_seconds(), getattr(asked, "share_acquire_mode", 0) == _RECORD_LIMIT,
@@ -136,10 +136,6 @@ async def _fetched(request: Request, broker: Broker, partitions: Sequence[Partit
     fetch = ShareFetch(broker.share_partitions, keys, params)
     fetched = await fetch.run(connection.on_close, lambda: connection.closed)
     return {**fetched, **refused}
-
-
-def _client(request: Request) -> Client:
-    return Client.of(request.connection.principal, request.client_id)
 
 
 def _worth_saying(session: ShareSession, answers: FetchedShares) -> FetchedShares:
@@ -171,7 +167,7 @@ def _response(
     throttle_ms = 0
     size = sum(given.size for given in answers.values())
     if broker.quotas.in_use and size:
-        throttle_ms = broker.quotas.record_fetch(_client(request), size)
+        throttle_ms = broker.quotas.record_fetch(Client.of_request(request), size)
         if throttle_ms:
             request.connection.mute(throttle_ms / 1000)
     lock_ms = broker.share_partitions.settings_of(asked.group_id).limits.lock_ms

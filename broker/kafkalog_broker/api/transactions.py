@@ -65,7 +65,6 @@ from kafkalog_broker.transactions.transaction_metadata import (
 )
 from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kafkalog_spark.format.names import OFFSETS_TOPIC, is_internal
-from kafkalog_spark.format.producer_snapshot import ProducerEntry
 
 _EPOCH_BUMP_FROM = 5
 _NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
@@ -147,7 +146,7 @@ async def add_partitions_to_txn(request: Request, broker: Broker) -> Any:
         topics = asked.v3_and_below_topics
         codes = _add(
             broker, asked.v3_and_below_transactional_id, producer, topics, CLASSIC, verify_only=False,
-            refused=partial(_refused, request),
+            refused=lambda topic: is_internal(topic) or bool(request.refused(topic)),  # whatever they may
         )  # fmt: skip
         return await respond_by_partition(request, partial(_code, request, codes))
     results = []
@@ -193,11 +192,6 @@ def _add(
     except BrokerError as error:
         code = error.code
     return dict.fromkeys(wanted, code)
-
-
-def _refused(request: Request, topic: str) -> bool:
-    """Clients do not write to internal topics, whatever they may."""
-    return is_internal(topic) or bool(request.refused(topic))
 
 
 def _obstacle(broker: Broker, partition: TopicPartition, refused: Callable[[str], bool]) -> ErrorCode:
@@ -299,8 +293,17 @@ async def describe_producers(request: Request, broker: Broker) -> Any:
                 if listed > MAX_PRODUCERS:
                     raise BrokerError(ErrorCode.policy_violation, "too many producers for one answer")
                 producers = [  # structs within the time slice: there may be 100,000
-                    entity(state, **_producer_state(producer.entry()))
+                    entity(
+                        state,
+                        producer_id=entry.producer_id,
+                        producer_epoch=entry.producer_epoch,
+                        last_sequence=entry.last_sequence,
+                        last_timestamp=entry.timestamp,
+                        coordinator_epoch=entry.coordinator_epoch,
+                        current_txn_start_offset=entry.transaction_first_offset,
+                    )
                     async for producer in turn.spread(broker.log(name, index).producer_state.producers())
+                    for entry in (producer.entry(),)
                 ]
                 listed += len(producers)
             except BrokerError as error:
@@ -316,14 +319,6 @@ async def describe_producers(request: Request, broker: Broker) -> Any:
             )
         topics.append({"name": name, "partitions": partitions})
     return respond(request, topics=topics)
-
-
-def _producer_state(entry: ProducerEntry) -> dict[str, Any]:
-    return {
-        "producer_id": entry.producer_id, "producer_epoch": entry.producer_epoch,
-        "last_sequence": entry.last_sequence, "last_timestamp": entry.timestamp,
-        "coordinator_epoch": entry.coordinator_epoch, "current_txn_start_offset": entry.transaction_first_offset,
-    }  # fmt: skip
 
 
 @api(65, 0, 0)

@@ -28,12 +28,6 @@ S = TypeVar("S")
 """Shard that serves a partition."""
 
 
-class RunBlocking(Protocol):
-    """Runs a function of a partition in another thread."""
-
-    def __call__(self, function: Callable[[int], L], partition: int, /) -> Awaitable[L]: ...
-
-
 class Write(Protocol):
     """Appends records as one batch to a partition, as part of a transaction or of none. Raises BrokerError."""
 
@@ -93,7 +87,7 @@ class CoordinatorRuntime(Generic[L, S]):
         """From now on everything is COORDINATOR_NOT_AVAILABLE."""
         self._stopped = True
 
-    async def load_owned(self, run_blocking: RunBlocking, what: str) -> None:
+    async def load_owned(self, run_blocking: Callable[[Callable[[int], L], int], Awaitable[L]], what: str) -> None:
         """Load all partitions that are here while the broker serves; until then they answer
         COORDINATOR_LOAD_IN_PROGRESS. what: "groups", for messages."""
         for partition in self.log.owned():

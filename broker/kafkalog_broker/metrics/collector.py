@@ -62,7 +62,7 @@ class Collector:
             samples.add("kafkalog_requests_closed_total", counts.closed, name)
         for (key, code), count in list(self._traffic.errors.items()):
             samples.add("kafkalog_errors_total", count, api_name(key), ErrorCode(code).name)
-        for what, seconds in self._network().watch.longest.items():
+        for what, seconds in self._network().shared.watch.longest.items():
             samples.add("kafkalog_event_loop_longest_hold_seconds", seconds, what)
 
     async def _of_connections(self, samples: Samples, turn: TimeSlice) -> None:

@@ -36,13 +36,9 @@ class ClientSettings:
     max_partition_bytes: int = 4 << 20
     timeout_ms: int = 60_000
 
-    @property
-    def uses_tls(self) -> bool:
-        return self.security_protocol.endswith("ssl")
-
     def tls_context(self) -> ssl.SSLContext | None:
         """Raises OptionError for files that cannot be read."""
-        if not self.uses_tls:
+        if not self.security_protocol.endswith("ssl"):
             return None
         try:
             context = ssl.create_default_context(cafile=self.ssl_ca_location)

@@ -60,8 +60,10 @@ class CreationRate:
     def wait_s(self, rate: int, backlog: int, now_s: float) -> float | None:
         """How long a connection that comes now has to wait; None, and it takes no turn, when `backlog` of them wait.
 
-        rate: connections a second, at least 1.
+        rate: connections a second; none come below 1.
         """
+        if rate < 1:
+            return None
         if rate >= UNLIMITED:
             return 0.0
         turn = max(self._last_turn, now_s - 1.0) + 1.0 / rate
@@ -281,7 +283,7 @@ class Admission:
         host = connection.info.host
         limits = self.limits
         allowed = limits.max_connections_per_ip_overrides.get(host, limits.max_connections_per_ip)
-        reason = None
+        reason, rate = None, limits.max_connection_creation_rate
         if self.stopped:
             reason = "the broker is stopping"
         elif len(self.open) >= limits.max_connections:
@@ -293,8 +295,8 @@ class Admission:
             if len(self.waiting) < WAITING:
                 connection.turn_in_s = wait_ms / 1000
                 self.waiting.add(connection)
-        elif (turn_in_s := self._turn_in_s()) is None:
-            reason = f"more than max.connection.creation.rate={limits.max_connection_creation_rate} come"
+        elif (turn_in_s := self._creation_rate.wait_s(rate, limits.backlog, self._clock())) is None:
+            reason = f"more than max.connection.creation.rate={rate} come"
         else:
             connection.turn_in_s = turn_in_s
         if reason is None:
@@ -319,7 +321,3 @@ class Admission:
                 del self._per_ip[host]
             if self._refusing:
                 self._refusing.clear()
-
-    def _turn_in_s(self) -> float | None:
-        rate = self.limits.max_connection_creation_rate
-        return self._creation_rate.wait_s(rate, self.limits.backlog, self._clock()) if rate else None

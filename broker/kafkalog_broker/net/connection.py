@@ -333,7 +333,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._waits = self.turn_in_s > 0
         if self._dispatch is not self._shared.dispatch:
-            self._deadline = self._loop.call_later(AUTHENTICATE_S, self._not_authenticated)
+            why = f"it has not authenticated in {AUTHENTICATE_S:.0f} s"
+            self._deadline = self._loop.call_later(AUTHENTICATE_S, self._close_at_once, why, logging.WARNING)
         self.task = self._loop.create_task(self._serve(), name=f"connection {self.info}")
         self.task.add_done_callback(lambda _: self.requests.drop())
 
@@ -385,7 +386,10 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = self.requests.transport = self._writer.transport = None
         self._dispatch = self._shared.dispatch  # not the gate, which knows this connection
         self._shared.gone(self)
-        self._lost()
+        self._peer_has_ended()
+        self.resume_writing()
+        if self._waits and self.task is not None:
+            self.task.cancel()
         if _logger.isEnabledFor(logging.DEBUG):
             _logger.debug("connection %s ended%s", self.info, f": {exc}" if exc else "")
 
@@ -526,20 +530,11 @@ class Connection(asyncio.BufferedProtocol):
         self._tell_closed()
         self.requests.wake_up()
 
-    def _lost(self) -> None:
-        self._peer_has_ended()
-        self.resume_writing()
-        if self._waits and self.task is not None:
-            self.task.cancel()
-
     def _tell_closed(self) -> None:
         self._writer.unmute()
         if not self.info.closed:
             for callback in self.info.mark_closed():
                 callback()
-
-    def _not_authenticated(self) -> None:
-        self._close_at_once(f"it has not authenticated in {AUTHENTICATE_S:.0f} s", logging.WARNING)
 
     def _forget_deadline(self) -> None:
         if self._deadline is not None:

@@ -17,7 +17,7 @@ from kafkalog_broker.net.loop_watch import LoopWatch
 from kafkalog_broker.net.response_writer import SendBuffer
 from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.net.tls_transport import TlsTransport, TlsTurns
-from kafkalog_broker.protocol.frames import MemoryPool, receive_buffer
+from kafkalog_broker.protocol.frames import RECEIVE_BUFFER_BYTES, MemoryPool
 from kafkalog_broker.runtime.fair_scheduling import fair_queue
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_spark.errors import KafkalogError
@@ -73,22 +73,13 @@ class Network:
             reads=ReadTurns(loop),
             unread=UnreadResponses(loop),
             closed_lines=LogRate(_logger),
-            receive_buffer=receive_buffer(),
+            receive_buffer=memoryview(bytearray(RECEIVE_BUFFER_BYTES)),
             send_buffer=SendBuffer(),
         )
         self.tls_turns = TlsTurns(loop, watch=self.shared.watch)
         self._bound: list[tuple[Listener, socket.socket]] = []  # not served yet
         self._acceptors: list[Acceptor] = []
         self._idle_check: asyncio.TimerHandle | None = None
-
-    @property
-    def watch(self) -> LoopWatch:
-        """How long requests held the event loop."""
-        return self.shared.watch
-
-    @property
-    def connection_count(self) -> int:
-        return len(self.admission.open)
 
     async def bind(
         self, name: str, host: str, port: int, tls: Secured | None = None, gate: Gate | None = None
@@ -123,14 +114,6 @@ class Network:
             self._acceptors.append(acceptor)
         if self._idle_check is None:
             self._check_idle()
-
-    async def listen(
-        self, name: str, host: str, port: int, tls: Secured | None = None, gate: Gate | None = None
-    ) -> Listener:
-        """Bind a listener and serve it. Raises as `bind`."""
-        listener = await self.bind(name, host, port, tls, gate)
-        await self.serve()
-        return listener
 
     def new_connection(self, listener: str) -> Connection:
         """For a socket that was accepted by the listener of that name."""

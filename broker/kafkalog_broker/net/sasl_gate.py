@@ -87,8 +87,11 @@ class SaslGate:
             # The answer is what a client that guesses passwords waits for.
             await asyncio.sleep(self._settings().failed_delay_ms / 1000)
             raise ConnectionClosed(f"not authenticated: {exchange.refused}", logging.WARNING, pieces)
-        if exchange.session is not None:
-            self._let_in(exchange.session)
+        if (session := exchange.session) is not None:
+            self._exchange, self._session, self._raw = None, session, False
+            self._ends = self._clock() + (session.lifetime_ms or 0) / 1000
+            self._free = session.lifetime_ms is None
+            self._authenticated(session.principal)
         return pieces
 
     async def _raw_token(self, exchange: SaslExchange, frame: Frame) -> Answer:
@@ -97,12 +100,6 @@ class SaslGate:
         except Refused:
             return None  # there is no frame for an error
         return [struct.pack(">i", len(answer)) + answer]
-
-    def _let_in(self, session: Session) -> None:
-        self._exchange, self._session, self._raw = None, session, False
-        self._ends = self._clock() + (session.lifetime_ms or 0) / 1000
-        self._free = session.lifetime_ms is None
-        self._authenticated(session.principal)
 
 
 def _event(exchange: SaslExchange, frame: Frame) -> tuple[Event, int]:

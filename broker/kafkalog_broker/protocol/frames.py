@@ -268,8 +268,3 @@ class FrameAssembler:
                 f"a request of {len(frame)} bytes of API key {key}; {MAX_OTHER_BYTES} is the most for a request that "
                 "is not Produce: send several smaller ones"
             )
-
-
-def receive_buffer() -> memoryview:
-    """A receive buffer for all connections of one event loop."""
-    return memoryview(bytearray(RECEIVE_BUFFER_BYTES))

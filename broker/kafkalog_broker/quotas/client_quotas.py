@@ -10,6 +10,8 @@ from functools import lru_cache
 from hashlib import sha512
 from typing import NamedTuple
 
+from kafkalog_broker.protocol.api_registry import Request
+
 DEFAULT = ""
 """The name that stands for everybody who has no quota of their own: real names are never empty."""
 
@@ -177,6 +179,10 @@ class Client:
     @classmethod
     def of(cls, principal: str, client_id: str | None) -> Client:
         return cls(principal.partition(":")[2], client_id or "")
+
+    @classmethod
+    def of_request(cls, request: Request) -> Client:
+        return cls.of(request.connection.principal, request.client_id)
 
 
 class ClientQuotas:

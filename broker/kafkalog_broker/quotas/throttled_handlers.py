@@ -49,7 +49,7 @@ def _handle(quotas: ClientQuotas, api: Api, request: Request, broker: Any) -> An
 
 
 async def _handle_limited(quotas: ClientQuotas, api: Api, request: Request, broker: Any) -> Any:
-    client = Client.of(request.connection.principal, request.client_id)
+    client = Client.of_request(request)
     wait_ms = 0
     size = produce_bytes(request) if api.key == PRODUCE else 0
     mutates = api.key in STRICT_FROM and MUTATION in quotas.in_use

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kafkalog_broker
-from kafkalog_broker.admin.config_listing import logger_entries
+from kafkalog_broker.admin.config_listing import loggers
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition.local_log import create_log_files
 from tests.broker.api.helpers.admin_broker import AdminBroker
@@ -319,7 +319,7 @@ def test_every_logger_of_the_broker_is_shown(broker):
     }
     for name in logging_modules:
         importlib.import_module(name)  # as the running broker has
-    names = {entry.name for entry in logger_entries()}
+    names = set(loggers())
     assert logging_modules <= names
     assert {"root", "kafkalog_broker", "kafkalog_broker.groups"} <= names
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.admin.config_listing import all_brokers_entries, broker_entries, topic_entries
+from kafkalog_broker.admin.config_listing import ConfigResourceType, broker_entries, resource_entries, topic_entries
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError, Source
 from kafkalog_broker.config.listeners import Listener, with_bound_ports
@@ -65,7 +65,7 @@ def test_what_is_said_of_a_topic_is_what_kafka_says(case):
 @pytest.mark.parametrize("case", CASES)
 def test_of_all_brokers_only_what_was_set_for_all_is_said(case):
     kafkas = {row[0]: row for row in CASES[case]["all brokers"]}
-    assert rows(all_brokers_entries(OnlyConfig(config_of(case)))) == kafkas  # type: ignore[arg-type]
+    assert rows(resource_entries(OnlyConfig(config_of(case)), ConfigResourceType.BROKER, "")) == kafkas  # type: ignore[arg-type]
 
 
 def made(**properties):

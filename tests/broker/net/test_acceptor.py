@@ -17,7 +17,7 @@ from kafkalog_broker.net.acceptor import ACCEPTED_A_ROUND, NetworkLimits
 from kafkalog_broker.net.listener import Listener, Network
 from kafkalog_broker.net.loop_watch import new_event_loop
 from kafkalog_spark.errors import KafkalogError
-from tests.broker.net.helpers.fakes import Handler, framed, settle
+from tests.broker.net.helpers.fakes import Handler, framed, listen, settle
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": new_event_loop,
@@ -35,7 +35,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Test], None]:
     async def against_a_network(test: Test) -> None:
         network = Network(Handler(), LIMITS)
         try:
-            await test(network, await network.listen("PLAINTEXT", "127.0.0.1", 0))
+            await test(network, await listen(network, "PLAINTEXT", "127.0.0.1", 0))
         finally:
             await network.stop()
 
@@ -72,12 +72,12 @@ def test_while_a_crowd_is_accepted_others_are_served(run: Callable[[Test], None]
                 client.sendall(framed(b"crowd"))
             writer.write(framed(b"other"))
             assert await answer(reader) == b"other"
-            assert network.connection_count < CROWD / 2
+            assert len(network.admission.open) < CROWD / 2
             handler = network.shared.dispatch
             assert isinstance(handler, Handler)
             while handler.seen.count(b"crowd") < CROWD:
                 await asyncio.sleep(0)
-            assert network.connection_count == CROWD + 1
+            assert len(network.admission.open) == CROWD + 1
             writer.close()
 
     run(test)
@@ -108,7 +108,7 @@ def test_without_a_file_for_it_a_connection_waits_in_the_backlog(
                 client.sendall(framed(b"late"))
                 while not caplog.messages:
                     await asyncio.sleep(0)
-                assert network.connection_count == 0
+                assert len(network.admission.open) == 0
             reader, writer = await asyncio.open_connection(sock=client)
             assert await answer(reader) == b"late"
             writer.close()
@@ -141,7 +141,7 @@ def test_connections_that_are_being_opened_when_the_broker_stops_are_closed(run:
             clients = crowd(stack, listener)
             await asyncio.sleep(0)  # some of them are accepted
             await network.stop()
-            assert network.connection_count == 0
+            assert len(network.admission.open) == 0
             assert asyncio.all_tasks() == {asyncio.current_task()}
             for client in clients:
                 assert is_closed(client)
@@ -154,7 +154,7 @@ def test_connections_that_are_being_opened_when_the_broker_stops_are_closed(run:
 def test_an_accepted_socket_sends_at_once_and_knows_both_ends(run: Callable[[Test], None]) -> None:
     async def test(network: Network, listener: Listener) -> None:
         with socket.create_connection((listener.host, listener.port)):
-            while not network.connection_count:
+            while not len(network.admission.open):
                 await asyncio.sleep(0)
             (connection,) = network.admission.open
             assert connection._transport is not None

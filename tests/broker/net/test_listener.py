@@ -26,7 +26,7 @@ from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, api
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
 from kafkalog_spark.errors import KafkalogError
-from tests.broker.net.helpers.fakes import Handler, framed
+from tests.broker.net.helpers.fakes import Handler, framed, listen
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": new_event_loop,
@@ -52,7 +52,7 @@ async def listening(dispatch: Dispatch, limits: NetworkLimits | None = None) -> 
     """Stopped whatever happens: uvloop waits forever for what a failed test leaves open."""
     network = Network(dispatch, limits)
     try:
-        yield network, await network.listen("PLAINTEXT", "127.0.0.1", 0)
+        yield network, await listen(network, "PLAINTEXT", "127.0.0.1", 0)
     finally:
         await network.stop()
 
@@ -118,7 +118,7 @@ def test_a_client_that_does_not_read_stops_being_served_and_others_are(run: Run)
             for turn in range(20):
                 assert await ask(listener, b"%d" % turn) == b"%d" % turn
             assert handler.seen.count(b"fetch") == 1
-            while network.connection_count > 1:  # the others are closed
+            while len(network.admission.open) > 1:  # the others are closed
                 await asyncio.sleep(0)
             (connection,) = network.admission.open
             assert 0 < connection.unread_bytes <= 8 * MB + 4
@@ -223,7 +223,7 @@ def test_a_reset_connection_ends_quietly(run: Run, caplog: pytest.LogCaptureFixt
                 await asyncio.sleep(0)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.close()
-            while network.connection_count:
+            while len(network.admission.open):
                 await asyncio.sleep(0)
             handler.release()
             assert await ask_without_hold(handler, listener) == b"y"
@@ -250,7 +250,7 @@ def test_a_connection_above_the_limit_is_closed_and_room_is_found_again(run: Run
                     await response(reader)
                 writer.close()
             held[0][1].close()
-            while network.connection_count == 3:
+            while len(network.admission.open) == 3:
                 await asyncio.sleep(0)
             assert await ask(listener, b"room") == b"room"
             for _, writer in held:
@@ -265,8 +265,8 @@ def test_several_listeners_tell_their_names(run: Run) -> None:
             return [framed(f"{connection.listener} {connection.local_port}".encode())]
 
         network = Network(which)
-        first = await network.listen("INTERNAL", "127.0.0.1", 0)
-        second = await network.listen("EXTERNAL", "", 0)
+        first = await listen(network, "INTERNAL", "127.0.0.1", 0)
+        second = await listen(network, "EXTERNAL", "", 0)
         assert await ask(first, b"?") == f"INTERNAL {first.port}".encode()
         assert await ask(second, b"?") == f"EXTERNAL {second.port}".encode()
         assert network.listeners == [first, second]
@@ -282,7 +282,7 @@ def test_a_port_that_is_taken_is_an_error_that_names_the_listener(run: Run) -> N
             with pytest.raises(
                 KafkalogError, match=rf"listener OTHER cannot be bound to 127.0.0.1:{listener.port}: .*use"
             ):
-                await other.listen("OTHER", "127.0.0.1", listener.port)
+                await listen(other, "OTHER", "127.0.0.1", listener.port)
 
     run(test)
 

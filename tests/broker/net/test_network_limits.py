@@ -22,7 +22,7 @@ def test_a_connection_above_max_connections_is_refused_with_one_line_for_all(cap
         refused = [Peer(net) for _ in range(5)]
         await settle()
         assert [peer.transport.lost for peer in (first, second, *refused)] == [False] * 2 + [True] * 5
-        assert net.connection_count == 2
+        assert len(net.admission.open) == 2
         first.transport.abort()
         await settle()
         third = Peer(net)
@@ -122,7 +122,7 @@ async def test_stopping_lets_the_request_in_work_finish_and_takes_no_other() -> 
     await stopping
     assert busy.responses == [b"in work"]
     assert handler.seen == [b"in work"]
-    assert net.connection_count == 0
+    assert len(net.admission.open) == 0
 
 
 def test_stopping_does_not_wait_forever(caplog: pytest.LogCaptureFixture) -> None:
@@ -139,7 +139,7 @@ def test_stopping_does_not_wait_forever(caplog: pytest.LogCaptureFixture) -> Non
         await settle()
         await net.stop(grace_s=0.01)
         assert handler.waiting[0].cancelled()
-        assert net.connection_count == 0
+        assert len(net.admission.open) == 0
 
     run(test)
     assert "2 connections did not finish" in caplog.text
@@ -204,7 +204,7 @@ async def test_a_connection_that_goes_while_it_waits_is_forgotten() -> None:
     task = peers[5].connection.task
     assert task is not None
     assert task.done()
-    assert net.connection_count == 5
+    assert len(net.admission.open) == 5
 
 
 @in_a_loop

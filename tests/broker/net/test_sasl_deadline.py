@@ -20,6 +20,7 @@ from kafkalog_broker.protocol.client_codec import plain_login_requests
 from kafkalog_broker.security.oauth_tokens import InvalidToken, Token
 from kafkalog_broker.security.sasl import KnownUsers
 from kafkalog_broker.testing_support.remote import frame_of
+from tests.broker.net.helpers.fakes import listen
 
 
 def no_token(text: str) -> Token:
@@ -37,7 +38,7 @@ def test_who_does_not_authenticate_in_time_is_closed(
 
     async def test() -> None:
         network = Network(dispatcher(None), NetworkLimits())
-        port = (await network.listen("SASL_PLAINTEXT", "127.0.0.1", 0, gate=GATE)).port
+        port = (await listen(network, "SASL_PLAINTEXT", "127.0.0.1", 0, gate=GATE)).port
         frames = [frame_of(request) for request in plain_login_requests("alice", "secret")]
         sent = [len(frame).to_bytes(4, "big") + frame for frame in frames]
         reader, good = await asyncio.open_connection("127.0.0.1", port)

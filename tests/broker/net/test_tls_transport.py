@@ -27,7 +27,7 @@ from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.security.tls_context import ListenerTls
 from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
 from kafkalog_broker.testing_support.security import Issued
-from tests.broker.net.helpers.fakes import Handler, framed
+from tests.broker.net.helpers.fakes import Handler, framed, listen
 from tests.broker.security.stores import authority, inline, settings
 
 MB = 1 << 20
@@ -54,7 +54,7 @@ async def listening(
     tls = ListenerTls(settings({**inline(), **{name.replace("_", "."): text for name, text in properties.items()}}))
     network = Network(dispatch, limits)
     try:
-        yield network, await network.listen("SSL", "127.0.0.1", 0, lambda: tls)
+        yield network, await listen(network, "SSL", "127.0.0.1", 0, lambda: tls)
     finally:
         await network.stop(0.5)
 
@@ -216,7 +216,7 @@ def test_half_done_handshakes_count_as_connections(run: Run) -> None:
         async with listening(Handler(), NetworkLimits(max_connections=2)) as (network, listener):
             open_now = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(3)]
             assert await open_now[2][0].read() == b""
-            assert network.connection_count == 2
+            assert len(network.admission.open) == 2
             for _, writer in open_now:
                 await closed(writer)
 
@@ -285,7 +285,7 @@ def test_connections_that_come_later_get_the_new_certificate(run: Run) -> None:
         now = [ListenerTls(settings(inline()))]
         network = Network(Handler())
         try:
-            listener = await network.listen("SSL", "127.0.0.1", 0, lambda: now[0])
+            listener = await listen(network, "SSL", "127.0.0.1", 0, lambda: now[0])
             seen = []
             for issued in (None, renewed):
                 if issued is not None:

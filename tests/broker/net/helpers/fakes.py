@@ -11,12 +11,19 @@ from typing import Any
 from kafkalog_broker.net.acceptor import NetworkLimits
 from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.net.dispatch import Dispatch
-from kafkalog_broker.net.listener import Network
+from kafkalog_broker.net.listener import Listener, Network
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 
 
 def framed(body: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
+
+
+async def listen(network: Network, *arguments: Any, **named: Any) -> Listener:
+    """Bind a listener and serve it, as Network.bind and Network.serve."""
+    listener = await network.bind(*arguments, **named)
+    await network.serve()
+    return listener
 
 
 async def settle() -> None:
