@@ -21,8 +21,8 @@ from kafkalog_broker.admin.config_listing import (
     check_broker,
     check_level,
     known_topic,
-    loggers,
     resource_type,
+    set_level,
 )
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import MIN_ISR, BrokerConfig, is_served
@@ -123,7 +123,7 @@ async def apply(broker: Broker, planned: Plan, turn: TimeSlice) -> None:
     """Make it so, for anything but a topic. Raises BrokerError (KAFKA_STORAGE_ERROR)."""
     if planned.kind is ConfigResourceType.BROKER_LOGGER:
         for name, level in planned.levels.items():
-            logging.getLogger(loggers()[name]).setLevel(level)  # NOTSET: as the logger above it
+            set_level(name, level)
     elif planned.kind in _KEPT_AS:
         kind = _KEPT_AS[planned.kind]
         await broker.save("the change", broker.dynamic_configs.save_of, kind, planned.name, planned.overrides)

@@ -61,7 +61,7 @@ def turns(monkeypatch):
         async def next(self):
             taken.append(1)
 
-    for module in (topic_changes, config_changes, topics):
+    for module in (topic_changes, config_changes):
         monkeypatch.setattr(module, "TimeSlice", Short)
     return taken
 

@@ -33,9 +33,9 @@ def rows(entries):
             entry.name,
             entry.value,
             entry.read_only,
-            entry.source,
+            entry.config_source,
             entry.is_sensitive,
-            entry.type,
+            entry.config_type,
             [list(synonym) for synonym in entry.synonyms],
         ]
         for entry in entries
