@@ -14,8 +14,7 @@ never larger than what is committed and what was asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -25,7 +24,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import NO_OFFSET, FetchedOffset, FetchedTopic
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.runtime.fair_scheduling import TimeSlice
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice, in_parts
 
 AT_ONCE = 500
 """Partitions that are looked up before others may have their turn: about 1 ms."""
@@ -130,12 +129,12 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
             topic_id = key if topic is None and not isinstance(key, str) else None if topic is None else topic.id
             offsets: list[CommittedOffset] = []
             answers.append(TopicOffsets(name, topic_id, offsets))
-            async for some in turn.spread(_parts(indexes)):
+            async for some in turn.spread(in_parts(indexes, AT_ONCE)):
                 if topic is None and by_id:
                     offsets += _without_offset(some, ErrorCode.unknown_topic_id)
                 else:
                     # Of everything, Kafka gives also what was committed to a topic of that name before this one.
-                    one = FetchedTopic(name, some, topic_id if asked.topics is not None else None)
+                    one = FetchedTopic(name, tuple(some), topic_id if asked.topics is not None else None)
                     ((_, fetched),) = broker.groups.fetch(group_id, [one], require_stable=require_stable)
                     offsets += _or_unknown(fetched) if request.version == 0 else _plain(fetched)
         for key, indexes in refused.items() if asked.topics is not None else ():
@@ -164,12 +163,6 @@ def _wanted(topics: Sequence[Any], *, by_id: bool) -> Wanted:
     for topic in topics:
         wanted.setdefault(topic.topic_id if by_id else topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return wanted
-
-
-def _parts(partitions: Iterable[int]) -> Iterator[tuple[int, ...]]:
-    left = iter(partitions)
-    while some := tuple(islice(left, AT_ONCE)):
-        yield some
 
 
 def _without_offset(partitions: Iterable[int], code: ErrorCode) -> list[CommittedOffset]:

@@ -28,9 +28,7 @@ once. Of many partitions others have their turn in between, and the group's stat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from datetime import timedelta
-from itertools import islice
 from typing import Any
 
 from kafkalog_broker.admin.responses import respond_by_partition
@@ -46,7 +44,7 @@ from kafkalog_broker.groups.classic.messages import (
 )
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import error_response
-from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice, in_parts, run_in_slices
 from kafkalog_broker.transactions.transaction_coordinator import TXN_OFFSET_COMMIT_ABORTABLE, Speaks, verify
 from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
 from kafkalog_spark.format.names import OFFSETS_TOPIC
@@ -196,7 +194,7 @@ async def offset_delete(request: Request, broker: Broker) -> Any:
     try:
         if not known:
             broker.groups.delete_offsets(asked.group_id, [])
-        async for some in turn.spread(_parts(known)):
+        async for some in turn.spread(in_parts(list(known), AT_ONCE)):
             known.update(zip(some, broker.groups.delete_offsets(asked.group_id, some), strict=True))
     except BrokerError as error:
         return error_response(request, write_error(error.code))
@@ -206,9 +204,3 @@ async def offset_delete(request: Request, broker: Broker) -> Any:
         return {"error_code": ErrorCode.unknown_topic_or_partition if code is None else code}
 
     return await respond_by_partition(request, answer)
-
-
-def _parts(known: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
-    left = iter(list(known))
-    while some := list(islice(left, AT_ONCE)):
-        yield some

@@ -55,8 +55,6 @@ async def share_fetch_request(request: Request, broker: Broker) -> ShareFetchRes
     outcomes: Mapping[Partition, AckOutcome] = {}
     if has_acks:
         outcomes = await acknowledge_all(request, broker, turn)
-        with_acks = _with_acks(asked)
-        outcomes = {partition: one for partition, one in outcomes.items() if partition in with_acks}
     answers: FetchedShares = {}
     if not is_renewing:
         answers = await _fetched(request, broker, context.partitions)
@@ -106,10 +104,6 @@ async def _context(request: Request, broker: Broker, has_acks: bool) -> _Context
     partitions = list(session.partitions)
     turned = epoch % len(partitions) if partitions else 0
     return _Context(partitions[turned:] + partitions[:turned], session)
-
-
-def _with_acks(asked: Any) -> set[Partition]:
-    return {(topic.topic_id or NO_TOPIC, one.partition_index) for topic in asked.topics for one in topic.partitions}
 
 
 async def _fetched(request: Request, broker: Broker, partitions: Sequence[Partition]) -> FetchedShares:

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import replace
-from inspect import isawaitable
+from collections.abc import Coroutine, Mapping
 from time import perf_counter
 from types import CoroutineType
 from typing import Any
 
 from kafkalog_broker.metrics.exposition import BUCKETS_S
 from kafkalog_broker.net.dispatch import Answer, ConnectionClosed, Dispatch, Frame
-from kafkalog_broker.protocol.api_registry import Api, ConnectionInfo, Request, registry
+from kafkalog_broker.protocol.api_registry import ConnectionInfo, registry
 from kafkalog_broker.protocol.codec import api_name
-from kafkalog_broker.runtime.traffic import Traffic
-
-HOT = (0, 1)
-"""Produce and Fetch count their own errors: their answers are looked at as they are made."""
-
 
 _KEYS = 256
 """Kafka's API keys are below 100."""
@@ -109,25 +102,3 @@ def counted(serve: Dispatch, counts: RequestCounts) -> Dispatch:
         return of_api.answered(perf_counter() - began, pieces)
 
     return serve_and_count
-
-
-def noting_errors(traffic: Traffic, api: Api) -> Api:
-    """The API with a handler that counts the errors of its responses in `traffic`."""
-    if api.key in HOT:
-        return api
-    key, handle, whole = api.key, api.handled, api.on_error
-
-    async def handle_and_note(request: Request, broker: Any) -> Any:
-        response = await handle(request, broker)
-        if response is not None:
-            traffic.answered(key, response)
-        return response
-
-    async def answer_and_note(request: Request, code: Any) -> Any:
-        traffic.refused(key, code)
-        assert whole is not None
-        answer = whole(request, code)
-        return await answer if isawaitable(answer) else answer
-
-    noting: Callable[..., Awaitable[Any]] | None = None if whole is None else answer_and_note
-    return replace(api, handler=handle_and_note, on_error=noting)

@@ -10,7 +10,6 @@ import socketserver
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
-from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 from wsgiref.simple_server import WSGIRequestHandler
@@ -21,10 +20,10 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.metrics.collector import Collector
 from kafkalog_broker.metrics.exposition import Samples
-from kafkalog_broker.metrics.request_counts import RequestCounts, counted, noting_errors
+from kafkalog_broker.metrics.request_counts import RequestCounts, counted
 from kafkalog_broker.net.dispatch import Dispatch, dispatcher
 from kafkalog_broker.net.listener import Network
-from kafkalog_broker.runtime.traffic import Layer, Traffic
+from kafkalog_broker.runtime.traffic import Traffic
 from kafkalog_broker.telemetry.client_instances import ClientMetrics
 from kafkalog_spark.errors import KafkalogError
 
@@ -149,5 +148,4 @@ def serve_metrics(
     broker.telemetry.receiver = clients = ClientMetrics(broker.workers)
     page = MetricsServer(at, Collector(broker, network, counts, broker.traffic, clients).collect, broker.not_ready)
     started.callback(page.server_close)
-    broker.apis.wrap(Layer.METRICS, partial(noting_errors, broker.traffic))
-    return counted(dispatcher(broker, broker.apis), counts), (at[0], page.server_port)
+    return counted(dispatcher(broker, broker.apis, broker.traffic), counts), (at[0], page.server_port)

@@ -23,6 +23,7 @@ from kafkalog_broker.protocol.codec import (
 from kafkalog_broker.protocol.frames import PRODUCE
 from kafkalog_broker.runtime.fair_scheduling import fair_queue
 from kafkalog_broker.runtime.process import IdleTrim
+from kafkalog_broker.runtime.traffic import Traffic
 
 _logger = logging.getLogger(__name__)
 
@@ -64,9 +65,13 @@ class ConnectionClosed(Exception):
         self.last = last
 
 
-def dispatcher(broker: Any, served: Mapping[int, Api] | None = None) -> Dispatch:
+COUNT_THEMSELVES = (0, 1)
+"""Produce and Fetch tell Traffic of errors as they make their answers."""
+
+
+def dispatcher(broker: Any, served: Mapping[int, Api] | None = None, traffic: Traffic | None = None) -> Dispatch:
     """Serve the registered APIs with `broker` handed to the handlers. served: others than those, looked at with each
-    request."""
+    request. traffic: is told of the errors in answers."""
     apis = registry() if served is None else served
     in_work = asyncio.Semaphore(IN_WORK)
     idle_trim = IdleTrim(lambda trim: asyncio.get_running_loop().run_in_executor(None, trim))
@@ -86,10 +91,10 @@ def dispatcher(broker: Any, served: Mapping[int, Api] | None = None) -> Dispatch
         try:
             response = api.handler(request, broker)
         except Exception as error:  # noqa: BLE001 - handled where one that waits raises it
-            return _answer(request, api, _raising(error))
+            return _answer(request, api, _raising(error), traffic)
         if isinstance(response, tuple):
             return _encoded(request, response)
-        return None if response is None else _answer(request, api, response)
+        return None if response is None else _answer(request, api, response, traffic)
 
     async def serve_in_line(frame: Frame, connection: ConnectionInfo) -> Answer:
         if not is_loaded(frame):
@@ -103,7 +108,7 @@ def dispatcher(broker: Any, served: Mapping[int, Api] | None = None) -> Dispatch
                 request = _decoded(frame, connection)
                 del frame
                 api = apis[request.api_key]
-                return await _answer(request, api, api.handled(request, broker), waits=waits)
+                return await _answer(request, api, api.handled(request, broker), traffic, waits=waits)
             finally:
                 if large:
                     idle_trim.soon()
@@ -111,12 +116,16 @@ def dispatcher(broker: Any, served: Mapping[int, Api] | None = None) -> Dispatch
     return serve
 
 
-async def _answer(request: Request, api: Api, response: Any, *, waits: bool = False) -> Answer:
+async def _answer(request: Request, api: Api, response: Any, traffic: Traffic | None, *, waits: bool = False) -> Answer:
     """The pieces of what a handler has returned, which may be something to wait for. waits: in line, to be encoded."""
     try:
         if type(response) is CoroutineType or isawaitable(response):  # the first is the faster look
             response = await response
+        if traffic is not None and response is not None and api.key not in COUNT_THEMSELVES:
+            traffic.answered(api.key, response)
     except BrokerError as error:
+        if traffic is not None and api.key not in COUNT_THEMSELVES:
+            traffic.refused(api.key, error.code)
         response = None if api.on_error is None else api.on_error(request, error.code)
         if isawaitable(response):
             response = await response

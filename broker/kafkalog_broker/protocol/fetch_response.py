@@ -96,13 +96,10 @@ class RefusedPartitions:
         # An empty list of aborted transactions, not null: as Kafka where no log was asked.
         return (PartitionFetchResponse(index, self.error_code, aborted_transactions=()) for index in self.indexes)
 
-    def __contains__(self, answer: object) -> bool:
-        return any(one == answer for one in self)
-
 
 class TopicFetchResponse(NamedTuple):
     topic: Topic
-    partitions: Collection[PartitionFetchResponse]
+    partitions: Sequence[PartitionFetchResponse] | RefusedPartitions
 
     @property
     def topic_id(self) -> Topic:

@@ -18,8 +18,9 @@ from __future__ import annotations
 import asyncio
 import types
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from time import perf_counter
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -73,6 +74,13 @@ class TimeSlice:
             if self.over:
                 await self.next()
             yield item
+
+
+def in_parts(items: Iterable[T], count: int) -> Iterator[list[T]]:
+    """The items, so many at a time."""
+    left = iter(items)
+    while part := list(islice(left, count)):
+        yield part
 
 
 async def run_in_slices(steps: Generator[None, None, T], turn: TimeSlice | None = None) -> T:

@@ -84,9 +84,8 @@ class Layer(IntEnum):
     """Layers that may be wrapped around handlers, the innermost first."""
 
     ACCESS = 0
-    METRICS = 1
-    QUOTAS = 2
-    FAULTS = 3
+    QUOTAS = 1
+    FAULTS = 2
 
 
 class ServedApis(dict[int, Api]):
