@@ -29,6 +29,16 @@ class BatchKind(IntEnum):
     FROM_HEADER = 4  # v2 that need not be opened: its header tells the columns asked for
 
 
+class Choice(IntEnum):
+    """Rows of `chosen`: of each batch, its row in the table, its BatchKind, and where its records (or the whole
+    message) lie in the window."""
+
+    ROW = 0
+    KIND = 1
+    START = 2
+    END = 3
+
+
 @kernel
 def first_out_of_order(table, previous, lowest, highest):  # type: ignore[no-untyped-def]
     """The first row of `table` (int64[n, len(H)]) whose offsets or record count cannot be right; n when there is none.
@@ -47,27 +57,14 @@ def first_out_of_order(table, previous, lowest, highest):  # type: ignore[no-unt
 
 
 @kernel
-def choose(  # type: ignore[no-untyped-def]
-    table,
-    hidden,
-    limits,
-    control_records,
-    headers_only,
-    uses_timestamps,
-    max_records,
-    chosen,
-    kinds,
-    starts,
-    ends,
-    units,
-):
+def choose(table, hidden, limits, control_records, headers_only, uses_timestamps, max_records, chosen, units):  # type: ignore[no-untyped-def]
     """The batches of `table` that can hold wanted records; provably none is left out (docs/architecture.md, rules).
 
     hidden: uint8[n], 1 for batches that a read_committed reader does not see; empty when there are none. limits: see
     rows.L. control_records, uses_timestamps: 0 or 1. headers_only: 1 when no column asked for lies in records alone.
     max_records: a batch is not believed to hold more without being opened.
-    Fills, for each batch kept, chosen (its row), kinds (BatchKind), starts and ends (of its records in the window, of a
-    whole message), units (int64[n, len(U)]; of v2). Returns how many are kept.
+    Fills, for each batch kept, a column of chosen (int64[len(Choice), n]) and a row of units (int64[n, len(U)]; of v2).
+    Returns how many are kept.
     """
     kept = 0
     for i in range(table.shape[0]):
@@ -102,10 +99,9 @@ def choose(  # type: ignore[no-untyped-def]
         likely = count <= max_records and count <= RECORDS_A_BYTE * (size - layout.BATCH_OVERHEAD)
         if headers_only != 0 and known and likely:
             kind = np.int64(BatchKind.FROM_HEADER)
-        chosen[kept] = i
-        kinds[kept] = kind
-        starts[kept] = at + layout.RECORDS_AT if v2 else at
-        ends[kept] = at + size
+        chosen[Choice.ROW, kept], chosen[Choice.KIND, kept] = i, kind
+        chosen[Choice.START, kept] = at + layout.RECORDS_AT if v2 else at
+        chosen[Choice.END, kept] = at + size
         units[kept, U.BASE_OFFSET] = base
         units[kept, U.LAST_DELTA] = last - base
         units[kept, U.COUNT] = count

@@ -175,8 +175,9 @@ def _room_for_headers(headers, room, cursor, limits):  # type: ignore[no-untyped
 
 
 @njit(forceinline=True)
-def _any_records(payload, at, end, record, previous_delta, unit, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
-    """Append the records from `record` on that the filter keeps, with every rule checked.
+def _any_records(payload, at, end, record, previous_delta, unit, cursor, limits, lists, rows):  # type: ignore[no-untyped-def]
+    """Append the records from `record` on that the filter keeps, with every rule checked. lists: offsets and timestamps
+    to keep, empty for no such condition.
 
     Returns (Status, record and position where it stopped, offset delta of the record before).
     """
@@ -185,6 +186,7 @@ def _any_records(payload, at, end, record, previous_delta, unit, cursor, limits,
     max_key, max_value = limits[L.KEY_BYTES], limits[L.VALUE_BYTES]
     want_key, want_value, want_headers = max_key >= 0, max_value >= 0, limits[L.HEADERS] >= 0
     want_timestamp = limits[L.WANT_TIMESTAMP] != 0
+    offsets_in, timestamps_in = lists
     has_lists = offsets_in.size > 0 or timestamps_in.size > 0
     row, key_filled, value_filled = cursor[C.ROWS], cursor[C.KEY_BYTES], cursor[C.VALUE_BYTES]
     status = np.int64(Status.DONE)
@@ -288,7 +290,7 @@ def decode_v2(payload, starts, ends, units, cursor, limits, offsets_in, timestam
                 payload, at, end, record, previous_delta, unit, cursor, limits, rows
             )
         status, record, at, previous_delta = _any_records(
-            payload, at, end, record, previous_delta, unit, cursor, limits, offsets_in, timestamps_in, rows
+            payload, at, end, record, previous_delta, unit, cursor, limits, (offsets_in, timestamps_in), rows
         )
         if status == Status.DONE and at != end:
             status = np.int64(Status.TRAILING_BYTES)

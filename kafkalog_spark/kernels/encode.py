@@ -38,6 +38,17 @@ class HeadersColumn(NamedTuple):
     values: BinaryColumn
 
 
+class EncodeColumns(NamedTuple):
+    """The columns of some records."""
+
+    key: BinaryColumn
+    value: BinaryColumn
+    headers: HeadersColumn
+    timestamps: np.ndarray  # int64[rows], ms; empty: all have `timestamp_of_all`
+    timestamp_of_all: int
+    offsets: np.ndarray  # int64[rows]; empty: they count up from cursor[NEXT_OFFSET]
+
+
 class Fact(IntEnum):
     """Columns of the facts table, int64[n, len(Fact)], one row a batch."""
 
@@ -137,24 +148,21 @@ INT32_IN = types.Array(types.int32, 1, "C", readonly=True)
 INT64_IN = types.Array(types.int64, 1, "C", readonly=True)
 BINARY = types.NamedTuple((INT32_IN, BYTES_IN, BYTES_IN, types.int64), BinaryColumn)
 _HEADERS = types.NamedTuple((INT32_IN, BYTES_IN, types.int64, BINARY, BINARY), HeadersColumn)
+_COLUMNS = types.NamedTuple((BINARY, BINARY, _HEADERS, INT64_IN, types.int64, INT64_IN), EncodeColumns)
 _SIGNATURE = types.int64(
-    types.int64, BINARY, BINARY, _HEADERS,  # rows, key, value, headers
-    INT64_IN, types.int64, INT64_IN, types.int64,  # timestamps, timestamp without them, offsets, batch size
-    BYTES_OUT, types.Array(types.int64, 2, "C"), types.Array(types.int64, 1, "C"),  # out, facts, cursor
-)  # fmt: skip
+    types.int64, _COLUMNS, types.int64, BYTES_OUT, types.Array(types.int64, 2, "C"), types.Array(types.int64, 1, "C")
+)
 
 
 @kernel_for(_SIGNATURE)
-def encode_records(  # type: ignore[no-untyped-def]
-    rows, key, value, headers, timestamps, timestamp_of_all, offsets, batch_size, out, facts, cursor
-):
+def encode_records(rows, columns, batch_size, out, facts, cursor):  # type: ignore[no-untyped-def]
     """Write batches into `out` from row cursor[ROW] on, until the rows, `out` or `facts` are used up.
 
-    key, value: BinaryColumn. headers: HeadersColumn. timestamps: int64[rows], ms; empty: all have `timestamp_of_all`.
-    offsets: int64[rows]; empty: they count up from cursor[NEXT_OFFSET].
-    batch_size: bytes of a batch with its header that are not exceeded, except by a batch of one record.
+    columns: EncodeColumns. facts: int64[n, len(Fact)]. batch_size: bytes of a batch with its header that are not
+    exceeded, except by a batch of one record.
     `out` has room for batch_size. Returns an EncodeStatus.
     """
+    key, value, headers, timestamps, timestamp_of_all, offsets = columns
     row, next_offset = cursor[EncodeCursor.ROW], cursor[EncodeCursor.NEXT_OFFSET]
     at, batch = 0, 0
     while row < rows:

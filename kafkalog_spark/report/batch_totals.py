@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalog_spark.report.facts import LagFacts, SegmentFacts, TimeBins, TopicLag
+from kafkalog_spark.report.facts import LagFacts, TimeBins, TimelineSegment, TopicLag
 
 COLUMNS = (
     "topic", "partition", "segment", "position", "size", "base_offset", "last_offset", "record_count", "codec",
@@ -86,7 +86,7 @@ class PartitionTotal:
     error: str | None = None
     transactional: bool = False
     next_offset: int | None = None
-    segments: list[SegmentFacts] = field(default_factory=list)
+    segments: list[TimelineSegment] = field(default_factory=list)
     last_segment: int | None = None
 
 
@@ -145,7 +145,7 @@ class BatchTotals:
     def _add_segment(self, total: PartitionTotal, columns: _Columns, segment: int, key: tuple[str, int]) -> None:
         starts = columns.first_times[columns.first_times != _NONE]
         ends = columns.last_times[columns.last_times != _NONE]
-        made = SegmentFacts(
+        made = TimelineSegment(
             *key,
             segment,
             int(columns.nexts[-1]),
@@ -236,10 +236,10 @@ def _ms(column: pa.Array) -> _Ints:
     return np.where(ms < 0, _NONE, ms)
 
 
-def _merged(first: SegmentFacts, second: SegmentFacts, segments: int) -> SegmentFacts:
+def _merged(first: TimelineSegment, second: TimelineSegment, segments: int) -> TimelineSegment:
     starts = [at for at in (first.first_timestamp, second.first_timestamp) if at is not None]
     ends = [at for at in (first.last_timestamp, second.last_timestamp) if at is not None]
-    return SegmentFacts(
+    return TimelineSegment(
         first.topic,
         first.partition,
         first.base_offset,
@@ -251,7 +251,7 @@ def _merged(first: SegmentFacts, second: SegmentFacts, segments: int) -> Segment
     )
 
 
-def merged_pairs(segments: list[SegmentFacts]) -> list[SegmentFacts]:
+def merged_pairs(segments: list[TimelineSegment]) -> list[TimelineSegment]:
     """Every two neighbours put together."""
     pairs = [
         _merged(one, other, one.segments + other.segments)

@@ -198,7 +198,7 @@ class CodecFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentFacts:
+class TimelineSegment:
     """A segment, or neighbours put together (`segments` of them)."""
 
     topic: str
@@ -358,7 +358,7 @@ class Facts:
     made_at: int
     topics: tuple[TopicFacts, ...]
     partitions: tuple[PartitionFacts, ...]
-    segments: tuple[SegmentFacts, ...]
+    segments: tuple[TimelineSegment, ...]
     span: Span | None
     rates: tuple[RateSeries, ...]
     outside: int

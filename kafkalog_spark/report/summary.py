@@ -104,9 +104,9 @@ def topics_of(
     return tuple(sorted(made, key=lambda topic: (-topic.size, topic.topic)))
 
 
-def timelines(partitions: Iterable[facts.PartitionFacts], totals: BatchTotals) -> tuple[facts.SegmentFacts, ...]:
+def timelines(partitions: Iterable[facts.PartitionFacts], totals: BatchTotals) -> tuple[facts.TimelineSegment, ...]:
     """Segments of the largest partitions, neighbours put together until they are few enough to draw."""
-    lists: list[list[facts.SegmentFacts]] = []
+    lists: list[list[facts.TimelineSegment]] = []
     for partition in partitions:
         segments = totals.partitions.get((partition.topic, partition.partition), PartitionTotal()).segments
         timed = [segment for segment in segments if segment.first_timestamp is not None]

@@ -18,7 +18,7 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import wrapper_value_at
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, H
-from kafkalog_spark.kernels.choose import BatchKind, choose
+from kafkalog_spark.kernels.choose import BatchKind, Choice, choose
 from kafkalog_spark.kernels.decode_legacy import decode_legacy, inspect_message_set
 from kafkalog_spark.kernels.decode_v2 import decode_v2
 from kafkalog_spark.kernels.primitives import CRC32_TABLE
@@ -177,12 +177,12 @@ class Chosen:
     def of(cls, table: np.ndarray, hidden: np.ndarray, rows: RowBuffers, request: ScanRequest) -> Chosen:
         """Batches of a header table that hold wanted rows, as `choose` left them; hidden: uint8[n], or empty."""
         n = len(table)
-        numbers = np.empty((4, n), np.int64)
+        numbers = np.empty((len(Choice), n), np.int64)
         units = np.empty((n, 6), np.int64)
         by_header = rows.header_columns_only and not request.wanted  # headers may stand for records
         kept = choose(
             table, hidden, rows.limits, int(request.control_records), int(by_header), int(rows.uses_timestamps),
-            request.max_decompressed // layout.MIN_RECORD_SIZE, *numbers, units,
+            request.max_decompressed // layout.MIN_RECORD_SIZE, numbers, units,
         )  # fmt: skip
         chosen, kinds, starts, ends = numbers[:, :kept]
         return cls(table, chosen, kinds, starts, ends, units[:kept])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,15 @@ import pyarrow as pa
 from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import BATCH_OVERHEAD, MAX_INT32, Codec, TimestampType
-from kafkalog_spark.kernels.encode import BinaryColumn, EncodeCursor, EncodeStatus, Fact, HeadersColumn, encode_records
+from kafkalog_spark.kernels.encode import (
+    BinaryColumn,
+    EncodeColumns,
+    EncodeCursor,
+    EncodeStatus,
+    Fact,
+    HeadersColumn,
+    encode_records,
+)
 from kafkalog_spark.log.write.compress import check_decompressed, compress, compression_level
 from kafkalog_spark.log.write.encoded_batch import header_fields, seal
 
@@ -198,7 +206,7 @@ class _Encoder:
                 self._make_room(int(self._cursor[EncodeCursor.NEEDED]))
             status = EncodeStatus(
                 encode_records(
-                    self._rows, *self._columns, self._params.batch_size, buffers.out, buffers.facts, self._cursor
+                    self._rows, self._columns, self._params.batch_size, buffers.out, buffers.facts, self._cursor
                 )
             )
             yield memoryview(buffers.out.data), buffers.facts[: self._cursor[EncodeCursor.BATCHES]].tolist()
@@ -249,9 +257,8 @@ class _Encoder:
         return buffer, start, end
 
 
-def _kernel_columns(records: pa.RecordBatch, time_of_missing: int | None) -> tuple[Any, ...]:
-    """encode_records' arguments for key, value, headers, timestamps and offsets, in its order: views of the columns'
-    buffers, uncopied where that is possible.
+def _kernel_columns(records: pa.RecordBatch, time_of_missing: int | None) -> EncodeColumns:
+    """Views of the columns' buffers, uncopied where that is possible.
 
     The columns are those of `encode_runs`; `time_of_missing`: ms, for records without a timestamp. Raises InvalidRecord
     for columns that are missing, unknown or of another type.
@@ -264,7 +271,7 @@ def _kernel_columns(records: pa.RecordBatch, time_of_missing: int | None) -> tup
         )
     columns = {name: records.column(name) for name in names}
     timestamps, timestamp_of_all = _timestamps(columns.get("timestamp"), time_of_missing)
-    return (
+    return EncodeColumns(
         _binary("key", columns.get("key")),
         _binary("value", columns["value"]),
         _headers(columns.get("headers")),
@@ -358,8 +365,11 @@ def _timestamps(column: pa.Array | None, missing: int | None) -> tuple[np.ndarra
     column = column.view(pa.int64())
     if column.null_count:
         column = column.fill_null((missing or 0) * per_ms)
-    values = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)]
-    return (values if per_ms == 1 else np.floor_divide(values, per_ms)), 0
+    values = _view(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)]
+    if per_ms != 1:
+        values = np.floor_divide(values, per_ms)
+        values.flags.writeable = False
+    return values, 0
 
 
 def _offsets(column: pa.Array | None) -> np.ndarray:
@@ -369,4 +379,4 @@ def _offsets(column: pa.Array | None) -> np.ndarray:
         raise InvalidRecord(
             f"column offset has the type {column.type} with {column.null_count} nulls, expected int64 without"
         )
-    return np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)]
+    return _view(column.buffers()[1], np.int64)[column.offset : column.offset + len(column)]
