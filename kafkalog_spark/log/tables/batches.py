@@ -67,9 +67,9 @@ def batch_rows(
     file: SegmentFile,
     log: PartitionLog,
     columns: tuple[str, ...],
+    start: int,
+    end: int,
     *,
-    start: int = 0,
-    end: int = layout.MAX_INT64,
     max_decompressed: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The batches of `log`'s open segment that have offsets in [start, end), and all damage between them, in the

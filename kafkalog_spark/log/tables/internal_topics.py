@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import layout
@@ -24,7 +23,7 @@ from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.repair.damaged_segment import windows_from
-from kafkalog_spark.log.tables.table import CONSUMER_OFFSETS, GROUPS, TRANSACTIONAL_IDS, timestamp_us
+from kafkalog_spark.log.tables.table import timestamp_us
 
 _GROUP_KINDS = {2: "classic", 3: "consumer", 11: "share", 17: "streams"}
 """Type of the key of a group's record, and the kind of group (KIP-848, KIP-932, KIP-1071)."""
@@ -158,13 +157,10 @@ def _group_value(key: OffsetKey | GroupKey | MemberKey, value: bytes) -> Any:
     return int(_VERSION_AND_EPOCH.unpack_from(value)[1])
 
 
-def consumer_offset_rows(
-    log: PartitionLog, columns: tuple[str, ...], end_of: EndOf, *, history: bool
-) -> Iterator[pa.RecordBatch]:
+def consumer_offset_rows(log: PartitionLog, end_of: EndOf, *, history: bool) -> Iterator[dict[str, Any]]:
     """The latest commit of each group and partition, or all of them. Raises as committed_records."""
     commits = (entry for entry in _group_entries(log) if entry.key is None or isinstance(entry.key, OffsetKey))
-    rows = (_offset_row(entry, log.partition, end_of) for entry in (commits if history else _latest(commits)))
-    return CONSUMER_OFFSETS.batches(columns, rows)
+    return (_offset_row(entry, log.partition, end_of) for entry in (commits if history else _latest(commits)))
 
 
 def _offset_row(entry: _Entry, partition: int, end_of: EndOf) -> dict[str, Any]:
@@ -185,13 +181,6 @@ def _offset_row(entry: _Entry, partition: int, end_of: EndOf) -> dict[str, Any]:
             "lag": None if end is None else end - value.offset,
         }
     return row
-
-
-def group_rows(
-    log: PartitionLog, columns: tuple[str, ...], end_of: EndOf, *, history: bool
-) -> Iterator[pa.RecordBatch]:
-    """Each group as it is now, or all records about groups. Raises as committed_records."""
-    return GROUPS.batches(columns, _group_rows(log, end_of, history=history))
 
 
 @dataclass(slots=True)
@@ -218,7 +207,8 @@ class _GroupState:
             self.committed.pop((key.topic, key.partition), None)
 
 
-def _group_rows(log: PartitionLog, end_of: EndOf, *, history: bool) -> Iterator[dict[str, Any]]:
+def group_rows(log: PartitionLog, end_of: EndOf, *, history: bool) -> Iterator[dict[str, Any]]:
+    """Each group as it is now, or all records about groups. Raises as committed_records."""
     groups: dict[str, _GroupState] = {}
     for entry in _group_entries(log):
         if entry.key is None:
@@ -342,11 +332,10 @@ def coordinators(logs: Iterable[PartitionLog]) -> dict[int, TransactionalId]:
     return {state.producer_id: state for state in states}
 
 
-def transactional_id_rows(log: PartitionLog, columns: tuple[str, ...], *, history: bool) -> Iterator[pa.RecordBatch]:
+def transactional_id_rows(log: PartitionLog, *, history: bool) -> Iterator[dict[str, Any]]:
     """The latest state of each transactional id, or all of them. Raises as committed_records."""
     entries = _transaction_entries(log)
-    rows = (_transactional_id_row(entry, log.partition) for entry in (entries if history else _latest(entries)))
-    return TRANSACTIONAL_IDS.batches(columns, rows)
+    return (_transactional_id_row(entry, log.partition) for entry in (entries if history else _latest(entries)))
 
 
 def _transactional_id_row(entry: _Entry, partition: int) -> dict[str, Any]:

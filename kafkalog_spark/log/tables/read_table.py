@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from typing import Any
 
 import pyarrow as pa
 
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
 from kafkalog_spark.format.checkpoint import TopicPartition
-from kafkalog_spark.format.names import producer_snapshots
 from kafkalog_spark.log.check.dir_files import check_directories, check_partition
 from kafkalog_spark.log.check.finding import Finding
 from kafkalog_spark.log.read.discovery import Root
@@ -19,22 +19,22 @@ from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.tables import table, table_query
 from kafkalog_spark.log.tables.batches import batch_rows
 from kafkalog_spark.log.tables.internal_topics import consumer_offset_rows, group_rows, transactional_id_rows
-from kafkalog_spark.log.tables.segments import left_over_rows, partition_rows, segment_rows
+from kafkalog_spark.log.tables.segments import left_over_rows, partition_row, segment_row
 from kafkalog_spark.log.tables.transactions import producer_rows, transaction_rows
 
 _log = logging.getLogger(__name__)
 
-Rows = Iterator[pa.RecordBatch]
+Batches = Iterator[pa.RecordBatch]
 
 
 def rows_of_units(
     units: Iterable[table_query.TableUnit], query: table_query.TableQuery, around: table_query.Surroundings
-) -> Rows:
+) -> Batches:
     """The rows of the units, in their order. Raises NotALogDirectory for what cannot be read; DataLoss for what has
     gone since the units were made, unless the query passes over that."""
     reader = _Reader(query, around)
     for unit in units:
-        yield from reader.rows(unit)
+        yield from reader.batches(unit)
 
 
 class _Reader:
@@ -47,12 +47,21 @@ class _Reader:
         self._opened: PartitionLog | None = None
         self._end_of = cache(self._find_end)
 
-    def rows(self, unit: table_query.TableUnit) -> Rows:
+    def batches(self, unit: table_query.TableUnit) -> Batches:
+        query = self._query
         if unit.place is None:
-            yield from self._findings(check_directories(self._around.roots, self._around.places))
+            findings = check_directories(self._around.roots, self._around.places)
+            yield from query.of.batches(query.columns, map(_finding_row, findings))
             return
         try:
-            yield from self._of_place(unit, unit.place)
+            if query.of is not table.BATCHES:
+                yield from query.of.batches(query.columns, self._rows(unit, unit.place))
+                return
+            assert unit.segment is not None
+            log = self._log(unit.place)
+            with _opened_segment(log, unit.segment) as file:
+                limit = query.max_decompressed
+                yield from batch_rows(file, log, query.columns, unit.start, unit.end, max_decompressed=limit)
         except NotALogDirectory as gone:
             if unit.place.exists():
                 raise
@@ -60,51 +69,28 @@ class _Reader:
         except FileNotFoundError as gone:
             self._lose(_gone(unit, gone))
 
-    def _of_place(self, unit: table_query.TableUnit, place: PartitionLocation) -> Rows:
-        query, columns, around = self._query, self._query.columns, self._around
-        if query.of is table.PARTITIONS:
-            yield from partition_rows(place, columns)
-        elif query.of is table.FINDINGS:
-            yield from self._findings(check_partition(place))
-        elif query.of is table.CONSUMER_OFFSETS:
-            yield from consumer_offset_rows(self._log(place), columns, self._end_of, history=query.history)
-        elif query.of is table.GROUPS:
-            yield from group_rows(self._log(place), columns, self._end_of, history=query.history)
-        elif query.of is table.TRANSACTIONAL_IDS:
-            yield from transactional_id_rows(self._log(place), columns, history=query.history)
-        elif query.of is table.TRANSACTIONS:
-            yield from transaction_rows(self._log(place), columns, around.coordinators)
-        elif query.of is table.PRODUCERS:
-            yield from producer_rows(self._log(place), columns, around.coordinators)
-        elif unit.segment is None:
-            yield from left_over_rows(self._log(place), columns)
-        else:
-            yield from self._of_segment(unit, unit.segment, place)
-
-    def _findings(self, findings: list[Finding]) -> Rows:
-        rows = []
-        for finding in findings:
-            topic, _, number = (finding.topic_partition or "").rpartition("-")
-            row = {"severity": finding.severity.value, "path": finding.path} | finding.fault._asdict()
-            rows.append(row | ({"topic": topic, "partition": int(number)} if number else {}))
-        return table.FINDINGS.batches(self._query.columns, rows)
-
-    def _of_segment(self, unit: table_query.TableUnit, base_offset: int, place: PartitionLocation) -> Rows:
+    def _rows(self, unit: table_query.TableUnit, place: PartitionLocation) -> Iterable[Mapping[str, Any]]:
+        history, coordinators = self._query.history, self._around.coordinators
+        if self._query.of is table.PARTITIONS:
+            return [partition_row(place)]
+        if self._query.of is table.FINDINGS:
+            return map(_finding_row, check_partition(place))
         log = self._log(place)
-        with _opened_segment(log, base_offset) as file:
-            if self._query.of is table.SEGMENTS:
-                has_snapshot = any(at == base_offset for at, _ in producer_snapshots(log.names))
-                yield from segment_rows(file, log, self._query.columns, has_snapshot)
-                return
-            assert self._query.of is table.BATCHES
-            yield from batch_rows(
-                file,
-                log,
-                self._query.columns,
-                start=unit.start,
-                end=unit.end,
-                max_decompressed=self._query.max_decompressed,
-            )
+        match self._query.table:
+            case "consumer_offsets":
+                return consumer_offset_rows(log, self._end_of, history=history)
+            case "groups":
+                return group_rows(log, self._end_of, history=history)
+            case "transactional_ids":
+                return transactional_id_rows(log, history=history)
+            case "transactions":
+                return transaction_rows(log, coordinators)
+            case "producers":
+                return producer_rows(log, coordinators)
+        if unit.segment is None:
+            return left_over_rows(log)
+        with _opened_segment(log, unit.segment) as file:
+            return [segment_row(file, log)]
 
     def _log(self, place: PartitionLocation) -> PartitionLog:
         if self._opened is None or self._place != place:
@@ -125,6 +111,12 @@ class _Reader:
         if self._query.fail_on_data_loss:
             raise error.at(hint="failOnDataLoss=false reads what is left")
         _log.warning("%s", error)
+
+
+def _finding_row(finding: Finding) -> dict[str, Any]:
+    topic, _, number = (finding.topic_partition or "").rpartition("-")
+    row = {"severity": finding.severity.value, "path": finding.path} | finding.fault._asdict()
+    return row | ({"topic": topic, "partition": int(number)} if number else {})
 
 
 def _opened_segment(log: PartitionLog, base_offset: int) -> SegmentFile:
@@ -161,7 +153,7 @@ def open_table(
     query = table_query.table_query(name, columns, of_topics=topic is not None, history=history)
     chosen = {tp: places[tp] for tp in table_query.partitions_of(query, places) if topic is None or tp[0] == topic}
 
-    def rows() -> Rows:
+    def rows() -> Batches:
         around = table_query.surroundings_of(query, places, roots)
         yield from rows_of_units(table_query.units_of(query, chosen, whole=topic is None), query, around)
 

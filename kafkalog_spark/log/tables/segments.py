@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-
 from kafkalog_spark.errors import CorruptIndex, KafkalogError
 from kafkalog_spark.format import names, offset_index, time_index
 from kafkalog_spark.format.checkpoint import HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
@@ -21,20 +19,18 @@ from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog, leader_epochs, offset_checkpoint
 from kafkalog_spark.log.read.segment_file import SegmentFile, Window
 from kafkalog_spark.log.repair.damaged_segment import Damage, stretches
-from kafkalog_spark.log.tables.table import PARTITIONS, SEGMENTS, timestamp_us
+from kafkalog_spark.log.tables.table import timestamp_us
 from kafkalog_spark.log.tables.table_query import left_overs, segment_size
 
 _TRANSIENT = {names.DELETED_SUFFIX: "deleted", names.CLEANED_SUFFIX: "cleaned", names.SWAP_SUFFIX: "swap"}
 
 
-def segment_rows(
-    file: SegmentFile, log: PartitionLog, columns: tuple[str, ...], has_snapshot: bool
-) -> Iterator[pa.RecordBatch]:
+def segment_row(file: SegmentFile, log: PartitionLog) -> dict[str, Any]:
     """The row of `log`'s open segment. Raises FileNotFoundError when an index goes away meanwhile, NotALogDirectory."""
     walk = _Walk.of(file)
     for part in stretches(file, 0, log.recovery_point):
         walk.take(part)
-    row = {
+    return {
         "topic": log.topic,
         "partition": log.partition,
         "segment": file.base_offset,
@@ -42,16 +38,14 @@ def segment_rows(
         "file": file.path,
         "size": file.size,
         "closed": not file.is_last,
-        "has_snapshot": has_snapshot,
+        "has_snapshot": any(at == file.base_offset for at, _ in names.producer_snapshots(log.names)),
         "aborted_transactions": _aborted(file),
         **walk.row(),
     }
-    return SEGMENTS.batches(columns, [row])
 
 
-def left_over_rows(log: PartitionLog, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def left_over_rows(log: PartitionLog) -> Iterator[dict[str, Any]]:
     """The .log files of a partition's directory that are not part of its log."""
-    rows = []
     for name, file in left_overs(log).items():
         path = os.path.join(log.directory, name)
         facts = log.facts.get(name)
@@ -62,9 +56,7 @@ def left_over_rows(log: PartitionLog, columns: tuple[str, ...]) -> Iterator[pa.R
         # a plain segment that is not part of the log: a .swap takes its place
         state = "deleted" if file.transient_suffix is None else _TRANSIENT[file.transient_suffix]
         row = {"topic": log.topic, "partition": log.partition, "segment": file.base_offset}
-        row |= {"state": state, "file": path, "size": size}
-        rows.append(row)
-    return SEGMENTS.batches(columns, rows)
+        yield row | {"state": state, "file": path, "size": size}
 
 
 def _aborted(file: SegmentFile) -> int | None:
@@ -172,7 +164,7 @@ class _Walk:
 # The table `partitions`: where each begins and ends, and what the files alongside its log say.
 
 
-def partition_rows(place: PartitionLocation, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+def partition_row(place: PartitionLocation) -> dict[str, Any]:
     """The row of one partition. Raises NotALogDirectory for one that is gone or cannot be read."""
     parent, tp = place.log_dir, (place.topic, place.partition)
     of_log_dir: dict[str, Any] = {"high_watermark": None, "recovery_point": None, "clean_shutdown": None}
@@ -184,7 +176,7 @@ def partition_rows(place: PartitionLocation, columns: tuple[str, ...]) -> Iterat
         }
     log = place.open(pass_over_damage=True)
     topic_id = place.topic_id()
-    row: dict[str, Any] = {
+    return {
         "topic": place.topic,
         "partition": place.partition,
         "directory": place.directory,
@@ -196,7 +188,6 @@ def partition_rows(place: PartitionLocation, columns: tuple[str, ...]) -> Iterat
         **of_log_dir,
         **_ends(place, log),
     }
-    return PARTITIONS.batches(columns, [row])
 
 
 def _ends(place: PartitionLocation, log: PartitionLog) -> dict[str, Any]:

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader, transaction_end
@@ -17,7 +15,7 @@ from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import Window
 from kafkalog_spark.log.repair.damaged_segment import windows_from
 from kafkalog_spark.log.tables.internal_topics import TransactionalId
-from kafkalog_spark.log.tables.table import PRODUCERS, TRANSACTIONS, timestamp_us
+from kafkalog_spark.log.tables.table import timestamp_us
 
 Coordinators = Mapping[int, TransactionalId]
 """By producer id."""
@@ -68,18 +66,12 @@ class _Transaction:
         return row
 
 
-def transaction_rows(
-    log: PartitionLog, columns: tuple[str, ...], coordinators: Coordinators
-) -> Iterator[pa.RecordBatch]:
+def transaction_rows(log: PartitionLog, coordinators: Coordinators) -> Iterator[dict[str, Any]]:
     """The transactions of a partition: those that have ended in the order of their markers, then the open ones.
 
     A marker whose transaction has no batch in the log (an empty one, or one that was deleted) is no row. Raises
     FileNotFoundError when a segment goes away, NotALogDirectory.
     """
-    return TRANSACTIONS.batches(columns, _transactions(log, coordinators))
-
-
-def _transactions(log: PartitionLog, coordinators: Coordinators) -> Iterator[dict[str, Any]]:
     still_open: dict[int, _Transaction] = {}
     for window in windows_from(log, 0):
         table = window.table
@@ -109,22 +101,16 @@ def _marker(window: Window, row: int, header: BatchHeader) -> tuple[ControlType,
         return None  # kafkalog-check says so
 
 
-def producer_rows(log: PartitionLog, columns: tuple[str, ...], coordinators: Coordinators) -> Iterator[pa.RecordBatch]:
+def producer_rows(log: PartitionLog, coordinators: Coordinators) -> Iterator[dict[str, Any]]:
     """The producers that a broker would know at the partition's end, by id. Raises FileNotFoundError when a segment
     goes away, NotALogDirectory."""
     snapshot, producers = _latest_snapshot(log)
     start = log.log_start_offset if snapshot is None else snapshot
     for window in windows_from(log, start):
-        for row in (window.table[:, H.PRODUCER_ID] >= 0).nonzero()[0].tolist():
-            header = window.header(row)
+        for at in (window.table[:, H.PRODUCER_ID] >= 0).nonzero()[0].tolist():
+            header = window.header(at)
             if header.base_offset >= start and header.magic == 2:
-                _update(producers, window, row, header)
-    yield from PRODUCERS.batches(columns, _producers(log, snapshot, producers, coordinators))
-
-
-def _producers(
-    log: PartitionLog, snapshot: int | None, producers: Mapping[int, ProducerEntry], coordinators: Coordinators
-) -> Iterator[dict[str, Any]]:
+                _update(producers, window, at, header)
     for _, entry in sorted(producers.items()):
         owner = coordinators.get(entry.producer_id)
         row = {
