@@ -34,9 +34,8 @@ _REQUEST = ScanRequest(columns=("offset",), max_decompressed=0)
 
 def _scanning() -> None:
     """Every kernel of a scan, called once with nothing to do and with the argument types that reading uses."""
-    from kafkalog_spark.kernels.choose import first_out_of_order
     from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
-    from kafkalog_spark.kernels.sweep import end_of_records, sweep
+    from kafkalog_spark.kernels.sweep import end_of_records, first_out_of_order, sweep
     from kafkalog_spark.log.decode.decompress import Scratch
     from kafkalog_spark.log.decode.row_buffers import RowBuffers
     from kafkalog_spark.log.decode.run_decoder import Chosen
