@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from kafkalog_broker.testing import RunningBroker
 
@@ -87,3 +88,41 @@ def test_what_nothing_has_superseded_is_read_while_segments_are_swapped(
     checkpoint = (kafkalog_broker.log_dir / "cleaner-offset-checkpoint").read_text()
     assert int(checkpoint.split()[-1]) > 0, "nothing was compacted, and nothing was shown"
     assert ends[-1][0] < ends[-1][1], "as many rows as offsets: the reads saw nothing of the compaction"
+
+
+@pytest.mark.end_to_end
+@pytest.mark.kafkalog(topics={TOPIC: SETTINGS}, properties={"log.cleaner.backoff.ms": 5})
+def test_a_stream_ahead_of_the_cleaner_sees_what_nothing_has_superseded_once(
+    spark: SparkSession, kafkalog_broker: RunningBroker, tmp_path: Path
+) -> None:
+    rows: list[Row] = []
+    writer = Writer(kafkalog_broker)
+    writer.start()
+    records = (
+        spark.readStream.format("kafkalog")
+        .option("subscribe", TOPIC)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 5_000)
+        .load(str(kafkalog_broker.log_dir))
+        .selectExpr("offset", "cast(cast(key as string) as int) k", "cast(cast(value as string) as int) n")
+    )
+    checkpoint = str(tmp_path / "checkpoint")
+    stream = records.writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
+    query = stream.option("checkpointLocation", checkpoint).trigger(processingTime="0 seconds").start()
+    try:
+        cleaned, deadline = kafkalog_broker.log_dir / "cleaner-offset-checkpoint", time.monotonic() + DEADLINE_S
+        while not (rows and cleaned.exists() and int(cleaned.read_text().split()[-1]) > rows[0].offset + 10_000):
+            assert query.exception() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        writer.stop.set()
+        writer.join(150)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert writer.errors == []
+    offsets = [row.offset for row in rows]
+    assert offsets == sorted(set(offsets))
+    last = {row.k: row.n for row in rows}
+    assert {key: number for key, number in last.items() if key < KEYS} == writer.latest
+    assert {key for key in last if key >= KEYS} == writer.once

@@ -54,7 +54,7 @@ def daemon(spark_home: Path, log: Path, says: str, *arguments: object) -> Iterat
     """The part of its log that `says` finds, of a master or worker that runs until the block ends."""
     variables = {**os.environ, "SPARK_HOME": str(spark_home), "SPARK_LOCAL_IP": "127.0.0.1"}
     with log.open("wb") as out:
-        command = [spark_home / "bin" / "spark-class", *map(str, arguments)]
+        command = [str(spark_home / "bin" / "spark-class"), *map(str, arguments)]
         process = subprocess.Popen(command, env=variables, stdout=out, stderr=out)
     try:
         end = time.monotonic() + 120
