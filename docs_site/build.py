@@ -22,14 +22,8 @@ SOURCES = ROOT / "build" / "site-sources"
 SITE = ROOT / "build" / "site"
 FORMAT = "kafkalog_spark/format"
 TEXTS = (
-    *(
-        "README.md",
-        "CHANGELOG.md",
-        "CONTRIBUTING.md",
-        "SECURITY.md",
-        "tests/broker/apis.md",
-        "tests/broker/suites/README.md",
-    ),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
+    *("tests/broker/apis.md", "tests/broker/suites/README.md", "kafkalog_spark/log/tables/README.md"),
     *(f"{FORMAT}/{page.name}" for page in sorted((ROOT / FORMAT).glob("*.md"))),
 )
 FOLDERS = ("examples", "notebooks", "benchmarks/results")

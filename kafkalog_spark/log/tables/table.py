@@ -72,9 +72,9 @@ class Table:
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-# Every table but `records`. What the columns mean is said in docs/tables.md, whose names and types a test holds against
-# these declarations; the schemas and the option `columns` are made of them. Every column can be null, and in rows about
-# damage most are. Columns are called what Kafka calls them.
+# Every table but `records`. What the columns mean is said in README.md beside this, whose names and types a test holds
+# against these declarations; the schemas and the option `columns` are made of them. Every column can be null, and in
+# rows about damage most are. Columns are called what Kafka calls them.
 
 _EPOCHS = pa.list_(pa.struct([("epoch", INT), ("start_offset", LONG)]))
 _PARTITIONS = pa.list_(pa.struct([("topic", TEXT), ("partition", INT)]))

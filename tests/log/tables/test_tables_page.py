@@ -1,4 +1,4 @@
-"""docs/tables.md: its columns are those of the declarations, and its lines run."""
+"""docs/tables.md: its lines run. The columns of tables, on a page beside the code, are those of the declarations."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 from kafkalog_spark.log.tables.table import TABLES
 from kafkalog_spark.typed.ddl import ddl_of_type
 from tests.golden_data import data_dir, golden_logs
-from tests.pages import ROOT, listings
+from tests.pages import listings, text_of
 
-PAGE = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+PAGE, COLUMNS = text_of("docs/tables.md"), text_of("kafkalog_spark/log/tables/README.md")
 
 
 def lines_with(library: str) -> str:
@@ -18,9 +18,7 @@ def lines_with(library: str) -> str:
 
 
 def test_the_columns_are_those_of_the_declarations() -> None:
-    shown = re.search(r"<!-- tables:.*?-->\n(.*)<!-- tables end -->", PAGE, re.DOTALL)
-    assert shown is not None
-    for name, section in re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", shown[1], re.DOTALL | re.MULTILINE):
+    for name, section in re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", COLUMNS, re.DOTALL | re.MULTILINE):
         rows = re.findall(r"^\| (`[\w`, ]+`) \| (.+?) \| (.+) \|$", section, re.MULTILINE)
         types = [
             (column, type_)
@@ -31,7 +29,7 @@ def test_the_columns_are_those_of_the_declarations() -> None:
         assert types == [(column, ddl_of_type(kind)) for column, kind in table.columns.items()], name
         on_demand = [names.strip("`") for names, _, meaning in rows if "Read only where" in meaning]
         assert on_demand == list(table.on_demand), name
-    assert re.findall(r"^### (\w+)$", shown[1], re.MULTILINE) == list(TABLES)
+    assert re.findall(r"^## (\w+)$", COLUMNS, re.MULTILINE) == list(TABLES)
 
 
 def _split(kinds: str) -> list[str]:
@@ -40,7 +38,7 @@ def _split(kinds: str) -> list[str]:
 
 
 def test_every_table_is_in_the_list() -> None:
-    assert re.findall(r"\[(\w+)\]\(#\1\)", PAGE) == list(TABLES)
+    assert re.findall(r"^\| \[(\w+)\]\(\S+#\1\)", PAGE, re.MULTILINE) == list(TABLES)
 
 
 def test_duckdbs_lines_run(capsys) -> None:
