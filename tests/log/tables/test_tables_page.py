@@ -34,7 +34,7 @@ def test_the_columns_are_those_of_the_declarations() -> None:
 
 def _split(kinds: str) -> list[str]:
     """The types of one or two columns."""
-    return kinds.split(", ") if "<" not in kinds else [kinds]
+    return kinds.split(", ") if "<" not in kinds else [kinds.strip("`")]
 
 
 def test_every_table_is_in_the_list() -> None:
