@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks import figures
 from benchmarks.report import Report, machine, versions
 
 NAMES = (
@@ -73,7 +74,8 @@ def main(names: list[str]) -> int:
         out.write(f"# {time.strftime('%Y-%m-%d', time.gmtime())}, {begin}\n\n{facts}\n\n{EXPLAINED}\n\n{table}\n")
         out.writelines(f"\nFailed: {line}\n" for line in failed)
         out.write("\n")
-    print(f"written to {path.relative_to(RESULTS.parent.parent)}")
+    figures.PAGE.write_text(figures.page(), encoding="utf-8")
+    print(f"written to {path.relative_to(RESULTS.parent.parent)}; docs/figures.md follows")
     return 1 if failed else 0
 
 

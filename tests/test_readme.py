@@ -10,6 +10,7 @@ from importlib.metadata import version
 import pytest
 
 import kafkalog_spark
+from benchmarks import figures
 from kafkalog_spark.options import OptionSpec
 from kafkalog_spark.sink.options import REFUSED as SINK_REFUSED
 from kafkalog_spark.sink.options import WRITE_OPTIONS
@@ -101,10 +102,14 @@ def test_every_file_that_stands_for_a_class_of_kafka_exists() -> None:
             folders = [*(path.parent for path in files), *packages]
 
 
+def test_the_page_of_figures_has_the_newest_results() -> None:
+    assert text_of("docs/figures.md") == figures.page(), "python -m benchmarks.figures writes it"
+
+
 def test_the_figures_of_the_readme_are_those_of_the_page() -> None:
-    figures = text_of("docs/figures.md")
+    page = text_of("docs/figures.md")
     for number, unit in re.findall(r"([\d.]+) (times|MB|s)\b", README):
-        assert re.search(rf"(?<![\d.,]){re.escape(number)}(?![\d.])", figures), f"{number} {unit}"
+        assert re.search(rf"(?<![\d.,]){re.escape(number)}(?![\d.])", page), f"{number} {unit}"
 
 
 def test_the_tree_names_every_room_and_no_other() -> None:

@@ -1,0 +1,167 @@
+"""The first table of docs/figures.md, made of benchmarks/results: python -m benchmarks.figures, and each run's end.
+
+A line takes its figures from the newest result of each measurement that it names.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "figures.md"
+_FIGURE = re.compile(r"(\w+) \**(-?[\d.]+)\**(?:, |$)")
+_MARKED = re.compile(r"(?<=<!-- figures -->\n).*(?=<!-- figures end -->)", re.DOTALL)
+
+
+class Line(NamedTuple):
+    """sources: (benchmark, what was measured), which `ours` and `against` name by number."""
+
+    what: str
+    sources: tuple[tuple[str, str], ...]
+    ours: str
+    against: str
+
+
+def _each(benchmark: str, *measured: str) -> tuple[tuple[str, str], ...]:
+    return tuple((benchmark, what) for what in measured)
+
+
+LINES = (
+    Line(
+        "full read, 4 M x 100 B: none / lz4 / zstd",
+        _each("spark_read", *(f"{codec}, 4 M x 100 B, default settings" for codec in ("none", "lz4", "zstd"))),
+        "{0.kafkalog_M_rows_per_s:.1f} / {1.kafkalog_M_rows_per_s:.1f} / {2.kafkalog_M_rows_per_s:.1f} M rows/s",
+        '{0.x_kafka:.1f} / {1.x_kafka:.1f} / {2.x_kafka:.1f} times `format("kafka")`; {0.x_ceiling:.0%} / '
+        "{1.x_ceiling:.0%} / {2.x_ceiling:.0%} of what any Python source can hand to Spark",
+    ),
+    Line(
+        "only offset and timestamp: default / Unix domain sockets",
+        _each(
+            "spark_read",
+            "none, 4 M x 100 B, default settings, only offset and timestamp",
+            "none, 4 M x 100 B, Unix domain sockets, only offset and timestamp",
+        ),
+        "{0.kafkalog_M_rows_per_s:.1f} / {1.kafkalog_M_rows_per_s:.1f} M rows/s",
+        '{0.x_kafka:.1f} / {1.x_kafka:.1f} times `format("kafka")`',
+    ),
+    Line(
+        "full read from S3 on the same machine: none / lz4",
+        _each("object_store", "none, 4 M x 100 B from S3", "lz4, 4 M x 100 B from S3"),
+        "{0.M_rows_per_s:.1f} / {1.M_rows_per_s:.1f} M rows/s",
+        '{0.x_kafka:.1f} / {1.x_kafka:.1f} times `format("kafka")`; {0.x_local:.0%} / {1.x_local:.0%} of the local '
+        "directory; {0.worker_peak_MB:.0f} MB a worker",
+    ),
+    Line(
+        "tiered by Aiven's plugin, on S3: zstd / zstd and encrypted",
+        _each("object_store", "Aiven, zstd, 4 M x 100 B from S3", "Aiven, zstd_encrypted, 4 M x 100 B from S3"),
+        "{0.M_rows_per_s:.1f} / {1.M_rows_per_s:.1f} M rows/s",
+        "{0.x_local:.0%} / {1.x_local:.0%} of the local directory; {0.worker_peak_MB:.0f} / {1.worker_peak_MB:.0f} MB "
+        "a worker",
+    ),
+    Line(
+        "last 1 % of 2 GB by `startingTimestamp`: disk / S3",
+        (
+            ("selective", "last 1 % of 2.00 GB of 100 B by startingTimestamp"),
+            ("object_store", "last 1 % of 2.02 GB by startingTimestamp"),
+        ),
+        "{0.seconds:.2f} / {1.seconds:.2f} s",
+        "{0.x_full_scan:.0f} times as fast as reading all, {0.x_kafka:.0f} times as the connector; from S3 "
+        "{1.bytes_percent:.1f} % of the bytes, {1.requests_a_partition:.0f} requests a partition",
+    ),
+    Line(
+        "JSON values decoded, 2 M x 150 B: 5 / 2 of 7 fields",
+        _each("typed", *(f"JSON, 2 M x 150 B, {fields} of 7 fields, default settings" for fields in (5, 2))),
+        "{0.typed_M_rows_per_s:.1f} / {1.typed_M_rows_per_s:.1f} M rows/s",
+        "{0.x_from_json:.1f} / {1.x_from_json:.1f} times kafkalog and `from_json`, {0.x_kafka:.1f} / {1.x_kafka:.1f} "
+        'times `format("kafka")` and `from_json`',
+    ),
+    Line(
+        "Avro values decoded, 2 M x 60 B: 7 / 2 of 7 fields",
+        _each("typed", *(f"Avro, 2 M x 60 B, {fields} of 7 fields, default settings" for fields in (7, 2))),
+        "{0.typed_M_rows_per_s:.1f} / {1.typed_M_rows_per_s:.1f} M rows/s",
+        '{0.x_kafka:.1f} / {1.x_kafka:.1f} times `format("kafka")` and `from_avro`',
+    ),
+    Line(
+        "a query of 40 records",
+        _each("tiny_query", "collect() of 40 records in 4 partitions"),
+        "{0.kafkalog_seconds:.2f} s",
+        "{0.x_time_of_nothing:.2f} times as long as a Python source that does nothing; the connector "
+        "{0.kafka_seconds:.1f} s",
+    ),
+    Line(
+        "`count()` of 1,000 partitions of 14 records",
+        _each("many_partitions", "count of 1000 partitions of 14 records, beside the connector"),
+        "{0.kafkalog_seconds:.2f} s",
+        "the connector {0.kafka_seconds:.0f} s",
+    ),
+    Line(
+        "decoding alone, one core, 100 B: none / lz4 / zstd",
+        _each("decode", "none, 100 B", "lz4, 100 B", "zstd, 100 B"),
+        "{0.M_records_per_s:.0f} / {1.M_records_per_s:.0f} / {2.M_records_per_s:.0f} M records/s",
+        "",
+    ),
+    Line(
+        "stream: a backlog of 4 M x 100 B in batches of 1 M",
+        _each("streaming", "AvailableNow, 4 M x 100 B, maxOffsetsPerTrigger 1000000, default settings"),
+        "{0.kafkalog_s:.1f} s",
+        '{0.x_kafka:.1f} times `format("kafka")`; {0.x_ceiling:.0%} of a Python source with its rows in memory',
+    ),
+    Line(
+        "stream: latency at 20 records/s, trigger 0 s",
+        _each("streaming", "latency at 20 records/s, trigger 0 s"),
+        "p50 {0.kafkalog_p50_ms:.0f} ms, p99 {0.kafkalog_p99_ms:.0f} ms",
+        "the connector {0.kafka_p50_ms:.0f} and {0.kafka_p99_ms:.0f} ms; a Python source that does nothing "
+        "{0.nothing_p50_ms:.0f} and {0.nothing_p99_ms:.0f} ms",
+    ),
+    Line(
+        "write, 4 M x 100 B: none / lz4",
+        _each("spark_write", "none, 4 M x 100 B", "lz4, 4 M x 100 B"),
+        "{0.kafkalog_M_rows_per_s:.1f} / {1.kafkalog_M_rows_per_s:.1f} M rows/s",
+        "{0.x_kafka:.1f} / {1.x_kafka:.1f} times Spark's Kafka sink; {0.x_counting:.0%} / {1.x_counting:.0%} of a "
+        "Python sink that only counts",
+    ),
+    Line(
+        "kafkalog-mirror, 1 kB records: none / lz4",
+        _each(
+            "mirror",
+            "1000 B, none, 1010 MB, 4 partitions, against a consumer that counts",
+            "1000 B, lz4, 513 MB, 4 partitions, against a consumer that counts",
+        ),
+        "{0.mirror_MB_per_s:.0f} / {1.mirror_MB_per_s:.0f} MB/s",
+        "{0.x_of_consumer_median:.1f} / {1.x_of_consumer_median:.1f} times a librdkafka consumer that only counts",
+    ),
+    Line(
+        "consumer group of KIP-848, 100 members over 1,000 partitions: all join / one more / one leaves",
+        _each("groups", *(f"100 members, 1000 partitions: {step}" for step in ("join", "one more", "one leaves"))),
+        "{0.kafkalog_ms:.0f} / {1.kafkalog_ms:.0f} / {2.kafkalog_ms:.0f} ms",
+        "{0.x_kafka:.1f} / {1.x_kafka:.1f} / {2.x_kafka:.1f} times as fast as Apache Kafka, assignment interval 0",
+    ),
+)
+
+
+def newest_results() -> dict[tuple[str, str], SimpleNamespace]:
+    """Figures by name of each measurement, those of its last run."""
+    newest = {}
+    for path in sorted((ROOT / "benchmarks" / "results").glob("*.md")):
+        for benchmark, what, text in re.findall(
+            r"^\| (\w+) \| (.+?) \| (.+) \|$", path.read_text("utf-8"), re.MULTILINE
+        ):
+            newest[benchmark, what] = SimpleNamespace(**{name: float(value) for name, value in _FIGURE.findall(text)})
+    return newest
+
+
+def page() -> str:
+    """docs/figures.md with the newest figures. Raises KeyError for a measurement that no run has made."""
+    results = newest_results()
+    rows = ["| what | kafkalog | against |", "|---|---|---|"]
+    for line in LINES:
+        figures = [results[source] for source in line.sources]
+        rows.append(f"| {line.what} | {line.ours.format(*figures)} | {line.against.format(*figures)} |")
+    return _MARKED.sub(lambda _: "\n".join(rows) + "\n", PAGE.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
