@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kafkalog_broker.config.broker_config import BrokerConfig
@@ -38,6 +38,9 @@ from kafkalog_broker.transactions.transaction_coordinator import TransactionCoor
 from kafkalog_broker.transactions.transaction_ends import TransactionEnds
 from kafkalog_broker.transactions.transaction_metadata import WriteMarker
 from kafkalog_spark.format.names import OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from kafkalog_broker.remote.remote_log_manager import RemoteLogManager  # which others do without
 
 EnsureTopic = Callable[[str, int, Mapping[str, str]], Awaitable[Topic]]
 """ensure_topic(name, partitions, configs): as admin.topic_changes.ensure_topic."""
@@ -104,6 +107,8 @@ class Broker:
         )
         self.traffic: Traffic | None = None
         """Where handlers count for the metrics; None without them."""
+        self.remote: RemoteLogManager | None = None
+        """None without remote.log.storage.system.enable."""
         self.telemetry = ClientInstances(
             self.clock.now_ms, config.telemetry_max_bytes, lambda: self.dynamic_configs.of[CLIENT_METRICS]
         )

@@ -23,8 +23,10 @@ from kafkalog_broker.api.client_quotas import keep_to_quotas
 from kafkalog_broker.api.share_groups import initialize
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.dynamic_configs import DynamicConfigs
 from kafkalog_broker.config.listeners import with_bound_ports
+from kafkalog_broker.config.properties import REMOTE_STORAGE
 from kafkalog_broker.config.sasl_settings import SaslSettings
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
@@ -51,7 +53,7 @@ from kafkalog_broker.share.share_partition_manager import SharePartitionManager
 from kafkalog_broker.storage.housekeeping import RETENTION_CHECKS_PER_TICK
 from kafkalog_broker.storage.log_directory import LogDirectories, open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
-from kafkalog_broker.storage.producer_ids import ProducerIds
+from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_ends import TransactionEnds, marker_writer
@@ -128,7 +130,9 @@ class Server(Broker):
         self.dirs = open_log_dirs(self.config.log_dirs, self.node_id, self.clock.now_ms())
         started.callback(self.dirs.close)
         self.cluster_id = self.dirs.cluster_id
-        await self._load_logs(started, progress)
+        deleted = await self._load_logs(started, progress)
+        if self.config.remote_log_storage_system_enable:
+            await self._start_remote_storage(started, deleted)
         await self._load_users()
         self.quota_file = quota_file([log_dir.path for log_dir in self.dirs.online])
         quotas = await self.run_blocking(self.quota_file.load)
@@ -228,13 +232,15 @@ class Server(Broker):
             await self.run_blocking(self.scram_users.copies.save, users)
             self.scram_users.users = users
 
-    async def _load_logs(self, started: AsyncExitStack, progress: Callable[[Any], None] | None) -> None:
+    async def _load_logs(self, started: AsyncExitStack, progress: Callable[[Any], None] | None) -> frozenset[UUID]:
+        """The ids of topics whose deletion a crash had interrupted."""
         online = [log_dir.path for log_dir in self.dirs.online]
         self.dynamic_configs = DynamicConfigs(online, self.node_id)
         self.dynamic_configs.load()
         self.config = self.config.with_dynamic(self.dynamic_configs.default, self.dynamic_configs.broker)
         self.topics = TopicRegistry(self.dirs.all)
         self.topics.load()
+        deleted = self.topics.deleted
         if self.mirror is not None:
             self.mirror.check_directory(self.topics)
         self.producer_ids = ProducerIds(online, self.workers.run_in_background)
@@ -258,6 +264,35 @@ class Server(Broker):
                 take_mirrors_over, online, self.config, self.logs, self.topics, self.log, self.clock, ids
             )
         started.push_async_callback(self.flushes.ended)
+        return deleted
+
+    async def _start_remote_storage(self, started: AsyncExitStack, deleted: frozenset[UUID]) -> None:
+        from kafkalog_broker.remote.remote_log_manager import RemoteLogManager, open_remote_storage
+        from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager, metadata_topic_configs
+        from kafkalog_spark.log.tiered.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC
+
+        if self.mirror is not None:
+            raise ConfigError("a broker that mirrors another cluster has no remote storage", name=REMOTE_STORAGE)
+        online = [log_dir.path for log_dir in self.dirs.online]
+        storage = await self.run_blocking(open_remote_storage, self.config, online, self.clock.now_ms())
+        started.push_async_callback(self.run_blocking, storage.close)
+        made = self.config.remote_log_metadata_topic
+        topic = await self.ensure_topic(REMOTE_LOG_METADATA_TOPIC, made.partitions, metadata_topic_configs(made))
+        remote = RemoteLogManager(
+            lambda: self.config,
+            storage,
+            RemoteLogMetadataManager(self.node_id, self.clock, self.log, self.run_blocking),
+            logs=self.logs,
+            topics=self.topics,
+            clock=self.clock,
+            call=self.run_blocking,
+            stay_above=lambda ids: self.producer_ids.stay_above(largest_given(list(ids))),
+            deleted=deleted,
+        )
+        await remote.start(topic)
+        self.remote = remote
+        started.push_async_callback(remote.stop)
+        self._run_until_stop(started, remote.run())
 
     def _make_coordinators(self, started: AsyncExitStack) -> None:
         clock = self.clock

@@ -279,6 +279,7 @@ def running_broker(
     users: Mapping[str, str] | None = None,
     acls: Iterable[Iterable[Acl]] | None = None,
     schema_registry: bool = False,
+    tiered: bool | str | os.PathLike[str] = False,
 ) -> Iterator[RunningBroker]:
     """A broker that serves until the block ends.
 
@@ -287,6 +288,7 @@ def running_broker(
     SASL_SSL, and who may connect, by name and password; `broker.client("alice")` is what a client needs for it.
     `acls`: who may do what, by `allow` and `deny`; without it, even an empty list, everybody may do everything.
     `schema_registry`: Karapace serves beside it, at `broker.schema_registry_url` (docs/testing.md).
+    `tiered`: topics may have remote storage, in this folder, or in one beside the log directory.
     """
     directory = Path(log_dir) if log_dir is not None else Path(tempfile.mkdtemp(prefix="kafkalog-broker-")) / "data"
     wanted_security = None
@@ -305,6 +307,9 @@ def running_broker(
         from kafkalog_broker.testing_support.security import ADMIN
 
         properties = {CLASS: STANDARD, SUPER_USERS: f"User:{ADMIN}", **(properties or {})}
+    if tiered:
+        remote = f"{directory}-remote" if tiered is True else os.fspath(tiered)
+        properties = {**_tiered(remote), **(properties or {})}
     broker = RunningBroker(directory, properties, wanted_security, control=True)
     try:
         with broker:
@@ -364,6 +369,14 @@ def deny(
         user, *operations, topic=topic, group=group, transactional_id=transactional_id, cluster=cluster, host=host
     )
     return [acl._replace(permission=Permission.DENY) for acl in acls]
+
+
+def _tiered(remote: str) -> dict[str, object]:
+    """Its tasks run often: a test need not wait for half a minute."""
+    return {
+        "remote.log.storage.system.enable": True, "rsm.config.storage.root": remote,
+        "remote.log.manager.task.interval.ms": 100, "log.retention.check.interval.ms": 100,
+    }  # fmt: skip
 
 
 def _first_line(stream: IO[bytes], seconds: float) -> str:

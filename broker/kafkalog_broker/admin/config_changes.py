@@ -37,7 +37,7 @@ from kafkalog_broker.config.definition import (
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, GROUPS
 from kafkalog_broker.config.group_properties import GROUP_PROPERTIES, check_group_properties
 from kafkalog_broker.config.listeners import LISTENER_PREFIX, listener_property
-from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
+from kafkalog_broker.config.log_config import LogConfig, check_remote_storage_stays, served_topic_properties
 from kafkalog_broker.config.properties import note_of_unserved
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
@@ -59,6 +59,12 @@ class ConfigOperation(enum.IntEnum):
     SUBTRACT = 3
 
 
+REMOTE_STORAGE_THREADS = (
+    "remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.follower.thread.pool.size",
+    "remote.log.reader.threads",
+)
 Change = tuple[str, ConfigOperation, str | None]
 
 
@@ -95,11 +101,13 @@ async def plan(
         await _tls_of(broker, config)
         _check_min_isr(overrides, listed, for_all=name == ALL_BROKERS)
         _check_cleaner_threads(broker.config.log_cleaner_threads, config.log_cleaner_threads)
+        _check_remote_storage_threads(broker.config, config)
         return Plan(kind, name, overrides, {})
     check: Callable[[Mapping[str, str]], object]
     known: Mapping[str, Property]
     if kind is ConfigResourceType.TOPIC:
-        own, known, check = known_topic(broker, name).configs, TOPIC_PROPERTIES, partial(LogConfig.of, broker.config)
+        own, known = known_topic(broker, name).configs, TOPIC_PROPERTIES
+        check = partial(_check_topic, broker.config, own)
     elif kind is ConfigResourceType.GROUP:
         if not name:
             raise BrokerError(ErrorCode.invalid_request, "Default group resources are not allowed.")
@@ -114,6 +122,12 @@ async def plan(
     except ConfigError as error:
         raise BrokerError(ErrorCode.invalid_config, error.what) from None
     return Plan(kind, name, overrides, {})
+
+
+def _check_topic(config: BrokerConfig, before: Mapping[str, str], overrides: Mapping[str, str]) -> None:
+    after = LogConfig.of(config, overrides)
+    after.check_remote_storage()
+    check_remote_storage_stays(LogConfig.of(config, before), after)
 
 
 _KEPT_AS = {ConfigResourceType.GROUP: GROUPS, ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS}
@@ -153,6 +167,8 @@ async def apply_to_topics(broker: Broker, overrides: Mapping[str, Mapping[str, s
             outcomes.append((changed.code, changed.what))
             continue
         broker.logs.update_topic_config(name)
+        if broker.remote is not None:
+            broker.remote.topic_changed(changed)
         unserved = note_of_unserved(overrides[name], served_topic_properties())
         _log.info("configuration of topic %s is now %.1000s%s", name, dict(overrides[name]), unserved)
         outcomes.append((ErrorCode.none, None))
@@ -319,6 +335,23 @@ def _check_cleaner_threads(now: int, wanted: int) -> None:
         what = f"Log cleaner threads cannot be increased to more than double the current value {now}"
     if what is not None:
         raise BrokerError(ErrorCode.invalid_request, what)
+
+
+def _check_remote_storage_threads(before: BrokerConfig, after: BrokerConfig) -> None:
+    """DynamicThreadPool.validateReconfiguration. Raises BrokerError (INVALID_REQUEST)."""
+    for name in REMOTE_STORAGE_THREADS:
+        now, wanted = int(before.text(name) or 0), int(after.text(name) or 0)
+        what = None
+        if wanted < now // 2:
+            what = f"value should be at least half the current value {now}"
+        elif wanted > now * 2:
+            what = f"value should not be greater than double the current value {now}"
+        if what is not None:
+            raise BrokerError(
+                ErrorCode.invalid_request,
+                "Invalid value org.apache.kafka.common.config.ConfigException: Dynamic thread count update validation "
+                f"failed for {name}={wanted}, {what} for configuration Invalid dynamic configuration",
+            )
 
 
 def _levels(changes: list[Change]) -> dict[str, int]:

@@ -159,6 +159,9 @@ async def delete_topics(broker: Broker, names: Sequence[str], charge: Charge = _
         became = {**dict(zip(admitted, outcomes, strict=True)), **beyond}
         if not topics:
             return [became[name] for name in names]
+        if broker.remote is not None:
+            for topic in topics:
+                await broker.remote.topic_deleted(topic)
         removal = combined(removals, partial(broker.logs.forget_deleted, topics))
         try:
             await broker.run_blocking(removal.finish)

@@ -158,6 +158,7 @@ class LogConfigs:
             config = LogConfig.of(
                 self._broker.config, {name: value for name, value in configs.items() if value is not None}
             )
+            config.check_remote_storage()
         except ConfigError as error:
             raise BrokerError(ErrorCode.invalid_config, error.what) from None
         self._made[key] = config

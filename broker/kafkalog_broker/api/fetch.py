@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -51,6 +51,9 @@ from kafkalog_broker.quotas.client_quotas import Client
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.format import layout
+
+if TYPE_CHECKING:
+    from kafkalog_broker.remote.remote_log_manager import RemoteLogManager  # which others do without
 
 FIRST_BATCH_VERSION = 4
 _FIRST_SESSION_VERSION = 7
@@ -90,7 +93,12 @@ async def handle(request: Request, broker: Broker) -> FetchResponse:
     if turn.over:
         await turn.next()
     fetched = await read(turn)
-    if not (fetched.has_errors or context.refused or fetched.size >= min_bytes):
+    partition = None
+    if broker.remote is not None:
+        partition = next((one for one in fetched.partitions if one.remote is not None), None)
+    if partition is not None and broker.remote is not None:
+        await _read_remotely(broker.remote, fetched, partition)
+    elif not (fetched.has_errors or context.refused or fetched.size >= min_bytes):
         wait = asked.max_wait.total_seconds()
         if context.partitions and wait > 0:
             fetched = await _wait(request, broker.long_polls, fetched, read, min_bytes, wait)
@@ -104,6 +112,29 @@ async def handle(request: Request, broker: Broker) -> FetchResponse:
     if len(fetched.partitions) > _LONG_ANSWER:
         await turn.next()
     return _response(context, fetched)
+
+
+async def _read_remotely(remote: RemoteLogManager, fetched: Fetched, partition: FetchedPartition) -> None:
+    """Read what a partition has in remote storage; one partition of a fetch at a time, as in Kafka. What does not come
+    in time comes with a later fetch."""
+    answer, log, allowed = partition.answer, partition.log, partition.remote
+    assert log is not None
+    assert allowed is not None
+    try:
+        found = await remote.read(
+            log, partition.request.fetch_offset, allowed.max_bytes, at_least_one=allowed.at_least_one,
+            committed=partition.committed,
+        )  # fmt: skip
+    except BrokerError as error:
+        partition.answer = PartitionFetchResponse(answer.partition_index, error.code)
+        fetched.has_errors = True
+        return
+    if found is not None and found.records:
+        answer.records = (found.records,)
+        partition.size = len(found.records)
+        fetched.size += partition.size
+        if found.aborted is not None:
+            answer.aborted_transactions = found.aborted
 
 
 def _check(request: Request, topic: str) -> None:

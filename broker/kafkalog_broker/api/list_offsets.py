@@ -9,9 +9,9 @@ newest messages have no timestamps, format v0, is UNSUPPORTED_FOR_MESSAGE_FORMAT
 -1 latest               high watermark; the LSO with read_committed
 -2 earliest             log start offset
 -3 max timestamp        v7 (KIP-734)
--4 earliest local       v8: the log start offset, nothing lies elsewhere
--5 latest tiered        v9: none
--6 earliest pending     v11: none, nothing waits to be uploaded
+-4 earliest local       v8: where the log on disk begins
+-5 latest tiered        v9: the last offset in remote storage; none where nothing is
+-6 earliest pending     v11: the first offset that is not in remote storage; none of topics without it, and empty logs
 
 A partition that is named more than once is answered once, with INVALID_REQUEST, as by Kafka. What reads the log (times,
 and -3) is done in a thread.
@@ -23,9 +23,10 @@ v4 flexible. The replica id of followers (v3) is of no meaning on one node.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalog_broker.admin.responses import respond_by_partition
 from kafkalog_broker.broker import Broker
@@ -45,6 +46,9 @@ from kafkalog_broker.storage.partition.log_reader import (
 )
 from kafkalog_broker.storage.partition.log_segment import FileSlice
 from kafkalog_spark.format import layout
+
+if TYPE_CHECKING:
+    from kafkalog_broker.remote.remote_log_manager import RemoteLogManager  # which others do without
 
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 _FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
@@ -85,6 +89,11 @@ async def list_offsets(request: Request, broker: Broker) -> Any:
                 answers[key] = ErrorCode.none, found
         except BrokerError as error:
             answers[key] = error.code, _NONE
+    if broker.remote is not None:
+        tiered = [(key, question) for key, question in by_time if question.is_remote]
+        by_time = [(key, question) for key, question in by_time if not question.is_remote]
+        found_remotely = await asyncio.gather(*(_search_remotely(broker.remote, question) for _, question in tiered))
+        answers.update(zip((key for key, _ in tiered), found_remotely, strict=True))
     while by_time:
         for key, answer in await broker.run_computing(_search, by_time):
             answers[key] = answer
@@ -161,6 +170,11 @@ class ByTime(NamedTuple):
     end: int
     version: int
 
+    @property
+    def is_remote(self) -> bool:
+        """True if remote segments have to be looked at. The largest timestamp is that of the local log, as in Kafka."""
+        return self.timestamp != MAX_TIMESTAMP and self.log.local_log_start_offset > self.log.log_start_offset
+
     def search(self) -> Found:
         """Blocks. Raises BrokerError."""
         log = self.log
@@ -171,7 +185,37 @@ class ByTime(NamedTuple):
         found = (
             log.max_timestamp_offset() if self.timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(self.timestamp)
         )
+        return self.shown(found)
+
+    def shown(self, found: Found | None) -> Found:
+        """What the client may see of it."""
         return found if found is not None and found[1] < self.end else _NONE
+
+
+async def _search_remotely(remote: RemoteLogManager, question: ByTime) -> Answer:
+    try:
+        found = await remote.offset_for_timestamp(question.log, question.timestamp)
+    except BrokerError as error:
+        return error.code, _NONE
+    return ErrorCode.none, question.shown(found)
+
+
+def _earliest_pending_upload(log: Log) -> int:
+    if not log.config.remote_storage_enable or log.log_start_offset == log.log_end_offset:
+        return -1
+    highest = log.highest_offset_in_remote_storage
+    if highest < 0:  # or what was copied is not known yet
+        return log.log_start_offset if log.local_log_start_offset == log.log_start_offset else -1
+    return max(highest + 1, log.log_start_offset)
+
+
+_OFFSETS: Mapping[int, Callable[[Log], int]] = {
+    EARLIEST: lambda log: log.log_start_offset,
+    EARLIEST_LOCAL: lambda log: log.local_log_start_offset,
+    LATEST_TIERED: lambda log: log.highest_offset_in_remote_storage if log.config.remote_storage_enable else -1,
+    EARLIEST_PENDING_UPLOAD: _earliest_pending_upload,
+}
+"""Offsets that stand for timestamps below zero and that nothing has to be read for; -1: there is none such."""
 
 
 def look_up(log: Log, timestamp: int, version: int, *, committed: bool) -> Found | ByTime:
@@ -179,10 +223,9 @@ def look_up(log: Log, timestamp: int, version: int, *, committed: bool) -> Found
     takes reading. Raises BrokerError (UNSUPPORTED_VERSION)."""
     if timestamp < EARLIEST_PENDING_UPLOAD or version < _FIRST_VERSION.get(timestamp, 0):
         raise BrokerError(ErrorCode.unsupported_version, f"timestamp {timestamp} is not known to version {version}")
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return -1, log.log_start_offset, log.epochs.epoch_of(log.log_start_offset)
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return _NONE
+    if timestamp in _OFFSETS:
+        offset = _OFFSETS[timestamp](log)
+        return -1, offset, log.epochs.epoch_of(offset)
     end = log.last_stable_offset if committed else log.high_watermark
     if timestamp == LATEST:
         return -1, end, log.leader_epoch

@@ -32,9 +32,12 @@ from kafkalog_broker.config.properties import (
     PARTS,
     REFUSED,
     AuthorizerSettings,
+    MetadataTopic,
+    check_local_retention,
     combined_properties,
     first_value,
     listed_relatives,
+    plugin_prefixes,
     relatives,
 )
 
@@ -65,6 +68,7 @@ class BrokerConfig:
     advertised_listeners: tuple[Listener, ...]  # ports may still be 0: listeners.with_bound_ports
     listener_security: Mapping[str, ListenerSecurity]  # by listener name
     authorizer: AuthorizerSettings | None  # None: everybody may do everything
+    remote_log_metadata_topic: MetadataTopic
     log_dirs: tuple[str, ...]
     log_retention_ms: int
     log_roll_ms: int
@@ -189,6 +193,27 @@ class BrokerConfig:
     share_coordinator_state_topic_prune_interval_ms: int
     share_coordinator_cold_partition_snapshot_interval_ms: int
 
+    remote_log_storage_system_enable: bool
+    log_local_retention_ms: int
+    log_local_retention_bytes: int
+    remote_log_manager_task_interval_ms: int
+    remote_log_manager_task_retry_backoff_ms: int
+    remote_log_manager_task_retry_backoff_max_ms: int
+    remote_log_manager_task_retry_jitter: float
+    remote_log_manager_copier_thread_pool_size: int
+    remote_log_manager_expiration_thread_pool_size: int
+    remote_log_manager_copy_max_bytes_per_second: int
+    remote_log_manager_copy_quota_window_num: int
+    remote_log_manager_copy_quota_window_size_seconds: int
+    remote_log_manager_fetch_max_bytes_per_second: int
+    remote_log_manager_fetch_quota_window_num: int
+    remote_log_manager_fetch_quota_window_size_seconds: int
+    remote_log_reader_threads: int
+    remote_log_reader_max_pending_tasks: int
+    remote_log_metadata_custom_metadata_max_bytes: int
+    remote_fetch_max_wait_ms: int
+    remote_list_offsets_request_timeout_ms: int
+
     quota_window_num: int
     quota_window_size_seconds: int
     controller_quota_window_num: int
@@ -227,9 +252,11 @@ class BrokerConfig:
         fixed = sorted(AUTHORIZER_PROPERTIES & {*broker, *default})
         if fixed:
             raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]", name=fixed[0])
+        plugins = plugin_prefixes(layers)
         for layer in layers:
             for name, text in layer.items():
-                _check(name, text)
+                if layer is not static or not name.startswith(plugins):
+                    _check(name, text)
         texts = {name: first_value(layers, name) for name in BROKER_PROPERTIES}
         values: dict[str, Any] = {}
         for entry in fields(cls):
@@ -280,7 +307,8 @@ class BrokerConfig:
     def without_effect(self) -> list[str]:
         """Properties that were set, at start or while a broker ran, and that this broker does not act on."""
         given = {**self.static, **self.dynamic_default, **self.dynamic_broker}
-        return sorted(name for name in given if not is_served(name))
+        served = plugin_prefixes((self.static,)) if self.remote_log_storage_system_enable else ()
+        return sorted(name for name in given if not is_served(name) and not name.startswith(served))
 
     def _check_together(self) -> None:
         """Rules between properties (KafkaConfig.validateValues)."""
@@ -292,6 +320,9 @@ class BrokerConfig:
             if least > most:
                 raise ConfigError(f"{low} ({least}) is larger than {high} ({most})", name=low)
         self._check_groups()
+        if self.remote_log_storage_system_enable:
+            check_local_retention("retention.bytes", self.log_retention_bytes, self.log_local_retention_bytes)
+            check_local_retention("retention.ms", self.log_retention_ms, self.log_local_retention_ms)
         if not self.log_dirs or not all(self.log_dirs):
             raise ConfigError("log.dirs must name at least one directory", name="log.dirs")
         if len(set(self.log_dirs)) != len(self.log_dirs):

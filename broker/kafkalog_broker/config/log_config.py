@@ -10,10 +10,12 @@ from typing import Any, Self
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import BROKER_DEFAULTS, TOPIC_PROPERTIES, ConfigError, Source, format_value
+from kafkalog_broker.config.properties import AS_RETENTION, check_local_retention
 from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 INTERNAL_SEGMENT_BYTES = "internal.segment.bytes"
 MAX_INDEX_ENTRY_BYTES = 1 << 20
+REMOTE_STORAGE_ENABLE = "remote.storage.enable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,8 @@ class LogConfig:
     flush_messages: int
     flush_ms: int
     index_interval_bytes: int
+    local_retention_bytes: int
+    local_retention_ms: int
     max_compaction_lag_ms: int
     max_message_bytes: int
     message_timestamp_after_max_ms: int
@@ -40,6 +44,9 @@ class LogConfig:
     min_compaction_lag_ms: int
     min_insync_replicas: int
     preallocate: bool
+    remote_log_copy_disable: bool
+    remote_log_delete_on_disable: bool
+    remote_storage_enable: bool
     retention_bytes: int
     retention_ms: int
     segment_bytes: int
@@ -56,7 +63,7 @@ class LogConfig:
             if name not in TOPIC_PROPERTIES:
                 raise ConfigError(f"Unknown topic config name: {name[:200]}", name=name)
             value = TOPIC_PROPERTIES[name].parse(text)
-            if name == "remote.storage.enable" and value:
+            if name == REMOTE_STORAGE_ENABLE and value and not broker_config.remote_log_storage_system_enable:
                 raise ConfigError(
                     "Tiered Storage functionality is disabled in the broker. "
                     "Topic cannot be configured with remote log storage.",
@@ -77,6 +84,21 @@ class LogConfig:
     def is_deleted(self) -> bool:
         """True if retention by time and size applies."""
         return "delete" in self.cleanup_policy
+
+    @property
+    def copies_segments(self) -> bool:
+        """True if closed segments are copied to remote storage, and leave the disk by the limits of local retention
+        (UnifiedLog.remoteLogEnabledAndRemoteCopyEnabled)."""
+        return self.remote_storage_enable and not self.remote_log_copy_disable
+
+    @property
+    def local_limits(self) -> tuple[int, int]:
+        """(bytes, ms) that the local log keeps; negative: no limit."""
+        size, age = self.retention_bytes, self.retention_ms
+        if self.copies_segments:
+            size = size if self.local_retention_bytes == AS_RETENTION else self.local_retention_bytes
+            age = age if self.local_retention_ms == AS_RETENTION else self.local_retention_ms
+        return size, age
 
     @property
     def max_segment_ms(self) -> int:
@@ -101,11 +123,48 @@ class LogConfig:
                 name="min.compaction.lag.ms",
             )
 
+    def check_remote_storage(self) -> None:
+        """Rules of a topic with remote storage when it is made or altered: the broker's defaults may change later.
+        Raises ConfigError."""
+        if not self.remote_storage_enable:
+            return
+        if self.cleanup_policy not in ((), ("delete",)):
+            raise ConfigError(
+                "Remote log storage only supports topics with cleanup.policy=delete or cleanup.policy being an empty "
+                "list.",
+                name="cleanup.policy",
+            )
+        limits = (
+            ("retention.bytes", self.retention_bytes, self.local_retention_bytes),
+            ("retention.ms", self.retention_ms, self.local_retention_ms),
+        )
+        for limit in limits:
+            check_local_retention(*limit)
+        for name, total, local in limits:
+            if self.remote_log_copy_disable and local not in (AS_RETENTION, total):
+                raise ConfigError(
+                    f"When `remote.log.copy.disable` is set to true, the `local.{name}` and `{name}` must be set to "
+                    "the identical value because there will be no more logs copied to the remote storage.",
+                    name=f"local.{name}",
+                )
+
+
+def check_remote_storage_stays(before: LogConfig, after: LogConfig) -> None:
+    """Raise ConfigError for a topic that is to leave remote storage, but not with what it has there
+    (LogConfig.validateTurningOffRemoteStorageWithDelete)."""
+    if before.remote_storage_enable and not after.remote_storage_enable and not after.remote_log_delete_on_disable:
+        raise ConfigError(
+            "It is invalid to disable remote storage without deleting remote data. If you want to keep the remote data "
+            "and turn to read only, please set `remote.storage.enable=true,remote.log.copy.disable=true`. If you want "
+            "to disable remote storage and delete all remote data, please set "
+            "`remote.storage.enable=false,remote.log.delete.on.disable=true`.",
+            name=REMOTE_STORAGE_ENABLE,
+        )
+
 
 @functools.cache
 def served_topic_properties() -> frozenset[str]:
-    """The topic properties that this broker acts on. The others are of replicas and tiered storage: they are checked,
-    kept and described."""
+    """The topic properties that this broker acts on. The others, of replicas, are checked, kept and described."""
     attributes = {entry.name for entry in fields(LogConfig)}
     return frozenset(name for name in TOPIC_PROPERTIES if _attribute(name) in attributes)
 
@@ -140,11 +199,16 @@ def _attribute(name: str) -> str:
 
 @functools.cache
 def _defaults() -> tuple[tuple[str, Callable[[BrokerConfig], Any]], ...]:
-    """Attribute of LogConfig -> what gives its default: an attribute of BrokerConfig."""
-    served = served_topic_properties() - {INTERNAL_SEGMENT_BYTES}
-    return tuple(
-        (_attribute(name), operator.attrgetter(BROKER_DEFAULTS[name].replace(".", "_"))) for name in sorted(served)
-    )
+    """Attribute of LogConfig -> what gives its default: an attribute of BrokerConfig, or its definition."""
+
+    def default(name: str) -> Callable[[BrokerConfig], Any]:
+        if name in BROKER_DEFAULTS:
+            return operator.attrgetter(BROKER_DEFAULTS[name].replace(".", "_"))
+        value = TOPIC_PROPERTIES[name].parse(TOPIC_PROPERTIES[name].default)
+        return lambda _: value
+
+    names = served_topic_properties() - {INTERNAL_SEGMENT_BYTES}
+    return tuple((_attribute(name), default(name)) for name in sorted(names))
 
 
 # The topics that coordinators keep their state in, and the overrides that brokers create them with.

@@ -6,6 +6,7 @@ Layers are mappings of property to text, the upper one first.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Self
@@ -27,7 +28,6 @@ REFUSED = {
     "alter.config.policy.class.name": "classes of Java cannot be loaded, so no change would be refused",
     "client.quota.callback.class": "classes of Java cannot be loaded, so no client would be held to a quota",
     "config.providers": "values of the form ${provider:path:key} cannot be filled in",
-    "remote.log.storage.system.enable": "tiered storage is not implemented",
 }
 
 # Relatives in other units and fallbacks, the one that wins first.
@@ -139,9 +139,90 @@ class AuthorizerSettings:
         return cls(super_users, properties.get(ALLOW_EVERYONE, "").strip().lower() == "true")
 
 
-PARTS = ("listener.security.protocol.map", "controller.listener.names", "broker.id", CLASS)
+REMOTE_STORAGE = "remote.log.storage.system.enable"
+REMOTE_STORAGE_LISTENER = "remote.log.metadata.manager.listener.name"
+METADATA_MANAGER = "remote.log.metadata.manager.class.name"
+STORAGE_PREFIX, METADATA_PREFIX = "remote.log.storage.manager.impl.prefix", "remote.log.metadata.manager.impl.prefix"
+
+PARTS = (
+    "listener.security.protocol.map", "controller.listener.names", "broker.id", CLASS, STORAGE_PREFIX, METADATA_PREFIX,
+    METADATA_MANAGER, REMOTE_STORAGE_LISTENER, "remote.log.storage.manager.class.name",
+    "remote.log.index.file.cache.total.size.bytes",
+)  # fmt: skip
 """Properties behind attributes of BrokerConfig besides the properties they are named after (`combined_properties`,
-`BrokerConfig.from_properties`)."""
+`BrokerConfig.from_properties`), and those that remote storage's options are made of."""
+
+
+AS_RETENTION = -2
+"""local.retention.ms and local.retention.bytes: as retention.ms and retention.bytes are."""
+
+
+def check_local_retention(name: str, total: int, local: int) -> None:
+    """Raise ConfigError where the local log would keep more than all of it. name: of the topic property with `total`
+    (LogConfig.validateRemoteStorageRetentionSize, validateRemoteStorageRetentionTime)."""
+    if total < 0 or local == AS_RETENTION:
+        return
+    what = None
+    if local == -1:
+        what = f"Value must not be -1 as {name} value is set as {total}."
+    elif local > total:
+        what = f"Value must not be more than {name} property value: {total}"
+    if what is not None:
+        raise ConfigError(f"Invalid value {local} for configuration local.{name}: {what}", name=f"local.{name}")
+
+
+def plugin_prefixes(layers: tuple[Mapping[str, str], ...]) -> tuple[str, str]:
+    """What names of properties begin with that belong to remote storage (`rsm.config.`) and to the manager of its
+    metadata (`rlmm.config.`)."""
+    storage, metadata = (first_value(layers, name) or "" for name in (STORAGE_PREFIX, METADATA_PREFIX))
+    return storage, metadata
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataTopic:
+    """How `__remote_log_metadata` is made, of `rlmm.config.remote.log.metadata.topic.*`
+    (TopicBasedRemoteLogMetadataManagerConfig). retention_ms: -1 is for ever."""
+
+    partitions: int = 50
+    retention_ms: int = -1
+    min_isr: int = 2
+
+    @classmethod
+    def of(cls, layers: tuple[Mapping[str, str], ...]) -> Self:
+        """Raises ConfigError."""
+        prefix = plugin_prefixes(layers)[1] + "remote.log.metadata.topic."
+
+        def number(name: str, default: int, low: int) -> int:
+            text = layers[-1].get(prefix + name, str(default)).strip()
+            if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or int(text) < low:
+                raise ConfigError(
+                    f"Invalid value {text[:200]} for configuration {prefix}{name}: Value must be at least {low}",
+                    name=prefix + name,
+                )
+            return int(text)
+
+        number("replication.factor", 3, 1)  # one here, whatever it says
+        retention = number("retention.ms", -1, -1)
+        return cls(number("num.partitions", 50, 1), retention, number("min.isr", 2, 1))
+
+
+def _check_remote_storage(layers: tuple[Mapping[str, str], ...], listeners: Iterable[str]) -> None:
+    """Rules of a broker with remote storage, in Kafka's words. Raises ConfigError."""
+    listener = first_value(layers, REMOTE_STORAGE_LISTENER)
+    if listener is not None and listener not in listeners:
+        raise ConfigError(
+            f"Invalid value {listener[:200]} for configuration {REMOTE_STORAGE_LISTENER}: Should be set as a listener "
+            f"name within valid broker listener name list: {','.join(listeners)}",
+            name=REMOTE_STORAGE_LISTENER,
+        )
+    manager = first_value(layers, METADATA_MANAGER)
+    if manager != BROKER_PROPERTIES[METADATA_MANAGER].default:
+        raise ConfigError(
+            f"Invalid value {str(manager)[:200]} for configuration {METADATA_MANAGER}: classes of Java cannot be "
+            "loaded",
+            name=METADATA_MANAGER,
+            hint=f"the one that there is: {BROKER_PROPERTIES[METADATA_MANAGER].default}",
+        )
 
 
 def first_value(layers: tuple[Mapping[str, str], ...], name: str) -> str | None:
@@ -188,6 +269,8 @@ def combined_properties(layers: tuple[Mapping[str, str], ...]) -> dict[str, Any]
     assert isinstance(listeners, tuple)
     assert isinstance(named, tuple)
     served = served_listeners(parse_listeners("listeners", listeners), controller, protocols)
+    if _value(layers, REMOTE_STORAGE):
+        _check_remote_storage(layers, [listener.name for listener in served])
     return {
         "listeners": served,
         "listener_security": {
@@ -195,6 +278,7 @@ def combined_properties(layers: tuple[Mapping[str, str], ...]) -> dict[str, Any]
         },
         "advertised_listeners": advertised(served, parse_listeners("advertised.listeners", named), controller),
         "authorizer": AuthorizerSettings.of(str(_value(layers, CLASS) or ""), layers[-1]),
+        "remote_log_metadata_topic": MetadataTopic.of(layers),
         "log_dirs": _value(layers, "log.dirs") or _value(layers, "log.dir"),
         "log_retention_ms": max(retention, -1),
         "log_roll_ms": roll,

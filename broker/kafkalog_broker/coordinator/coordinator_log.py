@@ -18,7 +18,7 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader, check_crc, control_type
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.messages import Message
-from kafkalog_spark.format.records import read_records
+from kafkalog_spark.format.records import RecordView, read_records
 from kafkalog_spark.log.decode.decompress import Output, Scratch, decompress
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords, batches_of, build_batch
 
@@ -109,18 +109,37 @@ def _decode(header: BatchHeader, data: bytes) -> OffsetsBatch:
     return OffsetsBatch(header.base_offset, header.producer_id, header.is_transactional, control, records)
 
 
-def _records(header: BatchHeader, data: bytes) -> list[Record]:
-    if not header.record_count:
-        return []
+def record_values(chunks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    """The values of the records in `chunks`, each of which holds whole v2 batches: those of a topic whose records have
+    no keys. Raises CorruptBatch for damage."""
+    for chunk in chunks:
+        for data, header in batches_of(chunk):
+            check_crc(header, data)
+            if not header.is_control and header.record_count:
+                payload, views = _views(header, data)
+                yield from (
+                    bytes(payload[view.value_at : view.value_at + view.value_size])
+                    for view in views
+                    if view.value_size >= 0
+                )
+
+
+def _views(header: BatchHeader, data: bytes) -> tuple[memoryview, list[RecordView]]:
     payload = memoryview(data)[layout.RECORDS_AT :]
     if header.codec:
         scratch = Scratch()
         end = decompress(header.codec, payload, Output(scratch, 0, _MAX_DECOMPRESSED_BYTES))
         payload = memoryview(bytes(scratch.room(0, end)))
     try:
-        views = list(read_records(payload, header.record_count, header.base_timestamp))
+        return payload, list(read_records(payload, header.record_count, header.base_timestamp))
     except CorruptBatch as error:
         raise error.at(offset=header.base_offset) from None
+
+
+def _records(header: BatchHeader, data: bytes) -> list[Record]:
+    if not header.record_count:
+        return []
+    payload, views = _views(header, data)
     with_key = [view for view in views if view.key_size >= 0]
     if len(with_key) < len(views):
         # No coordinator wrote it, but the rest of the partition is to be served all the same.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.fetching.fetch_session import FetchPartition
@@ -44,6 +45,15 @@ class FetchedPartition:
     appended_bytes: int = 0
     committed: bool = False
     is_full: bool = False
+    remote: RemoteFetch | None = None
+    """What is to be read remotely: the fetch offset lies below the local log."""
+
+
+class RemoteFetch(NamedTuple):
+    """Bytes of a partition that remote storage may give. at_least_one: the first batch comes even when it is larger."""
+
+    max_bytes: int
+    at_least_one: bool
 
 
 @dataclass(slots=True)
@@ -117,7 +127,10 @@ def _read(
     result = FetchedPartition(request, answer, 0, log, log.appended_bytes, committed)
     if committed:
         answer.aborted_transactions = ()
-    if offset < until:
+    if offset < log.local_log_start_offset:
+        result.is_full = True
+        result.remote = RemoteFetch(min(left, request.max_bytes), at_least_one)
+    elif offset < until:
         result.is_full = True
         if left > 0 or at_least_one:
             found = log.find_range(offset, min(left, request.max_bytes), up_to=until, at_least_one=at_least_one)

@@ -47,6 +47,7 @@ class Collector:
         if self._broker.is_started:
             await self._of_topics(samples, turn)
             await self._of_storage(samples)
+            await self._of_remote_storage(samples, turn)
             await self._of_groups(samples, turn)
             await self._of_share_groups(samples, turn)
             self._of_quotas(samples)
@@ -115,6 +116,23 @@ class Collector:
         samples.add("kafkalog_cleaner_seconds_total", cleaner.totals.seconds)
         samples.add("kafkalog_cleaner_uncleanable_partitions", len(cleaner.uncleanable))
 
+    async def _of_remote_storage(self, samples: Samples, turn: TimeSlice) -> None:
+        remote = self._broker.remote
+        if remote is None:
+            return
+        for name in REMOTE_COUNTS:
+            samples.add(f"kafkalog_remote_{name}_total", getattr(remote.counts, name))
+        by_topic: dict[str, Counter[str]] = {}
+        async for partition in turn.spread(list(remote.partitions.values())):
+            sums = by_topic.setdefault(partition.remote.partition.topic, Counter())
+            sums["copy_lag_segments"] += partition.lag[0]
+            sums["copy_lag_bytes"] += partition.lag[1]
+            sums["log_size_bytes"] += partition.remote.finished_bytes
+            sums["log_metadata_count"] += len(partition.remote)
+        for topic in sorted(by_topic)[:MAX_TOPICS]:
+            for name, value in by_topic[topic].items():
+                samples.add(f"kafkalog_remote_{name}", value, topic)
+
     async def _of_groups(self, samples: Samples, turn: TimeSlice) -> None:
         shards = [shard for shard in self._broker.groups.runtime.served().values() if isinstance(shard, GroupShard)]
         states: Counter[str] = Counter()
@@ -180,6 +198,13 @@ class Collector:
         for state, count in states.items():
             samples.add("kafkalog_transactions", count, state)
         samples.add("kafkalog_transaction_oldest_seconds", (now_ms - oldest) / 1000)
+
+
+REMOTE_COUNTS = (
+    "copy_requests", "copy_errors", "copy_bytes", "fetch_requests", "fetch_errors", "fetch_bytes", "delete_requests",
+    "delete_errors",
+)  # fmt: skip
+"""Attributes of RemoteCounts."""
 
 
 @cache

@@ -186,7 +186,8 @@ class Housekeeping:
         """The files that `tasks` ask for. Offsets of logs that were not opened are kept."""
 
         def start_above_first_segment(log: Log) -> int | None:  # else the segments tell it
-            return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
+            is_told = log.log_start_offset == log.segments[0].base_offset and not log.config.remote_storage_enable
+            return None if is_told else log.log_start_offset
 
         sources: tuple[tuple[Task, OffsetCheckpoint, Callable[[Log], int | None]], ...] = (
             (Task.RECOVERY_POINTS, log_dir.recovery_points, lambda log: log.recovery_point),

@@ -172,6 +172,7 @@ class LogTable:
                 log_start_offset=entry.log_start_offset, index_interval_bytes=config.index_entry_bytes,
                 max_index_size=config.segment_index_bytes, now_ms=now_ms,
                 producer_id_expiration_ms=self.config.producer_id_expiration_ms,
+                has_remote_segments=config.remote_storage_enable,
             )  # fmt: skip
             loaded = load_log(request, on_bytes)
             entry.log = self.log_of(entry, config, loaded, now_ms)

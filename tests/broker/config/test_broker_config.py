@@ -123,7 +123,7 @@ def test_an_upper_layer_wins_and_the_start_is_not_forgotten():
         ({"log.dirs": "/a,/a"}, "log.dirs", "twice"),
         ({"log.dirs": "", "log.dir": ""}, "log.dirs", "at least one directory"),
         ({"authorizer.class.name": "org.Some"}, "authorizer.class.name", "classes of Java cannot be loaded"),
-        ({"remote.log.storage.system.enable": "true"}, "remote.log.storage.system.enable", "tiered storage"),
+        ({"rsm.config.dir": "/x", "rsm.confi.dir": "/x"}, "rsm.confi.dir", "Unknown broker property"),
         (
             {"group.min.session.timeout.ms": "9", "group.max.session.timeout.ms": "8"},
             "group.min.session.timeout.ms",

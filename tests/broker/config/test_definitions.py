@@ -138,6 +138,7 @@ def test_attributes_of_the_configurations_are_properties():
         "advertised_listeners",
         "listener_security",
         "authorizer",
+        "remote_log_metadata_topic",
     }
     for field in dataclasses.fields(BrokerConfig):
         assert field.name in combined or field.name.replace("_", ".") in BROKER_PROPERTIES
@@ -227,11 +228,10 @@ def test_what_has_an_effect_is_not_named():
     assert BrokerConfig.from_properties({**EMBEDDED_DEFAULTS, "log.dirs": "/x"}).without_effect() == []
 
 
-def test_topic_properties_of_replicas_and_tiered_storage_have_no_effect():
+def test_topic_properties_of_replicas_have_no_effect():
     assert set(TOPIC_PROPERTIES) - served_topic_properties() == {
-        "follower.replication.throttled.replicas", "leader.replication.throttled.replicas", "local.retention.bytes",
-        "local.retention.ms", "remote.log.copy.disable", "remote.log.delete.on.disable",
-        "remote.storage.enable", "unclean.leader.election.enable",
+        "follower.replication.throttled.replicas", "leader.replication.throttled.replicas",
+        "unclean.leader.election.enable",
     }  # fmt: skip
 
 

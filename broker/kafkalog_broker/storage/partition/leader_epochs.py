@@ -78,6 +78,10 @@ class LeaderEpochs:
         first = EpochEntry(self._entries[slot - 1].epoch, start_offset)
         self._write([first, *self._entries[slot:]], sync=sync)
 
+    def replace(self, entries: Iterable[EpochEntry]) -> None:
+        """The log is another one now, with these entries; on disk on return."""
+        self._write(list(entries), sync=True)
+
     def clear(self) -> None:
         if self._entries:
             self._write([], sync=True)

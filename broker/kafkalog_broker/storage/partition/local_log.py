@@ -463,6 +463,11 @@ class LocalLog:
         stems = (path.name.removesuffix(suffix) for path in self.directory.glob(f"*{suffix}"))
         return sorted(int(stem) for stem in stems if stem.isdecimal())
 
+    def producer_snapshot(self, offset: int) -> Path | None:
+        """The snapshot of an offset; None when there is none on disk."""
+        path = self._snapshot_path(offset)
+        return path if path not in self._snapshots and path.exists() else None
+
     def _remove_snapshots(self, offsets: Iterable[int]) -> list[Path]:
         """The files, renamed `.deleted`. Raises OSError."""
         renamed = []
@@ -507,7 +512,7 @@ class LocalLog:
             if self._snapshots.pop(path, None) is None:
                 path.unlink(missing_ok=True)  # its segment has gone meanwhile
         for segment in segments[:-1]:
-            if segment.next_offset > self.recovery_point:
+            if segment.next_offset > self.recovery_point or segment.writer is not None:
                 segment.flush()
                 segment.close_writer()
         active = segments[-1]

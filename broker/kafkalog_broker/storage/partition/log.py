@@ -73,6 +73,8 @@ class Log(LogReader):
         self.config = config
         self.directory = loaded.directory
         self.on_failure = on_failure
+        self.highest_offset_in_remote_storage = -1
+        """The last offset that was copied to remote storage; -1 for none, and before that is known."""
 
     @property
     def work(self) -> LogWork:
@@ -265,6 +267,7 @@ class Log(LogReader):
                 high_watermark=self.high_watermark,
                 log_end_offset=self.log_end_offset,
                 now_ms=now_ms,
+                highest_remote_offset=self.highest_offset_in_remote_storage,
             )
             if not deletion.count:
                 return []

@@ -20,7 +20,13 @@ from kafkalog_broker.storage.append.message_sets import inner_messages
 from kafkalog_broker.storage.append.recompression import unpacked
 from kafkalog_broker.storage.append.record_walk import find_timestamp
 from kafkalog_broker.storage.partition.local_log import FoundRange, LoadedLog, LocalLog, LogIdentity
-from kafkalog_broker.storage.partition.log_segment import BatchBounds, FileSlice, LogSegment, is_passing
+from kafkalog_broker.storage.partition.log_segment import (
+    BatchBounds,
+    FileSlice,
+    LogSegment,
+    TimedSegment,
+    is_passing,
+)
 from kafkalog_spark.errors import CorruptBatch, CorruptLog
 from kafkalog_spark.format.batch_header import BatchHeader, parse_header, wrapper_value_at
 from kafkalog_spark.format.layout import (
@@ -98,6 +104,11 @@ class LogReader:
     def log_start_offset(self) -> int:
         """Below it, nothing is read any more."""
         return self.local.log_start_offset
+
+    @property
+    def local_log_start_offset(self) -> int:
+        """Where the log begins that is on disk; what lies between the log start offset and this is remote."""
+        return max(self.local.log_start_offset, self.local.segments[0].base_offset)
 
     @property
     def log_end_offset(self) -> int:
@@ -197,14 +208,21 @@ class LogReader:
         local = self.local
         while True:
             self.check_fetch_offset(offset)
+            if offset < self.local_log_start_offset:
+                raise BrokerError(
+                    ErrorCode.offset_moved_to_tiered_storage,
+                    f"offset {offset} lies in remote storage, the local log begins at {self.local_log_start_offset}",
+                    topic_partition=self.name,
+                    offset=offset,
+                )
             swaps = local.swaps
             try:
                 found = local.find_range(offset, max_bytes, up_to, at_least_one)
                 # Else retention took the beginning meanwhile, or compaction the file.
-                if offset >= local.log_start_offset and swaps == local.swaps:
+                if offset >= self.local_log_start_offset and swaps == local.swaps:
                     return found
             except FileNotFoundError as error:
-                if self.is_closed or (offset >= local.log_start_offset and swaps == local.swaps):
+                if self.is_closed or (offset >= self.local_log_start_offset and swaps == local.swaps):
                     self.fail(error)  # the file was not ours to lose
             except (OSError, CorruptLog) as error:
                 if swaps == local.swaps or is_passing(error):
@@ -240,17 +258,10 @@ class LogReader:
         start = self.local.log_start_offset
         with self.failing(nothing_happened=True):
             for segment in self.segments:
-                if segment.max_timestamp[0] < timestamp:
-                    continue
-                # From the offset in the time index on: up to there everything is older.
-                entry = segment.time_index().floor_before(timestamp)
-                bounds = segment.locate(max(start, segment.base_offset if entry is None else entry.offset))
-                for candidate in () if bounds is None else segment.bounds_from(bounds.position):
-                    if _header(segment, candidate).max_timestamp >= timestamp:
-                        search = partial(_in_batch, segment, candidate, timestamp, start)
-                        found = _answered(segment, (candidate.position, timestamp, start), search)
-                        if found is not None:
-                            return found
+                if segment.max_timestamp[0] >= timestamp:
+                    found = offset_in_segment(segment, timestamp, start)
+                    if found is not None:
+                        return found
         return None
 
     def max_timestamp_offset(self) -> TimestampAndOffset | None:
@@ -314,11 +325,26 @@ def aborted_in(segments: Iterable[LogSegment], offset: int, up_to: int) -> list[
     return found
 
 
+def offset_in_segment(segment: TimedSegment, timestamp: int, log_start_offset: int) -> TimestampAndOffset | None:
+    """The first record of a segment, at or above the log start offset, with a timestamp of at least `timestamp` ms.
+    Raises BrokerError (CORRUPT_MESSAGE), CorruptLog, OSError."""
+    # From the offset in the time index on: up to there everything is older.
+    entry = segment.time_index().floor_before(timestamp)
+    bounds = segment.locate(max(log_start_offset, segment.base_offset if entry is None else entry.offset))
+    for candidate in () if bounds is None else segment.bounds_from(bounds.position):
+        if _header(segment, candidate).max_timestamp >= timestamp:
+            search = partial(_in_batch, segment, candidate, timestamp, log_start_offset)
+            found = _answered(segment, (candidate.position, timestamp, log_start_offset), search)
+            if found is not None:
+                return found
+    return None
+
+
 # Look-ups by timestamp in one batch
 
 
 def _answered(
-    segment: LogSegment, question: tuple[int, int, int], search: Callable[[], TimestampAndOffset | None]
+    segment: TimedSegment, question: tuple[int, int, int], search: Callable[[], TimestampAndOffset | None]
 ) -> TimestampAndOffset | None:
     """Cached result of `search`: a batch never changes, and one of 60 kB may decompress to 60 MB.
 
@@ -343,7 +369,7 @@ def _answered(
 
 
 def _in_batch(
-    segment: LogSegment, bounds: BatchBounds, timestamp: int, lowest_offset: int
+    segment: TimedSegment, bounds: BatchBounds, timestamp: int, lowest_offset: int
 ) -> TimestampAndOffset | None:
     header, batch = _batch(segment, bounds)
     append_time = bool(header.attributes & ATTRIBUTE_LOG_APPEND_TIME)
@@ -395,11 +421,11 @@ def _messages(header: BatchHeader, batch: bytes) -> Iterator[tuple[int, int]]:
         yield offset, header.max_timestamp if append_time else timestamp
 
 
-def _header(segment: LogSegment, bounds: BatchBounds) -> BatchHeader:
+def _header(segment: TimedSegment, bounds: BatchBounds) -> BatchHeader:
     return parse_header(segment.handle().read(bounds.position, RECORDS_AT), 0, bounds.position)
 
 
-def _batch(segment: LogSegment, bounds: BatchBounds) -> tuple[BatchHeader, bytes]:
+def _batch(segment: TimedSegment, bounds: BatchBounds) -> tuple[BatchHeader, bytes]:
     batch = segment.handle().read(bounds.position, bounds.size)
     return parse_header(batch, 0, bounds.position), batch
 

@@ -14,7 +14,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -140,7 +140,7 @@ class FileHandles:
 
 
 _BOUNDS = struct.Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
-_SCAN_READ = 8192
+SCAN_READ = 8192
 """Bytes read at once in the search for a batch: index.interval.bytes, and a batch of a usual size after it."""
 
 _serials = itertools.count()  # tell the segments of a process apart, for their file handles
@@ -167,7 +167,89 @@ class ActiveSegment(SegmentWriter):
         os.fdatasync(self._fd)
 
 
-class LogSegment:
+class ReadAt(Protocol):
+    def read(self, position: int, size: int) -> bytes:
+        """The bytes [position, position + size), fewer only at the end of the .log. Raises OSError."""
+
+
+class TimedSegment:
+    """Positions of offsets in a segment's .log, local or remote, by its offset index and the headers of batches."""
+
+    __slots__ = ()
+    base_offset: int
+    log_path: str
+    found_by_time: dict[tuple[int, int, int], Any]
+
+    @property
+    def size(self) -> int:
+        raise NotImplementedError
+
+    def handle(self) -> ReadAt:
+        """The .log. Raises OSError."""
+        raise NotImplementedError
+
+    def time_index(self) -> TimeIndex:
+        """Raises OSError."""
+        raise NotImplementedError
+
+    def _index_floor(self, target: int, field: int) -> int:
+        raise NotImplementedError
+
+    def position_of(self, offset: int) -> int:
+        """Where the last batch with an index entry begins that ends at or before `offset`; 0 when there is none."""
+        return self._index_floor(offset - self.base_offset, 0)
+
+    def locate(self, offset: int) -> BatchBounds | None:
+        """The first batch that ends at or past `offset`: the one that holds it, or the next one; None behind all."""
+        for bounds in self.bounds_from(self.position_of(offset)):
+            if bounds.last_offset >= offset:
+                return bounds
+        return None
+
+    def boundary(self, start: int, limit: int) -> tuple[int, int]:
+        """(position, offset) at the end of the last batch of those from `start` on that ends at or before `limit`.
+
+        `start` must be the beginning of a batch. (start, -1) when not even the first one ends there.
+        """
+        entry = self._index_floor(limit, 1)
+        position, offset = start, -1
+        for bounds in self.bounds_from(max(entry, start), limit):
+            if bounds.end > limit:
+                if bounds.position > start and offset < 0:
+                    return bounds.position, bounds.base_offset
+                break
+            position, offset = bounds.end, bounds.last_offset + 1
+        return position, offset
+
+    def bounds_from(self, position: int, limit: int | None = None) -> Iterator[BatchBounds]:
+        """The batches from `position` on, up to the first that begins at or past `limit`. Raises CorruptBatch."""
+        handle = self.handle()
+        size = self.size
+        end = size if limit is None else min(limit, size)
+        data, start = b"", position
+        lowest = self.base_offset
+        while position < end:
+            at = position - start
+            if at + _BOUNDS.size > len(data):
+                start, at = position, 0
+                data = handle.read(position, min(SCAN_READ, size - position))
+                if len(data) < _BOUNDS.size:
+                    return
+            base, length, magic, delta = _BOUNDS.unpack_from(data, at)
+            whole = length + layout.LOG_OVERHEAD
+            if not (0 <= magic <= 2 and layout.LEGACY_MIN_SIZE[0] <= whole <= size - position):
+                raise CorruptBatch(
+                    f"{length} as the length of a batch of magic {magic}, {size - position} bytes are left",
+                    path=self.log_path,
+                    position=position,
+                )
+            last = base + delta if magic == 2 else base
+            yield BatchBounds(position, whole, base if magic == 2 else min(lowest, base), last)
+            position += whole
+            lowest = last + 1
+
+
+class LogSegment(TimedSegment):
     """Segment; open for writing while `writer` is set.
 
     `end`: (bytes of whole batches, the offset after them), which readers may see: one tuple, so that another thread
@@ -377,66 +459,11 @@ class LogSegment:
     def time_index(self) -> TimeIndex:
         return load_time_index(self.path(names.TIME_INDEX_SUFFIX), self.base_offset)
 
-    # ---- where things lie
-
-    def position_of(self, offset: int) -> int:
-        """Where the last batch with an index entry begins that ends at or before `offset`; 0 when there is none."""
-        return self._index_floor(offset - self.base_offset, 0)
-
     @property
     def first_timestamp(self) -> int:
         """The largest timestamp of the first batch (ms, -1 without timestamps), from its header. Raises CorruptBatch,
         UnsupportedFormat, OSError."""
         return header_at(self.handle().fd, 0, self.size).max_timestamp if self.size else layout.NO_TIMESTAMP
-
-    def locate(self, offset: int) -> BatchBounds | None:
-        """The first batch that ends at or past `offset`: the one that holds it, or the next one; None behind all."""
-        for bounds in self.bounds_from(self.position_of(offset)):
-            if bounds.last_offset >= offset:
-                return bounds
-        return None
-
-    def boundary(self, start: int, limit: int) -> tuple[int, int]:
-        """(position, offset) at the end of the last batch of those from `start` on that ends at or before `limit`.
-
-        `start` must be the beginning of a batch. (start, -1) when not even the first one ends there.
-        """
-        entry = self._index_floor(limit, 1)
-        position, offset = start, -1
-        for bounds in self.bounds_from(max(entry, start), limit):
-            if bounds.end > limit:
-                if bounds.position > start and offset < 0:
-                    return bounds.position, bounds.base_offset
-                break
-            position, offset = bounds.end, bounds.last_offset + 1
-        return position, offset
-
-    def bounds_from(self, position: int, limit: int | None = None) -> Iterator[BatchBounds]:
-        """The batches from `position` on, up to the first that begins at or past `limit`. Raises CorruptBatch."""
-        handle = self.handle()
-        size = self.size
-        end = size if limit is None else min(limit, size)
-        data, start = b"", position
-        lowest = self.base_offset
-        while position < end:
-            at = position - start
-            if at + _BOUNDS.size > len(data):
-                start, at = position, 0
-                data = handle.read(position, min(_SCAN_READ, size - position))
-                if len(data) < _BOUNDS.size:
-                    return
-            base, length, magic, delta = _BOUNDS.unpack_from(data, at)
-            whole = length + layout.LOG_OVERHEAD
-            if not (0 <= magic <= 2 and layout.LEGACY_MIN_SIZE[0] <= whole <= size - position):
-                raise CorruptBatch(
-                    f"{length} as the length of a batch of magic {magic}, {size - position} bytes are left",
-                    path=self.log_path,
-                    position=position,
-                )
-            last = base + delta if magic == 2 else base
-            yield BatchBounds(position, whole, base if magic == 2 else min(lowest, base), last)
-            position += whole
-            lowest = last + 1
 
     def _index_floor(self, target: int, field: int) -> int:
         """Position of the last batch in the offset index whose relative offset (field 0) or position (field 1) is not

@@ -3,6 +3,9 @@
 It has three reasons, in Kafka's order: the segment lies below the log start offset, the log is larger than
 retention.bytes, the segment is older than retention.ms. Each goes through the segments from the oldest on and stops at
 the first that stays. With a cleanup.policy without `delete` only the first counts. A negative limit is none.
+
+Where segments are copied to remote storage, the local log goes by the limits of local retention, and only segments go
+that were copied, or lie below the log start offset. The log then still begins where it did.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from kafkalog_spark.log.read.discovery import log_files
 class Deletion:
     """The `count` oldest segments are to be deleted.
 
-    `log_start_offset`: where the log begins without them; the caller moves there before a file is renamed.
+    `log_start_offset`: where the log begins without them, remote storage included; the caller moves there before a
+    file is renamed.
     `roll_first`: these are all segments, so an empty one must be made at the log end offset before they go.
     """
 
@@ -40,8 +44,10 @@ def segments_to_delete(
     high_watermark: int,
     log_end_offset: int,
     now_ms: int,
+    highest_remote_offset: int = -1,
 ) -> Deletion:
-    """The segments to delete now. segments: by base offset; the last one is the active one.
+    """The segments to delete now. segments: by base offset; the last one is the active one. highest_remote_offset: the
+    last one that was copied to remote storage, -1 for none.
 
     No segment goes that holds offsets at or above the high watermark, and never an active one that is empty. Raises
     OSError.
@@ -56,15 +62,21 @@ def segments_to_delete(
         while count < len(segments):
             if count + 1 == len(segments) and segments[count].size == 0:
                 return
-            if high_watermark < upper_bound(count) or not goes(count):
+            upper = upper_bound(count)
+            if high_watermark < upper or not (upper <= deletable or is_below_start(count)) or not goes(count):
                 return
             count += 1
 
-    # The active segment has no next one, whose base offset the log start offset could have reached.
-    delete_while(lambda slot: slot + 1 < len(segments) and upper_bound(slot) <= log_start_offset)
+    def is_below_start(slot: int) -> bool:
+        """The active segment has no next one, whose base offset the log start offset could have reached."""
+        return slot + 1 < len(segments) and upper_bound(slot) <= log_start_offset
+
+    deletable = highest_remote_offset + 1 if config.copies_segments else log_end_offset
+    retention_bytes, retention_ms = config.local_limits
+    delete_while(is_below_start)
     if config.is_deleted:
-        if config.retention_bytes >= 0:
-            surplus = sum(segment.size for segment in segments[count:]) - config.retention_bytes
+        if retention_bytes >= 0:
+            surplus = sum(segment.size for segment in segments[count:]) - retention_bytes
 
             def is_surplus(slot: int) -> bool:
                 nonlocal surplus
@@ -74,14 +86,18 @@ def segments_to_delete(
                 return True
 
             delete_while(is_surplus)
-        if config.retention_ms >= 0:
-            delete_while(lambda slot: now_ms - segments[slot].largest_timestamp > config.retention_ms)
-    new_start = max(log_start_offset, upper_bound(count - 1)) if count else log_start_offset
+        if retention_ms >= 0:
+            delete_while(lambda slot: now_ms - segments[slot].largest_timestamp > retention_ms)
+    new_start = log_start_offset
+    if count and not config.copies_segments:
+        new_start = max(log_start_offset, upper_bound(count - 1))
     return Deletion(count, new_start, 0 < count == len(segments))
 
 
 def may_be_due(directory: Path, config: LogConfig, log_start_offset: int, now_ms: int) -> bool:
     """False when `segments_to_delete` would find none in a log that is not open, by its files alone. Raises OSError."""
+    if config.remote_storage_enable:  # what was copied is known when it is open
+        return True
     segments = log_files(directory)
     bases = list(segments)
     if not bases or (len(bases) == 1 and segments[bases[0]].st_size == 0):

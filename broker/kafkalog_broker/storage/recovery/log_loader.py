@@ -147,6 +147,7 @@ class LoadRequest:
     """Facts of a log that are known before its directory is read.
 
     clean: the broker was shut down cleanly. recovery_point, log_start_offset: what the checkpoints say, 0 without.
+    has_remote_segments: the log may begin below its first segment here.
     """
 
     directory: Path
@@ -157,6 +158,7 @@ class LoadRequest:
     max_index_size: int = MAX_INDEX_SIZE
     now_ms: int = 0
     producer_id_expiration_ms: int = _DAY_MS
+    has_remote_segments: bool = False
 
 
 def bytes_to_recover(directory: Path, recovery_point: int) -> int:
@@ -205,7 +207,8 @@ class _Loader:
             end = self._recover(recover_from)
         else:
             end = self._end_of_closed_log()
-        start = max(request.log_start_offset, self._bases[0] if self._bases else 0)
+        first = self._bases[0] if self._bases and not request.has_remote_segments else 0
+        start = max(request.log_start_offset, first)
         if not self._bases or end < start:
             end = self._start_over(start, end)
         # A leader that has not written yet has its epoch begin at the log end. Kafka drops such an entry here and gets

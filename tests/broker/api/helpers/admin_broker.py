@@ -62,6 +62,7 @@ class AdminBroker:
         self._loop = asyncio.new_event_loop()
         self.node_id = self.config.node_id
         self.cluster_id = "a cluster"
+        self.remote = None
         self.changes = ChangesUnderWay()
         self.described: tuple[BrokerConfig, dict[Any, bytes]] = (self.config, {})
         self.advertised = (Listener("PLAINTEXT", "127.0.0.1", 9092),)

@@ -1,0 +1,512 @@
+"""Tiered storage of this broker: what is copied, deleted and read remotely, and when (Kafka's RemoteLogManager).
+
+    remote = RemoteLogManager(...)
+    await remote.start()                   # what there is remotely is known; logs that were lost are there again
+    await remote.read(log, ...)            # Fetch below the local log start offset
+    await remote.offset_for_timestamp(...)
+    remote.run_due()                       # copying and deletion of all partitions, now and then
+
+Everything runs in the event loop's thread. What waits for remote storage runs in threads of its own kind: those that
+copy, those that delete, and those that read never wait for each other, and nothing else waits for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import random
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.config.log_config import REMOTE_STORAGE_ENABLE
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.remote.copying import SegmentCopy, segments_to_copy
+from kafkalog_broker.remote.expiration import LogBounds, expired_segments
+from kafkalog_broker.remote.remote_log_metadata_cache import (
+    COPY_FINISHED,
+    COPY_STARTED,
+    DELETE_FINISHED,
+    DELETE_STARTED,
+    RemoteLogMetadataCache,
+)
+from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
+from kafkalog_broker.remote.remote_log_reader import RemoteLogReader, RemoteRead
+from kafkalog_broker.remote.remote_quota import RemoteQuota
+from kafkalog_broker.remote.restore import restore_log, restore_topics
+from kafkalog_broker.runtime.clock import Clock
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
+from kafkalog_broker.storage.log_manager import LogManager
+from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.partition.log_reader import TimestampAndOffset
+from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
+from kafkalog_spark.errors import KafkalogError, RemoteStorageError
+from kafkalog_spark.format.atomic_file import replace_file
+from kafkalog_spark.format.names import INDEX_CACHE_DIR, REMOTE_STORAGE_FILE
+from kafkalog_spark.log.remote.remote_storage import RemoteStorage
+from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
+from kafkalog_spark.log.tiered.remote_log_metadata import PartitionDeleteState
+from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
+
+_log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+_THREADS = 64
+"""Threads of each kind, at most; the properties of Kafka say how many of them are used."""
+_DEFAULT_SUFFIX = "-remote"
+"""Of the folder for remote segments where none is named."""
+_DELETED_AT_ONCE = 100
+"""Segments whose deletion is one event: a topic of 10,000 takes a hundred flushes, not 20,000."""
+
+
+@dataclass(slots=True)
+class RemoteCounts:
+    """Since the start (RemoteStorageMetrics, BrokerTopicMetrics)."""
+
+    copy_requests: int = 0
+    copy_errors: int = 0
+    copy_bytes: int = 0
+    fetch_requests: int = 0
+    fetch_errors: int = 0
+    fetch_bytes: int = 0
+    delete_requests: int = 0
+    delete_errors: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class RemotePartition:
+    """A partition with remote segments, or one that is to have some. log: None once its topic is deleted. copying:
+    segments that are being copied. lag: (segments, bytes) that wait to be copied."""
+
+    remote: RemoteLogMetadataCache
+    log: Log | None
+    copying: set[UUID]
+    failures: int = 0
+    next_try_ms: int = 0
+    lag: tuple[int, int] = (0, 0)
+
+
+class _Tasks:
+    """Work on partitions, `limit()` of them at a time; one that has work waiting or under way is not given more."""
+
+    def __init__(self, work: Callable[[RemotePartition], Awaitable[None]], limit: Callable[[], int], name: str) -> None:
+        self._work, self._limit = work, limit
+        self._waiting: dict[RemotePartition, None] = {}
+        self._running: dict[RemotePartition, asyncio.Task[None]] = {}
+        self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix=name)
+        self._is_stopped = False
+
+    def add(self, partition: RemotePartition) -> None:
+        if partition not in self._running:
+            self._waiting[partition] = None
+        self._begin()
+
+    async def idle(self) -> None:
+        """Return when nothing waits and nothing is under way."""
+        while self._running:
+            await asyncio.wait(list(self._running.values()))
+
+    async def stop(self) -> None:
+        self._is_stopped = True
+        self._waiting.clear()
+        await self.idle()
+        self.threads.shutdown()
+
+    def _begin(self) -> None:
+        while self._waiting and not self._is_stopped and len(self._running) < self._limit():
+            partition = next(iter(self._waiting))
+            del self._waiting[partition]
+            self._running[partition] = asyncio.create_task(self._run(partition))
+
+    async def _run(self, partition: RemotePartition) -> None:
+        try:
+            await self._work(partition)
+        except Exception:  # noqa: BLE001 - nobody waits for it: this is where it shows
+            _log.exception("work on the remote segments of %s failed", partition.remote.partition)
+        finally:
+            del self._running[partition]
+            self._begin()
+
+
+class RemoteLogManager:
+    """config: the broker's, asked anew each time. call: runs something that waits for a disk in a thread. stay_above:
+    is given producer ids of logs that were lost. deleted: ids of topics whose deletion a crash has interrupted."""
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        storage: RemoteStorage,
+        metadata: RemoteLogMetadataManager,
+        *,
+        logs: LogManager,
+        topics: TopicRegistry,
+        clock: Clock,
+        call: Callable[..., Awaitable[Any]],
+        stay_above: Callable[[Iterable[int]], None] = lambda ids: None,
+        deleted: Collection[UUID] = (),
+        jitter: random.Random | None = None,
+    ) -> None:
+        self._config, self._storage, self.metadata = config, storage, metadata
+        self._logs, self._topics, self._clock, self._call = logs, topics, clock, call
+        self._stay_above = stay_above
+        self._deleted = deleted
+        self._jitter = jitter or random.Random()
+        self.partitions: dict[tuple[UUID, int], RemotePartition] = {}
+        self.counts = RemoteCounts()
+        at_start = config()
+        self._copy_quota = RemoteQuota(
+            lambda: config().remote_log_manager_copy_max_bytes_per_second,
+            _window_ms(
+                at_start.remote_log_manager_copy_quota_window_num,
+                at_start.remote_log_manager_copy_quota_window_size_seconds,
+            ),
+            clock.monotonic_ms,
+        )
+        self._fetch_quota = RemoteQuota(
+            lambda: config().remote_log_manager_fetch_max_bytes_per_second,
+            _window_ms(
+                at_start.remote_log_manager_fetch_quota_window_num,
+                at_start.remote_log_manager_fetch_quota_window_size_seconds,
+            ),
+            clock.monotonic_ms,
+        )
+        self._copying = _Tasks(
+            self._copy, lambda: config().remote_log_manager_copier_thread_pool_size, "kafkalog-remote-copy"
+        )
+        self._expiring = _Tasks(
+            self._expire, lambda: config().remote_log_manager_expiration_thread_pool_size, "kafkalog-remote-delete"
+        )
+        self._reader = RemoteLogReader(storage)
+        self._readers = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafkalog-remote-read")
+        self._reading = 0
+        self._reading_turn = asyncio.Semaphore(at_start.remote_log_reader_threads)
+        self._copies = SegmentCopy(storage, metadata, self._copy_quota)
+
+    # ---- start and stop
+
+    async def start(self, topic: Topic) -> None:
+        """Learn what there is remotely from `topic`, which is `__remote_log_metadata`, and make logs again that end
+        before their remote segments. Before the broker serves. Raises BrokerError, KafkalogError."""
+        await self._call(self._load, topic)
+        for cache in self.metadata.partitions.values():
+            if cache.partition.topic_id in self._deleted:
+                await self.metadata.mark_deleted([cache.partition], PartitionDeleteState.DELETE_PARTITION_MARKED)
+
+    def _load(self, topic: Topic) -> None:
+        self.metadata.load(topic)
+        restore_topics(self.metadata, self._topics, self._logs, self._deleted)
+        for known in self._topics:
+            if _is_tiered(known):
+                for number in range(known.partitions):
+                    self._open(known, number)
+
+    def _open(self, topic: Topic, number: int) -> None:
+        """Raises KafkalogError where a log cannot be made again: it must not be written to from another offset on."""
+        try:
+            log = self._logs.get(topic.name, number)
+        except BrokerError as error:
+            _log.error("%s", error)  # it is offline, which the others do not wait for
+            return
+        if log is None:
+            return
+        remote = self.metadata.partitions.get((topic.id, number))
+        if remote is not None:
+            restored = restore_log(log, remote, self._storage, self._clock.now_ms())
+            self._logs.remove_later(restored.gone, log.config)
+            self._stay_above(restored.producer_ids)
+        self._adopt(log)
+
+    async def run(self) -> None:
+        """Copy and delete what is due, until it is cancelled."""
+        while True:
+            await asyncio.sleep(self._config().remote_log_manager_task_interval_ms / 1000)
+            try:
+                await self.run_due()
+            except Exception:  # noqa: BLE001 - the next round may go well
+                _log.exception("looking for segments to copy failed and is tried again")
+
+    async def stop(self) -> None:
+        """Return when nothing is copied, deleted or read any more; a copy ends before its next piece."""
+        self._copies.is_stopped = True
+        await self._copying.stop()
+        await self._expiring.stop()
+        self._readers.shutdown()
+
+    async def idle(self) -> None:
+        """Return when nothing is being copied or deleted: for tests."""
+        await self._copying.idle()
+        await self._expiring.idle()
+
+    # ---- partitions
+
+    def _adopt(self, log: Log) -> RemotePartition:
+        """Know a log's remote side from now on. A crash may have come between the deletion of remote segments and the
+        checkpoint of the log start offset (maybeUpdateLogStartOffsetOnBecomingLeader)."""
+        key = (log.topic_id, log.partition)
+        partition = self.partitions.get(key)
+        if partition is not None and partition.log is log:
+            return partition
+        remote = self.metadata.of(TopicIdPartition(log.topic, log.topic_id, log.partition))
+        lineage = log.epochs.entries
+        log.highest_offset_in_remote_storage = remote.highest_offset(lineage, log.log_end_offset)
+        first = remote.first_offset(lineage)
+        begins = log.segments[0].base_offset
+        if first is not None:  # leader epochs may have been cut further than the checkpoint says
+            begins = max(min(first, begins), lineage[0].start_offset)
+        log.move_log_start(min(begins, log.high_watermark))
+        partition = self.partitions[key] = RemotePartition(remote, log, set())
+        return partition
+
+    async def run_due(self) -> None:
+        """Look at all partitions that have, or are to have, remote segments."""
+        turn = TimeSlice()
+        async for topic in turn.spread(self._topics):
+            if _is_tiered(topic):
+                async for number in turn.spread(range(topic.partitions)):
+                    self._look_at(topic, number)
+        async for key, cache in turn.spread(list(self.metadata.partitions.items())):
+            if not len(cache):
+                continue
+            partition = self.partitions.get(key)
+            if partition is None:
+                partition = self.partitions[key] = RemotePartition(cache, None, set())
+            self._expiring.add(partition)
+
+    def _look_at(self, topic: Topic, number: int) -> None:
+        try:
+            log = self._logs.get(topic.name, number)
+            if log is None or log.failure is not None:
+                return
+            partition = self._adopt(log)
+        except BrokerError as error:
+            _log.warning("%s-%d cannot be copied: %s", topic.name, number, error)
+            return
+        waiting = segments_to_copy(log)
+        partition.lag = len(waiting), sum(segment.size for segment, _ in waiting)
+        if waiting and self._clock.monotonic_ms() >= partition.next_try_ms:
+            self._copying.add(partition)
+
+    def topic_changed(self, topic: Topic) -> None:
+        """A topic has another configuration: what that means for its segments happens now."""
+        for number in range(topic.partitions):
+            partition = self.partitions.get((topic.id, number))
+            if partition is not None:
+                self._expiring.add(partition)
+
+    async def topic_deleted(self, topic: Topic) -> None:
+        """A topic is gone from the registry, its directories are about to go: so are its remote segments."""
+        partitions = [TopicIdPartition(topic.name, topic.id, number) for number in range(topic.partitions)]
+        await self.metadata.mark_deleted(partitions, PartitionDeleteState.DELETE_PARTITION_MARKED)
+        for number in range(topic.partitions):
+            partition = self.partitions.get((topic.id, number))
+            if partition is not None:
+                partition.log = None
+                self._expiring.add(partition)
+
+    # ---- copying
+
+    async def _copy(self, partition: RemotePartition) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while (log := partition.log) is not None and not self._copies.is_stopped and not log.is_closed:
+                waiting = segments_to_copy(log)
+                partition.lag = len(waiting), sum(segment.size for segment, _ in waiting)
+                if not waiting:
+                    break
+                segment, until = waiting[0]
+                self.counts.copy_requests += 1
+                if segment.writer is not None or log.recovery_point < until:
+                    await self._call(log.flush)
+                copy = await self._call(self._copies.prepare, log, segment, until, self._clock.now_ms())
+                partition.copying.add(copy.segment.segment_id)
+                try:
+                    await self.metadata.add(copy.segment)
+                    custom = await loop.run_in_executor(self._copying.threads, self._copies.write, copy, self._config())
+                    if partition.log is None or log.is_closed:
+                        break
+                    await self.metadata.update([copy.segment], COPY_FINISHED, custom)
+                finally:
+                    partition.copying.discard(copy.segment.segment_id)
+                log.highest_offset_in_remote_storage = max(log.highest_offset_in_remote_storage, until - 1)
+                self.counts.copy_bytes += segment.size
+                partition.failures = 0
+        except (KafkalogError, OSError) as error:
+            if not self._copies.is_stopped:
+                self.counts.copy_errors += 1
+                self._back_off(partition)
+                _log.warning("%s is not copied, and tried again: %s", partition.remote.partition, error)
+        finally:
+            self._expiring.add(partition)  # what was begun and not finished goes
+
+    def _back_off(self, partition: RemotePartition) -> None:
+        config = self._config()
+        base, most = (
+            config.remote_log_manager_task_retry_backoff_ms, config.remote_log_manager_task_retry_backoff_max_ms,
+        )  # fmt: skip
+        wait = min(base * 2 ** min(partition.failures, 30), most)
+        jitter = config.remote_log_manager_task_retry_jitter
+        partition.failures += 1
+        partition.next_try_ms = self._clock.monotonic_ms() + int(wait * self._jitter.uniform(1 - jitter, 1 + jitter))
+
+    # ---- deletion
+
+    async def _expire(self, partition: RemotePartition) -> None:
+        remote, log = partition.remote, partition.log
+        try:
+            unfinished = [
+                segment
+                for segment in remote.in_state(COPY_STARTED, DELETE_STARTED)
+                if segment.segment_id not in partition.copying
+            ]
+            await self._delete(remote, unfinished)
+            if remote.is_deleted:
+                await self._delete(remote, remote.in_state(COPY_FINISHED))
+                if not len(remote):
+                    done = PartitionDeleteState.DELETE_PARTITION_FINISHED
+                    await self.metadata.mark_deleted([remote.partition], done)
+                    self.partitions.pop((remote.partition.topic_id, remote.partition.partition), None)
+            elif log is None or log.is_closed or log.failure is not None:
+                return
+            elif not log.config.remote_storage_enable:
+                if log.config.remote_log_delete_on_disable:
+                    log.move_log_start(log.local_log_start_offset)
+                    log.highest_offset_in_remote_storage = -1
+                    await self._delete(remote, remote.in_state(COPY_FINISHED))
+            else:
+                await self._delete_expired(log, remote)
+        except (KafkalogError, OSError) as error:
+            self.counts.delete_errors += 1
+            _log.warning("remote segments of %s are not deleted, and tried again: %s", remote.partition, error)
+
+    async def _delete_expired(self, log: Log, remote: RemoteLogMetadataCache) -> None:
+        only_local = sum(
+            segment.size for segment in log.segments if segment.base_offset > log.highest_offset_in_remote_storage
+        )
+        bounds = LogBounds(
+            lineage=log.epochs.entries, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset,
+            only_local_bytes=only_local,
+        )  # fmt: skip
+        now_ms = self._clock.now_ms()
+        expired = await asyncio.get_running_loop().run_in_executor(
+            self._expiring.threads, expired_segments, remote, log.config, bounds, now_ms
+        )
+        if expired.log_start_offset is not None:
+            log.check()
+            log.move_log_start(min(expired.log_start_offset, log.high_watermark))
+        await self._delete(remote, expired.segments)
+
+    async def _delete(self, remote: RemoteLogMetadataCache, segments: list[RemoteSegment]) -> None:
+        """DELETE_SEGMENT_STARTED before the first object goes, DELETE_SEGMENT_FINISHED after the last has gone."""
+        loop = asyncio.get_running_loop()
+        for at in range(0, len(segments), _DELETED_AT_ONCE):
+            some = segments[at : at + _DELETED_AT_ONCE]
+            events = (remote.event(segment.segment_id) for segment in some)
+            begun = [event.segment for event in events if event is not None and event.state is not DELETE_STARTED]
+            await self.metadata.update(begun, DELETE_STARTED)
+            gone: list[RemoteSegment] = []
+            try:
+                for segment in some:
+                    self.counts.delete_requests += 1
+                    await loop.run_in_executor(self._expiring.threads, self._storage.delete, segment)
+                    gone.append(segment)
+            finally:
+                await self.metadata.update(gone, DELETE_FINISHED)
+
+    # ---- reading
+
+    def remote_of(self, log: Log) -> RemoteLogMetadataCache | None:
+        """The remote side of a log; None when it has none."""
+        return self.metadata.partitions.get((log.topic_id, log.partition))
+
+    async def read(
+        self, log: Log, offset: int, max_bytes: int, *, at_least_one: bool, committed: bool
+    ) -> RemoteRead | None:
+        """As RemoteLogReader.read; None when that takes longer than remote.fetch.max.wait.ms, or the fetch quota is
+        used up. Raises BrokerError: offset_out_of_range, unknown_server_error."""
+        if self._fetch_quota.wait_ms():
+            return None
+        remote = self.remote_of(log) or self.metadata.of(TopicIdPartition(log.topic, log.topic_id, log.partition))
+        self.counts.fetch_requests += 1
+        read = partial(
+            self._reader.read, log, remote, offset, max_bytes, at_least_one=at_least_one, committed=committed
+        )
+        found = await self._in_reader(read, self._config().remote_fetch_max_wait_ms, log)
+        if found is not None:
+            self._fetch_quota.record(found.fetched_bytes)
+            self.counts.fetch_bytes += len(found.records)
+        return found
+
+    async def offset_for_timestamp(self, log: Log, timestamp: int) -> TimestampAndOffset | None:
+        """As RemoteLogReader.offset_for_timestamp. Raises BrokerError: request_timed_out, unknown_server_error."""
+        remote = self.remote_of(log)
+        if remote is None:
+            local: TimestampAndOffset | None = await self._call(log.offset_for_timestamp, timestamp)
+            return local
+        look_up = partial(_boxed, self._reader.offset_for_timestamp, log, remote, timestamp)
+        found = await self._in_reader(look_up, self._config().remote_list_offsets_request_timeout_ms, log)
+        if found is None:
+            raise BrokerError(
+                ErrorCode.request_timed_out, "remote storage does not answer in time", topic_partition=log.name
+            )
+        return found[0]
+
+    async def _in_reader(self, read: Callable[[], _T], wait_ms: int, log: Log) -> _T | None:
+        """None when it takes longer; it goes on then, and what it fetched is there for the next one who asks."""
+        if self._reading >= self._config().remote_log_reader_max_pending_tasks:
+            self.counts.fetch_errors += 1
+            raise BrokerError(
+                ErrorCode.unknown_server_error, f"{self._reading} reads of remote storage wait already",
+                topic_partition=log.name,
+            )  # fmt: skip
+        self._reading += 1
+        task = asyncio.ensure_future(self._read_in_turn(read))
+        task.add_done_callback(self._has_read)
+        done, _ = await asyncio.wait([task], timeout=wait_ms / 1000)
+        if not done:
+            return None
+        try:
+            return task.result()
+        except BrokerError:
+            raise
+        except (KafkalogError, OSError) as error:
+            _log.warning("%s cannot be read from remote storage: %s", log.name, error)
+            raise BrokerError(ErrorCode.unknown_server_error, str(error), topic_partition=log.name) from error
+
+    async def _read_in_turn(self, read: Callable[[], _T]) -> _T:
+        async with self._reading_turn:
+            return await asyncio.get_running_loop().run_in_executor(self._readers, read)
+
+    def _has_read(self, task: asyncio.Task[Any]) -> None:
+        self._reading -= 1
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, RemoteStorageError | OSError):
+            self.counts.fetch_errors += 1
+
+
+def open_remote_storage(config: BrokerConfig, directories: Sequence[Path], now_ms: int) -> RemoteStorage:
+    """The storage that the configuration names, by default a folder beside the first log directory. Each of the
+    broker's directories says afterwards where it is. Blocks. Raises OptionError, OSError."""
+    default = directories[0].with_name(directories[0].name + _DEFAULT_SUFFIX)
+    options = RemoteStorageOptions.of(config.static, str(default))
+    content = options.recorded_file(datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC))
+    for directory in directories:
+        replace_file(directory / REMOTE_STORAGE_FILE, content)
+    return RemoteStorage(options, directories[0] / INDEX_CACHE_DIR)
+
+
+def _is_tiered(topic: Topic) -> bool:
+    return topic.configs.get(REMOTE_STORAGE_ENABLE, "").strip().lower() == "true"
+
+
+def _boxed(look_up: Callable[..., _T], *arguments: Any) -> tuple[_T]:
+    return (look_up(*arguments),)
+
+
+def _window_ms(windows: int, seconds: int) -> int:
+    return max(windows - 1, 1) * seconds * 1000

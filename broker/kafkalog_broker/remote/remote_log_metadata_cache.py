@@ -1,0 +1,206 @@
+"""Remote segments of one partition by what `__remote_log_metadata` says of them (RemoteLogMetadataCache).
+
+Changed in the event loop's thread only; lists are replaced as a whole, so that other threads may look things up.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from uuid import UUID
+
+from kafkalog_spark.format.checkpoint import EpochEntry
+from kafkalog_spark.log.tiered.remote_log_metadata import (
+    NEXT_STATES,
+    PartitionDeleteState,
+    PartitionDeletion,
+    RemoteLogEvent,
+    RemoteSegmentState,
+    SegmentEvent,
+    SegmentUpdate,
+)
+from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
+
+COPY_STARTED = RemoteSegmentState.COPY_SEGMENT_STARTED
+COPY_FINISHED = RemoteSegmentState.COPY_SEGMENT_FINISHED
+DELETE_STARTED = RemoteSegmentState.DELETE_SEGMENT_STARTED
+DELETE_FINISHED = RemoteSegmentState.DELETE_SEGMENT_FINISHED
+
+
+class EpochSegments:
+    """Finished segments with records of one leader epoch (RemoteLogLeaderEpochState).
+
+    starts, segments: by the offset at which the epoch begins in them, without those that a later one covers, which are
+    in `covered`. highest: the last offset of the epoch that was ever copied.
+    """
+
+    __slots__ = ("covered", "highest", "segments", "starts")
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.segments: list[RemoteSegment] = []
+        self.covered: list[RemoteSegment] = []
+        self.highest = -1
+
+    def add(self, segment: RemoteSegment, start: int, end: int) -> None:
+        """The epoch has the offsets [start, end] of the segment."""
+        starts, segments = self.starts[:], self.segments[:]
+        while starts and starts[-1] >= start and self.highest <= end:
+            starts.pop()
+            self.covered = [*self.covered, segments.pop()]
+        slot = bisect_right(starts, start)
+        if slot and starts[slot - 1] == start:
+            self.covered = [*self.covered, segments[slot - 1]]
+            segments[slot - 1] = segment
+        else:
+            starts.insert(slot, start)
+            segments.insert(slot, segment)
+        self.highest = max(self.highest, end)
+        self.segments, self.starts = segments, starts  # in this order: a reader that looks at both takes starts first
+
+    def remove(self, segment_id: UUID) -> None:
+        slot = next((slot for slot, other in enumerate(self.segments) if other.segment_id == segment_id), None)
+        if slot is None:
+            self.covered = [other for other in self.covered if other.segment_id != segment_id]
+            return
+        self.starts = self.starts[:slot] + self.starts[slot + 1 :]
+        self.segments = self.segments[:slot] + self.segments[slot + 1 :]
+
+    def all(self) -> list[RemoteSegment]:
+        """By start offset, covered ones too."""
+        if not self.covered:
+            return self.segments
+        return sorted([*self.segments, *self.covered], key=lambda segment: segment.start_offset)
+
+
+class RemoteLogMetadataCache:
+    """partition: all segments have this one object. is_deleted: the partition's remote log is to be deleted, or is.
+    odd: events that did not follow from those before; they change nothing."""
+
+    def __init__(self, partition: TopicIdPartition) -> None:
+        self.partition = partition
+        self.is_deleted = False
+        self.odd = 0
+        self.finished_bytes = 0
+        self._segments: dict[UUID, SegmentEvent] = {}
+        self._epochs: dict[int, EpochSegments] = {}
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    # ---- events
+
+    def take(self, event: RemoteLogEvent) -> None:
+        """The next event, which is about this partition."""
+        if isinstance(event, PartitionDeletion):
+            self.is_deleted = True
+            if event.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
+                self._segments, self._epochs, self.finished_bytes = {}, {}, 0
+        elif isinstance(event, SegmentEvent):
+            segment = replace(event.segment, partition=self.partition)
+            if segment.segment_id in self._segments:
+                self.odd += event.state is not self._segments[segment.segment_id].state
+                return
+            self._segments[segment.segment_id] = SegmentEvent(segment, event.state)
+            if event.state is COPY_FINISHED:  # RemoteLogMetadataSnapshot, and what --from-tier writes
+                self._finished(segment)
+        else:
+            self._update(event)
+
+    def _update(self, event: SegmentUpdate) -> None:
+        before = self._segments.get(event.segment_id)
+        if before is None:
+            self.odd += event.state is not DELETE_FINISHED
+            return
+        if event.state is before.state:
+            return
+        if event.state not in NEXT_STATES[before.state]:
+            self.odd += 1
+            return
+        if before.state is COPY_FINISHED:
+            for epoch, _ in before.segment.leader_epochs:
+                self._epochs[epoch].remove(event.segment_id)
+            self.finished_bytes -= before.segment.size
+        if event.state is DELETE_FINISHED:
+            del self._segments[event.segment_id]
+            return
+        segment = replace(
+            before.segment, broker_id=event.broker_id, event_timestamp=event.event_timestamp,
+            custom_metadata=event.custom_metadata,
+        )  # fmt: skip
+        self._segments[event.segment_id] = SegmentEvent(segment, event.state)
+        if event.state is COPY_FINISHED:
+            self._finished(segment)
+
+    def _finished(self, segment: RemoteSegment) -> None:
+        self.finished_bytes += segment.size
+        epochs = segment.leader_epochs
+        ends = [following.start_offset - 1 for _, following in pairwise(epochs)]
+        for (epoch, start), end in zip(epochs, [*ends, segment.end_offset], strict=True):
+            if epoch not in self._epochs:
+                self._epochs[epoch] = EpochSegments()
+            self._epochs[epoch].add(segment, start, end)
+
+    # ---- questions
+
+    def event(self, segment_id: UUID) -> SegmentEvent | None:
+        """A segment and its state; None when it is not known, or deleted."""
+        return self._segments.get(segment_id)
+
+    def in_state(self, *states: RemoteSegmentState) -> list[RemoteSegment]:
+        """Segments in one of these states, in no order."""
+        return [segment for segment, state in self._segments.values() if state in states]
+
+    @property
+    def epochs(self) -> list[int]:
+        """The leader epochs of finished segments, rising."""
+        return sorted(epoch for epoch, segments in self._epochs.items() if segments.segments or segments.covered)
+
+    def of_epoch(self, epoch: int) -> Sequence[RemoteSegment]:
+        """Finished segments with records of the epoch, by start offset; overlapping ones too."""
+        segments = self._epochs.get(epoch)
+        return () if segments is None else segments.all()
+
+    def find(self, epoch: int, offset: int) -> RemoteSegment | None:
+        """The segment that holds the offset, which was written in that epoch (remoteLogSegmentMetadata)."""
+        of_epoch = self._epochs.get(epoch)
+        if of_epoch is None:
+            return None
+        starts, segments = of_epoch.starts, of_epoch.segments
+        slot = bisect_right(starts, offset) - 1
+        if not 0 <= slot < len(segments):
+            return None
+        segment = segments[slot]
+        following = next((entry.start_offset for entry in segment.leader_epochs if entry.epoch > epoch), None)
+        end = segment.end_offset if following is None else following - 1
+        return segment if segment.start_offset <= offset <= end else None
+
+    def walk(self, lineage: Sequence[EpochEntry], offset: int) -> Iterator[RemoteSegment]:
+        """Segments of the log from the one that holds `offset` on, until one is missing. lineage: the log's leader
+        epochs, by epoch."""
+        while True:
+            slot = bisect_right(lineage, offset, key=lambda entry: entry.start_offset) - 1
+            segment = self.find(lineage[slot].epoch, offset) if slot >= 0 else None
+            if segment is None:
+                return
+            yield segment
+            offset = segment.until
+
+    def first_offset(self, lineage: Sequence[EpochEntry]) -> int | None:
+        """Where the log begins remotely (findLogStartOffset); None when it has no remote segment."""
+        for entry in lineage:
+            segments = self.of_epoch(entry.epoch)
+            if segments:
+                return segments[0].start_offset
+        return None
+
+    def highest_offset(self, lineage: Sequence[EpochEntry], log_end_offset: int) -> int:
+        """The last offset of the log that was copied (findHighestRemoteOffset); -1 for none."""
+        ends = [*(entry.start_offset for entry in lineage[1:]), log_end_offset]
+        for entry, end in zip(reversed(lineage), reversed(ends), strict=True):
+            of_epoch = self._epochs.get(entry.epoch)
+            if of_epoch is not None and of_epoch.highest >= 0:
+                return min(of_epoch.highest, end - 1)
+        return -1

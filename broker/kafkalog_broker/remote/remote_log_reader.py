@@ -1,0 +1,152 @@
+"""Reads of remote segments for Fetch and ListOffsets (RemoteLogReader, RemoteLogManager.read, findOffsetByTimestamp).
+
+Everything here blocks, and runs in worker threads; what it knows of a log are lists that are replaced as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.remote.remote_log_metadata_cache import RemoteLogMetadataCache
+from kafkalog_broker.remote.remote_segment_file import RemoteSegmentFile
+from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.partition.log_reader import TimestampAndOffset, aborted_in, offset_in_segment
+from kafkalog_broker.storage.partition.log_segment import SCAN_READ
+from kafkalog_spark.errors import RemoteResourceNotFound
+from kafkalog_spark.format.checkpoint import EpochEntry
+from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
+from kafkalog_spark.log.remote.remote_storage import RemoteStorage
+
+MOST_BYTES = 8 << 20
+"""Bytes of records of one answer, unless a single batch has more: ten readers hold 80 MB at most."""
+_REMEMBERED = 256
+"""Places where a consumer's next fetch begins: as many consumers go on without a search in an index."""
+
+
+class RemoteRead(NamedTuple):
+    """Whole batches from a remote segment. aborted: (producer id, first offset); None unless asked for. fetched_bytes:
+    that remote storage was asked for."""
+
+    records: bytes
+    next_offset: int
+    aborted: list[tuple[int, int]] | None
+    fetched_bytes: int
+
+
+class RemoteLogReader:
+    """Threads share it."""
+
+    def __init__(self, storage: RemoteStorage) -> None:
+        self._storage = storage
+        self._places: OrderedDict[tuple[UUID, int], int] = OrderedDict()
+
+    def read(
+        self, log: Log, remote: RemoteLogMetadataCache, offset: int, max_bytes: int, *, at_least_one: bool,
+        committed: bool,
+    ) -> RemoteRead:  # fmt: skip
+        """Batches from the one that holds `offset` on, of one segment, at most `max_bytes` of them; nothing where
+        `offset` is not remote any more, but local. at_least_one: the first one comes even when it is larger.
+
+        Raises BrokerError offset_out_of_range, RemoteStorageError, CorruptLog.
+        """
+        lineage = log.epochs.entries
+        fetched = 0
+        for segment in remote.walk(lineage, offset):  # more than one: of a segment only empty offsets may be left
+            file = RemoteSegmentFile(self._storage, segment)
+            try:
+                found = self._batches(file, offset, min(max_bytes, MOST_BYTES), at_least_one=at_least_one)
+            except RemoteResourceNotFound:
+                if offset < log.log_start_offset:  # retention took it since it was asked for
+                    break
+                raise
+            fetched += file.fetched_bytes
+            if found is not None:
+                records, next_offset = found
+                aborted = None
+                if committed:
+                    aborted = self._aborted(log, remote, lineage, offset, next_offset) if records else []
+                return RemoteRead(records, next_offset, aborted, fetched)
+            offset = segment.until
+        if log.local_log_start_offset <= offset <= log.log_end_offset:
+            return RemoteRead(b"", offset, [] if committed else None, fetched)
+        raise BrokerError(
+            ErrorCode.offset_out_of_range,
+            f"offset {offset} of leader epoch {log.epochs.epoch_of(offset)} does not exist in remote storage; the log "
+            f"goes from {log.log_start_offset} to {log.log_end_offset}",
+            topic_partition=log.name,
+            offset=offset,
+        )
+
+    def _batches(
+        self, file: RemoteSegmentFile, offset: int, max_bytes: int, *, at_least_one: bool
+    ) -> tuple[bytes, int] | None:
+        """The batches and the offset after them; None when the segment holds nothing at or past `offset`."""
+        segment = file.segment
+        position = self._places.get((segment.segment_id, offset))
+        if position is None:
+            bounds = file.locate(offset)
+            if bounds is None:
+                return None
+            position = bounds.position
+        if position >= file.size:
+            return None
+        if file.size - position <= max_bytes:
+            end, next_offset = file.size, segment.until
+        else:
+            file.hold(position, max_bytes + SCAN_READ)
+            end, next_offset = file.boundary(position, position + max_bytes)
+            if end == position:
+                if not at_least_one:
+                    return b"", offset
+                first = next(file.bounds_from(position))
+                end, next_offset = first.end, first.last_offset + 1
+        records = file.read(position, end - position)
+        self._remember((segment.segment_id, next_offset), end)
+        return records, next_offset
+
+    def _remember(self, place: tuple[UUID, int], position: int) -> None:
+        self._places[place] = position
+        while len(self._places) > _REMEMBERED:
+            try:
+                self._places.popitem(last=False)
+            except KeyError:  # another thread took it
+                return
+
+    def _aborted(
+        self, log: Log, remote: RemoteLogMetadataCache, lineage: Sequence[EpochEntry], offset: int, up_to: int
+    ) -> list[tuple[int, int]]:
+        """Of the transactions with records in [offset, up_to) those that were aborted, by remote transaction indexes
+        and, past the last remote segment, by local ones (collectAbortedTransactionInRemoteSegments)."""
+        found: list[AbortedTransaction] = []
+        until = offset
+        for segment in remote.walk(lineage, offset):
+            if segment.start_offset >= log.local_log_start_offset:
+                break
+            search = collect_aborted(RemoteSegmentFile(self._storage, segment).aborted(), offset, up_to)
+            found += search.transactions
+            if search.complete:
+                return [(aborted.producer_id, aborted.first_offset) for aborted in found]
+            until = segment.until
+        local = log.local.segments_from(until)
+        with log.failing(nothing_happened=True):
+            found += aborted_in(local, offset, up_to)
+        return list(dict.fromkeys((aborted.producer_id, aborted.first_offset) for aborted in found))
+
+    def offset_for_timestamp(
+        self, log: Log, remote: RemoteLogMetadataCache, timestamp: int
+    ) -> TimestampAndOffset | None:
+        """The first record, remote or local, with a timestamp of at least `timestamp` ms. Raises BrokerError,
+        RemoteStorageError, CorruptLog."""
+        lineage, start = log.epochs.entries, log.log_start_offset
+        for segment in remote.walk(lineage, start):
+            if segment.start_offset >= log.local_log_start_offset:
+                break
+            if segment.max_timestamp >= timestamp:
+                found = offset_in_segment(RemoteSegmentFile(self._storage, segment), timestamp, start)
+                if found is not None:
+                    return found
+        return log.offset_for_timestamp(timestamp)

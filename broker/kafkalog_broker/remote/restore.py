@@ -1,0 +1,123 @@
+"""Logs that are made again from remote storage, as their disk was lost (Kafka's TierStateMachine, as a leader).
+
+Everything runs before the broker serves, in one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from kafkalog_broker.config.definition import ConfigError
+from kafkalog_broker.config.log_config import REMOTE_STORAGE_ENABLE
+from kafkalog_broker.remote.remote_log_metadata_cache import COPY_FINISHED, RemoteLogMetadataCache
+from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
+from kafkalog_broker.storage.log_manager import LogManager
+from kafkalog_broker.storage.partition.follower import Follower
+from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
+from kafkalog_spark.format.checkpoint import parse_leader_epochs
+from kafkalog_spark.format.layout import ControlType
+from kafkalog_spark.format.producer_snapshot import parse_producer_snapshot
+from kafkalog_spark.log.remote.remote_storage import RemoteStorage
+from kafkalog_spark.log.tiered.lineage import newest
+from kafkalog_spark.log.tiered.remote_names import RemoteFile
+
+_log = logging.getLogger(__name__)
+
+
+def restore_topics(
+    metadata: RemoteLogMetadataManager, topics: TopicRegistry, logs: LogManager, deleted: Collection[UUID]
+) -> None:
+    """Take in topics that are known from their remote segments only, with empty logs. deleted: ids of topics whose
+    deletion a crash has interrupted. Raises BrokerError."""
+    lost: dict[str, dict[UUID, list[RemoteLogMetadataCache]]] = {}
+    without: dict[str, dict[str, str]] = {}
+    for cache in metadata.partitions.values():
+        topic_id = cache.partition.topic_id
+        if cache.is_deleted or topic_id in deleted or not cache.in_state(COPY_FINISHED):
+            continue
+        topic = topics.by_id(topic_id)
+        if topic is None:
+            lost.setdefault(cache.partition.topic, {}).setdefault(topic_id, []).append(cache)
+        elif not _is_known(topic, logs):
+            without[topic.name] = {**topic.configs, REMOTE_STORAGE_ENABLE: "true"}
+    if without:
+        _log.warning("topics with remote segments have %s again: %s", REMOTE_STORAGE_ENABLE, ", ".join(sorted(without)))
+        topics.set_all_configs(without)
+    for name, by_id in lost.items():
+        chosen = max(by_id, key=lambda topic_id: max(map(_last_event_ms, by_id[topic_id])))
+        others = [topic_id for topic_id in by_id if topic_id != chosen or name in topics]
+        if others:
+            _log.warning(
+                "remote segments of %d other topics with the name %s are left alone: of the ids %s",
+                len(others), name, ", ".join(map(str, others)),
+            )  # fmt: skip
+        if name in topics:
+            continue
+        partitions = 1 + max(cache.partition.partition for cache in by_id[chosen])
+        topic = Topic(name, chosen, partitions, {REMOTE_STORAGE_ENABLE: "true"})
+        _log.warning("topic %s with %d partitions is taken in from its remote segments", name, partitions)
+        topics.take_in([topic])
+        for partition in range(partitions):
+            logs.create(name, partition, chosen, logs.config_of(topic))
+
+
+def _is_known(topic: Topic, logs: LogManager) -> bool:
+    """True if the topic's configuration says what is to become of its remote segments."""
+    try:
+        config = logs.config_of(topic)
+    except ConfigError:
+        return True
+    return config.remote_storage_enable or config.remote_log_delete_on_disable
+
+
+def _last_event_ms(cache: RemoteLogMetadataCache) -> int:
+    return max(segment.event_timestamp for segment in cache.in_state(COPY_FINISHED))
+
+
+class Restored(NamedTuple):
+    """gone: files that may be removed. producer_ids: those that the log knows."""
+
+    gone: Sequence[Path] = ()
+    producer_ids: Sequence[int] = ()
+
+
+def restore_log(log: Log, remote: RemoteLogMetadataCache, storage: RemoteStorage, now_ms: int) -> Restored:
+    """Let a log that ends before its remote segments go on after them: with their leader epochs, and a new one, and
+    producer state from the last snapshot. Transactions that are open in it are aborted: what ended them was lost.
+    Nothing happens where the log is whole.
+
+    Raises BrokerError, RemoteStorageError, CorruptLog.
+    """
+    last = newest(remote.in_state(COPY_FINISHED))
+    if last is None or last.until <= log.log_end_offset or log.epochs.latest > last.last_epoch:
+        return Restored()
+    epochs = [
+        entry
+        for entry in parse_leader_epochs(storage.fetch_index(last, RemoteFile.LEADER_EPOCHS))
+        if entry.start_offset < last.until
+    ]
+    producers = parse_producer_snapshot(storage.fetch_index(last, RemoteFile.PRODUCER_SNAPSHOT))
+    start = remote.first_offset(epochs)
+    _log.warning(
+        "%s ends at offset %d, its remote segments at %d: it goes on there", log.name, log.log_end_offset, last.until
+    )
+    gone = Follower(log).truncate_fully_and_start_at(last.until)
+    with log.failing():
+        log.epochs.replace(epochs)
+        log.local.log_start_offset = last.start_offset if start is None else start
+        log.producer_state.load(producers, last.until)
+        log.local.take_snapshot()
+        log.lead(last.last_epoch + 1)
+    for producer in producers:
+        if producer.has_open_transaction:
+            coordinator_epoch = max(producer.coordinator_epoch, 0)
+            log.append_control(
+                ControlType.ABORT, producer.producer_id, producer.producer_epoch, coordinator_epoch, now_ms
+            )
+    log.flush()
+    return Restored(gone, [producer.producer_id for producer in producers])

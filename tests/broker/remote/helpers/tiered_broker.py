@@ -1,0 +1,90 @@
+"""A broker with remote storage whose tasks run often, and what lies in its folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kafkalog_broker.testing import RunningBroker
+
+LOCAL_TIERED = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
+SMALL = {
+    "remote.storage.enable": "true", "internal.segment.bytes": 16_384, "local.retention.bytes": 1,
+    "file.delete.delay.ms": 100, "index.interval.bytes": 1024, "retention.ms": -1,
+}  # fmt: skip
+"""Topics with segments of 15 records of 1 kB, which leave the disk when they were copied."""
+
+
+def tiered_properties(remote: Path, **others: object) -> dict[str, object]:
+    """Of a broker that copies into a folder, as LocalTieredStorage lays it out."""
+    return {
+        "remote.log.storage.system.enable": "true",
+        "remote.log.storage.manager.class.name": LOCAL_TIERED,
+        "rsm.config.dir": remote,
+        "rlmm.config.remote.log.metadata.topic.num.partitions": 3,
+        "remote.log.manager.task.interval.ms": 50,
+        "remote.log.manager.task.retry.backoff.ms": 50,
+        "log.retention.check.interval.ms": 50,
+        "log.initial.task.delay.ms": 50,
+        **{name.replace("_", "."): value for name, value in others.items()},
+    }
+
+
+def remote_logs(remote: Path, topic: str, partition: int = 0) -> list[Path]:
+    """Remote .log files of a partition, of all topics of that name, by name."""
+    return sorted((remote / "kafka-tiered-storage").glob(f"{topic}-{partition}-*/*.log"))
+
+
+def local_logs(broker: RunningBroker, topic: str, partition: int = 0) -> list[Path]:
+    return sorted((Path(broker.log_dir) / f"{topic}-{partition}").glob("*.log"))
+
+
+def wait_until(so: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    """Raises AssertionError."""
+    end = time.monotonic() + seconds
+    while not so():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+def produce(bootstrap: str, topic: str, numbers: range, **settings: Any) -> None:
+    """Records of 1 kB, each in a batch of its own, with their number as timestamp."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, **settings})
+    for number in numbers:
+        producer.produce(topic, b"%01000d" % number, partition=0, timestamp=1_700_000_000_000 + 1000 * number)
+        assert producer.flush(30) == 0
+
+
+def consumed(bootstrap: str, topic: str, begin: int, end: int, **settings: Any) -> list[tuple[int, bytes]]:
+    """(offset, value) of partition 0 from an offset on, up to `end`, as librdkafka has them."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({
+        "bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "error", "enable.auto.commit": False,
+        **settings,
+    })  # fmt: skip
+    found = []
+    try:
+        consumer.assign([TopicPartition(topic, 0, begin)])
+        until = time.monotonic() + 60
+        while time.monotonic() < until and (not found or found[-1][0] < end - 1):
+            message = consumer.poll(0.2)
+            if message is not None:
+                assert message.error() is None, message.error()
+                found.append((message.offset(), message.value()))
+    finally:
+        consumer.close()
+    return found
+
+
+def wait_until_copied(broker: RunningBroker, remote: Path, topic: str, local_left: int = 1) -> None:
+    """All but the active segment are remote, and that many are local."""
+    wait_until(lambda: len(local_logs(broker, topic)) == local_left, f"{topic} is copied: {broker.log()[-3000:]}")
+
+
+def configs(**others: object) -> Mapping[str, object]:
+    return SMALL | {name.replace("_", "."): value for name, value in others.items()}

@@ -1,0 +1,137 @@
+"""Kills at every step of copying and deletion, and faults of the store: nothing acknowledged is lost, nothing is left.
+
+The store and `__remote_log_metadata` are the real ones; a kill is that no further step happens and no lock, checkpoint
+or cache survives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.broker.remote.helpers.remote_logs import TOPIC, Killed, RemoteLogs, Steps
+
+
+async def work(logs: RemoteLogs, dice: random.Random, count: int, delete_to: int) -> int:
+    """Append, copy, delete; how many records are acknowledged."""
+    for _ in range(3):
+        logs.append(range(count))
+        await logs.settle()
+    log = logs.broker.log("orders")
+    if delete_to:
+        log.delete_records(min(delete_to, log.high_watermark))
+        await logs.settle()
+    return log.log_end_offset
+
+
+async def all_steps(directory: Path) -> int:
+    """How many steps the work has without any fault."""
+    logs = RemoteLogs(directory)
+    logs.broker.create("orders", 1, **TOPIC)
+    await logs.start()
+    await work(logs, random.Random(0), 20, 25)
+    assert logs.objects() == logs.finished() != set()
+    assert await logs.offsets() == list(range(25, 60))
+    steps = len(logs.steps.what)
+    await logs.stop()
+    return steps
+
+
+async def killed_once(directory: Path, step: int, dice: random.Random) -> None:
+    logs = RemoteLogs(directory, Steps(kill_at=step))
+    logs.broker.create("orders", 1, **TOPIC)
+    await logs.start()
+    await work(logs, dice, 20, 25)
+    log = logs.broker.log("orders")
+    start, end = log.log_start_offset, log.log_end_offset
+    await logs.kill()
+    logs = RemoteLogs(directory)
+    await logs.start()
+    log = logs.broker.log("orders")
+    assert log.log_end_offset == end
+    assert log.log_start_offset <= start  # the checkpoint of the log start offset may be old
+    assert await logs.offsets() == list(range(log.log_start_offset, end))
+    logs.append(range(7))
+    await logs.settle()
+    assert await logs.offsets() == list(range(log.log_start_offset, end + 7))
+    assert logs.objects() == logs.finished()
+    await logs.stop()
+
+
+def test_a_kill_at_every_step_leaves_the_old_state_or_the_new(tmp_path: Path) -> None:
+    steps = asyncio.run(all_steps(tmp_path / "whole"))
+    assert steps > 100
+    dice = random.Random(5)
+    for number in sorted(dice.sample(range(steps), 12)):
+        asyncio.run(killed_once(tmp_path / f"killed-{number}", number, dice))
+
+
+@pytest.mark.slow
+def test_kills_at_two_hundred_steps(tmp_path: Path) -> None:
+    steps = asyncio.run(all_steps(tmp_path / "whole"))
+    dice = random.Random(6)
+    for round_number in range(200):
+        asyncio.run(killed_once(tmp_path / f"killed-{round_number}", round_number % steps, dice))
+
+
+async def with_faults(directory: Path, seed: int, share: float) -> None:
+    dice = random.Random(seed)
+    logs = RemoteLogs(directory, Steps(fails=lambda step: dice.random() < share))
+    logs.broker.create("orders", 1, **TOPIC)
+    await logs.start()
+    end = await work(logs, dice, 20, 25)
+    logs.steps.fails = lambda step: False
+    for _ in range(3):
+        await logs.settle()
+    log = logs.broker.log("orders")
+    assert await logs.offsets() == list(range(log.log_start_offset, end))
+    assert log.log_start_offset == 25
+    assert logs.objects() == logs.finished() != set()
+    assert len(log.segments) == 2
+    assert not any(path.suffix == ".deleted" for path in log.directory.iterdir())
+    await logs.stop()
+
+
+def test_faults_of_the_store_lose_nothing_and_leave_nothing(tmp_path: Path) -> None:
+    for seed in range(4):
+        asyncio.run(with_faults(tmp_path / f"faults-{seed}", seed, 0.1 + 0.1 * seed))
+
+
+@pytest.mark.slow
+def test_two_hundred_runs_with_faults(tmp_path: Path) -> None:
+    for seed in range(200):
+        asyncio.run(with_faults(tmp_path / f"faults-{seed}", seed, 0.02 * (seed % 20)))
+
+
+async def deleted_topic(directory: Path, step: int) -> None:
+    logs = RemoteLogs(directory)
+    logs.broker.create("orders", 1, **TOPIC)
+    await logs.start()
+    await work(logs, random.Random(1), 20, 0)
+    assert logs.objects()
+    topic = logs.broker.topic("orders")
+    logs.steps.kill_at = len(logs.steps.what) + step
+    logs.broker.topics.delete_all(["orders"])
+    removal = logs.broker.logs.detach_topic(topic)
+    with contextlib.suppress(Killed):
+        await logs.manager.topic_deleted(topic)
+        removal.finish()
+        await logs.manager.idle()
+    await logs.kill()
+    deleted = logs.broker.topics.deleted
+    logs = RemoteLogs(directory)
+    logs.deleted = deleted
+    await logs.start()
+    await logs.settle()
+    assert logs.objects() == set()
+    assert logs.broker.topics.get("orders") is None
+    await logs.stop()
+
+
+def test_a_deleted_topic_leaves_nothing_wherever_it_was_killed(tmp_path: Path) -> None:
+    for step in (0, 1, 2, 3, 4, 5, 8, 13, 100):
+        asyncio.run(deleted_topic(tmp_path / f"deleted-{step}", step))

@@ -1,0 +1,23 @@
+"""Bytes a second that may be copied or fetched."""
+
+from __future__ import annotations
+
+from kafkalog_broker.remote.remote_quota import RemoteQuota
+from tests.broker.manual_clock import ManualClock
+
+
+def test_more_than_the_window_allows_waits_until_time_has_made_up_for_it() -> None:
+    clock, limit = ManualClock(), [1000]
+    quota = RemoteQuota(lambda: limit[0], 10_000, clock.monotonic_ms)
+    quota.record(10_000)
+    assert quota.wait_ms() == 0
+    quota.record(2_000)
+    assert quota.wait_ms() == 2_001
+    clock.advance(1_000)
+    assert quota.wait_ms() == 1_001
+    limit[0] = 2_000  # changed while the broker runs
+    assert quota.wait_ms() == 0
+    limit[0] = 1_000
+    clock.advance(60_000)
+    quota.record(10_001)
+    assert 0 < quota.wait_ms() <= 2

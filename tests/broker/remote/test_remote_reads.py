@@ -1,0 +1,249 @@
+"""Remote reads, restored logs, and what becomes of remote segments when a topic changes, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_spark.format.layout import ControlType
+from tests.broker.remote.helpers.remote_logs import SEGMENT, TOPIC, RemoteLogs
+from tests.broker.storage.helpers.stored_logs import NOW
+
+
+async def begun(directory: Path, **configs: object) -> RemoteLogs:
+    logs = RemoteLogs(directory)
+    logs.broker.create("orders", 1, **{**TOPIC, **configs})
+    await logs.start()
+    return logs
+
+
+async def read_ranges(logs: RemoteLogs, most: int) -> None:
+    log = logs.broker.log("orders")
+    assert log.local_log_start_offset > 40
+    for begin in (0, 1, 6, 7, 20, log.local_log_start_offset - 1):
+        assert await logs.offsets(begin=begin, most=most) == list(range(begin, 60))
+
+
+def test_any_offset_is_read_whatever_the_limit(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        logs.append(range(60))
+        await logs.settle()
+        for most in (1, 600, 1500, SEGMENT, 1 << 20):
+            await read_ranges(logs, most)
+        log = logs.broker.log("orders")
+        read = await logs.manager.read(log, 3, 10, at_least_one=False, committed=True)
+        assert read is not None
+        assert (read.records, read.next_offset, read.aborted) == (b"", 3, [])
+        log.delete_records(10)
+        with pytest.raises(BrokerError) as refused:
+            await logs.manager.read(log, 3, 10, at_least_one=True, committed=False)
+        assert refused.value.code is ErrorCode.offset_out_of_range
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_aborted_transactions_are_found_in_remote_and_local_indexes(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        broker = logs.broker
+        for producer, control in ((7, ControlType.ABORT), (8, ControlType.COMMIT), (9, ControlType.ABORT)):
+            fields = {"producer_id": producer, "producer_epoch": 0, "base_sequence": 0, "attributes": 0x10}
+            broker.append("orders", 0, 1, size=500, **fields)
+            logs.append(range(10))  # the marker lies in a later segment
+            broker.log().append_control(control, producer, 0, 0, NOW)
+        logs.append(range(20))
+        await logs.settle()
+        log = broker.log()
+        assert log.local_log_start_offset > 36
+        expected = [(7, 0), (9, 24)]
+        for begin in range(0, log.local_log_start_offset, 5):
+            read = await logs.manager.read(log, begin, 100_000, at_least_one=True, committed=True)
+            assert read is not None
+            markers = {7: 11, 9: 35}
+            assert read.aborted == [
+                (producer, first)
+                for producer, first in expected
+                if first < read.next_offset and begin <= markers[producer]
+            ]
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_timestamps_are_looked_up_across_both(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        for number in range(60):
+            logs.broker.append("orders", 0, 1, size=500, timestamp=NOW + 10 * number)
+        await logs.settle()
+        log = logs.broker.log()
+        for number in range(60):
+            found = await logs.manager.offset_for_timestamp(log, NOW + 10 * number - 5)
+            assert found is not None
+            assert (found.offset, found.timestamp) == (number, NOW + 10 * number)
+        assert await logs.manager.offset_for_timestamp(log, NOW + 1000) is None
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_a_store_that_does_not_answer_in_time_costs_that_fetch_only(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        logs.append(range(60))
+        await logs.settle()
+        logs.broker.config = logs.broker.config.with_dynamic({"remote.fetch.max.wait.ms": "1"}, {})
+        answers = threading.Event()
+        logs.steps.fails = lambda step: step == "fetch" and not answers.wait(30)
+        log = logs.broker.log()
+        assert await logs.manager.read(log, 0, 1000, at_least_one=True, committed=False) is None
+        answers.set()
+        logs.broker.config = logs.broker.config.with_dynamic({"remote.fetch.max.wait.ms": "60000"}, {})
+        assert await logs.offsets() == list(range(60))
+        logs.steps.fails = lambda step: step == "fetch"
+        with pytest.raises(BrokerError) as failed:
+            await logs.manager.read(log, 0, 1000, at_least_one=True, committed=False)
+        assert failed.value.code is ErrorCode.unknown_server_error
+        assert logs.manager.counts.fetch_errors == 1
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_a_lost_disk_is_made_again_from_remote_segments(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        producer = {"producer_id": 4, "producer_epoch": 0}
+        for number in range(60):
+            logs.broker.append("orders", 0, 1, size=500, base_sequence=number, **producer)
+        await logs.settle()
+        until = logs.broker.log().highest_offset_in_remote_storage + 1
+        topic_id = logs.broker.topic().id
+        await logs.stop()
+        lost = tmp_path / "lost"
+        lost.mkdir()
+        for path in (tmp_path / "data").glob("__remote_log_metadata-*"):
+            shutil.copytree(path, lost / path.name)
+        shutil.copytree(tmp_path / "data-remote", tmp_path / "lost-remote")
+        for _ in range(2):  # the second time as an ordinary start
+            logs = RemoteLogs(lost)
+            await logs.start()
+            log = logs.broker.log()
+            assert (logs.broker.topic().id, log.log_start_offset, log.log_end_offset) == (topic_id, 0, until)
+            assert await logs.offsets() == list(range(until))
+            assert [entry.start_offset for entry in log.epochs.entries] == [0, until]
+            await logs.stop()
+        logs = RemoteLogs(lost)
+        await logs.start()
+        log = logs.broker.log()
+        known = log.producer_state.producer(4)
+        assert known is not None
+        assert known.last_sequence == until - 1
+        logs.broker.append("orders", 0, 1, size=500, base_sequence=until, **producer)  # it goes on
+        logs.append(range(40))
+        await logs.settle()
+        assert await logs.offsets() == list(range(until + 41))
+        assert logs.objects() == logs.finished()
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_transactions_that_a_lost_log_leaves_open_are_aborted(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "attributes": 0x10}
+        logs.broker.append("orders", 0, 1, size=500, **fields)
+        logs.append(range(9))
+        logs.broker.log().append_control(ControlType.COMMIT, 7, 0, 0, NOW)
+        logs.broker.log().flush()
+        await logs.settle()
+        assert logs.broker.log().highest_offset_in_remote_storage == 6  # the marker was not copied
+        await logs.stop()
+        shutil.rmtree(tmp_path / "data" / "orders-0")
+        logs = RemoteLogs(tmp_path / "data")
+        await logs.start()
+        log = logs.broker.log()
+        assert log.log_end_offset == log.last_stable_offset == 8
+        read = await logs.manager.read(log, 0, 100_000, at_least_one=True, committed=True)
+        assert read is not None
+        assert read.aborted == [(7, 0)]
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_a_topic_that_leaves_remote_storage_leaves_nothing_there(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        logs.append(range(60))
+        await logs.settle()
+        broker, log = logs.broker, logs.broker.log()
+        first_local = log.local_log_start_offset
+        changed = {**broker.topic().configs, "remote.storage.enable": "false"}
+        broker.topics.set_all_configs({"orders": changed})
+        broker.logs.update_topic_config("orders")
+        await logs.settle()
+        assert logs.objects() != set()  # nobody said that they may go
+        broker.topics.set_all_configs({"orders": {**changed, "remote.log.delete.on.disable": "true"}})
+        broker.logs.update_topic_config("orders")
+        logs.manager.topic_changed(broker.topic())
+        await logs.settle()
+        assert logs.objects() == set()
+        assert log.log_start_offset == first_local > 40
+        assert await logs.offsets() == list(range(first_local, 60))
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_total_retention_moves_the_log_start_offset(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data", retention_ms=100_000, local_retention_ms=-2)
+        for number in range(60):
+            logs.broker.append("orders", 0, 1, size=500, timestamp=NOW + 1000 * number)
+        await logs.settle()
+        assert logs.broker.log().log_start_offset == 0
+        logs.broker.clock.set(NOW + 130_000)
+        await logs.settle()
+        log = logs.broker.log()
+        assert log.log_start_offset == 28  # segments have 7 records; that of offsets 28 to 34 is new enough
+        assert await logs.offsets() == list(range(log.log_start_offset, 60))
+        assert logs.objects() == logs.finished() != set()
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_a_topic_made_anew_under_its_old_name_is_another_one(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        logs.append(range(60))
+        await logs.settle()
+        broker, old = logs.broker, logs.broker.topic()
+        broker.topics.delete_all(["orders"])
+        removal = broker.logs.detach_topic(old)
+        logs.steps.fails = lambda step: step.startswith("objects")  # the store is away
+        await logs.manager.topic_deleted(old)
+        removal.finish()
+        broker.create("orders", 1, **TOPIC)
+        logs.append(range(30))
+        await logs.settle()
+        assert await logs.offsets() == list(range(30))
+        logs.steps.fails = lambda step: False
+        await logs.settle()
+        assert logs.objects() == logs.finished()
+        assert {str(cache.partition.topic_id) for cache in logs.manager.metadata.partitions.values() if len(cache)} == {
+            str(broker.topic().id)
+        }
+        assert await logs.offsets() == list(range(30))
+        await logs.stop()
+
+    asyncio.run(run())
