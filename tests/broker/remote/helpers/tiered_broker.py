@@ -67,7 +67,7 @@ def consumed(bootstrap: str, topic: str, begin: int, end: int, **settings: Any) 
         "bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "error", "enable.auto.commit": False,
         **settings,
     })  # fmt: skip
-    found = []
+    found: list[tuple[int, bytes]] = []
     try:
         consumer.assign([TopicPartition(topic, 0, begin)])
         until = time.monotonic() + 60
