@@ -27,9 +27,6 @@ TIERED_MAY_IMPORT = {"cryptography", "Crypto"}
 # Buckets: the extra [object-store], imported with the first request; boto3 only for profiles.
 STORE_MAY_IMPORT = {"obstore", "fsspec", "boto3", "botocore"}
 
-# Kernels of formats, beside what they are about.
-TYPED_KERNELS = {"typed/protobuf/wire.py"}
-
 # What planning needs must be there without waiting for numba; with these, everything in source/.
 LIGHT = [
     f"kafkalog_spark.{name}"
@@ -94,8 +91,8 @@ def test_numba_is_imported_by_kernels_only() -> None:
         for path in PACKAGE.rglob("*.py")
         if any(name.partition(".")[0] == "numba" for name in imported(path))
     }
-    others = {user for user in users if not user.startswith("kernels/")}
-    assert {user for user in others if not (user.startswith("typed/") and user.endswith("kernel.py"))} == TYPED_KERNELS
+    typed = {user for user in users if user.startswith("typed/") and user.endswith("kernel.py")}
+    assert {user for user in users - typed if not user.startswith("kernels/")} == set()
 
 
 def test_pyspark_is_imported_by_the_data_source_only() -> None:

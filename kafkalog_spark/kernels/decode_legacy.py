@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
-from kafkalog_spark.kernels.primitives import crc_of, kernel, read_i32, read_i64, read_u32
+from kafkalog_spark.kernels.primitives import crc_of, inlined, kernel, read_i32, read_i64, read_u32
 from kafkalog_spark.kernels.rows import C, L, M, Status, begin_unit, clear_bit, is_member, put_bytes, stopped
 
 _SMALLEST_V0, _SMALLEST_V1 = layout.LEGACY_MIN_SIZE
@@ -63,7 +62,7 @@ def decode_legacy(payload, starts, ends, units, cursor, limits, offsets_in, time
     return np.int64(Status.DONE)
 
 
-@njit(forceinline=True)
+@inlined
 def _messages(payload, at, end, previous, unit, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
     """Append the messages in payload[at:end] that the filter keeps, after offset `previous`. Returns (Status, position
     where it stopped, offset of the message before)."""

@@ -8,10 +8,18 @@ there, so each rule is checked in one of the two before anything is written.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
-from kafkalog_spark.kernels.primitives import copy_bytes, kernel, load_u64, short_varint, varint, varint32
+from kafkalog_spark.kernels.primitives import (
+    copy_bytes,
+    helper,
+    inlined,
+    kernel,
+    load_u64,
+    short_varint,
+    varint,
+    varint32,
+)
 from kafkalog_spark.kernels.rows import C, L, Status, U, begin_unit, clear_bit, is_member, put_bytes, set_bit, stopped
 
 _LOOKED_AT = 16
@@ -19,7 +27,7 @@ _LOOKED_AT = 16
 they are loaded eight at once, the last ones from byte 4 at the latest."""
 
 
-@njit
+@helper
 def _put_headers(payload, at, end, count, cursor, rows):  # type: ignore[no-untyped-def]
     """Append `count` headers lying in payload[at:end]. Returns DONE or a fault. The caller has made sure of the
     room."""
@@ -51,7 +59,7 @@ def _put_headers(payload, at, end, count, cursor, rows):  # type: ignore[no-unty
     return np.int64(Status.DONE) if at == end else np.int64(Status.RECORD_LENGTH)
 
 
-@njit(forceinline=True)
+@inlined
 def _plain_records(payload, at, end, record, previous_delta, unit, cursor, limits, rows):  # type: ignore[no-untyped-def]
     """Append records as most are: lengths of three bytes at most, no headers, wanted, room in the buffers.
 
@@ -139,7 +147,7 @@ def _plain_records(payload, at, end, record, previous_delta, unit, cursor, limit
     return record, at, previous_delta
 
 
-@njit(forceinline=True)
+@inlined
 def _fields(payload, at, end):  # type: ignore[no-untyped-def]
     """Key, value and header count in payload[at:end], the rest of a record.
 
@@ -162,7 +170,7 @@ def _fields(payload, at, end):  # type: ignore[no-untyped-def]
     return status, key_at, key_size, value_at, value_size, headers, cur
 
 
-@njit(forceinline=True)
+@inlined
 def _room_for_headers(headers, room, cursor, limits):  # type: ignore[no-untyped-def]
     """True if so many headers of `room` bytes together fit. Returns (DONE or NEED_*, what that buffer must hold)."""
     if cursor[C.HEADERS] + headers > limits[L.HEADERS]:
@@ -174,7 +182,7 @@ def _room_for_headers(headers, room, cursor, limits):  # type: ignore[no-untyped
     return np.int64(Status.DONE), room
 
 
-@njit(forceinline=True)
+@inlined
 def _any_records(payload, at, end, record, previous_delta, unit, cursor, limits, lists, rows):  # type: ignore[no-untyped-def]
     """Append the records from `record` on that the filter keeps, with every rule checked. lists: offsets and timestamps
     to keep, empty for no such condition.

@@ -13,10 +13,10 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from kafkalog_spark.format.layout import BATCH_OVERHEAD, MAX_INT32, NO_TIMESTAMP, FaultCode
-from kafkalog_spark.kernels.primitives import copy_bytes, inlined, kernel_for
+from kafkalog_spark.kernels.primitives import copy_bytes, helper, inlined, kernel_for
 
 
 class BinaryColumn(NamedTuple):
@@ -82,12 +82,12 @@ class EncodeStatus(FaultCode):
     RECORD_TOO_LARGE = 13, "it takes more than 2^31-1 bytes"
 
 
-@njit
+@helper
 def zigzag(value):  # type: ignore[no-untyped-def]
     return np.uint64((value << 1) ^ (value >> 63))
 
 
-@njit
+@helper
 def varint_size(value):  # type: ignore[no-untyped-def]
     """Bytes of `value` as a zigzag varint."""
     raw = zigzag(value)
@@ -98,7 +98,7 @@ def varint_size(value):  # type: ignore[no-untyped-def]
     return size
 
 
-@njit
+@helper
 def write_varint(out, at, value):  # type: ignore[no-untyped-def]
     """Store `value` as a zigzag varint at out[at:]; returns the position after it."""
     raw = zigzag(value)

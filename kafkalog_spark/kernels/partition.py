@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from kafkalog_spark.kernels.encode import BINARY, BYTES_IN, INT32_IN, INT64_IN, is_valid, size_of
-from kafkalog_spark.kernels.primitives import kernel_for
+from kafkalog_spark.kernels.primitives import helper, kernel_for
 
 _M = np.uint64(0x5BD1E995)
 _SEED = np.uint64(0x9747B28C)
 _MASK = np.uint64(0xFFFFFFFF)
 
 
-@njit
+@helper
 def murmur2(data, at, size):  # type: ignore[no-untyped-def]
     """MurmurHash2, 32 bits, of data[at:at + size] with Kafka's seed; a uint64 below 2^32."""
     h = (_SEED ^ np.uint64(size)) & _MASK

@@ -17,13 +17,18 @@ from numba.core.typeinfer import register_dispatcher
 from numba.extending import intrinsic
 
 from kafkalog_spark.kernels.compile_cache import KernelCache
+from kafkalog_spark.kernels.helper_compiler import HelperCompiler
 
 _OPTIONS = {"nogil": True, "boundscheck": False, "_nrt": False}
 """Options of every kernel. Without Numba's runtime (`_nrt`) a kernel cannot allocate, and arrays are not
 reference-counted: counting costs 100-200 ns a record."""
 
 
-inlined: Any = njit(forceinline=True, _nrt=False)
+_HELPER = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": HelperCompiler}
+"""Options of what only kernels call. Python must not call it: there is no code for that."""
+helper: Any = njit(**_HELPER)
+"""Decorator of a function that kernels call; LLVM inlines it or not."""
+inlined: Any = njit(forceinline=True, **_HELPER)
 """Decorator of a function that becomes part of each kernel that calls it. LLVM inlines it: it is typed once, where
 Numba's own inline="always" types each copy anew."""
 
@@ -96,7 +101,7 @@ def load_u64(typingctx, buffer, at):  # type: ignore[no-untyped-def]
     return signature, generate
 
 
-@njit
+@helper
 def read_i64(buffer, at):  # type: ignore[no-untyped-def]
     """Big-endian int64 at buffer[at:at + 8]."""
     value = np.uint64(0)
@@ -105,7 +110,7 @@ def read_i64(buffer, at):  # type: ignore[no-untyped-def]
     return np.int64(value)
 
 
-@njit
+@helper
 def read_u32(buffer, at):  # type: ignore[no-untyped-def]
     """Big-endian uint32 at buffer[at:at + 4], as int64."""
     return (
@@ -116,26 +121,26 @@ def read_u32(buffer, at):  # type: ignore[no-untyped-def]
     )
 
 
-@njit
+@helper
 def read_i32(buffer, at):  # type: ignore[no-untyped-def]
     """Big-endian int32 at buffer[at:at + 4], as int64."""
     return np.int64(np.int32(np.uint32(read_u32(buffer, at))))
 
 
-@njit
+@helper
 def read_i16(buffer, at):  # type: ignore[no-untyped-def]
     """Big-endian int16 at buffer[at:at + 2], as int64."""
     return np.int64(np.int16((np.int64(buffer[at]) << 8) | np.int64(buffer[at + 1])))
 
 
-@njit
+@helper
 def write_i64(buffer, at, value):  # type: ignore[no-untyped-def]
     """Store int64 `value` big-endian at buffer[at:at + 8]."""
     for i in range(8):
         buffer[at + i] = np.uint8((value >> (56 - 8 * i)) & 0xFF)
 
 
-@njit
+@helper
 def write_i32(buffer, at, value):  # type: ignore[no-untyped-def]
     """Store the low 32 bits of `value` big-endian at buffer[at:at + 4]."""
     for i in range(4):
@@ -176,7 +181,7 @@ def _varint(bits: int, most_bytes: int) -> Any:
     # Two functions: with the limit as an argument small records decode 7 % slower.
     mask, last_shift = np.uint64(2**bits - 1), np.uint64(7 * (most_bytes - 1))
 
-    @njit
+    @helper
     def read(buffer, at, end):  # type: ignore[no-untyped-def]
         if at >= end:
             return np.int64(0), TOO_FAR

@@ -14,7 +14,17 @@ from numba import njit
 
 from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS, FaultCode
 from kafkalog_spark.format.records import RecordFault
-from kafkalog_spark.kernels.primitives import TOO_FAR, copy_bytes, kernel, load_u64, short_varint, varint, varint32
+from kafkalog_spark.kernels.primitives import (
+    TOO_FAR,
+    copy_bytes,
+    helper,
+    inlined,
+    kernel,
+    load_u64,
+    short_varint,
+    varint,
+    varint32,
+)
 
 
 class Rows(NamedTuple):
@@ -124,7 +134,7 @@ class Status(FaultCode):
     EMPTY = 20, "a compressed message set holds no message"
 
 
-@njit
+@helper
 def is_member(values, value):  # type: ignore[no-untyped-def]
     """True if sorted int64 `values` holds `value`; an empty list means no condition."""
     low, high = 0, values.size
@@ -139,7 +149,7 @@ def is_member(values, value):  # type: ignore[no-untyped-def]
     return low < values.size and values[low] == value
 
 
-@njit(forceinline=True)
+@inlined
 def begin_unit(cursor, start):  # type: ignore[no-untyped-def]
     """(Byte of the payload, offset delta before it) where batch cursor[UNIT] goes on, or begins at `start`. The counts
     are kept for the case that it is bad."""
@@ -151,7 +161,7 @@ def begin_unit(cursor, start):  # type: ignore[no-untyped-def]
     return cursor[C.AT], cursor[C.LAST_DELTA]
 
 
-@njit
+@helper
 def stopped(cursor, status, unit, at, previous):  # type: ignore[no-untyped-def]
     """Leave in `cursor` where decoding stopped; the Status to return. Nothing of a bad batch stays in the buffers."""
     if Status.NEED_KEY_BYTES <= status <= Status.NEED_HEADER_VALUE_BYTES and cursor[C.ROWS] > 0:
@@ -203,7 +213,7 @@ def put_bytes(data, offsets, valid, row, filled, source, at, size):  # type: ign
 # hold the three together.
 
 
-@njit
+@helper
 def behind_headers(payload, at, end, headers):  # type: ignore[no-untyped-def]
     """Position after `headers` record headers in payload[at:end]; TOO_FAR when they do not lie there."""
     for _ in range(headers):
@@ -217,7 +227,7 @@ def behind_headers(payload, at, end, headers):  # type: ignore[no-untyped-def]
     return at
 
 
-@njit
+@helper
 def _with_care(payload, at, end):  # type: ignore[no-untyped-def]
     """As record_fields, for records of any form."""
     nothing = np.int64(0)
@@ -248,7 +258,7 @@ def _with_care(payload, at, end):  # type: ignore[no-untyped-def]
     return np.int64(RecordFault.NONE), body_end, timestamp_delta, delta, key_at, key_size, value_size
 
 
-@njit(forceinline=True)
+@inlined
 def record_fields(payload, at, end):  # type: ignore[no-untyped-def]
     """The record at payload[at:end] -> (fault, end of it, timestamp delta, offset delta, key at, key size, value size).
 
@@ -283,7 +293,7 @@ def record_fields(payload, at, end):  # type: ignore[no-untyped-def]
     return fault, body_end, timestamp_delta, delta, key_at, key_size, value_size
 
 
-@njit
+@helper
 def well_formed(payload, start, end, count, last_delta):  # type: ignore[no-untyped-def]
     """True if payload[start:end] is exactly `count` well-formed records whose offset deltas rise, from 0 at least to
     `last_delta` at most: what a reader asks for."""

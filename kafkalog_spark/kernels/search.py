@@ -10,11 +10,10 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.records import RecordFault
-from kafkalog_spark.kernels.primitives import inlined, kernel, read_i32, read_i64, varint32
+from kafkalog_spark.kernels.primitives import helper, inlined, kernel, read_i32, read_i64, varint32
 from kafkalog_spark.kernels.rows import M, Status, U, record_fields
 
 _KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
@@ -43,7 +42,7 @@ class Patterns(NamedTuple):
     header_value: np.ndarray
 
 
-@njit(forceinline=True)
+@inlined
 def _same(payload, at, pattern):  # type: ignore[no-untyped-def]
     """True if payload[at:] begins with the pattern; the caller has made sure that so much is there."""
     for i in range(pattern.size):  # noqa: SIM110 - a generator is none of a kernel's
@@ -52,7 +51,7 @@ def _same(payload, at, pattern):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit
+@helper
 def _holds(payload, at, size, pattern, steps):  # type: ignore[no-untyped-def]
     """True if the pattern lies in payload[at:at + size]. steps: see `steps_of`."""
     if pattern.size == 0:
@@ -75,7 +74,7 @@ def steps_of(pattern: bytes) -> np.ndarray:
     return steps
 
 
-@njit(forceinline=True)
+@inlined
 def _key_matches(payload, at, size, patterns):  # type: ignore[no-untyped-def]
     """True if the key payload[at:at + size] (a negative size: null) is what is asked for."""
     asked, key, prefix = patterns.asked, patterns.key, patterns.prefix

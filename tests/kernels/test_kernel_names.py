@@ -10,7 +10,7 @@ import pytest
 import kafkalog_broker
 import kafkalog_spark
 
-OTHERS = {"primitives.py", "compile_cache.py", "cache_directories.py"}
+OTHERS = {"primitives.py", "helper_compiler.py", "compile_cache.py", "cache_directories.py"}
 """Functions of Numba's compiler and of the host; a CRC table has no names for its eight slices."""
 KERNELS = [
     path

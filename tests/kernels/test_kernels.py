@@ -53,11 +53,21 @@ def test_a_varint_of_more_than_ten_bytes_has_no_end() -> None:
     assert read_varint(array(b"\xff" * 20), 0, 20)[1] == TOO_FAR
 
 
-@pytest.mark.parametrize(("name", "size"), [("read_i64", 8), ("read_u32", 4), ("read_i32", 4), ("read_i16", 2)])
-@given(data=st.binary(min_size=8, max_size=8))
-def test_integers_are_big_endian(name: str, size: int, data: bytes) -> None:
-    read = getattr(primitives, name)
-    assert read(array(b"\x01" + data), 1) == int.from_bytes(data[:size], "big", signed=name != "read_u32")
+@njit
+def read_integers(buffer, at):  # type: ignore[no-untyped-def]
+    return (
+        primitives.read_i64(buffer, at),
+        primitives.read_u32(buffer, at),
+        primitives.read_i32(buffer, at),
+        primitives.read_i16(buffer, at),
+    )
+
+
+@given(st.binary(min_size=8, max_size=8))
+def test_integers_are_big_endian(data: bytes) -> None:
+    read = read_integers(array(b"\x01" + data), 1)
+    sizes = ((8, True), (4, False), (4, True), (2, True))
+    assert read == tuple(int.from_bytes(data[:size], "big", signed=signed) for size, signed in sizes)
 
 
 @given(st.binary(max_size=100), st.integers(0, 10))
@@ -66,11 +76,16 @@ def test_both_crcs_are_those_of_the_libraries(data: bytes, start: int) -> None:
     assert crc_of(array(data), min(start, len(data)), len(data), CRC32_TABLE) == zlib.crc32(data[start:])
 
 
+@njit
+def member_of(values, value):  # type: ignore[no-untyped-def]
+    return is_member(values, value)
+
+
 @given(st.lists(INT64, max_size=20), INT64)
 def test_membership_in_a_sorted_list_and_no_list_is_no_condition(values: list[int], value: int) -> None:
     ordered = np.array(sorted(values), np.int64)
-    assert is_member(ordered, value) == (not values or value in values)
-    assert all(is_member(ordered, member) for member in values)
+    assert member_of(ordered, value) == (not values or value in values)
+    assert all(member_of(ordered, member) for member in values)
 
 
 def swept(data: bytes, rows: int = 1000, start: int = 0) -> tuple[np.ndarray, int, SweepStatus]:

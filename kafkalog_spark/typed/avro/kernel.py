@@ -10,9 +10,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from kafkalog_spark.kernels.primitives import inlined, kernel, varint, varint32
+from kafkalog_spark.kernels.primitives import helper, inlined, kernel, varint, varint32
 from kafkalog_spark.typed.avro.program import As, AvroFault, Op, Word
 from kafkalog_spark.typed.columns import column_builder_kernel as builder
 
@@ -50,7 +49,7 @@ class AvroFaults(NamedTuple):
     steps: np.ndarray  # int64, row of the program
 
 
-@njit
+@helper
 def _keep_number(columns, c, value, kept):  # type: ignore[no-untyped-def]
     """Put an int64 into column c (below 0: into none) as `kept` (As) says; returns the result."""
     if kept == As.MILLIS:
@@ -72,7 +71,7 @@ def _keep_number(columns, c, value, kept):  # type: ignore[no-untyped-def]
     return AvroFault.NONE if fits else builder.full(c)
 
 
-@njit
+@helper
 def _keep_decimal(columns, c, data, at, size, precision):  # type: ignore[no-untyped-def]
     """Put the big-endian two's complement number data[at:at + size] into a column; returns the result.
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from kafkalog_spark.kernels.primitives import inlined
+from kafkalog_spark.kernels.primitives import helper, inlined
 
 
 class Col(IntEnum):
@@ -188,7 +188,7 @@ def put_struct(columns, c):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit
+@helper
 def put_list(columns, c):  # type: ignore[no-untyped-def]
     """A list or map whose elements are what its child has got since the entry before."""
     n = columns[c, Col.ENTRIES]
@@ -200,7 +200,7 @@ def put_list(columns, c):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit
+@helper
 def put_null(columns, c):  # type: ignore[no-untyped-def]
     """A null, in this column alone: a null struct needs one in each of its fields too (`ColumnTree.under`)."""
     n = columns[c, Col.ENTRIES]
@@ -225,7 +225,7 @@ def put_null(columns, c):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit
+@helper
 def put_nulls(columns, lists, start, end):  # type: ignore[no-untyped-def]
     """Put a null into each of the columns lists[start:end]; returns the result (0 or `full`)."""
     for at in range(start, end):
@@ -241,14 +241,14 @@ class Mark(IntEnum):
     BYTES = 1
 
 
-@njit
+@helper
 def mark(columns, marks):  # type: ignore[no-untyped-def]
     """Note where the columns end."""
     for c in range(len(columns)):
         marks[c, Mark.ENTRIES], marks[c, Mark.BYTES] = columns[c, Col.ENTRIES], columns[c, Col.BYTES]
 
 
-@njit
+@helper
 def back_to(columns, marks):  # type: ignore[no-untyped-def]
     """Drop what was put since `mark`."""
     for c in range(len(columns)):
@@ -262,7 +262,7 @@ class Room(IntEnum):
     OF_ENTRIES = 1  # 1: it is full of entries, 0: of bytes
 
 
-@njit
+@helper
 def note_full(columns, result, missing):  # type: ignore[no-untyped-def]
     """Note in `missing` which column a step that returned `full` had no room in."""
     column = full(result)
@@ -270,7 +270,7 @@ def note_full(columns, result, missing):  # type: ignore[no-untyped-def]
     missing[Room.OF_ENTRIES] = columns[column, Col.ENTRIES] >= columns[column, Col.ROOM]
 
 
-@njit
+@helper
 def has_key_twice(columns, key, start):  # type: ignore[no-untyped-def]
     """True if two of the entries from `start` on of a column of strings or binaries are equal; also where there are too
     many to compare each with each: then somebody else has to look."""

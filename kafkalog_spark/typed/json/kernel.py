@@ -11,9 +11,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from kafkalog_spark.kernels.primitives import copy_bytes, inlined, kernel, load_u8, load_u64
+from kafkalog_spark.kernels.primitives import copy_bytes, helper, inlined, kernel, load_u8, load_u64
 from kafkalog_spark.typed.json.program import HASH, LENGTH_BITS, UNESCAPED, NameEntry, Node, NodeKind
 from kafkalog_spark.typed.json.scalar_kernel import MAX_STRING, NO_ROOM, SKIPPED, Used, take_scalar
 from kafkalog_spark.typed.json.text_kernel import (
@@ -109,14 +108,14 @@ def _is_expected(data, at, end, expected, name):  # type: ignore[no-untyped-def]
     return differs & np.uint64(expected[name + Expected.MASK_2]) == 0
 
 
-@njit
+@helper
 def _byte_mask(count):  # type: ignore[no-untyped-def]
     if count <= 0:
         return np.int64(0)
     return np.int64(-1) if count >= 8 else (np.int64(1) << (8 * count)) - 1
 
 
-@njit(_nrt=False)
+@helper
 def _expect(data, at, length, node, nodes, expected, name):  # type: ignore[no-untyped-def]
     """Expect this name next time, if it is short enough, and ASCII, so that nothing of it is checked again."""
     expected[name + Expected.LENGTH] = 0
@@ -133,7 +132,7 @@ def _expect(data, at, length, node, nodes, expected, name):  # type: ignore[no-u
     expected[name + Expected.FIRST_CELL] = nodes[node, Node.FIRST_CELL]
 
 
-@njit(_nrt=False)
+@helper
 def _field_of(data, at, length, end, struct, tables):  # type: ignore[no-untyped-def]
     """The node of the field data[at:at + length] of a struct's node; SKIPPED for a name that the struct has not."""
     first, bits = tables.nodes[struct, Node.NAMES], tables.nodes[struct, Node.BITS]
@@ -303,7 +302,7 @@ def _close(frame, nodes, columns):  # type: ignore[no-untyped-def]
         columns.cells[cell] = elements - frame[Frame.ELEMENTS_BEFORE]
 
 
-@njit(_nrt=False)
+@helper
 def _decode_general(data, at, end, row, seen, todo, tables, columns, work):  # type: ignore[no-untyped-def]
     """The rest of the root, whatever it holds -> the position after it, DEFERRED or NO_ROOM. seen, todo: how many names
     of it there were, and what is Next."""

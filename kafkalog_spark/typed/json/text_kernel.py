@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from kafkalog_spark.kernels.primitives import inlined, load_u8, load_u64
+from kafkalog_spark.kernels.primitives import helper, inlined, load_u8, load_u64
 
 DEFERRED = np.int64(-1)
 """Instead of a position or number: the fallback decides."""
@@ -143,7 +143,7 @@ def is_digit(byte):  # type: ignore[no-untyped-def]
     return np.uint8(byte - np.uint8(Char.ZERO)) <= 9
 
 
-@njit
+@helper
 def _code_unit(data, at, end):  # type: ignore[no-untyped-def]
     """The number of four hexadecimal digits; DEFERRED for others and for halves of surrogate pairs."""
     if at + 4 > end:
@@ -194,7 +194,7 @@ def string_end(data, at, end):  # type: ignore[no-untyped-def]
             return DEFERRED, escapes
 
 
-@njit
+@helper
 def unescape(data, at, end, out, to):  # type: ignore[no-untyped-def]
     """Write a string whose escapes string_end has found good to out[to:]; the position after it there."""
     while at < end:
@@ -221,7 +221,7 @@ def unescape(data, at, end, out, to):  # type: ignore[no-untyped-def]
     return to
 
 
-@njit
+@helper
 def is_utf8(data, at, end):  # type: ignore[no-untyped-def]
     """True if data[at:end] is UTF-8, without surrogates and overlong forms."""
     while at < end:
@@ -249,14 +249,14 @@ def is_utf8(data, at, end):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit
+@helper
 def _two_digits(data, at):  # type: ignore[no-untyped-def]
     """The number of two digits, DEFERRED for others."""
     high, low = np.int64(load_u8(data, at)) - Char.ZERO, np.int64(load_u8(data, at + 1)) - Char.ZERO
     return high * 10 + low if 0 <= high <= 9 and 0 <= low <= 9 else DEFERRED
 
 
-@njit
+@helper
 def days_of(data, at, end):  # type: ignore[no-untyped-def]
     """(Days of a date YYYY-MM-DD at the beginning of data[at:end], whether there is one)."""
     nothing = np.int64(0)
@@ -283,7 +283,7 @@ def days_of(data, at, end):  # type: ignore[no-untyped-def]
     return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468, True
 
 
-@njit
+@helper
 def _minutes_of(data, at, last_hour):  # type: ignore[no-untyped-def]
     """Minutes of HH:MM, DEFERRED where that is none."""
     hour, minute = _two_digits(data, at), _two_digits(data, at + 3)
@@ -292,7 +292,7 @@ def _minutes_of(data, at, last_hour):  # type: ignore[no-untyped-def]
     return hour * 60 + minute
 
 
-@njit
+@helper
 def microseconds_of(data, at, end, zoned):  # type: ignore[no-untyped-def]
     """(Microseconds of the timestamp data[at:end], whether it is one): a date, then T or a space, a time to the second,
     a fraction, and if `zoned` Z or an offset of hours and minutes. Without one it is in UTC."""
@@ -336,7 +336,7 @@ def microseconds_of(data, at, end, zoned):  # type: ignore[no-untyped-def]
     return (us - offset if sign == Char.PLUS else us + offset), True
 
 
-@njit
+@helper
 def names_a_zone(data, at, end):  # type: ignore[no-untyped-def]
     """True if a timestamp that microseconds_of has read ends in Z or an offset."""
     if end - at <= 19:

@@ -7,9 +7,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from kafkalog_spark.kernels.primitives import inlined, kernel
+from kafkalog_spark.kernels.primitives import helper, inlined, kernel
 from kafkalog_spark.typed.columns import column_builder_kernel as builder
 from kafkalog_spark.typed.protobuf.plan import Absent, Kind, Message, ProtobufFault, Slot
 from kafkalog_spark.typed.protobuf.scalar_kernel import is_zero, micros, put_default, put_fixed, put_value, put_varint
@@ -52,7 +51,7 @@ class ProtobufFaults(NamedTuple):
     places: np.ndarray  # int64, byte of the value
 
 
-@njit
+@helper
 def _put_timestamp(data, at, end, c, far_is_bad, columns):  # type: ignore[no-untyped-def]
     """A message of seconds and nanos into column c; returns the result."""
     value, fault = micros(data, at, end)
@@ -63,7 +62,7 @@ def _put_timestamp(data, at, end, c, far_is_bad, columns):  # type: ignore[no-un
     return np.int64(ProtobufFault.NONE)
 
 
-@njit
+@helper
 def _put_elements(data, seen_row, end, columns, plan, s, name):  # type: ignore[no-untyped-def]
     """The elements of a repeated field that is no message, packed or not; returns the result."""
     slots = plan.slots

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from kafkalog_spark.kernels.primitives import helper
 from kafkalog_spark.typed.columns import column_builder_kernel as builder
 from kafkalog_spark.typed.protobuf.plan import Kind, ProtobufFault, Slot
 from kafkalog_spark.typed.protobuf.wire import pass_over, symbol_of, uvarint
@@ -15,7 +15,7 @@ LONGEST_NAME = 512
 """Room for the name of an unknown number of an enum."""
 
 
-@njit
+@helper
 def put_varint(columns, c, kind, value, plan, s, name):  # type: ignore[no-untyped-def]
     """Put a number that was a varint; returns whether it fitted. name: room for an unknown enum's name."""
     if kind == Kind.INT64:
@@ -56,7 +56,7 @@ def put_varint(columns, c, kind, value, plan, s, name):  # type: ignore[no-untyp
     return builder.put_bytes(columns, c, name, 0, size + digits)
 
 
-@njit
+@helper
 def put_fixed(columns, c, kind, data, at):  # type: ignore[no-untyped-def]
     """Put a number of four or eight bytes; returns whether it fitted."""
     if kind == Kind.DOUBLE:
@@ -72,7 +72,7 @@ def put_fixed(columns, c, kind, data, at):  # type: ignore[no-untyped-def]
     return builder.put_i64(columns, c, np.int64(builder.load_i32(data, at)) & 0xFFFFFFFF)
 
 
-@njit
+@helper
 def put_default(columns, c, kind, plan, s):  # type: ignore[no-untyped-def]
     """Put a field's default; returns whether it fitted."""
     slots, texts = plan.slots, plan.texts
@@ -92,7 +92,7 @@ def put_default(columns, c, kind, plan, s):  # type: ignore[no-untyped-def]
     return builder.put_i64(columns, c, value)
 
 
-@njit
+@helper
 def is_zero(data, at, end, kind):  # type: ignore[no-untyped-def]
     """True if a value is its type's zero, which a field without presence may as well leave out."""
     if kind <= Kind.ENUM_NAME:
@@ -106,7 +106,7 @@ def is_zero(data, at, end, kind):  # type: ignore[no-untyped-def]
     return at == end
 
 
-@njit
+@helper
 def put_value(columns, c, kind, data, at, end, plan, s, name):  # type: ignore[no-untyped-def]
     """Put a scalar whose bytes are data[at:end]; returns whether it fitted."""
     if kind <= Kind.ENUM_NAME:
@@ -117,7 +117,7 @@ def put_value(columns, c, kind, data, at, end, plan, s, name):  # type: ignore[n
     return builder.put_bytes(columns, c, data, at, end - at)
 
 
-@njit
+@helper
 def micros(data, at, end):  # type: ignore[no-untyped-def]
     """A message of seconds (int64, field 1) and nanos (int32, field 2) -> (microseconds, 0 or a fault), as Spark adds
     them up."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 
 import numpy as np
-from numba import njit
 
+from kafkalog_spark.kernels.primitives import helper
 from kafkalog_spark.typed.columns.column_builder_kernel import load_i64
 from kafkalog_spark.typed.protobuf.plan import Kind, ProtobufFault, Slot
 
@@ -27,7 +27,7 @@ class Seen(IntEnum):
     END = 3
 
 
-@njit
+@helper
 def uvarint(data, at, end):  # type: ignore[no-untyped-def]
     """An unsigned varint -> (its 64 bits as int64, position after it); (0, FAR) where it does not end in ten bytes.
 
@@ -47,7 +47,7 @@ def uvarint(data, at, end):  # type: ignore[no-untyped-def]
     return np.int64(0), FAR
 
 
-@njit
+@helper
 def pass_over(data, at, end, wire, number):  # type: ignore[no-untyped-def]
     """Position after the value of an unknown field; below 0: minus a fault."""
     if wire == 3:
@@ -57,7 +57,7 @@ def pass_over(data, at, end, wire, number):  # type: ignore[no-untyped-def]
     return _pass_plain(data, at, end, wire)
 
 
-@njit
+@helper
 def _pass_plain(data, at, end, wire):  # type: ignore[no-untyped-def]
     """Position after a value that is no group; below 0: minus a fault."""
     if wire == 0:
@@ -77,7 +77,7 @@ def _pass_plain(data, at, end, wire):  # type: ignore[no-untyped-def]
     return at if at <= end else -np.int64(ProtobufFault.TRUNCATED)
 
 
-@njit
+@helper
 def _pass_group(data, at, end, number):  # type: ignore[no-untyped-def]
     """Position after the end of the group `number`; groups inside it are left to reading.merged: a kernel has no room
     to note where each ends."""
@@ -98,7 +98,7 @@ def _pass_group(data, at, end, number):  # type: ignore[no-untyped-def]
             return at
 
 
-@njit
+@helper
 def is_utf8(data, at, end):  # type: ignore[no-untyped-def]
     """True if data[at:end] is well-formed UTF-8."""
     while at < end:
@@ -127,7 +127,7 @@ def is_utf8(data, at, end):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit
+@helper
 def wire_of(kind):  # type: ignore[no-untyped-def]
     """The wire type of a field that is not packed."""
     if kind <= Kind.ENUM_NAME:
@@ -137,7 +137,7 @@ def wire_of(kind):  # type: ignore[no-untyped-def]
     return 1 if kind <= Kind.DOUBLE else 2
 
 
-@njit
+@helper
 def symbol_of(plan, s, number):  # type: ignore[no-untyped-def]
     """Where in the tables the enum of slot s has that number; -1: nowhere."""
     slots, tables = plan.slots, plan.tables
@@ -154,7 +154,7 @@ def symbol_of(plan, s, number):  # type: ignore[no-untyped-def]
     return np.int64(-1)
 
 
-@njit
+@helper
 def slot_of(slots, start, count, number, likely):  # type: ignore[no-untyped-def]
     """The slot of a field's number among those of a message, or -1. likely: where it is when fields are in order."""
     if likely < start + count and slots[likely, Slot.NUMBER] == number:
@@ -169,7 +169,7 @@ def slot_of(slots, start, count, number, likely):  # type: ignore[no-untyped-def
     return low if low < start + count and slots[low, Slot.NUMBER] == number else np.int64(-1)
 
 
-@njit
+@helper
 def look(data, at, end, plan, start, count, seen, base, root):  # type: ignore[no-untyped-def]
     """Find the fields of the message data[at:end] -> (0 or a fault, position).
 
@@ -256,7 +256,7 @@ def look(data, at, end, plan, start, count, seen, base, root):  # type: ignore[n
     return np.int64(ProtobufFault.NONE), at
 
 
-@njit
+@helper
 def _look_into_packed(data, at, end, plan, s, kind):  # type: ignore[no-untyped-def]
     """(0 or a fault, how many elements a packed field has; -1 minus that when there is one more that its closed enum
     lacks)"""

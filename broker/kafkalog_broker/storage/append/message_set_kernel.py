@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from kafkalog_broker.storage.append.kernel_fields import Message, SetFault, Unit
 from kafkalog_spark.format import layout
@@ -15,6 +15,7 @@ from kafkalog_spark.kernels.encode import varint_size, write_varint
 from kafkalog_spark.kernels.primitives import (
     copy_bytes,
     crc_of,
+    helper,
     kernel_for,
     read_i32,
     read_i64,
@@ -35,7 +36,7 @@ _KEY_AT_V0, _KEY_AT_V1 = layout.LEGACY_KEY_AT
 _NEWEST_MAGIC = 2
 
 
-@njit
+@helper
 def _checked(payload, at, end, magic, most_bytes, takes_append_time, crc32_table):  # type: ignore[no-untyped-def]
     """The message at payload[at:end] -> (SetFault, its size); no fault and no size where it is cut short."""
     nothing = np.int64(0)

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from kafkalog_broker.storage.append.kernel_fields import Message
 from kafkalog_broker.storage.compaction.offset_map_kernel import latest_offset
@@ -18,6 +18,8 @@ from kafkalog_spark.kernels.encode import varint_size, write_varint
 from kafkalog_spark.kernels.primitives import (
     copy_bytes,
     crc_of,
+    helper,
+    inlined,
     kernel_for,
     varint,
     varint32,
@@ -96,7 +98,7 @@ _KEPT = layout.ATTRIBUTE_LOG_APPEND_TIME | layout.ATTRIBUTE_TRANSACTIONAL | layo
 """Attributes that a batch keeps when it changes: it is not compressed then, and its delete horizon is decided again."""
 
 
-@njit(forceinline=True)
+@inlined
 def _choose_records(payload, start, end, unit, table, secret, keep, limits):  # type: ignore[no-untyped-def]
     """Flag in `keep` which records of a batch stay. Returns (whether they are well-formed, how many stay, whether one
     of those is a tombstone)."""
@@ -130,7 +132,7 @@ def _choose_records(payload, start, end, unit, table, secret, keep, limits):  # 
     return True, kept, tombstones
 
 
-@njit(forceinline=True)
+@inlined
 def _write_records(payload, start, end, unit, keep, horizon, out, at_out):  # type: ignore[no-untyped-def]
     """Write the records that `keep` flags to out[at_out:], relative to a new base timestamp: `horizon` (ms), or where
     it is -1 the first record's. Returns (position after them, that base timestamp, largest timestamp)."""
@@ -164,7 +166,7 @@ def _write_records(payload, start, end, unit, keep, horizon, out, at_out):  # ty
     return at_out, base_timestamp, largest
 
 
-@njit
+@helper
 def _put_header(out, start, end, attributes, base_timestamp, max_timestamp, count, crc_table):  # type: ignore[no-untyped-def]
     """Write the changed header fields of the batch in out[start:end], then its length and CRC."""
     out[start + layout.ATTRIBUTES_AT] = np.uint8(0)

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit, types
 
 from kafkalog_broker.storage.append.kernel_fields import Message
-from kafkalog_spark.kernels.primitives import kernel_for
+from kafkalog_spark.kernels.primitives import helper, kernel_for
 from kafkalog_spark.kernels.rows import record_fields, well_formed
 
 
@@ -62,7 +62,7 @@ def _rotated(value, bits):  # type: ignore[no-untyped-def]
     return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
 
 
-@njit
+@helper
 def _sip_round(v0, v1, v2, v3):  # type: ignore[no-untyped-def]
     v0 += v1
     v1 = _rotated(v1, 13) ^ v0
@@ -77,7 +77,7 @@ def _sip_round(v0, v1, v2, v3):  # type: ignore[no-untyped-def]
     return v0, v1, v2, v3
 
 
-@njit
+@helper
 def siphash128(data, at, size, k0, k1):  # type: ignore[no-untyped-def]
     """SipHash-2-4 with a result of 128 bits: (first 8 bytes, last 8 bytes) as little-endian uint64.
 
@@ -113,7 +113,7 @@ def siphash128(data, at, size, k0, k1):  # type: ignore[no-untyped-def]
     return first, v0 ^ v1 ^ v2 ^ v3
 
 
-@njit
+@helper
 def _slot_of(table, low, high):  # type: ignore[no-untyped-def]
     """Row of the entry with that hash, or of the empty one where it would go. The table is never full."""
     slots = table.shape[0]
@@ -128,14 +128,14 @@ def _slot_of(table, low, high):  # type: ignore[no-untyped-def]
             slot = np.int64(0)
 
 
-@njit
+@helper
 def latest_offset(table, secret, data, at, size):  # type: ignore[no-untyped-def]
     """The offset that the map has for the key data[at:at + size]; -1 when it is not in the map."""
     low, high = siphash128(data, at, size, secret[Secret.K0], secret[Secret.K1])
     return np.int64(table[_slot_of(table, low, high), MapSlot.NEXT]) - 1
 
 
-@njit
+@helper
 def _put(table, secret, state, data, at, size, offset):  # type: ignore[no-untyped-def]
     """False when there is no room: no key goes into a full map, whether it is there already or not (as in Kafka)."""
     if state[MapState.ENTRIES] >= state[MapState.MOST]:
