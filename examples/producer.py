@@ -6,12 +6,25 @@ import json
 import sys
 import time
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 
 def send(bootstrap: str, topic: str, records: int) -> int:
     """Orders as JSON, keyed by customer; returns how many were acknowledged."""
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "compression.type": "lz4"})
+
+    def failed(error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # else librdkafka tries again, for five minutes
+            raise SystemExit(f"no broker at {bootstrap}; start one: kafkalog-broker --log-dir ./data")
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "compression.type": "lz4",
+            "error_cb": failed,
+            "log_level": 0,
+        }
+    )
     acknowledged = 0
 
     def delivered(error: object, _message: object) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kafkalog_broker.mirror.command import ServedMirror
 
 OK, FAILED, WRONG_USAGE = 0, 1, 2
+_HOST, _PORT = "127.0.0.1", 9092  # as in EMBEDDED_DEFAULTS
 _STARTED = time.monotonic()
 COLLECTIONS = (10_000, 2, 250)
 """When garbage is collected: after so many new objects, net, the youngest, which takes half a millisecond; after three
@@ -53,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
         prog="kafkalog-broker",
         description="A Kafka-compatible broker that writes Kafka's own log directories.",
         epilog="Property names and values are Kafka's. Without a file: 127.0.0.1:9092, topics are created on demand. "
+        "The address is --host and --port, or the property listeners (what clients are told: advertised.listeners). "
         "Each line logged ends with its logger; kafka-configs --entity-type broker-loggers sets one's level.",
     )
     made.add_argument("properties", nargs="?", metavar="server.properties", help="Kafka's configuration file")
@@ -60,6 +62,8 @@ def parser() -> argparse.ArgumentParser:
         "--override", action="append", default=[], metavar="NAME=VALUE", help="set a property; may be repeated"
     )
     made.add_argument("--log-dir", metavar="DIR", help="short for --override log.dirs=DIR")
+    made.add_argument("--host", help="short for --override listeners=PLAINTEXT://HOST:PORT (default: 127.0.0.1)")
+    made.add_argument("--port", type=_port, help="the same (default: 9092); 0: any that is free")
     made.add_argument(
         "--add-scram", action="append", default=[], metavar="SCRAM-SHA-512=[name=...,password=...]",
         help="a user of SCRAM that is to be there; one that is already keeps its password; may be repeated",
@@ -88,9 +92,16 @@ def parser() -> argparse.ArgumentParser:
 
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return host.strip("[]") or "127.0.0.1", int(port)
+    try:
+        return host.strip("[]") or _HOST, _port(port)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT") from None
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: expected a number from 0 to 65535")
+    return int(text)
 
 
 def configuration(arguments: argparse.Namespace) -> BrokerConfig:
@@ -98,6 +109,13 @@ def configuration(arguments: argparse.Namespace) -> BrokerConfig:
     overrides = parse_overrides(arguments.override)
     if arguments.log_dir is not None:
         overrides["log.dirs"] = arguments.log_dir
+    if arguments.host is not None or arguments.port is not None:
+        if arguments.properties is not None or "listeners" in overrides:
+            raise ConfigError(
+                "--host and --port are for a broker without a configuration file and the property listeners"
+            )
+        port = _PORT if arguments.port is None else arguments.port
+        overrides["listeners"] = f"PLAINTEXT://{format_address(arguments.host or _HOST, port)}"
     if arguments.mirror_of is not None:
         overrides["auto.create.topics.enable"] = "false"  # its topics are those of the source
     if arguments.properties is not None:
@@ -115,6 +133,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = configuration(arguments)
         new_users = parse_add_scram(arguments.add_scram)
         mirror = None if arguments.mirror_of is None else _mirror(arguments, config)
+        if arguments.metrics is not None:
+            with importing():
+                import kafkalog_broker.metrics.serving  # noqa: F401  now, for a sentence where its package is missing
     except (ConfigError, OptionError) as error:
         print(f"kafkalog-broker: {error}", file=sys.stderr)
         return WRONG_USAGE
@@ -131,7 +152,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _mirror(arguments: argparse.Namespace, config: BrokerConfig) -> ServedMirror:
     with importing():
-        from kafkalog_broker.mirror.command import ServedMirror, parse_bytes, serving_options
+        from kafkalog_broker.mirror.command import ServedMirror, serving_options
+        from kafkalog_broker.mirror.command_line import parse_bytes
     rate = arguments.max_bytes_per_second
     try:
         bound = None if rate is None else parse_bytes(rate)

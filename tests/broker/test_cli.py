@@ -33,6 +33,18 @@ def test_a_log_directory_is_enough(tmp_path):
     assert made.group_initial_rebalance_delay_ms == 0
 
 
+@pytest.mark.parametrize(
+    ("argv", "host", "port"),
+    [
+        (["--port", "9093"], "127.0.0.1", 9093),
+        (["--host", "::1"], "::1", 9092),
+        (["--host", "localhost", "--port", "0"], "localhost", 0),
+    ],
+)
+def test_host_and_port_are_the_listener(argv, host, port, tmp_path):
+    assert config("--log-dir", str(tmp_path), *argv).listeners == (Listener("PLAINTEXT", host, port),)
+
+
 def test_a_file_is_kafkas_and_has_kafkas_defaults(tmp_path):
     file = tmp_path / "server.properties"
     file.write_bytes(b"# Kafka's\nnode.id = 3\nlog.dirs=/data \\\n  ,/more\nlisteners=PLAINTEXT\\://h:9093\n")
@@ -56,6 +68,8 @@ def test_overrides_win_over_the_file_and_may_hold_equals_signs(tmp_path):
         (["--log-dir", "/x", "--override", "num.partition=1"], "did you mean num.partitions?"),
         (["--log-dir", "/x", "--override", "num.partitions=no"], "Invalid value no for configuration num.partitions"),
         (["--log-dir", "/x", "--override", "num.partitions"], "expected NAME=VALUE"),
+        (["--log-dir", "/x", "--port", "1", "--override", "listeners=PLAINTEXT://:1"], "the property listeners"),
+        (["/x.properties", "--host", "::"], "without a configuration file"),
         (["/no/such/server.properties"], "cannot be read: No such file or directory"),
     ],
 )
@@ -166,6 +180,18 @@ def test_without_the_extra_the_command_says_which_one_is_missing():
     assert (ran.returncode, ran.stdout) == (WRONG_USAGE, "")
     assert ran.stderr.startswith("kafkalog-broker: the broker needs the package kio; pip install 'cryptography>=42' ")
     assert " 'kio<0.7,>=0.6.5' " in ran.stderr
+
+
+def test_without_the_extra_metrics_are_refused_in_one_sentence(tmp_path):
+    code = "import sys; sys.modules['prometheus_client'] = None; from kafkalog_broker.cli import main; sys.exit(main())"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "--log-dir", str(tmp_path), "--port", "0", "--metrics", ":0"],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert ran.returncode == WRONG_USAGE
+    assert ran.stderr.startswith("kafkalog-broker: --metrics needs the package prometheus_client; pip install ")
+    assert ran.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_and_tests_make_the_same_event_loop():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,16 @@ def test_a_producer_and_a_consumer_group(kafkalog_broker: RunningBroker) -> None
     told = run("consumer_group.py", kafkalog_broker.bootstrap, "orders", "readers")
     assert "500 records in all" in told
     assert len(re.findall(r"partition \d: \d+ records", told)) == 3
+
+
+def test_a_producer_without_a_broker_ends_with_one_sentence() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"  # bound, and nobody listens
+        command = [sys.executable, str(EXAMPLES / "producer.py"), address]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == f"no broker at {address}; start one: kafkalog-broker --log-dir ./data\n"
 
 
 @pytest.mark.spark

@@ -18,7 +18,7 @@ from kafkalog_broker.protocol.metadata_response import (
     TopicMetadata,
 )
 from kafkalog_broker.storage.log_table import LogEntry
-from kafkalog_broker.storage.topic_registry import Topic, check_topic_name
+from kafkalog_broker.storage.topic_registry import Topic
 from kafkalog_spark.format.names import is_internal
 
 DEFAULT = -1
@@ -39,7 +39,6 @@ class NewTopic:
 
 def check_new_topic(broker: Broker, new: NewTopic, configs_of: LogConfigs) -> tuple[int, LogConfig]:
     """Number of partitions and configuration of a topic that may be created. Raises BrokerError."""
-    check_topic_name(new.name)
     broker.topics.check_new(new.name, 1)
     config = configs_of(new.configs)
     if new.assignments:

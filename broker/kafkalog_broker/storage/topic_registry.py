@@ -392,7 +392,9 @@ def _collides(name: str, other: str) -> BrokerError:
 
 
 def check_topic_name(name: str) -> None:
-    """Raise BrokerError (INVALID_TOPIC_EXCEPTION) in the words of Topic.validate for a name no topic can have."""
+    """Raise BrokerError (INVALID_TOPIC_EXCEPTION) in the words of Topic.validate for a name no topic can have.
+
+    The one place for a rule about names: CreateTopics, topics made on demand and everything else ask it."""
     if valid_topic_name(name):
         return
     if not name:

@@ -62,6 +62,20 @@ def test_topics_that_are_missing_are_made_in_one_write(broker, monkeypatch):
     assert len(broker.log("t7", 1).segments) == 1
 
 
+def test_a_rule_about_names_is_in_one_place(broker, monkeypatch):
+    """A rule of one's own is one edit: CreateTopics and topics that are made on demand ask the same function."""
+
+    def valid(name):
+        return not name.startswith("tmp-")
+
+    monkeypatch.setattr(topic_registry, "valid_topic_name", valid)
+    (made_on_demand,) = metadata(broker, "tmp-1")
+    key, _, values = create(new_topic("tmp-2", 1))
+    (created,) = broker.ask(request_entity(key, 7, values, {})).topics
+    assert {topic.error_code.name for topic in (made_on_demand, created)} == {"invalid_topic_exception"}
+    assert not broker.topics.topics
+
+
 def test_too_many_missing_topics_are_not_made(broker):
     told = metadata(broker, *(f"t{n}" for n in range(5001)))
     assert {topic.error_code.name for topic in told} == {"unknown_topic_or_partition"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import io
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,14 +13,15 @@ from types import SimpleNamespace
 import pytest
 
 from kafkalog_broker.mirror import command
-from kafkalog_broker.mirror.command import Progress, parse_bytes, summary
+from kafkalog_broker.mirror.command import Progress, summary
+from kafkalog_broker.mirror.command_line import parse_bytes, parser
 
 ROOT = Path(__file__).parents[3]
 GIVEN = ("--bootstrap", "127.0.0.1:1", "--log-dir", "mirror", "--topics", "orders")
 
 
 def parsed(*arguments):
-    return command.options_of(command.parser().parse_args([*GIVEN, *arguments]))
+    return command.options_of(parser().parse_args([*GIVEN, *arguments]))
 
 
 def test_options():
@@ -45,7 +48,7 @@ def test_a_password_may_come_from_the_environment(monkeypatch):
 )
 def test_what_cannot_be_used_is_said_and_nothing_is_made(arguments, said, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert command.main([*GIVEN, *arguments]) == command.WRONG_USAGE
+    assert command.main(parser().parse_args([*GIVEN, *arguments])) == command.WRONG_USAGE
     assert said in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -59,9 +62,25 @@ def test_rates_that_are_none(text):
 def test_the_command_is_installed_and_its_help_has_examples():
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts["kafkalog-mirror"] == "kafkalog_broker.mirror.__main__:main"
-    told = command.parser().format_help()
+    told = parser().format_help()
     assert told.count("kafkalog-mirror --bootstrap") == 3
     assert "docs/mirror.md" in told
+
+
+def test_help_needs_no_package_of_the_extra():
+    code = (
+        "import sys; sys.modules['aiokafka'] = None; from kafkalog_broker.mirror.__main__ import main; sys.exit(main())"
+    )
+    help_, run = (
+        subprocess.run(
+            [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, timeout=60
+        )
+        for arguments in (["--help"], GIVEN)
+    )
+    assert (help_.returncode, help_.stderr) == (0, "")
+    assert "kafkalog-mirror --bootstrap" in help_.stdout
+    assert run.returncode == command.WRONG_USAGE
+    assert run.stderr.startswith("kafkalog-mirror: a mirror needs the package aiokafka; pip install ")
 
 
 class Terminal(io.StringIO):
