@@ -42,6 +42,7 @@ NAMES = (
     "streaming",
     "spark_write",
     "spark_read",
+    "first_minute",
 )  # the longest last
 RESULTS = Path(__file__).parent / "results"
 

@@ -1,0 +1,195 @@
+"""The first minute: what somebody who has just come waits for, from a clone and from a wheel.
+
+make demo     a fresh clone and environment: seconds to the first rows, and to the end
+wheel         a fresh environment with a wheel: seconds from the start of Python to the first row of a query in a new
+              session, over the same of a Python data source that has one row and does nothing. The platform's wheel
+              brings its kernels; with the plain one on an empty cache they are compiled meanwhile
+image's user  the same wheel, its kernels compiled when the image was made, run by somebody who can write nowhere in it
+              and has no home
+
+Packages come from where pip is set to fetch them. Each run is a process; `compiled`: kernels that it wrote.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from confluent_kafka import Producer
+
+from benchmarks.report import Report
+from kafkalog_broker.testing import running_broker
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDS = 1000
+KERNELS = "read,write,json,avro,protobuf,broker"
+QUERY = """
+import os, sys, time
+os.environ["PYSPARK_PYTHON"] = sys.executable
+kind, path = sys.argv[1:]
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader
+
+class IdleReader(DataSourceReader):
+    def read(self, partition):
+        import pyarrow as pa
+        yield pa.RecordBatch.from_pydict({"offset": [0]})
+
+class Idle(DataSource):
+    @classmethod
+    def name(cls):
+        return "idle"
+    def schema(self):
+        return "offset BIGINT"
+    def reader(self, schema):
+        return IdleReader()
+
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+spark.dataSource.register(Idle)
+reader = spark.read.format("idle" if kind == "idle" else "kafkalog").options(subscribe="orders")
+if kind == "json":
+    reader = reader.options(**{"value.format": "json", "value.schema": "amount INT"})
+assert len(reader.load(path).take(1)) == 1
+os._exit(0)  # at the first row; what Spark does to end is not waited for
+"""
+
+
+def run(command: Sequence[str | Path], **more: object) -> None:
+    """Raises CalledProcessError, with what was printed."""
+    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)  # type: ignore[call-overload]
+    if done.returncode:
+        print(done.stdout, file=sys.stderr)
+    done.check_returncode()
+
+
+def demo(report: Report, folder: Path) -> None:
+    """One line: make demo in a clone."""
+    run(["git", "clone", "--quiet", ROOT, folder])
+    began, first = time.perf_counter(), 0.0
+    command = ["make", f"PYTHON={sys.executable}", "demo"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "First rows" in line:
+                first = time.perf_counter() - began
+    if process.returncode or not first:
+        raise RuntimeError(f"make demo: exit status {process.returncode}")
+    end = time.perf_counter() - began
+    report.add(
+        "first_minute",
+        "make demo",
+        first_rows_s=round(first, 1),
+        bar_first="<= 60",
+        end_s=round(end, 1),
+        bar_end="<= 120",
+    )
+
+
+def wheel(folder: Path, kernels: str) -> Path:
+    """Built from this checkout; kernels: groups that it carries."""
+    environment = {**os.environ, "KAFKALOG_KERNELS": kernels}
+    run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT], env=environment)
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+def environment_of(folder: Path, made: Path) -> Path:
+    """The Python of a new environment."""
+    run([sys.executable, "-m", "venv", folder])
+    run([folder / "bin" / "pip", "install", "--quiet", f"{made}[spark]"])
+    return folder / "bin" / "python"
+
+
+def first_row(python: Path, kind: str, logs: Path, home: Path, prefix: Sequence[str] = ()) -> float:
+    """Seconds from the start of a Python process to its first row."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "NUMBA_CACHE_DIR")}
+    environment = {**kept, "HOME": str(home), "TMPDIR": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment.pop("XDG_CACHE_HOME", None)
+    began = time.perf_counter()
+    run([*prefix, python, "-c", QUERY, kind, logs], env=environment, cwd=home)
+    return time.perf_counter() - began
+
+
+def compiled(*folders: Path) -> set[Path]:
+    return {path for folder in folders for path in folder.rglob("*.nbi")}
+
+
+def queries(
+    report: Report, what: str, python: Path, logs: Path, home: Path, bars: Mapping[str, str], rounds: int
+) -> None:
+    """A line for each kind of query; an empty cache before each."""
+    package = python.parent.parent
+    before = compiled(package)
+    best: dict[str, float] = {}
+    kernels = dict.fromkeys(("idle", *bars), 0)
+    for _ in range(rounds):
+        for kind in kernels:
+            shutil.rmtree(home, ignore_errors=True)
+            home.mkdir()
+            seconds = first_row(python, kind, logs, home)
+            best[kind] = min(best.get(kind, seconds), seconds)
+            new = compiled(package, home) - before
+            kernels[kind] = max(kernels[kind], len(new))
+            for path in {path.parent for path in new if path.is_relative_to(package)}:
+                shutil.rmtree(path)
+    for kind, bar in bars.items():
+        more = best[kind] - best["idle"]
+        report.add(
+            "first_minute", f"{what}, {kind}", first_row_s=round(best[kind], 1), idle_source_s=round(best["idle"], 1),
+            more_s=round(more, 1), bar=bar, compiled=kernels[kind],
+        )  # fmt: skip
+
+
+def image_user(report: Report, python: Path, logs: Path, home: Path) -> None:
+    """One line: the kernels are there, nothing can be written, and nothing is compiled."""
+    package = python.parent.parent
+    run([python, "-m", "kafkalog_spark.warm", "--only", "read,json"])
+    for path in package.rglob("*"):
+        if path.is_dir():
+            path.chmod(0o555)
+    drop = ["setpriv", "--inh-caps=-dac_override", "--bounding-set=-dac_override"] if os.getuid() == 0 else []
+    before = compiled(package)
+    try:
+        seconds = {kind: first_row(python, kind, logs, home, drop) for kind in ("idle", "untyped", "json")}
+    finally:
+        for path in package.rglob("*"):
+            if path.is_dir():
+                path.chmod(0o755)
+    report.add(
+        "first_minute", "image's user", untyped_more_s=round(seconds["untyped"] - seconds["idle"], 1),
+        json_more_s=round(seconds["json"] - seconds["idle"], 1), compiled=len(compiled(package, home) - before),
+    )  # fmt: skip
+
+
+def main(report: Report, rounds: int = 2) -> None:
+    """A line for make demo, two for each wheel, one for the image's user."""
+    with TemporaryDirectory(prefix="kafkalog-bench-") as name:
+        folder = Path(name)
+        logs, home = folder / "logs", folder / "home"
+        with running_broker(topics={"orders": 1}, log_dir=logs) as broker:
+            producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+            for number in range(RECORDS):
+                producer.produce("orders", b'{"amount": %d}' % number)
+            producer.flush()
+            del producer
+        platform = environment_of(folder / "platform", wheel(folder / "wheels", KERNELS))
+        near = {"untyped": "<= 2", "json": "<= 2"}
+        queries(report, "platform's wheel", platform, logs, home, near, rounds)
+        run(
+            [platform, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", wheel(folder / "plain", "")]
+        )
+        cold = {"untyped": "<= 8", "json": "<= 12"}
+        queries(report, "plain wheel, empty cache", platform, logs, home, cold, rounds)
+        image_user(report, platform, logs, home)
+        demo(report, folder / "clone")
+
+
+if __name__ == "__main__":
+    main(Report())
