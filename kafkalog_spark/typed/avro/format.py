@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, plain_text
+from kafkalog_spark.typed import decoder as formats
 from kafkalog_spark.typed.avro import types
 from kafkalog_spark.typed.avro.program import FULL, AvroFault, Program, ProgramArrays
 from kafkalog_spark.typed.avro.resolve import add_reading
@@ -18,19 +19,11 @@ from kafkalog_spark.typed.avro.schema import PRIMITIVES, AvroType, parse_schema
 from kafkalog_spark.typed.columns.buffer_pool import BufferPool, Values
 from kafkalog_spark.typed.columns.projection import check_projection, tree_of
 from kafkalog_spark.typed.ddl import recursion_bounded, schema_text
-from kafkalog_spark.typed.decoder import (
-    Decoded,
-    ResolvedFormat,
-    SchemaSources,
-    SingleSchemaDecoder,
-    ValueDecoder,
-    ValueEncoder,
-)
 
 OPTIONS = (OptionSpec("schema", plain_text), *types.OPTIONS)
 
 
-def resolve(format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:
+def resolve(format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:
     """The format with the texts of schemas in the place of their files'."""
     options = dict(format.options)
     if "schema" in options and options["schema"].strip() not in PRIMITIVES:
@@ -38,16 +31,16 @@ def resolve(format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:
     return replace(format, options=options, reader_text=reader_text(format))
 
 
-def schema(format: ResolvedFormat) -> pa.Schema:
+def schema(format: formats.ResolvedFormat) -> pa.Schema:
     """The columns of the reader schema, which is the writer's where there is no other."""
     _, reader, meaning = _schemas(format)
     return types.columns_of(reader, meaning)
 
 
-def decoder(format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
+def decoder(format: formats.ResolvedFormat, projection: pa.Schema) -> formats.ValueDecoder:
     """As in Spark, bytes after a value count for nothing. Raises OptionError."""
     writer, reader, _ = _schemas(format)
-    return SingleSchemaDecoder(reading(reader, projection, format.options), writer)
+    return formats.SingleSchemaDecoder(reading(reader, projection, format.options), writer)
 
 
 def reading(reader: AvroType, projection: pa.Schema, options: Mapping[str, str]) -> AvroReading:
@@ -55,14 +48,14 @@ def reading(reader: AvroType, projection: pa.Schema, options: Mapping[str, str])
     return AvroReading(reader, projection, types.meaning_of(options))
 
 
-def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+def encoder(options: Mapping[str, str], given: pa.Schema) -> formats.ValueEncoder:
     """Raises OptionError. Without option `schema`, the one that Spark's to_avro makes of the columns."""
     from kafkalog_spark.typed.avro.encoder import AvroEncoder
 
     return AvroEncoder(options.get("schema"), given)
 
 
-def reader_text(format: ResolvedFormat) -> str | None:
+def reader_text(format: formats.ResolvedFormat) -> str | None:
     """The reader schema as it was looked up, or as the options say it. Raises OptionError."""
     options = format.options
     if format.reader_text is not None:
@@ -74,7 +67,7 @@ def reader_text(format: ResolvedFormat) -> str | None:
     return None
 
 
-def _schemas(format: ResolvedFormat) -> tuple[AvroType, AvroType, types.AvroMeaning]:
+def _schemas(format: formats.ResolvedFormat) -> tuple[AvroType, AvroType, types.AvroMeaning]:
     text = format.options.get("schema")
     if text is None:
         raise OptionError(
@@ -139,7 +132,7 @@ class AvroReading:
 
     def decode(
         self, values: Values, entries: np.ndarray, unknown: Callable[[int], str | None] = lambda i: None
-    ) -> Decoded:
+    ) -> formats.Decoded:
         """entries int64[n]: what `entry_of` gave for each value's schema, or NO_PROGRAM; unknown: why value i has
         none."""
         from kafkalog_spark.typed.avro.kernel import STACK, AvroFaults, Loop, decode_avro
@@ -171,4 +164,4 @@ class AvroReading:
             return f"{path} at byte {int(faults.places[i])} of the value: {AvroFault(int(faults.codes[i])).text}"
 
         bad = faults.codes != AvroFault.NONE
-        return Decoded(buffers.finish(self._program.java_texts), bad if bad.any() else None, why)
+        return formats.Decoded(buffers.finish(self._program.java_texts), bad if bad.any() else None, why)

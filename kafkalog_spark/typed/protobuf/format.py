@@ -10,14 +10,8 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, plain_text
+from kafkalog_spark.typed import decoder as formats
 from kafkalog_spark.typed.ddl import file_bytes
-from kafkalog_spark.typed.decoder import (
-    ResolvedFormat,
-    SchemaSources,
-    SingleSchemaDecoder,
-    ValueDecoder,
-    ValueEncoder,
-)
 from kafkalog_spark.typed.protobuf import types
 from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
 
@@ -27,21 +21,21 @@ if TYPE_CHECKING:
 OPTIONS = (OptionSpec("descFilePath", plain_text), OptionSpec("messageName", plain_text), *types.OPTIONS)
 
 
-def resolve(format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:
+def resolve(format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:
     """The format with the content of its descriptor set's file."""
     return replace(format, descriptors=_content(format.options))
 
 
-def schema(format: ResolvedFormat) -> pa.Schema:
+def schema(format: formats.ResolvedFormat) -> pa.Schema:
     """The columns of the message."""
     descriptor = _descriptor(format.options, format.descriptors)
     return types.columns_of(descriptor, types.meaning_of(format.options))
 
 
-def decoder(format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
+def decoder(format: formats.ResolvedFormat, projection: pa.Schema) -> formats.ValueDecoder:
     """Raises OptionError."""
     descriptor = _descriptor(format.options, format.descriptors)
-    return SingleSchemaDecoder(reading(descriptor, projection, format.options), descriptor)
+    return formats.SingleSchemaDecoder(reading(descriptor, projection, format.options), descriptor)
 
 
 def reading(reader: Any, projection: pa.Schema, options: Mapping[str, str]) -> ProtobufReading:
@@ -51,7 +45,7 @@ def reading(reader: Any, projection: pa.Schema, options: Mapping[str, str]) -> P
     return ProtobufReading(reader, projection, types.meaning_of(options))
 
 
-def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+def encoder(options: Mapping[str, str], given: pa.Schema) -> formats.ValueEncoder:
     """Raises OptionError."""
     from kafkalog_spark.typed.protobuf.encoder import ProtobufEncoder
 

@@ -16,21 +16,10 @@ from kafkalog_spark.typed.columns.buffers import ColumnBuffers
 from kafkalog_spark.typed.columns.projection import NOT_PROJECTED, ColumnTree, check_projection, tree_of
 from kafkalog_spark.typed.ddl import recursion_bounded
 from kafkalog_spark.typed.decoder import Decoded
+from kafkalog_spark.typed.protobuf import types
 from kafkalog_spark.typed.protobuf.kernel import LEVELS, Level, ProtobufFaults, Workspace, decode_protobuf
 from kafkalog_spark.typed.protobuf.plan import Absent, Kind, Message, Plan, ProtobufFault, Slot
 from kafkalog_spark.typed.protobuf.scalar_kernel import LONGEST_NAME
-from kafkalog_spark.typed.protobuf.types import (
-    FieldType,
-    ProtobufMeaning,
-    checks_utf8,
-    is_duration,
-    is_repeated,
-    is_required,
-    is_timestamp,
-    message_type,
-    scalar,
-    wire_type,
-)
 from kafkalog_spark.typed.protobuf.wire import MOST_NESTED, Seen
 
 # Messages that the kernel does not read by itself, written anew so that it does: decided in plain Python, field by
@@ -77,19 +66,19 @@ class _Message:
             at = _passed(data, at, end, wire, number, depth)
             if field is None:
                 continue
-            own = wire_type(field)
-            if wire != own and not (wire == 2 and own != 2 and is_repeated(field)):
+            own = types.wire_type(field)
+            if wire != own and not (wire == 2 and own != 2 and types.is_repeated(field)):
                 if self._root:
                     raise Malformed(ProtobufFault.MISMATCH)
                 continue
             if wire == 2:
                 _, value = _uvarint(data, value, end)
-            if field.type == FieldType.STRING and checks_utf8(field):
+            if field.type == types.FieldType.STRING and types.checks_utf8(field):
                 try:
                     data[value:at].decode()
                 except UnicodeDecodeError:
                     raise Malformed(ProtobufFault.UTF8) from None
-            closed = field.type == FieldType.ENUM and wire == 0 and field.enum_type.is_closed
+            closed = field.type == types.FieldType.ENUM and wire == 0 and field.enum_type.is_closed
             if closed and not _has(field, data[value:at]):
                 self._raw += data[begin:at]  # an unknown field, which takes nobody's place
                 continue
@@ -97,16 +86,16 @@ class _Message:
                 for member in field.containing_oneof.fields:
                     if member.number != number:
                         self._parts.pop(member.number, None)
-            if field.type != FieldType.MESSAGE:
+            if field.type != types.FieldType.MESSAGE:
                 self._raw += data[begin:at]
                 continue
             if depth >= MOST_NESTED:
                 raise Malformed(ProtobufFault.DEPTH)
-            part = None if is_repeated(field) else self._parts.get(number)
+            part = None if types.is_repeated(field) else self._parts.get(number)
             if part is None:
                 part = _Message(field.message_type)
             part.read(data[value:at], depth + 1)
-            if is_repeated(field):
+            if types.is_repeated(field):
                 self._raw += _delimited(number, part.written())
             else:
                 self._parts[number] = part
@@ -180,11 +169,11 @@ _MOST_SLOTS = 100_000
 class ProtobufReading:
     """The columns projected of some messages; knows the descriptors that it was shown (`entry_of`)."""
 
-    def __init__(self, reader: Any, projection: pa.Schema, meaning: ProtobufMeaning) -> None:
+    def __init__(self, reader: Any, projection: pa.Schema, meaning: types.ProtobufMeaning) -> None:
         """Raises OptionError for a projected column that the reader's descriptor does not have, or has with another
         type."""
         self.schema = projection
-        check_projection(pa.struct(list(projection)), message_type(reader, meaning), "")
+        check_projection(pa.struct(list(projection)), types.message_type(reader, meaning), "")
         self._meaning = meaning
         self._tree = tree_of(pa.struct(list(projection)))
         self._pool = BufferPool()
@@ -208,7 +197,7 @@ class ProtobufReading:
         mark = self._plan.mark()
         try:
             with recursion_bounded("a schema of Protobuf"):
-                has = message_type(descriptor, self._meaning)
+                has = types.message_type(descriptor, self._meaning)
                 names = {field.name for field in has}
                 check_projection(pa.struct([field for field in self.schema if field.name in names]), has, "")
                 entry = _PlanMaker(self._plan, self._meaning).message(descriptor, self._tree, has)
@@ -287,7 +276,7 @@ class ProtobufReading:
 class _PlanMaker:
     """Makes the plan of one descriptor; messages of which no column is projected share theirs."""
 
-    def __init__(self, plan: Plan, meaning: ProtobufMeaning) -> None:
+    def __init__(self, plan: Plan, meaning: types.ProtobufMeaning) -> None:
         self._plan, self._meaning = plan, meaning
         self._unprojected: dict[tuple[str, pa.DataType | None], int] = {}
         self._oneofs: dict[str, int] = {}
@@ -330,7 +319,7 @@ class _PlanMaker:
         slot = [0] * len(Slot)
         slot[Slot.NUMBER] = field.number
         slot[Slot.COLUMN] = slot[Slot.ELEMENT] = NOT_PROJECTED if part is None else part.number
-        slot[Slot.REPEATED], slot[Slot.REQUIRED] = int(is_repeated(field)), int(is_required(field))
+        slot[Slot.REPEATED], slot[Slot.REQUIRED] = int(types.is_repeated(field)), int(types.is_required(field))
         slot[Slot.ONEOF] = self._oneof(field, fields)
         held = _type_in(has, field.name)
         of_map = bool(field.containing_type.GetOptions().map_entry)
@@ -340,15 +329,15 @@ class _PlanMaker:
             slot[Slot.ELEMENT] = inner.number
         elif part is not None:
             self._nulls(slot, part)
-        if field.type == FieldType.MESSAGE:
+        if field.type == types.FieldType.MESSAGE:
             slot[Slot.ABSENT] = Absent.DEFAULT if of_map else Absent.NULL
-            if is_timestamp(field.message_type) or is_duration(field.message_type):
+            if types.is_timestamp(field.message_type) or types.is_duration(field.message_type):
                 slot[Slot.KIND], slot[Slot.CHECKED] = Kind.TIMESTAMP, int(held is not None)
             else:
                 slot[Slot.KIND] = Kind.MESSAGE
                 slot[Slot.MESSAGE] = self.message(field.message_type, inner, held)
             return slot
-        slot[Slot.KIND] = int(scalar(field, self._meaning)[1])
+        slot[Slot.KIND] = int(types.scalar(field, self._meaning)[1])
         self._scalar(slot, field, of_map, inner)
         return slot
 
@@ -360,14 +349,14 @@ class _PlanMaker:
         slot[Slot.ABSENT] = (
             Absent.DEFAULT if by_default or (not presence and self._meaning.emit_defaults) else Absent.NULL
         )
-        if field.type == FieldType.ENUM:
+        if field.type == types.FieldType.ENUM:
             name = field.enum_type.full_name
             if name not in self._enums:
                 self._enums[name] = self._enum(field.enum_type)
             for at, value in self._enums[name].items():
                 slot[at] = value
-        elif field.type == FieldType.STRING:
-            slot[Slot.CHECKED] = int(checks_utf8(field))
+        elif field.type == types.FieldType.STRING:
+            slot[Slot.CHECKED] = int(types.checks_utf8(field))
             if not slot[Slot.CHECKED] and part is not None:
                 self._plan.java_texts.add(part.number)
         if not repeated:
@@ -393,7 +382,7 @@ class _PlanMaker:
 
     def _default(self, slot: list[int], field: Any) -> None:
         value = field.default_value
-        if field.type == FieldType.ENUM:
+        if field.type == types.FieldType.ENUM:
             named = field.enum_type.values_by_number[value].name.encode()
             if slot[Slot.KIND] == Kind.ENUM_INT:
                 slot[Slot.DEFAULT] = value
@@ -407,7 +396,7 @@ class _PlanMaker:
         elif slot[Slot.KIND] in (Kind.UINT32_WIDE, Kind.BOOL):
             slot[Slot.DEFAULT] = int(value)
         else:
-            slot[Slot.DEFAULT] = _signed(int(value), 32 if scalar(field, self._meaning)[0] == pa.int32() else 64)
+            slot[Slot.DEFAULT] = _signed(int(value), 32 if types.scalar(field, self._meaning)[0] == pa.int32() else 64)
 
     def _oneof(self, field: Any, fields: list[Any]) -> int:
         oneof = field.containing_oneof

@@ -18,19 +18,13 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.options import OptionSpec, parsed_fields, plain_text, specs_of
+from kafkalog_spark.typed import decoder as formats
 from kafkalog_spark.typed.avro import format as avro_format
 from kafkalog_spark.typed.avro import types as avro_types
 from kafkalog_spark.typed.avro.format import reader_text
 from kafkalog_spark.typed.avro.schema import AvroType, parse_schema
 from kafkalog_spark.typed.columns.buffer_pool import Values
 from kafkalog_spark.typed.ddl import file_bytes, recursion_bounded
-from kafkalog_spark.typed.decoder import (
-    Decoded,
-    ResolvedFormat,
-    SchemaSources,
-    ValueDecoder,
-    ValueEncoder,
-)
 from kafkalog_spark.typed.json import format as json_format
 from kafkalog_spark.typed.protobuf import format as protobuf_format
 from kafkalog_spark.typed.protobuf import types as protobuf_types
@@ -71,7 +65,7 @@ REGISTRY_OPTIONS = (
 )
 
 
-def with_records(format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:
+def with_records(format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:
     """The format with the records of a file or of the registry's topic, unless a URL is given, and with the subject."""
     options = dict(format.options)
     if "subject" not in options and len(sources.topics) == 1:
@@ -94,7 +88,7 @@ def _utf8(value: bytes | None) -> bytes | None:
     return None if value is None else value.decode("utf-8", "replace").encode()
 
 
-def store_of(format: ResolvedFormat) -> SchemaStore:
+def store_of(format: formats.ResolvedFormat) -> SchemaStore:
     """Raises OptionError where the options name no store; SchemaRegistryError for records that are not a registry's."""
     options = format.options
     if "schema.registry.url" in options:
@@ -164,23 +158,23 @@ class _SchemaFormat:
     inner: Any
     indexed = False
 
-    def resolve(self, format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:
+    def resolve(self, format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:
         """The format with its reader schema: the latest version is looked up once a load."""
         format = with_records(format, sources)
         registered = subject_schema(format.options, store_of(format), self.kind)
         return replace(format, reader_text=registered.text, reader_id=registered.id)
 
-    def schema(self, format: ResolvedFormat) -> pa.Schema:
+    def schema(self, format: formats.ResolvedFormat) -> pa.Schema:
         """The columns of the reader schema."""
         types = self.inner.types
         columns: pa.Schema = types.columns_of(self.reader(format, store_of(format)), types.meaning_of(format.options))
         return columns
 
-    def decoder(self, format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
+    def decoder(self, format: formats.ResolvedFormat, projection: pa.Schema) -> formats.ValueDecoder:
         """Raises OptionError, SchemaRegistryError."""
         return ConfluentDecoder(self, format, projection)
 
-    def reader(self, format: ResolvedFormat, store: SchemaStore) -> Any:
+    def reader(self, format: formats.ResolvedFormat, store: SchemaStore) -> Any:
         """The schema that all values are read as. Raises OptionError, SchemaRegistryError."""
         if format.reader_id is None:
             return self.parsed(subject_schema(format.options, store, self.kind), store)
@@ -202,13 +196,13 @@ class _Avro(_SchemaFormat):
     )
     kind, inner = AVRO, avro_format
 
-    def resolve(self, format: ResolvedFormat, sources: SchemaSources) -> ResolvedFormat:
+    def resolve(self, format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:
         text = reader_text(format)
         if text is not None:
             return replace(with_records(format, sources), reader_text=text)
         return super().resolve(format, sources)
 
-    def reader(self, format: ResolvedFormat, store: SchemaStore) -> AvroType:
+    def reader(self, format: formats.ResolvedFormat, store: SchemaStore) -> AvroType:
         text = reader_text(format)
         if text is not None and (format.reader_id is None or store.by_id(format.reader_id) is None):
             return parse_schema(text)
@@ -224,7 +218,7 @@ class _Avro(_SchemaFormat):
                 _collect_named(parse_schema(text, types), types)
         return parse_schema(registered.text, types)
 
-    def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+    def encoder(self, options: Mapping[str, str], given: pa.Schema) -> formats.ValueEncoder:
         """Registers the schema that is given, or that Spark's to_avro makes of the columns. Raises OptionError, and
         SchemaRegistryError where the registry refuses it."""
         from kafkalog_spark.typed.avro.encoder import AvroEncoder
@@ -243,7 +237,7 @@ class _Protobuf(_SchemaFormat):
     )
     kind, inner, indexed = PROTOBUF, protobuf_format, True
 
-    def reader(self, format: ResolvedFormat, store: SchemaStore) -> Any:
+    def reader(self, format: formats.ResolvedFormat, store: SchemaStore) -> Any:
         file, name = super().reader(format, store), format.options.get("messagename")
         if name is None:
             return message_at(file, FIRST)
@@ -261,7 +255,7 @@ class _Protobuf(_SchemaFormat):
         imported = {name: schema.text for name, schema in referenced(registered, store).items()}
         return file_descriptor(registered.text, imported, f"schema {registered.id} of {store.described}")
 
-    def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+    def encoder(self, options: Mapping[str, str], given: pa.Schema) -> formats.ValueEncoder:
         """With the subject's latest schema, which must be registered. Raises OptionError, SchemaRegistryError."""
         from kafkalog_spark.typed.protobuf.encoder import ProtobufEncoder
 
@@ -282,11 +276,11 @@ class _Json:
     )
     schema = staticmethod(json_format.schema)
 
-    def decoder(self, format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
+    def decoder(self, format: formats.ResolvedFormat, projection: pa.Schema) -> formats.ValueDecoder:
         """Raises OptionError."""
         return ConfluentJsonDecoder(format, projection)
 
-    def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
+    def encoder(self, options: Mapping[str, str], given: pa.Schema) -> formats.ValueEncoder:
         """Raises OptionError, also for a column that is no text; SchemaRegistryError where the subject has no
         schema."""
         from kafkalog_spark.typed.columns.byte_slices import is_binary, is_text  # loads numba
@@ -320,7 +314,7 @@ class ConfluentDecoder:
 
     headers_too = True
 
-    def __init__(self, inner: _SchemaFormat, format: ResolvedFormat, projection: pa.Schema) -> None:
+    def __init__(self, inner: _SchemaFormat, format: formats.ResolvedFormat, projection: pa.Schema) -> None:
         self.schema = projection
         self._inner, self._store, self._side = inner, store_of(format), format.side
         reader = inner.reader(format, self._store)
@@ -329,7 +323,7 @@ class ConfluentDecoder:
         self._parsed = lru_cache(MOST_SCHEMAS)(self._look_up)
         self._entry = lru_cache(_REMEMBERED)(self._add_entry)
 
-    def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray, headers: Any = None) -> Decoded:
+    def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray, headers: Any = None) -> formats.Decoded:
         """As ValueDecoder.decode, all values at once, or in halves where they name more schemas than there is room for.
         headers: the records' own. Raises SchemaRegistryError where a registry cannot be asked: that says nothing of the
         value."""
@@ -348,13 +342,13 @@ class ConfluentDecoder:
             for part in (slice(half), slice(half, None))
         )
         bad = [[False] * len(each.columns) if each.bad is None else each.bad for each in (first, second)]
-        return Decoded(
+        return formats.Decoded(
             pa.concat_arrays([first.columns, second.columns]),
             np.concatenate(bad),
             lambda i: first.why(i) if i < half else second.why(i - half),
         )
 
-    def _decode(self, values: Any, headers: Any) -> Decoded:
+    def _decode(self, values: Any, headers: Any) -> formats.Decoded:
         framed = unframed(Values.of(values), headers, self._side)
         names: list[tuple[int | str, tuple[int, ...] | str]] = [(id_, FIRST) for id_ in framed.ids]
         which, ends = framed.which, framed.values.ends
@@ -373,7 +367,7 @@ class ConfluentDecoder:
                 return None
             return str(results[which[i]]) if which[i] >= 0 else NO_ID
 
-        decoded: Decoded = self._reading.decode(framed.values, entries, unknown)
+        decoded: formats.Decoded = self._reading.decode(framed.values, entries, unknown)
         return decoded
 
     def _add_entry(self, id_: int | str, indexes: tuple[int, ...]) -> int | str:
@@ -411,11 +405,11 @@ class ConfluentJsonDecoder:
 
     headers_too = True
 
-    def __init__(self, format: ResolvedFormat, projection: pa.Schema) -> None:
+    def __init__(self, format: formats.ResolvedFormat, projection: pa.Schema) -> None:
         self.schema, self._side = projection, format.side
         self._inner = json_format.decoder(format, projection)
 
-    def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray, headers: Any = None) -> Decoded:
+    def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray, headers: Any = None) -> formats.Decoded:
         """As ValueDecoder.decode."""
         framed = unframed(Values.of(values), headers, self._side)
         unnamed = (framed.which < 0) & (framed.values.ends >= 0)
@@ -423,7 +417,7 @@ class ConfluentJsonDecoder:
         if not unnamed.any():
             return decoded
         bad = unnamed if decoded.bad is None else decoded.bad | unnamed
-        return Decoded(decoded.columns, bad, lambda i: NO_ID if unnamed[i] else decoded.why(i))
+        return formats.Decoded(decoded.columns, bad, lambda i: NO_ID if unnamed[i] else decoded.why(i))
 
 
 def _as_array(framed: Framed) -> pa.Array:
