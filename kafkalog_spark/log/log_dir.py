@@ -112,19 +112,20 @@ class LogDirs:
         there is."""
         place = self.places.get((topic, partition))
         if place is None:
-            known = self.topics.get(topic)
-            what = f"has partitions {', '.join(map(str, known))}" if known else f"topics: {self._some_topics()}"
-            raise UnknownPartition(
-                f"not in {', '.join(self.paths)} ({topic} {what})"
-                if known
-                else f"not in {', '.join(self.paths)} ({what})",
-                topic_partition=f"{topic}-{partition}",
-            )
+            partitions = self.topics.get(topic)
+            what = f"topics: {self._some_topics()}"
+            if partitions:
+                what = f"{topic} has partitions {', '.join(map(str, partitions))}"
+            raise UnknownPartition(f"not in {', '.join(self.paths)} ({what})", topic_partition=f"{topic}-{partition}")
         return discovery.chosen_locations(self.places, self.copies, [(topic, partition)])[topic, partition].open()
 
     def _some_topics(self) -> str:
         some = list(self.topics)
         return ", ".join(some[:10]) + (f" and {len(some) - 10} more" if len(some) > 10 else "") or "none"
+
+    def _check_topic(self, topic: str | None) -> None:
+        if topic is not None and topic not in self.topics:
+            raise UnknownPartition(f"topic {topic} is not in {', '.join(self.paths)} (topics: {self._some_topics()})")
 
     def scan(
         self,
@@ -151,8 +152,7 @@ class LogDirs:
         from kafkalog_spark.log.repair.merged_log import merged_locations
 
         request = request or ScanRequest(**options)  # type: ignore[arg-type]
-        if topic is not None and topic not in self.topics:
-            raise UnknownPartition(f"topic {topic} is not in {', '.join(self.paths)} (topics: {self._some_topics()})")
+        self._check_topic(topic)
         wanted = [key for key in self.places if key[0] == topic or (topic is None and not names.is_internal(key[0]))]
         passing = request.drop_malformed or damage_rows
         if replicas == "merge":
@@ -192,8 +192,7 @@ class LogDirs:
         from kafkalog_spark.log.tables.read_table import open_table
         from kafkalog_spark.log.tables.table import RECORDS
 
-        if topic is not None and topic not in self.topics:
-            raise UnknownPartition(f"topic {topic} is not in {', '.join(self.paths)} (topics: {self._some_topics()})")
+        self._check_topic(topic)
         if name == RECORDS and not history:
             chosen = COLUMNS if columns is None else tuple(columns)
             return pa.RecordBatchReader.from_batches(record_schema(chosen), self.scan(topic, columns=chosen))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from kafkalog_spark.errors import CorruptLog, NotALogDirectory, UnsupportedFormat
+from kafkalog_spark.format.checkpoint import LOG_START_OFFSET_CHECKPOINT
 from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read import discovery
@@ -114,14 +115,14 @@ class Watch:
     def changed(self, now_ns: int) -> bool:
         """True if there may be something new; if so, the caller looks now. `now_ns`: of a clock that never goes back,
         read before this call. Raises OSError when the path cannot be reached."""
-        found = os.stat(self.path)
-        state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        facts = os.stat(self.path)
+        state = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
         if state != self._state:
             self._state, self._first_seen_ns, self._looked_at = state, now_ns, False
             return True
         if self._looked_at:
             return False
-        granularity = FINE_NS if found.st_mtime_ns % 1_000_000_000 else COARSE_NS
+        granularity = FINE_NS if facts.st_mtime_ns % 1_000_000_000 else COARSE_NS
         self._looked_at = now_ns - self._first_seen_ns >= granularity
         return True
 
@@ -240,18 +241,19 @@ class LiveLogs:
             self._assigned = {gone: assigned}
         alone = [dirs.places[tp] for tp in self._assigned[gone] if tp not in dirs.copies]
         self._checkpoints.begin_look(now)
-        for place in alone:  # before the logs: a checkpoint that is read later could be ahead of what was seen of them
+        # before the logs: a checkpoint that is read later could be ahead of what was seen of them
+        for place in {place.log_dir: place for place in alone}.values():
             place.checkpointed(NO_HINTS, self._checkpoints)
         looked_at = for_each_place(
             lambda place: self._look_at(place, self._logs.get((place.topic, place.partition)), now), alone
         )
-        found = {(place.topic, place.partition): live for place, live in zip(alone, looked_at, strict=True)}
+        lives = {(place.topic, place.partition): live for place, live in zip(alone, looked_at, strict=True)}
         logs: dict[TopicPartition, LiveLog] = {}
         for tp in self._assigned[gone]:
             if tp in dirs.copies:
                 live = self._copies.look(dirs.copies[tp], self._logs.get(tp), partial(self._look_at, now=now))
             else:
-                live = found[tp]
+                live = lives[tp]
             if live is not None:
                 logs[tp] = live
         self._copies.report()
@@ -277,8 +279,7 @@ class LiveLogs:
     def _look_at(self, place: PartitionLocation, live: LiveLog | None, now: int) -> LiveLog | None:
         """None when the partition has been deleted since its log directory was listed."""
         try:
-            hints = OpenHints(pass_over_damage=self._options.passes_over_damage)
-            return _look_at_log(place, live, place.checkpointed(hints, self._checkpoints), self._options, now)
+            return _look_at_log(place, live, self._checkpoints, self._options, now)
         except NotALogDirectory:
             if place.exists() or not place.store.exists(place.log_dir):
                 raise
@@ -315,18 +316,20 @@ class WatchedCheckpoints(Checkpoints):
 
 
 def _look_at_log(
-    place: PartitionLocation, live: LiveLog | None, hints: OpenHints, options: ReadOptions, now: int
+    place: PartitionLocation, live: LiveLog | None, checkpoints: Checkpoints, options: ReadOptions, now: int
 ) -> LiveLog:
     if live is not None and live.place == place:
+        log_starts = checkpoints.read(place.store, place.log_dir, LOG_START_OFFSET_CHECKPOINT)
         try:
             listed = not live.directory.changed(now)
             # in an object store a change of the segment shows in the listing
             if listed and (place.store.remote or not live.segment.changed(now)):
-                live.log_start = max(live.log_start, hints.log_start or 0)
+                live.log_start = max(live.log_start, log_starts.get((place.topic, place.partition), 0))
                 return live
         except OSError:
             listed = False  # the segment was deleted, or the whole partition: the listing shows
             live.directory.forget()
+        hints = place.checkpointed(NO_HINTS, checkpoints)
         live.log.follow(recovery_point=hints.recovery_point, log_start=hints.log_start)
         if not listed:
             live.log.refresh()
@@ -338,6 +341,7 @@ def _look_at_log(
         directory.changed(now)
     except OSError:
         pass  # PartitionLog says what is wrong
+    hints = place.checkpointed(OpenHints(pass_over_damage=options.passes_over_damage), checkpoints)
     return _with_end(LiveLog(place, place.open_unread(hints), place.topic_id(), directory, Watch("")), options, now)
 
 

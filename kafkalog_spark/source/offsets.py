@@ -141,17 +141,17 @@ class _Members(list[tuple[str, Any]]):
 def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
     """`{"topicA":[0,1]}`: the partitions, sorted. Raises OptionError naming `option`."""
     try:
-        found: list[TopicPartition] = []
+        result: list[TopicPartition] = []
         for topic, partitions in _topics(_load(text)):
             if type(partitions) is not list:
                 raise _OffsetsFault(f"topic {topic!r} needs a list of partitions")
             for partition in partitions:
                 if type(partition) is not int or not 0 <= partition <= MAX_INT32:
                     raise _OffsetsFault(f"{_short(partition)} is not a partition of topic {topic!r}")
-                found.append((topic, partition))
-        if len(set(found)) != len(found):
+                result.append((topic, partition))
+        if len(set(result)) != len(result):
             raise _OffsetsFault("a partition is given twice")
-        return tuple(sorted(found))
+        return tuple(sorted(result))
     except _OffsetsFault as fault:
         _refuse(option, text, _EXPECTED_PARTITIONS, fault)
 
@@ -420,8 +420,8 @@ def assigned_partitions(
             chosen = {tp for tp in available if tp[0] in wanted}
         case SubscribePattern():
             regex = subscription.regex()
-            found = {topic for topic in topics if not is_internal(topic) and regex.search(topic)}
-            chosen = {tp for tp in available if tp[0] in found}
+            matching = {topic for topic in topics if not is_internal(topic) and regex.search(topic)}
+            chosen = {tp for tp in available if tp[0] in matching}
         case Assign(partitions):
             _check_topics([topic for topic, _ in partitions], topics.union(may_be_gone))
             chosen = available.intersection(partitions)

@@ -179,17 +179,17 @@ def _by_partition(bound: Bound, assigned: Collection[TopicPartition], side: str)
         case GlobalTimestamp(timestamp):
             return dict.fromkeys(assigned, timestamp)
         case SpecificOffsets(offsets, topics):
-            found = {tp: topics[tp[0]] for tp in assigned if tp[0] in topics} | dict(offsets)
+            numbers = {tp: topics[tp[0]] for tp in assigned if tp[0] in topics} | dict(offsets)
             missing_topics = topics.keys() - {topic for topic, _ in assigned}
-            if missing_topics or found.keys() != set(assigned):
+            if missing_topics or numbers.keys() != set(assigned):
                 raise _not_as_assigned(
                     f"Partitions specified for Kafka {side} offsets don't match what are assigned. Maybe topic "
                     "partitions are created or deleted while the query is running. Use -1 for latest, -2 for earliest.",
-                    found,
+                    numbers,
                     assigned,
                     missing_topics,
                 )
-            return found
+            return numbers
         case SpecificTimestamps(timestamps):
             if timestamps.keys() != set(assigned):
                 raise _not_as_assigned(

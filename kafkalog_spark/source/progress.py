@@ -242,7 +242,7 @@ class LagListener(StreamingQueryListener):
 
     def __init__(self, report: Callable[[str, Lag], None] | None = None, path: str | None = None, **options: str):
         super().__init__()
-        self._report = _print if report is None else report
+        self._report = report or (lambda query, lag: print(f"{query}: {lag}", flush=True))
         self._path = path
         self._options = options
 
@@ -255,10 +255,6 @@ class LagListener(StreamingQueryListener):
         progress = event.progress
         for lag in offsets_behind_latest(progress, self._path, **self._options):
             self._report(progress.name or str(progress.id), lag)
-
-
-def _print(query: str, lag: Lag) -> None:
-    print(f"{query}: {lag}", flush=True)
 
 
 def _sources(progress: Any) -> list[Any]:

@@ -327,9 +327,9 @@ class StreamPlanner:
         )
         hints = {}
         for offsets in ranges:
-            known = self._known_end(offsets.topic_partition, offsets.start)
-            if known is not None:
-                hints[offsets.topic_partition] = (known.segment, known.position)
+            end_before = self._known_end(offsets.topic_partition, offsets.start)
+            if end_before is not None:
+                hints[offsets.topic_partition] = (end_before.segment, end_before.position)
         logs = [self._logs[r.topic_partition] for r in ranges]
         segments = [self._facts(r, live, hints.get(r.topic_partition)) for r, live in zip(ranges, logs, strict=True)]
         self.planned_bytes = sum(segment.size for needed in segments for segment in needed)
@@ -357,8 +357,8 @@ class StreamPlanner:
         extent = next_batch.starts[tp], next_batch.ends[tp]
         if self._without_records.get(tp) == extent:
             return False
-        known = self._known_end(tp, extent[0])
-        hint = None if known is None else (known.segment, known.position)
+        end_before = self._known_end(tp, extent[0])
+        hint = None if end_before is None else (end_before.segment, end_before.position)
         read_committed = self._options.read_committed
         if holds_records(self._logs[tp].log, *extent, read_committed=read_committed, hint=hint):
             return True

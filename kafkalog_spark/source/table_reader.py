@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -12,11 +12,10 @@ from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
-from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.tables import table_query
 from kafkalog_spark.log.tables.table import FINDINGS
 from kafkalog_spark.log.tables.table_query import TableQuery
-from kafkalog_spark.source.offsets import Earliest, Latest, NotSaid, TopicPartition, assigned_partitions
+from kafkalog_spark.source.offsets import Earliest, Latest, NotSaid, assigned_partitions
 from kafkalog_spark.source.option_spec import ReadOptions
 from kafkalog_spark.source.planning import check_scan_bytes, cores, group_splits
 from kafkalog_spark.source.resolve_partitions import open_log_dirs, places_to_read, requests_logged, resolve_ranges
@@ -97,7 +96,11 @@ def table_tasks(options: ReadOptions, query: TableQuery) -> list[Task]:
             else table_query.partitions_of(query, dirs.places)
         )
         places = places_to_read(options, dirs, wanted)
-        units = table_query.units_of(query, places, _ranges(options, places), whole=not said)
+        ranges = None  # where no option narrows them, which opens no log
+        if options.start != Earliest() or options.end != Latest():
+            resolved = resolve_ranges(options, places, places.keys())
+            ranges = {each.topic_partition: (each.range.start, each.range.end) for each in resolved}
+        units = table_query.units_of(query, places, ranges, whole=not said)
         check_scan_bytes(sum(unit.size for unit in units), options)
         # only tables that look beyond their own partitions ask for all of them
         others = [
@@ -112,13 +115,3 @@ def table_tasks(options: ReadOptions, query: TableQuery) -> list[Task]:
         min_partitions=options.min_partitions,
     )
     return [(tuple(units[group]), around) for group in groups]
-
-
-def _ranges(
-    options: ReadOptions, places: Mapping[TopicPartition, PartitionLocation]
-) -> dict[TopicPartition, tuple[int, int]] | None:
-    """The offsets of each partition; None where no option narrows them, which opens no log."""
-    if options.start == Earliest() and options.end == Latest():
-        return None
-    ranges = resolve_ranges(options, places, places.keys())
-    return {each.topic_partition: (each.range.start, each.range.end) for each in ranges}

@@ -84,8 +84,8 @@ def _connection_to_spark() -> socket.socket | None:
     """
     if TaskContext.get() is None or not hasattr(select, "poll"):
         return None
-    found = (frame.f_locals.get("sock") for frame in _frames() if frame.f_code.co_name == "worker")
-    return next((one for one in found if isinstance(one, socket.socket)), None)
+    sockets = (frame.f_locals.get("sock") for frame in _frames() if frame.f_code.co_name == "worker")
+    return next((sock for sock in sockets if isinstance(sock, socket.socket)), None)
 
 
 def _frames() -> Iterator[FrameType]:

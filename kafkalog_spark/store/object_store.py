@@ -134,9 +134,9 @@ class _Fetched:
 
 
 class ObjectFile:
-    """An open file of `size` bytes. align: blocks begin at multiples of it and end there or at the end of the file (the
-    chunk size of a tiered segment, bytes). block: bytes of a block fetched ahead. changed: whether the file is another
-    one by now. closed: called by `close`.
+    """An open file of `size` bytes: see OpenFile; `has_changed` is a request. align: blocks begin at multiples of it,
+    and end there or at the end of the file (the chunk size of a tiered segment, bytes). block: bytes of a block fetched
+    ahead. changed: whether the file is another one by now. closed: called by `close`.
     """
 
     def __init__(
@@ -166,7 +166,6 @@ class ObjectFile:
         self._shared = read_ahead()
 
     def read(self, position: int, size: int) -> bytes:
-        """The bytes [position, position + size), fewer only at the end of the file. Raises OSError."""
         end = min(position + size, self.size)
         if position >= end:
             return b""
@@ -178,8 +177,6 @@ class ObjectFile:
         return bytes(target)
 
     def read_into(self, position: int, target: memoryview) -> int:
-        """Fill `target` from `position` on; returns the number of bytes, less than asked for only at the end of the
-        file. Raises OSError."""
         end = min(position + len(target), self.size)
         if end - position > BLOCK and not self._blocks and self._next >= self._until:
             self.expect(position, end)
@@ -192,7 +189,6 @@ class ObjectFile:
         return max(end - position, 0)
 
     def has_changed(self) -> bool:
-        """True if it has been replaced or removed since it was opened: a request."""
         return self._changed()
 
     def expect(self, position: int, until: int) -> None:
@@ -437,8 +433,7 @@ class ObjectStore:
         raise failed
 
     def _head(self, key: str, path: str) -> FileFacts:
-        found = self.client.ask(path, lambda store: store.head(key), head=1)
-        return _facts_of(found)
+        return _facts_of(self.client.ask(path, lambda library: library.head(key), head=1))
 
     def read_all(self, path: str, most: int) -> bytes:
         """The first bytes of an object. One GET. Raises FileNotFoundError, OSError."""
@@ -467,8 +462,8 @@ class ObjectStore:
     def exists(self, directory: str) -> bool:
         """True if the directory is there. One LIST; a bucket's top is there when the bucket is. Raises OSError."""
         key = parse_path(directory).key
-        found = self.client.ask(directory, lambda store: next(store.list(key, chunk_size=1), None), list=1)
-        return bool(found) or not key
+        page = self.client.ask(directory, lambda library: next(library.list(key, chunk_size=1), None), list=1)
+        return bool(page) or not key
 
 
 def _facts_of(meta: Any) -> FileFacts:
@@ -523,5 +518,5 @@ def objects_below(
 def modified(store: ObjectStore, path: str) -> float:
     """When the object was written, seconds since 1970. One HEAD. Raises FileNotFoundError, OSError."""
     key = parse_path(path).key
-    found = store.client.ask(path, lambda library: library.head(key), head=1)
-    return float(found["last_modified"].timestamp())
+    meta = store.client.ask(path, lambda library: library.head(key), head=1)
+    return float(meta["last_modified"].timestamp())

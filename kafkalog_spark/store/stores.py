@@ -101,10 +101,10 @@ class FsspecStore:
         if not self._info(files, directory)["type"] == "directory":
             raise NotADirectoryError(errno.ENOTDIR, "is a file, not a directory", directory)
         listed = as_os_errors(directory, lambda: files.ls(place, detail=True))
-        found = {os.path.basename(one["name"].rstrip("/")): one for one in listed}
+        entries = {os.path.basename(info["name"].rstrip("/")): info for info in listed}
         return ObjectListing(
-            {name: _facts(one) for name, one in found.items() if one["type"] == "file" and name > after},
-            {name for name, one in found.items() if one["type"] == "directory" and name > after},
+            {name: _facts(info) for name, info in entries.items() if info["type"] == "file" and name > after},
+            {name for name, info in entries.items() if info["type"] == "directory" and name > after},
         )
 
     def _info(self, files: Any, path: str) -> dict[str, Any]:

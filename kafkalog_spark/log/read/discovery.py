@@ -362,16 +362,16 @@ def partitions_below(root: Root, options: TierOptions) -> RootPartitions:
         return RootPartitions(remote=list(_aiven_dirs(root, listing, options)))
     if layout is Layout.LOCAL_TIERED:
         return RootPartitions(remote=list(_local_tiered_dirs(root, listing)))
-    found = False
+    any_partition = False
     places = []
     for name in sorted(listing.names):
         parsed = names.parse_partition_dir(name)
         if parsed is None or not listing.is_directory(name):
             continue
-        found = True
+        any_partition = True
         if parsed.kind is DirKind.LIVE:
             places.append(PartitionLocation(parsed.topic, parsed.partition, os.path.join(path, name), store))
-    if not found and own is None and not LOG_DIR_MARKS & set(listing.names):
+    if not any_partition and own is None and not LOG_DIR_MARKS & set(listing.names):
         segments = any(names.parse_segment_file(name) for name in listing.names)
         raise NotALogDirectory(
             "is not a Kafka log directory: no <topic>-<partition> directory in it" + (", but segment files" * segments),
