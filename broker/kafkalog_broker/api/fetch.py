@@ -130,7 +130,7 @@ async def _read_remotely(remote: RemoteLogManager, fetched: Fetched, partition: 
         fetched.has_errors = True
         return
     if found is not None and found.records:
-        answer.records = (found.records,)
+        answer.records = [found.records]
         partition.size = len(found.records)
         fetched.size += partition.size
         if found.aborted is not None:
