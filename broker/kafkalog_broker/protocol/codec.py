@@ -28,17 +28,6 @@ from kafkalog_broker.protocol.frames import skip_tagged_fields
 from kafkalog_broker.protocol.guide_schemas import guide_classes
 from kafkalog_broker.protocol.produce import parse_one_batch, parse_produce_request
 
-__all__ = [
-    "API_VERSIONS",
-    "api_name",
-    "decode_request",
-    "encode_response",
-    "is_loaded",
-    "load",
-    "request_class",
-    "response_class",
-]
-
 API_VERSIONS = 18
 """The API key whose response has header version 0 always, and whose unknown versions are answered (KIP-511)."""
 

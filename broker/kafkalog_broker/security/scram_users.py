@@ -51,22 +51,20 @@ class ScramUsers:
 
 
 def _encoded(users: Users) -> dict[str, Any]:
-    return {"users": {name: {user: _as_json(one) for user, one in known.items()} for name, known in users.items()}}
+    def plain(kept: Credential) -> dict[str, Any]:
+        keys = {name: base64.b64encode(getattr(kept, name)).decode() for name in _KEYS}
+        return {"iterations": kept.iterations, **keys}
+
+    return {"users": {name: {user: plain(kept) for user, kept in known.items()} for name, known in users.items()}}
 
 
 def _decoded(state: Mapping[str, Any]) -> Users:
+    def kept(plain: Mapping[str, Any]) -> Credential:
+        keys = {name: base64.b64decode(plain[name], validate=True) for name in _KEYS}
+        return Credential(iterations=int(plain["iterations"]), **keys)
+
     users = state["users"]
-    return {name: {user: _from_json(one) for user, one in users.get(name, {}).items()} for name in SCRAM}
-
-
-def _as_json(one: Credential) -> dict[str, Any]:
-    keys = {name: base64.b64encode(getattr(one, name)).decode() for name in _KEYS}
-    return {"iterations": one.iterations, **keys}
-
-
-def _from_json(one: Mapping[str, Any]) -> Credential:
-    keys = {name: base64.b64decode(one[name], validate=True) for name in _KEYS}
-    return Credential(iterations=int(one["iterations"]), **keys)
+    return {name: {user: kept(plain) for user, plain in users.get(name, {}).items()} for name in SCRAM}
 
 
 # What AlterUserScramCredentials makes of the users: decisions only (ScramControlManager).

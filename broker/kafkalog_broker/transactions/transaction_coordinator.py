@@ -284,7 +284,9 @@ class TransactionCoordinator:
             self._remove_expired(now_ms)
 
     def _abort_timed_out(self, now_ms: int) -> None:
-        for metadata in [metadata for metadata in self.served() if metadata.timed_out(now_ms)]:
+        for metadata in self.served():
+            if metadata.state is not TransactionState.ONGOING or metadata.start_ms + metadata.timeout_ms >= now_ms:
+                continue
             try:
                 self._abort(metadata, now_ms)
             except BrokerError as error:

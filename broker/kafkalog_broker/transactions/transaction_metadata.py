@@ -136,9 +136,6 @@ class TransactionMetadata:
     def producer(self) -> ProducerIdAndEpoch:
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
-    def timed_out(self, now_ms: int) -> bool:
-        return self.state is TransactionState.ONGOING and self.start_ms + self.timeout_ms < now_ms
-
     def expired(self, now_ms: int, expiration_ms: int) -> bool:
         """The id was not used for that long, and has nothing open."""
         return self.state.may_expire and self.last_update_ms <= now_ms - expiration_ms
