@@ -1,11 +1,12 @@
-"""Consumer groups (KIP-848): a hundred members over a thousand partitions, this broker and a real Kafka in turn.
+"""Consumer groups (KIP-848), a hundred members over a thousand partitions, and streams groups (KIP-1071), a hundred
+over five hundred tasks, of which each is a process: this broker and a real Kafka in turn.
 
 Members are simulated by the protocol itself: each sends its next heartbeat as soon as the last one is answered, and
 gives up at once what it is told to, so what is measured is the coordinator. Between two assignments nobody waits.
 
 | measurement | from | to |
 |---|---|---|
-| join | the first of 100 members joins | all have their ten partitions |
+| join | the first of 100 members joins | all have their partitions |
 | one more | another one joins | all 101 have theirs |
 | one leaves | it leaves | all 100 have theirs |
 | heartbeats | | 20 rounds in which nothing happens |
@@ -32,24 +33,28 @@ from kafkalog_broker.testing_support.remote import exchange, frame_of
 from tests.broker.api.helpers.plain_entities import request_entity
 from tests.interop.real_kafka import RealKafka
 
-MEMBERS, PARTITIONS, CONNECTIONS, QUIET_ROUNDS = 100, 1_000, 10, 20
-HEARTBEAT = 68
+MEMBERS, CONNECTIONS, QUIET_ROUNDS = 100, 10, 20
 PROPERTIES = {
+    "group.streams.assignment.interval.ms": 0,
+    "group.streams.initial.rebalance.delay.ms": 0,
     "group.consumer.assignment.interval.ms": 0,
     "group.consumer.session.timeout.ms": 60_000,
     "offsets.topic.num.partitions": 1,
 }
 _SECONDS = 120
-_RESPONSE: Any = response_class(HEARTBEAT, 1)
 
 
 class Member:
-    """One member, and what it has."""
+    """A member of a consumer group, and what it has. API: key and version of its heartbeats."""
+
+    API = 68, 1
+    PARTITIONS = 1_000
+    WHAT = "partitions"
 
     def __init__(self, connection: socket.socket, group: str, topic: str) -> None:
         self.connection = connection
         self.member_id, self.epoch = uuid.uuid4().hex, 0
-        self.owned: dict[uuid.UUID, tuple[int, ...]] = {}
+        self.owned: dict[Any, tuple[int, ...]] = {}
         self._group, self._topic, self._tells = group, topic, True
 
     @property
@@ -57,8 +62,11 @@ class Member:
         return sum(map(len, self.owned.values()))
 
     def send(self) -> None:
-        joins = self.epoch == 0
-        values = {
+        frame = frame_of(request_entity(*self.API, self._values(joins=self.epoch == 0), {}))
+        self.connection.sendall(len(frame).to_bytes(4, "big") + frame)
+
+    def _values(self, *, joins: bool) -> dict[str, Any]:
+        return {
             "group_id": self._group, "member_id": self.member_id, "member_epoch": self.epoch, "instance_id": None,
             "rack_id": None, "rebalance_timeout": 60_000 if joins else -1,
             "subscribed_topic_names": [self._topic] if joins else None, "subscribed_topic_regex": None,
@@ -67,18 +75,55 @@ class Member:
                 {"topic_id": str(topic), "partitions": list(parts)} for topic, parts in self.owned.items()
             ] if self._tells else None,
         }  # fmt: skip
-        frame = frame_of(request_entity(HEARTBEAT, 1, values, {}))
-        self.connection.sendall(len(frame).to_bytes(4, "big") + frame)
 
     def receive(self) -> None:
         frame = _frame(self.connection)
-        _, at = entity_reader(_RESPONSE.__header_schema__)(frame, 0)
-        answer: Any = entity_reader(_RESPONSE)(frame, at)[0]
+        kind: Any = response_class(*self.API)
+        _, at = entity_reader(kind.__header_schema__)(frame, 0)
+        answer: Any = entity_reader(kind)(frame, at)[0]
         if answer.error_code.value:
             raise RuntimeError(f"member {self.member_id}: {answer.error_code.name} {answer.error_message}")
-        self.epoch, self._tells = answer.member_epoch, answer.assignment is not None
-        if answer.assignment is not None:
-            self.owned = {part.topic_id: part.partitions for part in answer.assignment.topic_partitions}
+        owned = self._owned(answer)
+        self.epoch, self._tells = answer.member_epoch, owned is not None
+        if owned is not None:
+            self.owned = owned
+
+    def _owned(self, answer: Any) -> dict[Any, tuple[int, ...]] | None:
+        """None where it is as before."""
+        if answer.assignment is None:
+            return None
+        return {part.topic_id: part.partitions for part in answer.assignment.topic_partitions}
+
+
+class StreamsMember(Member):
+    """A member of a streams group, the only one of its process. Its topology is one subtopology."""
+
+    API = 88, 0
+    PARTITIONS = 500
+    WHAT = "tasks"
+
+    def _values(self, *, joins: bool) -> dict[str, Any]:
+        subtopology = {
+            "subtopology_id": "0", "source_topics": [self._topic], "source_topic_regex": [],
+            "state_changelog_topics": [], "repartition_sink_topics": [], "repartition_source_topics": [],
+            "copartition_groups": [],
+        }  # fmt: skip
+        active = [{"subtopology_id": name, "partitions": list(parts)} for name, parts in self.owned.items()]
+        return {
+            "group_id": self._group, "member_id": self.member_id, "member_epoch": self.epoch,
+            "endpoint_information_epoch": 0, "instance_id": None, "rack_id": None,
+            "rebalance_timeout": 60_000 if joins else -1,
+            "topology": {"epoch": 0, "subtopologies": [subtopology]} if joins else None,
+            "active_tasks": active if self._tells else None, "standby_tasks": [] if self._tells else None,
+            "warmup_tasks": [] if self._tells else None, "process_id": self.member_id if joins else None,
+            "user_endpoint": None, "client_tags": [] if joins else None, "task_offsets": None,
+            "task_end_offsets": None, "shutdown_application": False,
+        }  # fmt: skip
+
+    def _owned(self, answer: Any) -> dict[Any, tuple[int, ...]] | None:
+        if answer.active_tasks is None:
+            return None
+        return {tasks.subtopology_id: tasks.partitions for tasks in answer.active_tasks}
 
 
 def _frame(connection: socket.socket) -> bytes:
@@ -113,29 +158,30 @@ def _round(members: Iterable[Member]) -> None:
 def _settle(members: list[Member]) -> float:
     """Seconds until all have what they are to have."""
     began = time.perf_counter()
+    partitions = members[0].PARTITIONS
     while True:
         _round(members)
         total = sum(member.partitions for member in members)
         fewest = min(member.partitions for member in members)
-        if total == PARTITIONS and fewest >= PARTITIONS // len(members) and len({m.epoch for m in members}) == 1:
+        if total == partitions and fewest >= partitions // len(members) and len({m.epoch for m in members}) == 1:
             return time.perf_counter() - began
         if time.perf_counter() - began > _SECONDS:
-            raise RuntimeError(f"{total} of {PARTITIONS} partitions are assigned after {_SECONDS} s")
+            raise RuntimeError(f"{total} of {partitions} partitions are assigned after {_SECONDS} s")
 
 
-def measure(side: Side, topic: str) -> dict[str, float]:
+def measure(side: Side, kind: type[Member]) -> dict[str, float]:
     """Seconds by measurement, in a group of its own."""
     host, _, port = side.bootstrap.rpartition(":")
-    group = f"bench-{uuid.uuid4().hex}"
+    group, topic = f"bench-{uuid.uuid4().hex}", kind.WHAT
     with ExitStack() as stack:
         connections = [
             stack.enter_context(socket.create_connection((host, int(port)), timeout=_SECONDS))
             for _ in range(CONNECTIONS)
         ]
         _find_coordinator(connections[0], group)
-        members = [Member(connections[number % CONNECTIONS], group, topic) for number in range(MEMBERS)]
+        members = [kind(connections[number % CONNECTIONS], group, topic) for number in range(MEMBERS)]
         found = {"join": _settle(members)}
-        members.append(Member(connections[0], group, topic))
+        members.append(kind(connections[0], group, topic))
         found["one more"] = _settle(members)
         gone = members.pop()
         gone.epoch, gone.owned = -1, {}
@@ -174,19 +220,22 @@ def main(report: Report, rounds: int = 5) -> None:
             "kafkalog": RunningBroker(Path(home) / "kafkalog", PROPERTIES),
             "kafka": RealKafka(Path(home) / "kafka", PROPERTIES),
         }
-        seconds: dict[str, dict[str, list[float]]] = {}
+        seconds: dict[tuple[type[Member], str], dict[str, list[float]]] = {}
+        kinds = (Member, StreamsMember)
         for side in both.values():
             stack.enter_context(side)
-            side.create_topic("members", PARTITIONS)
-            measure(side, "members")  # once without counting: a JVM warms up
+            for kind in kinds:
+                side.create_topic(kind.WHAT, kind.PARTITIONS)
+                measure(side, kind)  # once without counting: a JVM warms up
         for _ in range(rounds):
-            for name, side in both.items():
-                for what, took in measure(side, "members").items():
-                    seconds.setdefault(what, {}).setdefault(name, []).append(took)
-    for what, by_side in seconds.items():
+            for kind in kinds:
+                for name, side in both.items():
+                    for what, took in measure(side, kind).items():
+                        seconds.setdefault((kind, what), {}).setdefault(name, []).append(took)
+    for (kind, what), by_side in seconds.items():
         report.add(
             "groups",
-            f"{MEMBERS} members, {PARTITIONS} partitions: {what}",
+            f"{MEMBERS} members, {kind.PARTITIONS} {kind.WHAT}: {what}",
             **{f"{name}_ms": round(1000 * sorted(took)[len(took) // 2]) for name, took in by_side.items()},
             x_kafka=round(ratio(by_side["kafka"], by_side["kafkalog"]), 2),
         )

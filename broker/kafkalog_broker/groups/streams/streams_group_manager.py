@@ -56,6 +56,7 @@ log = logging.getLogger(__name__)
 
 _INITIAL_DELAY = "initial-delay"
 _NOT_VALIDATED = -1
+_STANDBY_COSTS = 4  # active tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +196,8 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
             result.validated_topology_epoch = topology.epoch
             fitted.check_tasks(request.owned or {})
         result.missing_topics = fitted.missing
+        if group.group_id not in self.groups:  # the group that its records make is another object
+            result.then(lambda: self._keep(group.group_id, fitted))
         is_due = (
             result.validated_topology_epoch != group.validated_topology_epoch
             or self.assignment_configs(group.group_id) != group.assignment_configs
@@ -202,6 +205,9 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
         if group.state is ModernGroupState.EMPTY:
             self._delay_first_assignment(group.group_id)
         return topics_changed or is_due, False
+
+    def _keep(self, group_id: str, fitted: ConfiguredTopology) -> None:
+        self.groups[group_id].configured = fitted
 
     def _topology(
         self, result: CoordinatorResult, group: StreamsGroup, request: StreamsHeartbeatRequest
@@ -260,8 +266,8 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
     def finish_heartbeat(
         self, result: CoordinatorResult, group: StreamsGroup, member: StreamsMember, updated: StreamsMember, epoch: int
     ) -> None:
-        """Who asks for the end of the application, and where members can be asked for their state. What is not in the
-        log is lost with a group that is new, as it is Kafka's."""
+        """Who asks for the end of the application, and where members can be asked for their state. Both are lost in the
+        heartbeat that makes a group, as in Kafka."""
         assert isinstance(result, StreamsResult)
         request = result.request
         assert request is not None
@@ -319,7 +325,7 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
         subtopologies = {} if group.configured is None else group.configured.subtopologies
         tasks = sum(each.tasks for each in subtopologies.values())
         replicas = self.settings(group.group_id).standby_replicas
-        return MEMBER_COSTS * len(group.members) + tasks * (1 + replicas) > INLINE_COST
+        return MEMBER_COSTS * len(group.members) + tasks * (1 + _STANDBY_COSTS * replicas) > INLINE_COST
 
     def assign(self, group: StreamsGroup, members: Mapping[str, StreamsMember]) -> dict[str, Partitions]:
         """Nothing while topics are missing."""
