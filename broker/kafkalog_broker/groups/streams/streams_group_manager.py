@@ -31,7 +31,7 @@ from kafkalog_broker.groups.modern.group_records import (
     StreamsEpochValue,
     TaskRole,
 )
-from kafkalog_broker.groups.modern.modern_group import LEAVING_STATIC, ModernGroupState
+from kafkalog_broker.groups.modern.modern_group import LEAVING_STATIC
 from kafkalog_broker.groups.modern.reconciling import (
     UNCHANGED,
     ReconcilingGroupManager,
@@ -202,7 +202,7 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
             result.validated_topology_epoch != group.validated_topology_epoch
             or self.assignment_configs(group.group_id) != group.assignment_configs
         )
-        if group.state is ModernGroupState.EMPTY:
+        if not group.members:
             self._delay_first_assignment(group.group_id)
         return topics_changed or is_due, False
 

@@ -6,20 +6,15 @@ Ties go as Kafka's priority queues decide them, with members and processes in th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter, itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
 from kafkalog_broker.groups.modern.group_records import Partitions, TaskRole, TasksKey
 
-
-class Task(NamedTuple):
-    subtopology_id: str
-    partition: int
-
-    @property
-    def by_partition(self) -> tuple[int, str]:
-        return self.partition, self.subtopology_id
+Task = tuple[str, int]
+"""Subtopology id and partition."""
+_by_partition = itemgetter(1, 0)
 
 
 class TaskCount(NamedTuple):
@@ -81,7 +76,7 @@ class _Member:
     def __init__(self, process: _Process) -> None:
         self.process = process
         self.count = 0
-        self.tasks: dict[TasksKey, list[int]] = {}
+        self.tasks: dict[tuple[TaskRole, str], list[int]] = {}
 
 
 class _Process:
@@ -113,7 +108,12 @@ class _Process:
 
     def _give(self, member: _Member, task: Task, role: TaskRole) -> int:
         self.assigned.add(task)
-        member.tasks.setdefault(TasksKey(role, task.subtopology_id), []).append(task.partition)
+        subtopology_id, partition = task
+        key = role, subtopology_id
+        if key in member.tasks:
+            member.tasks[key].append(partition)
+        else:
+            member.tasks[key] = [partition]
         member.count += 1
         self._count += 1
         self.load = self._count / len(self.members)
@@ -148,11 +148,12 @@ class _Assignment:
             member = self.members[member_id] = _Member(process)
             process.members.append(member)
             for (role, subtopology_id), partitions in members[member_id].tasks.items():
-                for task in (Task(subtopology_id, partition) for partition in partitions):
-                    if role is TaskRole.ACTIVE:
-                        self.had_active[task] = member
-                    elif role is TaskRole.STANDBY:
-                        self.had_standby.setdefault(task, []).append(member)
+                if role is TaskRole.ACTIVE:
+                    for partition in partitions:
+                        self.had_active[subtopology_id, partition] = member
+                elif role is TaskRole.STANDBY:
+                    for partition in partitions:
+                        self.had_standby.setdefault((subtopology_id, partition), []).append(member)
         self.processes = list(processes.values())
         self.replicas = replicas
         active = sum(count.tasks for count in topology.values())
@@ -162,9 +163,10 @@ class _Assignment:
     # ---- active tasks
 
     def assign_active(self, tasks: list[Task]) -> None:
-        tasks = sorted(tasks, key=attrgetter("by_partition"))
+        tasks = sorted(tasks, key=_by_partition)
         tasks = [task for task in tasks if not self._keep_active(self.had_active.get(task), task)]
-        tasks = [task for task in tasks if not self._keep_active(self._least_loaded_standby(task), task)]
+        if self.had_standby:
+            tasks = [task for task in tasks if not self._keep_active(self._least_loaded_standby(task), task)]
         queue = Heap(self.processes, attrgetter("load"))
         for task in sorted(tasks):
             process = queue.pop()
@@ -185,7 +187,7 @@ class _Assignment:
 
     def assign_standby(self, tasks: list[Task]) -> None:
         left: list[tuple[Task, int]] = []
-        for task in sorted(tasks, key=attrgetter("by_partition"), reverse=True):
+        for task in sorted(tasks, key=_by_partition, reverse=True):
             for replica in range(self.replicas):
                 if not self._keep_standby(task):
                     left.append((task, self.replicas - replica))
@@ -238,17 +240,15 @@ def assign_sticky(
     """The target assignments of at least one member. topology: by subtopology id. replicas: standby tasks of each
     stateful task, as far as there are processes for them."""
     assignment = _Assignment(members, topology, replicas)
-    assignment.assign_active(list(_tasks(topology)))
+    assignment.assign_active(_tasks(topology))
     if replicas:
         stateful = {name: count for name, count in topology.items() if count.stateful}
-        assignment.assign_standby(list(_tasks(stateful)))
+        assignment.assign_standby(_tasks(stateful))
     return {
-        member_id: {key: tuple(sorted(partitions)) for key, partitions in sorted(member.tasks.items())}
+        member_id: {TasksKey(*key): tuple(sorted(partitions)) for key, partitions in sorted(member.tasks.items())}
         for member_id, member in assignment.members.items()
     }
 
 
-def _tasks(topology: Mapping[str, TaskCount]) -> Iterator[Task]:
-    for name, count in topology.items():
-        for partition in range(count.tasks):
-            yield Task(name, partition)
+def _tasks(topology: Mapping[str, TaskCount]) -> list[Task]:
+    return [(name, partition) for name, count in topology.items() for partition in range(count.tasks)]
