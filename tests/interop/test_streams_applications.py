@@ -33,6 +33,7 @@ PROPERTIES = {
     "group.streams.heartbeat.interval.ms": 500,
     "group.streams.initial.rebalance.delay.ms": 0,
     "group.streams.num.standby.replicas": 1,
+    "log.retention.ms": -1,
 }
 _JAVA = Path(__file__).with_name("StreamsWork.java")
 _WORDS, _KEYS, _USERS = 20, 8, 50
@@ -102,6 +103,11 @@ class Instance:
         self._reader.join(20)
 
 
+def _time(number: int) -> int:
+    """Twenty numbers in a second, from some time on."""
+    return 1_700_000_000_000 + number // 20 * 1_000
+
+
 class Records:
     """What was produced, and what has to come of it."""
 
@@ -117,7 +123,7 @@ class Records:
             assert not producer.flush(60)
         for number in range(self.words, self.words + count):
             producer.produce("words", f"word{number * 7 % _WORDS}")
-            producer.produce("numbers", str(number), str(number % _KEYS), timestamp=1_000 * (number // 20))
+            producer.produce("numbers", str(number), str(number % _KEYS), timestamp=_time(number))
             producer.produce("orders", f"order{number}", str(number % _USERS), timestamp=2)
             producer.poll(0)
         self.words = self.numbers = self.orders = self.words + count
@@ -134,7 +140,7 @@ class Records:
         assert all(found == list(range(1, len(found) + 1)) for found in counts.values())
         expected: dict[str, list[int]] = defaultdict(list)
         for number in range(self.numbers):
-            sums = expected[f"{number % _KEYS}@{number // 20 * 1_000 // 10_000 * 10_000}"]
+            sums = expected[f"{number % _KEYS}@{_time(number) // 10_000 * 10_000}"]
             sums.append((sums[-1] if sums else 0) + number)
         found_sums: dict[str, list[int]] = defaultdict(list)
         for key, total in outputs["sums"]:

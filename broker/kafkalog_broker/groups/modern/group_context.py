@@ -183,12 +183,16 @@ def streams_group_settings(config: BrokerConfig, overrides: Mapping[str, str]) -
             c.group_streams_max_assignment_interval_ms,
         ),
     )  # fmt: skip
-    replicas = c.group_streams_num_standby_replicas, 0, c.group_streams_max_standby_replicas
     delay_ms = overrides.get("streams.initial.rebalance.delay.ms", c.group_streams_initial_rebalance_delay_ms)
     return StreamsGroupSettings(
-        *intervals, c.group_streams_max_size, _bounded(overrides, "streams.num.standby.replicas", replicas),
-        int(delay_ms),
+        *intervals, c.group_streams_max_size, standby_replicas(config, overrides), int(delay_ms)
     )  # fmt: skip
+
+
+def standby_replicas(config: BrokerConfig, overrides: Mapping[str, str]) -> int:
+    """Those of a streams group alone, which every heartbeat asks for."""
+    bounds = config.group_streams_num_standby_replicas, 0, config.group_streams_max_standby_replicas
+    return _bounded(overrides, "streams.num.standby.replicas", bounds)
 
 
 class Limits(NamedTuple):

@@ -13,7 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.group_context import StreamsGroupSettings, streams_group_settings
+from kafkalog_broker.groups.modern.group_context import (
+    StreamsGroupSettings,
+    standby_replicas,
+    streams_group_settings,
+)
 from kafkalog_broker.groups.modern.group_manager import (
     INLINE_COST,
     MEMBER_COSTS,
@@ -109,7 +113,8 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
 
     def assignment_configs(self, group_id: str) -> tuple[tuple[str, str], ...]:
         """What assignments depend on, as the group's record has it."""
-        return (("num.standby.replicas", str(self.settings(group_id).standby_replicas)),)
+        replicas = standby_replicas(self.context.config, self.context.overrides(group_id))
+        return (("num.standby.replicas", str(replicas)),)
 
     # ---- heartbeats
 
