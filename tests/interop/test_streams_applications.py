@@ -87,20 +87,25 @@ class Instance:
     def kill(self) -> None:
         """-9, and what it had on its disk is gone."""
         self.process.kill()
-        self.process.wait(20)
-        self._reader.join(20)
+        self._end(20)
         shutil.rmtree(self._state, ignore_errors=True)
 
     def stop(self) -> None:
         if self.process.poll() is None:
             assert self.process.stdin is not None
             self.process.stdin.close()
-            try:
-                self.process.wait(60)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(20)
+        self._end(60)
+
+    def _end(self, seconds: float) -> None:
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(20)
         self._reader.join(20)
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
 
 
 def _time(number: int) -> int:
