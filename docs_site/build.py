@@ -20,11 +20,12 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "build" / "site-sources"
 SITE = ROOT / "build" / "site"
-FORMAT = "kafkalog_spark/format"
+PACKAGES = ("kafkalog_spark", "broker/kafkalog_broker")
+"""Pages lie beside their code, too."""
 TEXTS = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
-    *("tests/broker/apis.md", "tests/broker/suites/README.md", "kafkalog_spark/log/tables/README.md"),
-    *(f"{FORMAT}/{page.name}" for page in sorted((ROOT / FORMAT).glob("*.md"))),
+    *("tests/broker/apis.md", "tests/broker/suites/README.md"),
+    *(str(page.relative_to(ROOT)) for of in PACKAGES for page in sorted((ROOT / of).rglob("*.md"))),
 )
 FOLDERS = ("examples", "notebooks", "benchmarks/results")
 LANGUAGES = {".py": "python", ".json": "json"}
