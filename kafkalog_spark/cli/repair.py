@@ -8,15 +8,28 @@ import json
 import sys
 from collections.abc import Sequence
 
-from kafkalog_spark.cli.common import FAILED, OK, WRONG_USAGE, Progress, command, command_parser
+from kafkalog_spark.cli.common import (
+    FAILED,
+    OK,
+    WRONG_USAGE,
+    Progress,
+    add_storage_arguments,
+    command,
+    command_parser,
+    storage_of,
+)
 from kafkalog_spark.errors import escaped
+from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.repair.from_tier import METADATA_PARTITIONS, TierReport, metadata_from_tier
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
+from kafkalog_spark.log.repair.report import RepairReport
 
 WHOLE, LOSSES = OK, FAILED
 
 _EXAMPLES = (
     ("kafkalog-repair /data/damaged --to /data/repaired", "good batches, byte for byte; says what is lost"),
     ("kafkalog-repair --json /data/damaged --to /data/repaired > lost.json", "the report for programs"),
+    ("kafkalog-repair --from-tier s3://tier/prefix --to /data/new", "remote segments listed again, as a broker does"),
     ("kafkalog-check /data/repaired", "what came out of it"),
 )
 
@@ -36,6 +49,17 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--to", required=True, metavar="DST", help="a new or empty directory, outside of all sources")
     made.add_argument("--records", action="store_true", help="decode all records; batches that cannot be are lost")
+    made.add_argument(
+        "--from-tier", action="store_true",
+        help="SRC is tiered storage: write the topic __remote_log_metadata for the segments in it, with which a broker "
+        "goes on",
+    )  # fmt: skip
+    made.add_argument(
+        "--partitions", type=int, default=METADATA_PARTITIONS, metavar="N",
+        help="with --from-tier: partitions of that topic, rlmm.config.remote.log.metadata.topic.num.partitions "
+        "(default: %(default)s)",
+    )  # fmt: skip
+    add_storage_arguments(made)
     made.add_argument("--json", action="store_true", help="print the report as JSON")
     return made
 
@@ -47,10 +71,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     with Progress(unit=" partitions", desc="repairing") as progress:
         try:
             done = itertools.count(1)
-            report = repair_log_dirs(
-                arguments.paths, arguments.to, records=arguments.records,
-                on_partition=lambda _, total: progress.update(next(done), total),
-            )  # fmt: skip
+
+            def count(_: str, total: int) -> None:
+                progress.update(next(done), total)
+
+            report: RepairReport | TierReport
+            if arguments.from_tier:
+                dirs = LogDirs.open(arguments.paths, *storage_of(arguments))
+                report = metadata_from_tier(dirs, arguments.to, partitions=arguments.partitions, on_partition=count)
+            else:
+                report = repair_log_dirs(arguments.paths, arguments.to, records=arguments.records, on_partition=count)
         except OSError as error:
             print(f"kafkalog-repair: {error}", file=sys.stderr)
             return WRONG_USAGE

@@ -156,6 +156,24 @@ def encode_event(event: RemoteLogEvent) -> bytes:
     return head + _MESSAGES[api_key].write[_MESSAGE_VERSION](fields)
 
 
+_M32 = (1 << 32) - 1
+_MURMUR_FACTOR, _MURMUR_SEED = 0x5BD1E995, 0x9747B28C  # org.apache.kafka.common.utils.Utils.murmur2
+
+
+def metadata_partition(partition: TopicIdPartition, partitions: int) -> int:
+    """Which of the topic's `partitions` has the events of a user's partition (RemoteLogMetadataTopicPartitioner):
+    murmur2 of the four bytes of Java's Objects.hash of topic id and partition."""
+    high, low = partition.topic_id.int >> 64, partition.topic_id.int & (1 << 64) - 1
+    hashed = 1
+    for part in (low ^ low >> 32, high ^ high >> 32, partition.partition):
+        hashed = (31 * hashed + part) & _M32
+    word = int.from_bytes(hashed.to_bytes(4, "big"), "little") * _MURMUR_FACTOR & _M32
+    word = (word ^ word >> 24) * _MURMUR_FACTOR & _M32
+    mixed = ((_MURMUR_SEED ^ 4) * _MURMUR_FACTOR & _M32) ^ word
+    mixed = (mixed ^ mixed >> 13) * _MURMUR_FACTOR & _M32
+    return ((mixed ^ mixed >> 15) & 0x7FFFFFFF) % partitions
+
+
 @dataclass(frozen=True)
 class SegmentStates:
     """Segments of a partition by `__remote_log_metadata`. readable: by id. refused: those of which it says that they

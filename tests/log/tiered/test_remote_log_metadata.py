@@ -24,9 +24,11 @@ from kafkalog_spark.log.tiered.remote_log_metadata import (
     SegmentEvent,
     SegmentUpdate,
     decode_event,
+    encode_event,
 )
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
 from tests.log.helpers.damaged_bytes import damaged
+from tests.log.tiered.golden_tiered import CLUSTERS, GoldenCluster
 from tests.log.tiered.kafkas_rules import recorded
 from tests.log.tiered.made_segments import PARTITION, segment
 
@@ -242,3 +244,11 @@ def test_what_may_not_be_read_is_refused() -> None:
     states = RemoteLogState(events).by_partition()[PARTITION]
     assert set(states.readable) == {done.segment.segment_id}
     assert states.refused == {begun.segment.segment_id, gone.segment.segment_id}
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda cluster: cluster.name)
+def test_what_kafka_wrote_is_written_byte_for_byte(cluster: GoldenCluster) -> None:
+    values = cluster.event_values().values()
+    assert values
+    for value in values:
+        assert encode_event(decode_event(value)) == value

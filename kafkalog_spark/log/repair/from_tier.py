@@ -1,0 +1,161 @@
+"""`__remote_log_metadata` made again from the segments that lie in remote storage.
+
+What is made is a log directory with that topic alone. A broker that starts with it, and with the same remote storage,
+knows its remote segments again; one without any other log directory takes the topics in and goes on after them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kafkalog_spark.errors import KafkalogError, NotALogDirectory
+from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, write_leader_epochs
+from kafkalog_spark.format.partition_metadata import (
+    PARTITION_METADATA_FILE,
+    PartitionMetadata,
+    new_uuid,
+    uuid_to_text,
+    write_partition_metadata,
+)
+from kafkalog_spark.log.log_dir import LogDirs
+from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing
+from kafkalog_spark.log.remote.tiered_log import TieredLocation
+from kafkalog_spark.log.tiered.remote_log_metadata import (
+    REMOTE_LOG_METADATA_TOPIC,
+    RemoteSegmentState,
+    SegmentEvent,
+    SegmentUpdate,
+    encode_event,
+    metadata_partition,
+)
+from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.write.encoded_batch import build_batch
+from kafkalog_spark.log.write.segment_writer import SegmentWriter
+
+METADATA_PARTITIONS = 50
+"""Kafka's default of rlmm.config.remote.log.metadata.topic.num.partitions."""
+_LEADER_EPOCH = 0
+
+
+@dataclass
+class TierReport:
+    """What was found. segments: of each partition, by start offset. unreadable: paths and why."""
+
+    segments: dict[TopicIdPartition, list[RemoteSegment]] = field(default_factory=dict)
+    unreadable: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        """True if every segment could be read."""
+        return not self.unreadable
+
+    def lines(self) -> list[str]:
+        """A line for each partition, then one for each segment that is left out."""
+        found = [
+            f"{partition}: {len(segments)} segments, offsets {segments[0].start_offset} to "
+            f"{max(segment.end_offset for segment in segments)}, {sum(segment.size for segment in segments)} bytes"
+            for partition, segments in self.segments.items()
+        ]
+        return [*found, *(f"left out: {path}: {why}" for path, why in self.unreadable)]
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {
+            "partitions": [
+                {
+                    "topic": partition.topic,
+                    "topic_id": uuid_to_text(partition.topic_id),
+                    "partition": partition.partition,
+                    "segments": [
+                        {"start_offset": one.start_offset, "end_offset": one.end_offset, "bytes": one.size}
+                        for one in segments
+                    ],
+                }
+                for partition, segments in self.segments.items()
+            ],
+            "left_out": [{"path": path, "why": why} for path, why in self.unreadable],
+        }
+
+
+def metadata_from_tier(
+    dirs: LogDirs,
+    target: str | os.PathLike[str],
+    *,
+    partitions: int = METADATA_PARTITIONS,
+    on_partition: Callable[[str, int], None] = lambda *_: None,
+) -> TierReport:
+    """Write the topic, with `partitions` partitions, into a new or empty directory, for the tiers that were opened.
+
+    A segment counts as copied when all of its objects are there. One that cannot be read is left out, and reported.
+    on_partition: called with its name and how many there are. Raises NotALogDirectory where there is no tier or the
+    target is not empty, OSError.
+    """
+    tiered = [place for place in dirs.places.values() if isinstance(place, TieredLocation)]
+    places = [(remote, place.options) for place in tiered for remote in place.remote]
+    if not places:
+        raise NotALogDirectory(
+            "holds no segments of tiered storage",
+            path=", ".join(dirs.paths),
+            hint="give the folder or bucket that segments are copied to; layout and tiered.key.prefix say how it is "
+            "laid out",
+        )
+    root = Path(target)
+    root.mkdir(parents=True, exist_ok=True)
+    if any(root.iterdir()):
+        raise NotALogDirectory("is not empty", path=str(root), hint="--to takes a new or empty directory")
+    report = TierReport()
+    for remote, options in sorted(places, key=lambda one: one[0].topic_id_partition):
+        on_partition(f"{remote.topic}-{remote.partition}", len(places))
+        listing = RemoteDirListing(remote, options)
+        found: list[RemoteSegment] = []
+        for objects in listing.look():
+            path = f"{remote.directory}/{objects.objects[RemoteFile.LOG][0]}"
+            try:
+                (held,) = listing.held([objects])
+            except (KafkalogError, OSError) as error:
+                report.unreadable.append((path, str(error)))
+                continue
+            if held is not None:
+                empty = not held.has(RemoteFile.TRANSACTION_INDEX)
+                found.append(replace(held.segment, transaction_index_empty=empty))
+        if found:
+            report.segments[remote.topic_id_partition] = found
+    _write_topic(root, partitions, report.segments)
+    return report
+
+
+def _write_topic(root: Path, partitions: int, found: dict[TopicIdPartition, list[RemoteSegment]]) -> None:
+    topic_id = new_uuid()
+    events: list[list[bytes]] = [[] for _ in range(partitions)]
+    latest = 0
+    for partition, segments in found.items():
+        latest = max(latest, *(segment.event_timestamp for segment in segments))
+        events[metadata_partition(partition, partitions)] += map(encode_event, _events(segments))
+    for number, values in enumerate(events):
+        directory = root / f"{REMOTE_LOG_METADATA_TOPIC}-{number}"
+        directory.mkdir()
+        write_partition_metadata(directory / PARTITION_METADATA_FILE, PartitionMetadata(topic_id))
+        write_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT, [EpochEntry(_LEADER_EPOCH, 0)] if values else [])
+        with SegmentWriter.create(directory, 0) as writer:
+            for at in range(0, len(values), _EVENTS):
+                records = [(None, value) for value in values[at : at + _EVENTS]]
+                writer.append(build_batch(records, latest, base_offset=at, leader_epoch=_LEADER_EPOCH))
+            writer.flush()
+
+
+_EVENTS = 100
+"""Of a batch: some 20 kB."""
+
+
+def _events(segments: Iterable[RemoteSegment]) -> Iterable[SegmentEvent | SegmentUpdate]:
+    """What the broker that copied them wrote."""
+    for one in segments:
+        yield SegmentEvent(one, RemoteSegmentState.COPY_SEGMENT_STARTED)
+        yield SegmentUpdate(
+            one.partition, one.segment_id, one.broker_id, one.event_timestamp, one.custom_metadata,
+            RemoteSegmentState.COPY_SEGMENT_FINISHED,
+        )  # fmt: skip

@@ -1,0 +1,103 @@
+"""`__remote_log_metadata` made again from a tier: what it says is what Kafka's own said of the same segments."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafkalog_spark.cli.repair import main
+from kafkalog_spark.format.partition_metadata import read_partition_metadata
+from kafkalog_spark.log.check.log_dir_check import check_log_dirs
+from kafkalog_spark.log.tiered.remote_log_metadata import (
+    REMOTE_LOG_METADATA_TOPIC,
+    RemoteLogState,
+    decode_event,
+    metadata_partition,
+)
+from tests.log.helpers.plain_decoder import decode_log
+from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode
+from tests.log.tiered.golden_tiered import CLEAN, CLUSTERS, GoldenCluster
+from tests.log.tiered.reading import aiven_tree, consumed, opened, readable, rows_of
+
+clusters = pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda cluster: cluster.name)
+
+
+def state_in(log_dir: Path, partitions: int) -> RemoteLogState:
+    """What the topic says, each event in the partition where a broker looks for it."""
+    directories = sorted(log_dir.glob(f"{REMOTE_LOG_METADATA_TOPIC}-*"))
+    assert len(directories) == partitions
+    assert len({read_partition_metadata(one / "partition.metadata").topic_id for one in directories}) == 1
+    state = RemoteLogState()
+    for directory in directories:
+        for batch in decode_log(directory / "00000000000000000000.log"):
+            for record in batch.records:
+                event = decode_event(record.value or b"")
+                partition = event.segment.partition if hasattr(event, "segment") else event.partition
+                assert metadata_partition(partition, partitions) == int(directory.name.rpartition("-")[2])
+                state.take(event)
+    assert state.odd == 0
+    return state
+
+
+@clusters
+def test_events_lie_where_kafka_put_them(cluster: GoldenCluster) -> None:
+    for (number, _), value in cluster.event_values().items():
+        event = decode_event(value)
+        partition = event.segment.partition if hasattr(event, "segment") else event.partition
+        assert metadata_partition(partition, 3) == number
+
+
+@clusters
+@pytest.mark.parametrize("partitions", [1, 7, 50])
+def test_manifests_say_what_the_topic_said(cluster: GoldenCluster, partitions: int, tmp_path: Path) -> None:
+    tree = aiven_tree(cluster, tmp_path / "tier", AivenMode.ZSTD_ENCRYPTED, 3000, "p-")
+    key = f"tiered.encryption.key.{KEY_ID}={KEYS / 'one.pem'}"
+    made = [str(tree), "--from-tier", "--to", str(tmp_path / "made"), "--partitions", str(partitions)]
+    assert main([*made, "--option", "tiered.key.prefix=p-", "--option", key]) == 0
+    expected = {one.segment_id: replace(one, custom_metadata=None) for one in readable(cluster)}
+    found = state_in(tmp_path / "made", partitions)
+    assert {segment.segment_id: segment for segment, _ in found.segments.values()} == expected
+    assert not check_log_dirs([tmp_path / "made"]).findings.kept
+
+
+def test_local_tiered_storages_files_say_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(CLEAN.remote), "--from-tier", "--json", "--to", str(tmp_path / "made"), "--partitions", "3"]) == 0
+    found = {segment.segment_id: segment for segment, _ in state_in(tmp_path / "made", 3).segments.values()}
+    for segment in readable(CLEAN):
+        same = found[segment.segment_id]
+        assert (same.start_offset, same.end_offset, same.size) == (
+            segment.start_offset, segment.end_offset, segment.size,
+        )  # fmt: skip
+        assert same.leader_epochs == segment.leader_epochs
+        assert same.transaction_index_empty == segment.transaction_index_empty
+    shown = json.loads(capsys.readouterr().out)
+    assert sum(len(one["segments"]) for one in shown["partitions"]) == len(found)
+    # a reader that is given the topic reads what it read before
+    log = opened(tmp_path / "made", CLEAN.remote, topic="transactions")
+    assert rows_of(log) == consumed(CLEAN, "transactions", end=log.log_end_offset)
+
+
+def test_a_segment_that_cannot_be_read_is_left_out_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = aiven_tree(CLEAN, tmp_path / "tier", AivenMode.PLAIN, 3000, topic="plain")
+    damaged = next(tree.rglob("*.rsm-manifest"))
+    damaged.write_text("{")
+    assert main([str(tree), "--from-tier", "--to", str(tmp_path / "made")]) == 1
+    out = capsys.readouterr().out
+    assert f"left out: {damaged.with_suffix('.log')}: " in out
+    plain = [one for one in readable(CLEAN) if one.partition.topic == "plain"]
+    assert len(state_in(tmp_path / "made", 50).segments) == len(plain) - 1
+
+
+@pytest.mark.parametrize("what", ["no tier", "not empty"])
+def test_refused(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = CLEAN.data if what == "no tier" else CLEAN.remote
+    (tmp_path / "made").mkdir()
+    if what == "not empty":
+        (tmp_path / "made" / "file").touch()
+    assert main([str(source), "--from-tier", "--to", str(tmp_path / "made")]) == 2
+    assert {"no tier": "holds no segments", "not empty": "is not empty"}[what] in capsys.readouterr().err
