@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             done = itertools.count(1)
 
-            def count(_: str, total: int) -> None:
+            def count(_: object, total: int) -> None:
                 progress.update(next(done), total)
 
             report: RepairReport | TierReport

@@ -14,6 +14,7 @@ from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.tiered.remote_log_metadata import (
     REMOTE_LOG_METADATA_TOPIC,
     RemoteLogState,
+    SegmentEvent,
     decode_event,
     metadata_partition,
 )
@@ -29,13 +30,14 @@ def state_in(log_dir: Path, partitions: int) -> RemoteLogState:
     """What the topic says, each event in the partition where a broker looks for it."""
     directories = sorted(log_dir.glob(f"{REMOTE_LOG_METADATA_TOPIC}-*"))
     assert len(directories) == partitions
-    assert len({read_partition_metadata(one / "partition.metadata").topic_id for one in directories}) == 1
+    metadata = [read_partition_metadata(one / "partition.metadata") for one in directories]
+    assert len({found.topic_id for found in metadata if found is not None}) == 1
     state = RemoteLogState()
     for directory in directories:
         for batch in decode_log(directory / "00000000000000000000.log"):
             for record in batch.records:
                 event = decode_event(record.value or b"")
-                partition = event.segment.partition if hasattr(event, "segment") else event.partition
+                partition = event.segment.partition if isinstance(event, SegmentEvent) else event.partition
                 assert metadata_partition(partition, partitions) == int(directory.name.rpartition("-")[2])
                 state.take(event)
     assert state.odd == 0
@@ -46,7 +48,7 @@ def state_in(log_dir: Path, partitions: int) -> RemoteLogState:
 def test_events_lie_where_kafka_put_them(cluster: GoldenCluster) -> None:
     for (number, _), value in cluster.event_values().items():
         event = decode_event(value)
-        partition = event.segment.partition if hasattr(event, "segment") else event.partition
+        partition = event.segment.partition if isinstance(event, SegmentEvent) else event.partition
         assert metadata_partition(partition, 3) == number
 
 
