@@ -39,6 +39,7 @@ NAMES = (
     "forensics",
     "many_partitions",
     "object_store",
+    "tiered_server",
     "streaming",
     "spark_write",
     "spark_read",

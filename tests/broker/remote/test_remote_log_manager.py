@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import urllib.request
 from pathlib import Path
 
-from kafkalog_broker.testing import RunningBroker
+from kafkalog_broker.testing import RunningBroker, running_broker
 from tests.broker.remote.helpers.tiered_broker import (
     configs,
     consumed,
@@ -35,3 +36,32 @@ def test_closed_segments_leave_the_disk_and_are_served(tmp_path: Path) -> None:
         wait_until_copied(broker, remote, "orders")
         assert len(consumed(broker.bootstrap, "orders", 0, 120)) == 120
         assert local_logs(broker, "orders")[0].name == "00000000000000000105.log"
+
+
+def test_the_fixture_has_remote_storage_beside_its_directory() -> None:
+    topics = {"orders": {"partitions": 1, **configs()}}
+    with running_broker(topics=topics, tiered=True) as broker:
+        produce(broker.bootstrap, "orders", range(60))
+        wait_until(lambda: len(local_logs(broker, "orders")) == 1, broker.log()[-3000:])
+        manifests = list(Path(f"{broker.log_dir}-remote").rglob("*.rsm-manifest"))
+        assert len(manifests) == 3
+        assert [offset for offset, _ in consumed(broker.bootstrap, "orders", 0, 60)] == list(range(60))
+
+
+def test_metrics_tell_what_was_copied_and_read(tmp_path: Path) -> None:
+    remote = tmp_path / "remote"
+    with RunningBroker(tmp_path / "data", tiered_properties(remote), metrics=True) as broker:
+        broker.create_topic("orders", 1, configs())
+        produce(broker.bootstrap, "orders", range(50))
+        wait_until_copied(broker, remote, "orders")
+        consumed(broker.bootstrap, "orders", 0, 50)
+        with urllib.request.urlopen(broker.metrics_url, timeout=30) as page:
+            lines = page.read().decode().splitlines()
+    found = {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
+    size = sum(path.stat().st_size for path in remote_logs(remote, "orders"))
+    assert found["kafkalog_remote_copy_bytes_total"] == size > 40_000
+    assert found["kafkalog_remote_copy_requests_total"] == 3
+    assert found["kafkalog_remote_fetch_bytes_total"] >= size
+    assert found['kafkalog_remote_log_size_bytes{topic="orders"}'] == size
+    assert found['kafkalog_remote_copy_lag_segments{topic="orders"}'] == 0
+    assert found["kafkalog_remote_copy_errors_total"] == found["kafkalog_remote_fetch_errors_total"] == 0

@@ -59,8 +59,11 @@ def produce(bootstrap: str, topic: str, numbers: range, **settings: Any) -> None
         assert producer.flush(30) == 0
 
 
-def consumed(bootstrap: str, topic: str, begin: int, end: int, **settings: Any) -> list[tuple[int, bytes]]:
-    """(offset, value) of partition 0 from an offset on, up to `end`, as librdkafka has them."""
+def consumed(
+    bootstrap: str, topic: str, begin: int, end: int, *, patient: bool = False, **settings: Any
+) -> list[tuple[int, bytes]]:
+    """(offset, value) of partition 0 from an offset on, up to `end`, as librdkafka has them. patient: errors pass, as
+    those of a Kafka that does not know its remote segments yet."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({
@@ -73,7 +76,7 @@ def consumed(bootstrap: str, topic: str, begin: int, end: int, **settings: Any) 
         until = time.monotonic() + 60
         while time.monotonic() < until and (not found or found[-1][0] < end - 1):
             message = consumer.poll(0.2)
-            if message is not None:
+            if message is not None and not (patient and message.error()):
                 assert message.error() is None, message.error()
                 found.append((message.offset(), message.value()))
     finally:
