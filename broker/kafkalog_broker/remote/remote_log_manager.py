@@ -185,7 +185,8 @@ class RemoteLogManager:
         self._reader = RemoteLogReader(storage)
         self._readers = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafkalog-remote-read")
         self._reading = 0
-        self._reading_turn = asyncio.Semaphore(at_start.remote_log_reader_threads)
+        self._reader_threads = at_start.remote_log_reader_threads
+        self._reading_turn = asyncio.Semaphore(self._reader_threads)
         self._copies = SegmentCopy(storage, metadata, self._copy_quota)
 
     # ---- start and stop
@@ -479,6 +480,9 @@ class RemoteLogManager:
             raise BrokerError(ErrorCode.unknown_server_error, str(error), topic_partition=log.name) from error
 
     async def _read_in_turn(self, read: Callable[[], _T]) -> _T:
+        threads = self._config().remote_log_reader_threads
+        if threads != self._reader_threads:  # changed while the broker runs: for reads from now on
+            self._reader_threads, self._reading_turn = threads, asyncio.Semaphore(threads)
         async with self._reading_turn:
             return await asyncio.get_running_loop().run_in_executor(self._readers, read)
 
