@@ -213,7 +213,7 @@ def named_options(given: Sequence[str]) -> dict[str, str]:
 
 
 def storage_of(arguments: argparse.Namespace) -> tuple[StorageOptions, TierOptions]:
-    """What --option says of storage and tiers. Raises OptionError for any other option."""
+    """Storage and tier options given by --option. Raises OptionError for any other option."""
     return storage_and_tier(named_options(arguments.option))
 
 

@@ -297,7 +297,7 @@ class WatchedCheckpoints(Checkpoints):
         self._now = 0
 
     def begin_look(self, now: int) -> None:
-        """What is read from now on may have changed since the look before."""
+        """Starts a look: what is read from now on may have changed since the one before."""
         self._now = now
         self._looked_at.clear()
 

@@ -316,7 +316,7 @@ def _tail(given: GivenReadOptions, tail: int | None, streaming: bool) -> int | N
 
 
 def _rate_limits(given: GivenReadOptions, streaming: bool) -> RateLimits:
-    """Of a batch only what the connector checks is checked: that the two limits, both given, are in order."""
+    """Limits of a stream. A batch is checked as by the connector: two limits, both given, must be in order."""
     if streaming:
         limits = RateLimits(**given.fields(RateLimits))
     elif given.has("maxOffsetsPerTrigger") and given.has("minOffsetsPerTrigger"):

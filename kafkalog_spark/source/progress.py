@@ -147,7 +147,7 @@ class AdminGroupClient:
         return result
 
     def why(self) -> str:
-        """What is known of the connection's state that an answer does not say; empty for nothing."""
+        """State of the connection that an answer does not tell; empty for nothing."""
         self._admin.poll(0)  # hands over errors of connections
         return self._why
 

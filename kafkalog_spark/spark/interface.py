@@ -1,4 +1,4 @@
-"""What Spark takes and gives: its types in Arrow, the base of its stream writers, errors as its users meet them: our
+"""Interface to Spark: its types in Arrow, the base of its stream writers, errors as its users meet them: our
 sentence in the first line, nothing after it."""
 
 from __future__ import annotations

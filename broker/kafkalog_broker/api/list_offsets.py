@@ -188,7 +188,7 @@ class ByTime(NamedTuple):
         return self.shown(found)
 
     def shown(self, found: Found | None) -> Found:
-        """What the client may see of it."""
+        """Part of it that the client may see."""
         return found if found is not None and found[1] < self.end else _NONE
 
 

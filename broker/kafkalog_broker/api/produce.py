@@ -133,7 +133,7 @@ def _response(request: Request, answers: Answers) -> ProduceResponse | None:
 async def _answers(
     request: Request, broker: Broker, appended: Appended | None = None, *, is_tried: bool = False
 ) -> ProduceResponse | None:
-    """Of a request with one batch, `_append_at_once` is tried already, and what it gave is `appended`."""
+    """Answers of all partitions. For a request with one batch `appended` is what `_append_at_once` gave."""
     answers: Answers = []
     turn = TimeSlice()
     for topic, partitions in _once(request.entity.topics):

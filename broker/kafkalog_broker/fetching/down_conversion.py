@@ -58,7 +58,7 @@ class ConversionRequest(NamedTuple):
 
 
 class Conversion(IntEnum):
-    """What becomes of a batch."""
+    """Conversion of a batch."""
 
     HIDDEN = 0  # control batches and aborted records
     READABLE = 1  # goes out as it lies there
@@ -98,7 +98,7 @@ MOST_BATCH = MAX_DECOMPRESSED
 
 
 class Converted:
-    """What a window became. pieces: bytes-like, `size` bytes in all. next_offset: all below was looked at. is_full:
+    """Converted window. pieces: bytes-like, `size` bytes in all. next_offset: all below was looked at. is_full:
     there is no more room."""
 
     def __init__(self, request: ConversionRequest) -> None:

@@ -307,7 +307,7 @@ class SegmentCheck:
         return self.findings.read(path, partial(file.read_index, name, entry_size), self.topic_partition) or b""
 
     def _index_paths(self, file: SegmentFile) -> tuple[str, str]:
-        """Of the offset index and the time index; the .log's where there is none."""
+        """Paths of the offset index and the time index; the .log's where there is none."""
         names = (file.files.offset_index, file.files.time_index)
         offsets, times = (file.path if name is None else os.path.join(file.directory, name) for name in names)
         return offsets, times

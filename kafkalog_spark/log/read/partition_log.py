@@ -415,7 +415,7 @@ class PartitionLog:
         return self._read_listed(lambda: self.open_segment(self.segment_index(offset)), offset)
 
     def _read_listed(self, read: Callable[[], T], offset: int) -> T | None:
-        """What `read` returns of the segment that holds `offset`, listing again while segments vanish; None without
+        """Result of `read` for the segment that holds `offset`, listing again while segments vanish; None without
         segments."""
         for _ in range(LISTINGS):
             if not self.segments:

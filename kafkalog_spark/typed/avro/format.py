@@ -44,7 +44,7 @@ def decoder(format: formats.ResolvedFormat, projection: pa.Schema) -> formats.Va
 
 
 def reading(reader: AvroType, projection: pa.Schema, options: Mapping[str, str]) -> AvroReading:
-    """What decodes values as a reader schema. Raises OptionError."""
+    """Decoder of values as a reader schema. Raises OptionError."""
     return AvroReading(reader, projection, types.meaning_of(options))
 
 

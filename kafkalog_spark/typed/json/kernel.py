@@ -34,7 +34,7 @@ _LONGEST_EXPECTED = 15
 
 
 class FrameKind(IntEnum):
-    """What is open: an object of the schema, one that is skipped, or an array. The objects come first."""
+    """Kind of an open frame: an object of the schema, one that is skipped, or an array. The objects come first."""
 
     STRUCT = 0
     MAP = 1
@@ -71,7 +71,7 @@ EXPECTED_WIDTH = len(Expected)
 
 
 class Next(IntEnum):
-    """What comes next in an object or array."""
+    """Token that comes next in an object or array."""
 
     MEMBER_OR_END = 0
     MEMBER = 1

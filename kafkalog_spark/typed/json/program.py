@@ -28,7 +28,7 @@ from kafkalog_spark.typed.json.options import JsonOptions
 
 
 class NodeKind(IntEnum):
-    """What the kernel makes of a value."""
+    """Type that the kernel makes of a value."""
 
     DEFERRED = 0  # the fallback decodes it
     INTEGER = 1

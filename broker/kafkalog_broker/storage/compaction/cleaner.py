@@ -48,7 +48,7 @@ from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, ordered_wi
 
 
 class Cleaner:
-    """One cleaning at a time. dedupe_memory: bytes of the map of keys. io_memory: bytes of the read buffer."""
+    """Cleaner of a partition. dedupe_memory: bytes of the map of keys. io_memory: bytes of the read buffer."""
 
     _request: CleaningRequest
     _host: CleaningHost
