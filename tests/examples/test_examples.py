@@ -81,3 +81,21 @@ def test_executors_that_share_a_bucket_alone_read_it(kafkalog_broker: RunningBro
         )  # fmt: skip
     assert "500 records up to " in told
     assert len(re.findall(r"\| +[012]\| +\d+\| +\d+\|", told)) == 3
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("bucket", [False, True])
+def test_a_topic_keeps_a_minute_on_disk_and_a_day_remotely(bucket: bool, tmp_path: Path) -> None:
+    (tmp_path / "buckets").mkdir()
+    with S3Server(tmp_path / "buckets") as server:
+        server.make_bucket("tier")
+        told = run(
+            "tiered_topic.py", tmp_path / "topic", *(["s3://tier"] if bucket else []),
+            AWS_ACCESS_KEY_ID=server.access_key, AWS_SECRET_ACCESS_KEY=server.secret_key, AWS_REGION=server.region,
+            AWS_ENDPOINT_URL=server.endpoint,
+        )  # fmt: skip
+    assert "40000 records of a day" in told
+    size = re.search(r"([0-9.]+) MB of records on disk, the others in (.*)", told)
+    assert size is not None
+    assert float(size[1]) < 2
+    assert size[2] == ("tier" if bucket else str(tmp_path / "topic" / "remote"))
