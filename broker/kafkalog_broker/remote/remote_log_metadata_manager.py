@@ -28,6 +28,7 @@ from kafkalog_spark.log.tiered.remote_log_metadata import (
     SegmentUpdate,
     decode_event,
     encode_event,
+    metadata_partition,
 )
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
 from kafkalog_spark.log.write.encoded_batch import build_batch
@@ -36,7 +37,6 @@ _log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 20
 """Bytes of the topic that are read at a time, some 4,000 events."""
-_M32 = (1 << 32) - 1
 
 
 def metadata_topic_configs(topic: MetadataTopic) -> Mapping[str, str]:
@@ -47,25 +47,6 @@ def metadata_topic_configs(topic: MetadataTopic) -> Mapping[str, str]:
         "remote.storage.enable": "false",
         "retention.ms": str(topic.retention_ms),
     }
-
-
-def metadata_partition(partition: TopicIdPartition, partitions: int) -> int:
-    """Partition of `__remote_log_metadata` for a user's partition (RemoteLogMetadataTopicPartitioner): murmur2 of
-    Objects.hash(topicId, partition), big-endian."""
-    low, high = partition.topic_id.int & ((1 << 64) - 1), partition.topic_id.int >> 64
-    hashed = 1
-    for part in (_long_hash(low), _long_hash(high), partition.partition):
-        hashed = (31 * hashed + part) & _M32
-    data = int.from_bytes(hashed.to_bytes(4, "big"), "little")
-    word = (data * 0x5BD1E995) & _M32
-    word = ((word ^ (word >> 24)) * 0x5BD1E995) & _M32
-    value = (((0x9747B28C ^ 4) * 0x5BD1E995) & _M32) ^ word
-    value = ((value ^ (value >> 13)) * 0x5BD1E995) & _M32
-    return ((value ^ (value >> 15)) & 0x7FFFFFFF) % partitions
-
-
-def _long_hash(value: int) -> int:
-    return (value ^ (value >> 32)) & _M32
 
 
 class RemoteLogMetadataManager:
