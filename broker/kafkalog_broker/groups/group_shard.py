@@ -45,10 +45,10 @@ from kafkalog_broker.groups.classic.offset_records import (
 from kafkalog_broker.groups.consumer.classic_members import ClassicMembers
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerGroupManager
+from kafkalog_broker.groups.consumer.reconciling import ReconcilingGroup
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType, decode
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
-from kafkalog_broker.groups.modern.reconciling import ReconcilingGroup
 from kafkalog_broker.groups.offset_store import OffsetStore, PreparedCommit
 from kafkalog_broker.groups.share.share_group_manager import ShareGroupManager
 from kafkalog_broker.groups.streams.streams_group import StreamsGroup

@@ -9,6 +9,15 @@ from typing import Self
 from uuid import UUID
 
 from kafkalog_broker.groups.classic.messages import CommittedPartition
+from kafkalog_broker.groups.consumer.reconciling import (
+    ReconcilingGroup,
+    ReconcilingMember,
+    Step,
+    is_waiting,
+    stale,
+    stepped,
+    still_has,
+)
 from kafkalog_broker.groups.modern.group_manager import Reported
 from kafkalog_broker.groups.modern.group_records import (
     ClassicMetadata,
@@ -21,15 +30,6 @@ from kafkalog_broker.groups.modern.group_records import (
     ResolvedRegex,
 )
 from kafkalog_broker.groups.modern.modern_group import add_count
-from kafkalog_broker.groups.modern.reconciling import (
-    ReconcilingGroup,
-    ReconcilingMember,
-    Step,
-    is_waiting,
-    stale,
-    stepped,
-    still_has,
-)
 
 
 @dataclass(frozen=True, slots=True)

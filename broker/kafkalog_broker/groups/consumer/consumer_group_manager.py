@@ -20,6 +20,12 @@ from kafkalog_broker.groups.classic.classic_group_manager import ClassicGroupMan
 from kafkalog_broker.groups.consumer import regexes
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember, reconciled
 from kafkalog_broker.groups.consumer.migration import downgrade, may_downgrade, upgraded
+from kafkalog_broker.groups.consumer.reconciling import (
+    UNCHANGED,
+    ReconcilingGroupManager,
+    changed,
+    owned_subset,
+)
 from kafkalog_broker.groups.modern.group_context import GroupContext, GroupSettings, consumer_group_settings
 from kafkalog_broker.groups.modern.group_manager import (
     CoordinatorResult,
@@ -39,12 +45,6 @@ from kafkalog_broker.groups.modern.group_records import (
     ResolvedRegex,
 )
 from kafkalog_broker.groups.modern.modern_group import LEAVING, LEAVING_STATIC
-from kafkalog_broker.groups.modern.reconciling import (
-    UNCHANGED,
-    ReconcilingGroupManager,
-    changed,
-    owned_subset,
-)
 
 log = logging.getLogger(__name__)
 
@@ -331,8 +331,8 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
         self, result: CoordinatorResult, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember,
         may_describe: MayDescribe,
     ) -> tuple[bool, bool]:  # fmt: skip
-        """Whether a member's expression is another one of which the topics are known already, or none any more; and
-        whether it is another one. Raises BrokerError (INVALID_REGULAR_EXPRESSION)."""
+        """Two answers: whether a member's expression is another one, of which the topics are known already, or none
+        any more; and whether it is another one. Raises BrokerError (INVALID_REGULAR_EXPRESSION)."""
         old, new = member.regex, updated.regex
         is_new = is_resolved = False
         if old != new:

@@ -1,4 +1,4 @@
-"""What all groups of a coordinator share: settings, time, background work, and the broker's topics and their hashes."""
+"""Context that all groups of a coordinator share: settings, time, background work, topics and their hashes."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _bounded(overrides: Mapping[str, str], name: str, limits: Bounds) -> int:
 def _intervals(
     kind: str, overrides: Mapping[str, str], session: Bounds, heartbeat: Bounds, assignment: Bounds
 ) -> tuple[int, int, int]:
-    """Of a group of consumers or of streams."""
+    """Intervals of a group of consumers or of streams."""
     return (
         _bounded(overrides, f"{kind}.session.timeout.ms", session),
         _bounded(overrides, f"{kind}.heartbeat.interval.ms", heartbeat),
@@ -247,7 +247,7 @@ def share_group_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> 
 
 @dataclass(slots=True)
 class GroupContext:
-    """Of one coordinator, for all its groups.
+    """Context of one coordinator, for all its groups.
 
     config: replaced when a property changes. overrides: properties that were set for a group. background: computes
     away from the requests and calls `done` in their thread, with the result or the exception. new_id: for members

@@ -1,4 +1,4 @@
-"""What the consumer, share and streams groups of a partition of __consumer_offsets have in common
+"""Base of the managers of the consumer, share and streams groups of a partition of __consumer_offsets
 (GroupMetadataManager).
 
 A heartbeat raises the group's epoch where subscriptions or their topics have changed, makes the target assignment of
@@ -155,8 +155,8 @@ class ModernGroupManager(Generic[G, M]):
     def subscription_changes(
         self, result: CoordinatorResult, group: G, member: M, updated: M, request: Any
     ) -> tuple[bool, bool]:
-        """Whether the group's epoch is to rise, and whether the member subscribes to something else, for other reasons
-        than the names of topics."""
+        """Two answers: whether the group's epoch is to rise, and whether the member subscribes to something else, for
+        other reasons than the names of topics."""
         raise NotImplementedError
 
     def assignor(self, group: G, members: Collection[M]) -> str:
@@ -370,7 +370,7 @@ class ModernGroupManager(Generic[G, M]):
         return assignments.get(updated.member_id, {})
 
     def assign(self, group: G, members: Mapping[str, M]) -> Assignments:
-        """What these members are to have; also asked in another thread."""
+        """Target assignment of these members; also computed in another thread."""
         topic_ids: dict[frozenset[str], list[UUID]] = {}
         assigned = {}
         for member_id in sorted(members):

@@ -39,7 +39,7 @@ class GroupType(Enum):
 
 
 class RecordKind(Enum):
-    """What a record of a group is about; the last three are those of one type of group only."""
+    """Subject of a record of a group; the last three are those of one type of group only."""
 
     EPOCH = auto()
     TOPICS = auto()
@@ -98,8 +98,8 @@ class EpochValue(NamedTuple):
 
 
 class StreamsEpochValue(NamedTuple):
-    """Of a streams group. validated_topology_epoch: of the topology whose topics are all there; -1: they are not.
-    assignment_configs: names and values that the last assignment was made with."""
+    """Epoch record of a streams group. validated_topology_epoch: of the topology whose topics are all there; -1: they
+    are not. assignment_configs: names and values that the last assignment was made with."""
 
     epoch: int
     metadata_hash: int

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafkalog_broker.groups.classic.messages import CommittedPartition
+from kafkalog_broker.groups.consumer.reconciling import ReconcilingGroup, ReconcilingMember, stale
 from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType, Owned, RecordKind, TaskRole, TasksKey
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
-from kafkalog_broker.groups.modern.reconciling import ReconcilingGroup, ReconcilingMember, stale
 from kafkalog_broker.groups.streams.topology import ConfiguredTopology, Topology, topology_of
 
 _FAILURES_SHOWN = 3
@@ -30,7 +30,7 @@ class StreamsMember(ReconcilingMember):
 
 
 class EndpointPartitions(NamedTuple):
-    """What a member has, as (topic, partitions)."""
+    """Partitions of a member, as (topic, partitions)."""
 
     endpoint: Endpoint
     active: list[tuple[str, list[int]]]
@@ -136,7 +136,7 @@ class StreamsGroup(ReconcilingGroup[StreamsMember]):
         return f"; Creation failed: {shown}." if failed else ""
 
     def endpoints(self, updated: StreamsMember, counts: dict[str, int]) -> Iterator[EndpointPartitions]:
-        """Of all members that have told one, the updated one the last. counts: partitions of the sources."""
+        """Endpoints of all members that have told one, the updated one the last. counts: partitions of the sources."""
         members = {member_id: member for member_id, member in self.members.items() if member_id != updated.member_id}
         for member in (*members.values(), updated):
             if member.user_endpoint is not None:

@@ -13,6 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.groups.consumer.reconciling import (
+    UNCHANGED,
+    ReconcilingGroupManager,
+    Step,
+    changed,
+    is_waiting,
+    owned_subset,
+    stepped,
+)
 from kafkalog_broker.groups.modern.group_context import (
     StreamsGroupSettings,
     standby_replicas,
@@ -36,15 +45,6 @@ from kafkalog_broker.groups.modern.group_records import (
     TaskRole,
 )
 from kafkalog_broker.groups.modern.modern_group import LEAVING_STATIC
-from kafkalog_broker.groups.modern.reconciling import (
-    UNCHANGED,
-    ReconcilingGroupManager,
-    Step,
-    changed,
-    is_waiting,
-    owned_subset,
-    stepped,
-)
 from kafkalog_broker.groups.streams.streams_group import Endpoint, EndpointPartitions, StreamsGroup, StreamsMember
 from kafkalog_broker.groups.streams.task_assignor import AssignedTasks, TaskCount, assign_sticky
 from kafkalog_broker.groups.streams.topology import (
@@ -112,7 +112,7 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
         return streams_group_settings(self.context.config, self.context.overrides(group_id))
 
     def assignment_configs(self, group_id: str) -> tuple[tuple[str, str], ...]:
-        """What assignments depend on, as the group's record has it."""
+        """Settings that assignments depend on, as the group's record has it."""
         replicas = standby_replicas(self.context.config, self.context.overrides(group_id))
         return (("num.standby.replicas", str(replicas)),)
 
@@ -348,7 +348,7 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
         return assign_sticky(specs, counts, self.settings(group.group_id).standby_replicas)
 
     def _delay_first_assignment(self, group_id: str) -> None:
-        """Of a group without members: others may join meanwhile."""
+        """Delay for a group without members: others may join meanwhile."""
         key, delay_ms = (_INITIAL_DELAY, group_id, ""), self.settings(group_id).initial_delay_ms
         if delay_ms > 0 and key not in self.timers:
             self.call_later(key, delay_ms, lambda: self._first_assignment(group_id))

@@ -18,7 +18,7 @@ _by_partition = itemgetter(1, 0)
 
 
 class TaskCount(NamedTuple):
-    """Of a subtopology. stateful: it has changelogs, and so standby tasks."""
+    """Number of tasks of a subtopology. stateful: it has changelogs, and so standby tasks."""
 
     tasks: int
     stateful: bool

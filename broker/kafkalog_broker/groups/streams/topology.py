@@ -222,7 +222,7 @@ def _summary(names: Collection[str]) -> str:
 
 
 def _or_decided(partition_count: PartitionCount, decided: Mapping[str, int]) -> PartitionCount:
-    """Of topics that there are, and of those that are to be made."""
+    """Partition counts of topics that there are, and of those that are to be made."""
 
     def count(name: str) -> int | None:
         present = partition_count(name)

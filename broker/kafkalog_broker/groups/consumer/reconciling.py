@@ -1,4 +1,4 @@
-"""What consumer groups and streams groups have in common and share groups do not: a partition or task has one owner,
+"""Reconciling, which consumer groups and streams groups do and share groups do not: a partition or task has one owner,
 who gives it up before the next one gets it; members commit offsets in their epoch; and a classic group that is empty
 becomes one of theirs (Kafka's CurrentAssignmentBuilder, ConsumerGroup.validateOffsetCommit, KIP-1251).
 """
@@ -154,9 +154,9 @@ T = TypeVar("T", bound=ReconcilingMember)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a member's next step depends on. reported: what it says it has; None: nothing was said. is_free: whether
-    nobody has a partition, or task, any more. next_epoch: of a member that has given up something and is to give up
-    more."""
+    """State that a member's next step depends on. reported: what it says it has; None: nothing was said. is_free:
+    whether nobody has a partition, or task, any more. next_epoch: of a member that has given up something and
+    is to give up more."""
 
     target_epoch: int
     target: Partitions
