@@ -28,7 +28,7 @@ from kafkalog_broker.fetching.fetch_session import FetchPartition
 from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.append.fetched_batches import sweep_batches
-from kafkalog_broker.storage.append.kernel_fields import Message, SetFault, Unit
+from kafkalog_broker.storage.append.kernel_fields import MessageColumn, SetFault, Unit
 from kafkalog_broker.storage.append.recompression import checksum, unpacked, wrapper_of
 from kafkalog_broker.storage.append.record_walk import load_kernel
 from kafkalog_broker.storage.partition.log import Log
@@ -245,14 +245,18 @@ def _pack_again(out: Converted, kind: Conversion, codec: int, payload: U8, units
         count = max(count, 1)  # a message that is larger
         while True:
             some = messages[:count]
-            time = unit[Unit.TIMESTAMP] if append_time else some[:, Message.TIMESTAMP].max(initial=layout.NO_TIMESTAMP)
+            time = (
+                unit[Unit.TIMESTAMP]
+                if append_time
+                else some[:, MessageColumn.TIMESTAMP].max(initial=layout.NO_TIMESTAMP)
+            )
             plain = _write(payload, some, magic, relative=magic == 1)
             value = compress(Codec(codec), plain)
             if codec == Codec.LZ4 and magic == 0:  # clients of that time ask for a checksum over more (KAFKA-3160)
                 old = checksum(value[:_LZ4_CHECKSUM_AT])
                 value = value[:_LZ4_CHECKSUM_AT] + bytes((old,)) + value[_LZ4_CHECKSUM_AT + 1 :]
             attributes = codec | (layout.ATTRIBUTE_LOG_APPEND_TIME if append_time and magic == 1 else 0)
-            made = wrapper_of(magic, attributes, value, int(some[-1, Message.OFFSET]), int(time))
+            made = wrapper_of(magic, attributes, value, int(some[-1, MessageColumn.OFFSET]), int(time))
             if len(made) <= out.left or count == 1:
                 break
             count = max(int(np.searchsorted(ends, ends[count - 1] // 2, side="right")), 1)
@@ -260,8 +264,8 @@ def _pack_again(out: Converted, kind: Conversion, codec: int, payload: U8, units
             out.add_too_large(made)
             return
         out.add(made)
-        unit[Unit.START] = some[-1, Message.END]
-        unit[Unit.COUNT] -= some[-1, Message.NUMBER] + 1
+        unit[Unit.START] = some[-1, MessageColumn.END]
+        unit[Unit.COUNT] -= some[-1, MessageColumn.NUMBER] + 1
         if unit[Unit.START] >= unit[Unit.END]:
             return
         if out.left <= OVERHEAD:
@@ -281,11 +285,11 @@ def _units(rows: I64) -> I64:
 
 
 def _find(kind: Conversion, payload: U8, units: I64, offset: int, most: int) -> tuple[I64, bool]:
-    """int64[n, len(Message)], at most so many; whether something malformed comes after them."""
+    """int64[n, len(MessageColumn)], at most so many; whether something malformed comes after them."""
     from kafkalog_broker.storage.append.message_set_kernel import find_messages, find_records
     from kafkalog_spark.kernels.primitives import CRC32_TABLE
 
-    messages = np.empty((most, len(Message)), np.int64)
+    messages = np.empty((most, len(MessageColumn)), np.int64)
     if kind in (Conversion.RECORDS, Conversion.PACKED_RECORDS):
         rows, malformed = find_records(payload, units, offset, messages)
         return messages[:rows], bool(malformed)
@@ -298,7 +302,7 @@ def _find(kind: Conversion, payload: U8, units: I64, offset: int, most: int) -> 
 
 def _ends(messages: I64, magic: int) -> I64:
     """int64[n]: how many bytes the messages up to each take."""
-    sizes = np.maximum(messages[:, (Message.KEY_SIZE, Message.VALUE_SIZE)], 0).sum(axis=1)
+    sizes = np.maximum(messages[:, (MessageColumn.KEY_SIZE, MessageColumn.VALUE_SIZE)], 0).sum(axis=1)
     ends: I64 = np.cumsum(sizes + layout.LEGACY_MIN_SIZE[magic])
     return ends
 
@@ -309,7 +313,7 @@ def _write(payload: U8, messages: I64, magic: int, *, relative: bool = False) ->
     from kafkalog_spark.kernels.primitives import CRC32_TABLE
 
     out = np.empty(int(_ends(messages, magic)[-1]), np.uint8)
-    base_offset = int(messages[0, Message.OFFSET]) if relative else 0
+    base_offset = int(messages[0, MessageColumn.OFFSET]) if relative else 0
     write_messages(payload, messages, magic, base_offset, CRC32_TABLE, out)
     return out.data
 

@@ -32,9 +32,9 @@ from kafkalog_broker.testing_support.faults import (
     BY_TOPICS,
     METADATA,
     Drop,
-    Fault,
     FaultError,
     Faults,
+    InjectedFault,
     names_topic,
 )
 from kafkalog_broker.testing_support.remote import MovedClock, MovedTimers
@@ -77,7 +77,7 @@ class FaultyHandlers:
             raise ConnectionClosed("a fault that was asked for, after the request was handled", logging.INFO)
         return answer
 
-    def _met(self, request: Request) -> Fault | None:
+    def _met(self, request: Request) -> InjectedFault | None:
         """The fault that happens to this request; those that are met where a log is looked for come later."""
         for fault in self.faults.waiting(request.api_key, request.client_id):
             if fault.error is not None and fault.topic is not None and request.api_key in BY_LOG:
@@ -102,7 +102,7 @@ class FaultyHandlers:
 
     async def _refused(self, api: Api, request: Request, code: ErrorCode, topic: str | None) -> Any:
         if api.key in BY_LOG:
-            return await api.handled(request, _Refusing(self._broker, [Fault(api.key, error=code, times=None)]))
+            return await api.handled(request, _Refusing(self._broker, [InjectedFault(api.key, error=code, times=None)]))
         if api.key == METADATA:
             assert topic is not None
             return _with_error(await api.handled(request, self._broker), request, topic, code)
@@ -125,7 +125,7 @@ class FaultyHandlers:
 class _Refusing(Broker):
     """A broker in which logs cannot be found, of some topics or all; everything else is the real one's."""
 
-    def __init__(self, broker: Broker, faults: list[Fault]) -> None:
+    def __init__(self, broker: Broker, faults: list[InjectedFault]) -> None:
         self.__dict__ = dict(broker.__dict__)
         self._real, self._faults = broker, faults
         self._decided: Mapping[str, ErrorCode | None] = {}

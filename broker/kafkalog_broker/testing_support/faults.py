@@ -35,7 +35,7 @@ class Drop(Enum):
 
 
 @dataclass(slots=True)
-class Fault:
+class InjectedFault:
     """api_key: None: any. topic, client_id: of whom; None: of all. error, delay_ms, drop: what happens. skip: requests
     that are let through first. times: how many are met after that; None: all. met: how many were."""
 
@@ -71,7 +71,7 @@ class Faults:
     def __init__(self, apis: Mapping[int, Api]) -> None:
         self._apis = apis
         self._numbers = 0
-        self.all: dict[int, Fault] = {}
+        self.all: dict[int, InjectedFault] = {}
 
     @property
     def are_waiting(self) -> bool:
@@ -85,7 +85,7 @@ class Faults:
         self.all[self._numbers] = fault
         return self._numbers
 
-    def waiting(self, api_key: int, client_id: str | None) -> list[Fault]:
+    def waiting(self, api_key: int, client_id: str | None) -> list[InjectedFault]:
         """Faults that may happen to a request, by its header."""
         return [
             fault
@@ -95,7 +95,7 @@ class Faults:
             and (fault.client_id is None or fault.client_id == client_id)
         ]
 
-    def _read(self, asked: Mapping[str, Any]) -> Fault:
+    def _read(self, asked: Mapping[str, Any]) -> InjectedFault:
         names = {api_name(key).lower(): key for key in self._apis}
         api = asked.get("api")
         if api is not None and api.lower() not in names:
@@ -104,7 +104,7 @@ class Faults:
         error, drop = asked.get("error"), asked.get("drop")
         if drop is not None and drop not in [one.value for one in Drop]:
             raise FaultError(f"drop is 'before' or 'after', not {drop!r}")
-        fault = Fault(
+        fault = InjectedFault(
             key, asked.get("topic"), asked.get("client_id"),
             None if error is None else ErrorCode(error),
             int(asked.get("delay_ms") or 0),
@@ -114,7 +114,7 @@ class Faults:
         self._check(fault)
         return fault
 
-    def _check(self, fault: Fault) -> None:
+    def _check(self, fault: InjectedFault) -> None:
         if fault.error is None and not fault.delay_ms and fault.drop is None:
             raise FaultError("a fault is an error, a delay or a drop")
         if fault.error is not None and fault.drop is not None:

@@ -61,9 +61,9 @@ class Unit(IntEnum):
     TIMESTAMP = 6
 
 
-class Message(IntEnum):
-    """Columns of messages found, or to be written, int64[n, len(Message)]; positions in the payload, sizes negative for
-    null."""
+class MessageColumn(IntEnum):
+    """Columns of messages found, or to be written, int64[n, len(MessageColumn)]; positions in the payload, sizes
+    negative for null."""
 
     OFFSET = 0
     TIMESTAMP = 1  # ms

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from kafkalog_broker.storage.append.kernel_fields import Message, SetFault, Unit
+from kafkalog_broker.storage.append.kernel_fields import MessageColumn, SetFault, Unit
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.records import RecordFault
 from kafkalog_spark.kernels.encode import varint_size, write_varint
@@ -103,13 +103,13 @@ def find_messages(  # type: ignore[no-untyped-def]
             if row == messages.shape[0]:
                 return row, np.int64(SetFault.TOO_MANY)
             message = messages[row]
-            message[Message.OFFSET], message[Message.TIMESTAMP] = offset, layout.NO_TIMESTAMP
+            message[MessageColumn.OFFSET], message[MessageColumn.TIMESTAMP] = offset, layout.NO_TIMESTAMP
             if magic == 1:
-                message[Message.TIMESTAMP] = read_i64(payload, at + layout.LEGACY_TIMESTAMP_AT)
-            message[Message.APPEND_TIME], message[Message.NUMBER] = 0, 0
-            message[Message.KEY_AT], message[Message.KEY_SIZE] = key_at, key_size
-            message[Message.VALUE_AT], message[Message.VALUE_SIZE] = value_at, value_size
-            message[Message.END] = message_end
+                message[MessageColumn.TIMESTAMP] = read_i64(payload, at + layout.LEGACY_TIMESTAMP_AT)
+            message[MessageColumn.APPEND_TIME], message[MessageColumn.NUMBER] = 0, 0
+            message[MessageColumn.KEY_AT], message[MessageColumn.KEY_SIZE] = key_at, key_size
+            message[MessageColumn.VALUE_AT], message[MessageColumn.VALUE_SIZE] = value_at, value_size
+            message[MessageColumn.END] = message_end
             row += 1
         at = message_end
 
@@ -125,14 +125,14 @@ def write_records(payload, messages, out):  # type: ignore[no-untyped-def]
     high: Any = base
     for row in range(messages.shape[0]):
         message = messages[row]
-        timestamp = message[Message.TIMESTAMP]
+        timestamp = message[MessageColumn.TIMESTAMP]
         if row == 0:
             base, low, high = timestamp, timestamp, timestamp
         low, high = min(low, timestamp), max(high, timestamp)
         number, delta = np.int64(row), timestamp - base
         key_size, value_size = (
-            max(message[Message.KEY_SIZE], np.int64(-1)),
-            max(message[Message.VALUE_SIZE], np.int64(-1)),
+            max(message[MessageColumn.KEY_SIZE], np.int64(-1)),
+            max(message[MessageColumn.VALUE_SIZE], np.int64(-1)),
         )
         body = np.int64(2) + varint_size(delta) + varint_size(number) + varint_size(key_size)
         body += max(key_size, np.int64(0)) + varint_size(value_size) + max(value_size, np.int64(0))
@@ -142,11 +142,11 @@ def write_records(payload, messages, out):  # type: ignore[no-untyped-def]
         filled = write_varint(out, filled, number)
         filled = write_varint(out, filled, key_size)
         if key_size > 0:
-            copy_bytes(out, filled, payload, message[Message.KEY_AT], key_size)
+            copy_bytes(out, filled, payload, message[MessageColumn.KEY_AT], key_size)
             filled += key_size
         filled = write_varint(out, filled, value_size)
         if value_size > 0:
-            copy_bytes(out, filled, payload, message[Message.VALUE_AT], value_size)
+            copy_bytes(out, filled, payload, message[MessageColumn.VALUE_AT], value_size)
             filled += value_size
         out[filled] = 0  # headers
         filled += 1
@@ -177,11 +177,11 @@ def find_records(payload, units, from_offset, messages):  # type: ignore[no-unty
             while payload[value_at - 1] & 0x80:  # what lies between key and value is the value's length
                 value_at += 1
             message = messages[row]
-            message[Message.OFFSET], message[Message.TIMESTAMP] = offset, timestamp
-            message[Message.APPEND_TIME], message[Message.NUMBER] = append_time, number
-            message[Message.KEY_AT], message[Message.KEY_SIZE] = key_at, key_size
-            message[Message.VALUE_AT], message[Message.VALUE_SIZE] = value_at, value_size
-            message[Message.END] = at
+            message[MessageColumn.OFFSET], message[MessageColumn.TIMESTAMP] = offset, timestamp
+            message[MessageColumn.APPEND_TIME], message[MessageColumn.NUMBER] = append_time, number
+            message[MessageColumn.KEY_AT], message[MessageColumn.KEY_SIZE] = key_at, key_size
+            message[MessageColumn.VALUE_AT], message[MessageColumn.VALUE_SIZE] = value_at, value_size
+            message[MessageColumn.END] = at
             row += 1
     return row, np.int64(0)
 
@@ -193,27 +193,27 @@ def write_messages(payload, messages, magic, base_offset, crc32_table, out):  # 
     at: Any = np.int64(0)
     for row in range(messages.shape[0]):
         message = messages[row]
-        key_size, value_size = message[Message.KEY_SIZE], message[Message.VALUE_SIZE]
+        key_size, value_size = message[MessageColumn.KEY_SIZE], message[MessageColumn.VALUE_SIZE]
         fixed = np.int64(_SMALLEST_V1) if magic == 1 else np.int64(_SMALLEST_V0)
         size = fixed + max(key_size, np.int64(0)) + max(value_size, np.int64(0))
-        write_i64(out, at, message[Message.OFFSET] - base_offset)
+        write_i64(out, at, message[MessageColumn.OFFSET] - base_offset)
         write_i32(out, at + layout.LENGTH_AT, size - layout.LOG_OVERHEAD)
         out[at + layout.MAGIC_AT] = np.uint8(magic)
         out[at + layout.LEGACY_ATTRIBUTES_AT] = np.uint8(0)
         field = at + np.int64(_KEY_AT_V0)
         if magic == 1:
-            if message[Message.APPEND_TIME] != 0:
+            if message[MessageColumn.APPEND_TIME] != 0:
                 out[at + layout.LEGACY_ATTRIBUTES_AT] = np.uint8(layout.ATTRIBUTE_LOG_APPEND_TIME)
-            write_i64(out, at + layout.LEGACY_TIMESTAMP_AT, message[Message.TIMESTAMP])
+            write_i64(out, at + layout.LEGACY_TIMESTAMP_AT, message[MessageColumn.TIMESTAMP])
             field = at + np.int64(_KEY_AT_V1)
         write_i32(out, field, max(key_size, np.int64(-1)))
         field += 4
         if key_size > 0:
-            copy_bytes(out, field, payload, message[Message.KEY_AT], key_size)
+            copy_bytes(out, field, payload, message[MessageColumn.KEY_AT], key_size)
             field += key_size
         write_i32(out, field, max(value_size, np.int64(-1)))
         if value_size > 0:
-            copy_bytes(out, field + 4, payload, message[Message.VALUE_AT], value_size)
+            copy_bytes(out, field + 4, payload, message[MessageColumn.VALUE_AT], value_size)
         write_i32(out, at + layout.LEGACY_CRC_AT, crc_of(out, at + layout.MAGIC_AT, at + size, crc32_table))
         at += size
     return at

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.append_validation import LOG_APPEND_TIME, MAX_RECORDS, MOST_PIECES, validate_batch
-from kafkalog_broker.storage.append.kernel_fields import Message, SetFault
+from kafkalog_broker.storage.append.kernel_fields import MessageColumn, SetFault
 from kafkalog_broker.storage.append.recompression import check_lz4_header, packed, target_codec, unpacked
 from kafkalog_broker.storage.append.record_walk import load_kernel
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
@@ -92,7 +92,7 @@ def validate_message_set(
         wrapper_offset = struct.unpack_from(">q", data)[0]
         if not len(messages):
             raise BrokerError(_INVALID, "a compressed message holds no message")
-        if magic and wrapper_offset and wrapper_offset < (last := messages[-1, Message.OFFSET]):
+        if magic and wrapper_offset and wrapper_offset < (last := messages[-1, MessageColumn.OFFSET]):
             raise BrokerError(
                 _INVALID,
                 f"a compressed message has the offset {wrapper_offset}, below that of its last message, {last}",
@@ -138,12 +138,12 @@ def _opened(wrapper: memoryview, magic: int) -> tuple[int, memoryview]:
 def _messages_in(
     source: memoryview, magic: int, most_bytes: int, *, is_inner: bool, checks_crc: bool = True
 ) -> tuple[npt.NDArray[np.int64], SetFault]:
-    """int64[n, len(Message)] of the messages before the first fault, or before one that is cut short. Loads Numba."""
+    """int64[n, len(MessageColumn)] of the messages before the first fault, or one that is cut short. Loads Numba."""
     load_kernel()  # in its way: nobody waits for LLVM
     from kafkalog_broker.storage.append.message_set_kernel import find_messages
     from kafkalog_spark.kernels.primitives import CRC32_TABLE
 
-    messages = np.empty((min(len(source) // layout.LEGACY_MIN_SIZE[0], MAX_RECORDS), len(Message)), np.int64)
+    messages = np.empty((min(len(source) // layout.LEGACY_MIN_SIZE[0], MAX_RECORDS), len(MessageColumn)), np.int64)
     count, fault = find_messages(
         np.frombuffer(source.toreadonly(), np.uint8), 0, len(source), magic, 0, layout.MIN_INT64, most_bytes,
         int(is_inner), CRC32_TABLE if checks_crc else CRC32_TABLE[:0], messages,
@@ -167,10 +167,10 @@ def _write_records(source: memoryview, messages: npt.NDArray[np.int64], made: by
 
 def _check_messages(messages: npt.NDArray[np.int64], lowest: int, highest: int, is_compacted: bool) -> None:
     """Raise BrokerError for timestamps and keys."""
-    timestamps, without_key = messages[:, Message.TIMESTAMP], 0
+    timestamps, without_key = messages[:, MessageColumn.TIMESTAMP], 0
     bad = timestamps != NO_TIMESTAMP
     if is_compacted:
-        has_key = messages[:, Message.KEY_SIZE] >= 0
+        has_key = messages[:, MessageColumn.KEY_SIZE] >= 0
         without_key = len(messages) - int(has_key.sum())
         bad &= has_key
     bad &= (timestamps < lowest) | (timestamps > highest)
@@ -203,7 +203,7 @@ def _batch(
             f"{config.max_message_bytes}",
         )
     fields = header_fields(
-        0, len(messages) - 1, len(messages), int(messages[0, Message.TIMESTAMP]),
+        0, len(messages) - 1, len(messages), int(messages[0, MessageColumn.TIMESTAMP]),
         now_ms if append_time else facts.high,
         attributes=target | (layout.ATTRIBUTE_LOG_APPEND_TIME if append_time else 0),
         leader_epoch=layout.NO_LEADER_EPOCH, producer_id=layout.NO_PRODUCER_ID,
@@ -230,9 +230,9 @@ def inner_messages(payload: memoryview, magic: int, wrapper_offset: int) -> Iter
         raise CorruptBatch(
             f"in a wrapper, {_fault(fault, len(messages)).what}" if fault else "a wrapper without a message"
         )
-    offsets = messages[:, Message.OFFSET]
+    offsets = messages[:, MessageColumn.OFFSET]
     if magic and wrapper_offset:  # some librdkafka releases left the wrapper's offset at 0
         if wrapper_offset < offsets[-1]:
             raise CorruptBatch(f"offset {wrapper_offset} of a wrapper is below that of its last message")
         offsets += wrapper_offset - offsets[-1]
-    return zip(offsets.tolist(), messages[:, Message.TIMESTAMP].tolist(), strict=True)
+    return zip(offsets.tolist(), messages[:, MessageColumn.TIMESTAMP].tolist(), strict=True)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_broker.storage.append.kernel_fields import Message, SetFault
+from kafkalog_broker.storage.append.kernel_fields import MessageColumn, SetFault
 from kafkalog_broker.storage.append.message_set_kernel import find_messages
 from kafkalog_broker.storage.append.recompression import wrapper_of
 from kafkalog_broker.storage.compaction.cleaner_kernel import (
@@ -42,8 +42,8 @@ from kafkalog_spark.log.write.encoded_batch import seal
 def messages_in(
     payload: npt.NDArray[np.uint8], start: int, end: int, magic: int, add: int = 0, from_offset: int = layout.MIN_INT64
 ) -> npt.NDArray[np.int64]:
-    """int64[n, len(Message)] of the messages v0 or v1 in payload[start:end], as find_messages. Raises CorruptBatch."""
-    messages = np.empty(((end - start) // layout.LEGACY_MIN_SIZE[magic], len(Message)), np.int64)
+    """Messages v0 or v1 in payload[start:end], int64[n, len(MessageColumn)], by find_messages. Raises CorruptBatch."""
+    messages = np.empty(((end - start) // layout.LEGACY_MIN_SIZE[magic], len(MessageColumn)), np.int64)
     rows, fault = find_messages(
         payload, start, end, magic, add, from_offset, layout.MAX_INT64, 1, CRC32_TABLE[:0], messages
     )
@@ -137,9 +137,9 @@ class BatchFilter:
         elif stays.any():
             kept = messages[stays]
             out = np.empty(wrapper.end, np.uint8)
-            base_offset = int(kept[0, Message.OFFSET]) if magic == 1 else 0
+            base_offset = int(kept[0, MessageColumn.OFFSET]) if magic == 1 else 0
             filled = int(copy_messages(payload, kept, magic, base_offset, out))
-            last_offset, largest = int(kept[-1, Message.OFFSET]), int(kept[:, Message.TIMESTAMP].max())
+            last_offset, largest = int(kept[-1, MessageColumn.OFFSET]), int(kept[:, MessageColumn.TIMESTAMP].max())
             if header[H.ATTRIBUTES] & layout.ATTRIBUTE_LOG_APPEND_TIME or magic == 0:
                 largest = int(header[H.MAX_TIMESTAMP])
             attributes = int(header[H.ATTRIBUTES])

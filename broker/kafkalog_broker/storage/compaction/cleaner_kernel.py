@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from kafkalog_broker.storage.append.kernel_fields import Message
+from kafkalog_broker.storage.append.kernel_fields import MessageColumn
 from kafkalog_broker.storage.compaction.offset_map_kernel import latest_offset
 from kafkalog_spark.format import layout
 from kafkalog_spark.kernels.encode import varint_size, write_varint
@@ -266,12 +266,12 @@ def choose_messages(payload, messages, table, secret, latest, keeps_tombstones, 
     """
     kept: Any = np.int64(0)
     for row in range(messages.shape[0]):
-        offset, key_size = messages[row, Message.OFFSET], messages[row, Message.KEY_SIZE]
+        offset, key_size = messages[row, MessageColumn.OFFSET], messages[row, MessageColumn.KEY_SIZE]
         stays: Any = True
         if offset <= latest:
-            stays = key_size >= 0 and (messages[row, Message.VALUE_SIZE] >= 0 or keeps_tombstones != 0)
+            stays = key_size >= 0 and (messages[row, MessageColumn.VALUE_SIZE] >= 0 or keeps_tombstones != 0)
             if stays:
-                stays = offset >= latest_offset(table, secret, payload, messages[row, Message.KEY_AT], key_size)
+                stays = offset >= latest_offset(table, secret, payload, messages[row, MessageColumn.KEY_AT], key_size)
         keep[row] = np.uint8(stays)
         kept += stays
     return kept
@@ -284,9 +284,9 @@ def copy_messages(payload, messages, magic, base_offset, out):  # type: ignore[n
     before_key = np.int64(_KEY_AT_V1 if magic == 1 else _KEY_AT_V0) + 4
     at: Any = np.int64(0)
     for row in range(messages.shape[0]):
-        start = messages[row, Message.KEY_AT] - before_key
-        size = messages[row, Message.END] - start
+        start = messages[row, MessageColumn.KEY_AT] - before_key
+        size = messages[row, MessageColumn.END] - start
         copy_bytes(out, at, payload, start, size)
-        write_i64(out, at, messages[row, Message.OFFSET] - base_offset)
+        write_i64(out, at, messages[row, MessageColumn.OFFSET] - base_offset)
         at += size
     return at

@@ -10,7 +10,7 @@ from enum import IntEnum
 import numpy as np
 from numba import njit, types
 
-from kafkalog_broker.storage.append.kernel_fields import Message
+from kafkalog_broker.storage.append.kernel_fields import MessageColumn
 from kafkalog_spark.kernels.primitives import helper, kernel_for
 from kafkalog_spark.kernels.rows import record_fields, well_formed
 
@@ -194,8 +194,8 @@ def map_records(payload, starts, ends, units, from_offset, table, secret, state)
 def map_messages(payload, messages, table, secret, state):  # type: ignore[no-untyped-def]
     """As map_records for messages v0 or v1 (see find_messages)."""
     for row in range(messages.shape[0]):
-        key_at, key_size = messages[row, Message.KEY_AT], messages[row, Message.KEY_SIZE]
-        offset = messages[row, Message.OFFSET]
+        key_at, key_size = messages[row, MessageColumn.KEY_AT], messages[row, MessageColumn.KEY_SIZE]
+        offset = messages[row, MessageColumn.OFFSET]
         if key_size >= 0 and not _put(table, secret, state, payload, key_at, key_size, offset):
             return np.int64(MapStatus.FULL)
         state[MapState.LATEST] = offset

@@ -14,7 +14,7 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.fetching import down_conversion
 from kafkalog_broker.fetching.down_conversion import ConversionRequest
 from kafkalog_broker.storage.append import fetched_batches, record_walk
-from kafkalog_broker.storage.append.kernel_fields import Message
+from kafkalog_broker.storage.append.kernel_fields import MessageColumn
 from kafkalog_spark.format import layout
 from tests.log.helpers.guarded import guarded, guarded_bytes
 from tests.log.helpers.legacy_builder import GZIP, LZ4, NONE, SNAPPY, LegacyRecord, message_set, wrapper
@@ -56,7 +56,7 @@ def converted_up(data: bytes, magic: int) -> None:
 
     said = []
     for at_start in (False, True):
-        messages = guarded((1000, len(Message)), np.int64)
+        messages = guarded((1000, len(MessageColumn)), np.int64)
         out = guarded(max(len(data), 1), np.uint8)
         payload = guarded_bytes(data, at_start=at_start)
         found, fault = find_messages(
