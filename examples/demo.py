@@ -86,7 +86,7 @@ def main(directory: str) -> None:
         (f"{short}/kafkalog-check {os.path.relpath(directory)}", "is it intact?"),
         (f"{short}/kafkalog-broker --log-dir ./data", "a broker on 127.0.0.1:9092"),
     ):
-        print(f"         {command}    # {meaning}")
+        print(f"         # {meaning}\n         {command}")
 
 
 def files(spark, directory: str) -> None:  # type: ignore[no-untyped-def]
@@ -98,7 +98,7 @@ def files(spark, directory: str) -> None:  # type: ignore[no-untyped-def]
 
     first = load("java-lz4").select("offset", f.col("key").cast("string"), f.col("value").cast("string")).limit(4)
     rows = spark.createDataFrame(first.collect(), first.schema)
-    say(f"First rows, from the files of a Kafka 4.3 ({os.path.relpath(directory)}), no broker:")
+    say("First rows, read from the files of a Kafka 4.3, without a broker:")
     show(rows, truncate=34)
 
     began = time.perf_counter()
@@ -115,7 +115,7 @@ def files(spark, directory: str) -> None:  # type: ignore[no-untyped-def]
     show(spark.createDataFrame(topics[:8], summary.schema), truncate=16)
 
     counts = [load("transactions", isolationLevel=level).count() for level in ("read_uncommitted", "read_committed")]
-    say(f"A topic with aborted transactions: {counts[0]} records, {counts[1]} with isolationLevel=read_committed.\n")
+    say(f"With aborted transactions: {counts[0]} records, {counts[1]} of them read_committed.\n")
 
 
 TOPIC, PRODUCERS, RECORDS = "live", 4, 500_000  # records of each producer
@@ -149,7 +149,7 @@ def live(spark) -> None:  # type: ignore[no-untyped-def]
                 with contextlib.suppress(queue.Empty):
                     sent += (count := progress.get(timeout=0.2))
                     bar.update(count)
-                if sent > (len(seen) + 1) * PRODUCERS * RECORDS // 4:
+                if sent > (len(seen) + 1) * PRODUCERS * RECORDS // 4 and not working.ready():
                     seen.append(frame.load(str(broker.log_dir)).count())
             took = max(working.get())
         total = PRODUCERS * RECORDS
@@ -185,7 +185,7 @@ def stream(spark, broker) -> None:  # type: ignore[no-untyped-def]
         query.processAllAvailable()
         query.stop()
     counts = [count for count in batches if count]
-    say(f"A stream followed it: {sum(counts)} records, sent one by one, came in {len(counts)} micro-batches.")
+    say(f"A stream followed: {sum(counts)} records, sent singly, in {len(counts)} micro-batches.")
 
 
 _queue: Any = None

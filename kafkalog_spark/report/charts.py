@@ -51,11 +51,19 @@ def _data(rows: Sequence[Row]) -> alt.InlineData:
     return alt.InlineData(values=list(rows))
 
 
+def _written(value: str, unit: str = "") -> str:
+    """Vega's expression for a number as people write it, as words.size_text and short_count do: `1.5 kB`, `300 M`."""
+    return (
+        f"{value} < 1000 ? format({value}, '.3~r') + ({value} && '{unit and ' ' + unit}' || '')"
+        f" : replace(format({value}, '.3~s'), regexp('(.)$'), ' $1{unit}')"
+    )
+
+
 def _bars(rows: list[Row], title: str, tips: Sequence[tuple[str, str]], color: str | None = None, *,
-          log_if_wide: bool = False) -> Spec | None:  # fmt: skip
+          unit: str = "", log_if_wide: bool = False) -> Spec | None:  # fmt: skip
     """Horizontal bars of rows with `bar`, the number of the one that it is part of, `name`, `value`, and `label`,
     which is the same in all rows of a bar and written at its end. tips: field and title of each line of a tooltip.
-    log_if_wide: for bars of one row each, with values above 0.
+    unit: of the values. log_if_wide: for bars of one row each, with values above 0.
 
     Bars are told apart by number: two names may read alike."""
     names = {row["bar"]: row["name"] for row in rows if row["bar"] < MOST_BARS}
@@ -76,11 +84,12 @@ def _bars(rows: list[Row], title: str, tips: Sequence[tuple[str, str]], color: s
     else:
         scale = alt.Scale(domain=[0, largest * 1.28 or 1], nice=False)
     y = alt.Y("bar:O", title=None, axis=alt.Axis(labelExpr=f"{texts}[datum.value]"))
+    labelled = f"datum.label ? {_written('datum.value', unit)} : ''"  # not every line of a logarithmic axis
     bars = (
         alt.Chart()
         .mark_bar(cornerRadiusEnd=3)
         .encode(
-            x=alt.X("value:Q", title=title, scale=scale, stack=stack, axis=alt.Axis(format="~s", tickCount=5)),
+            x=alt.X("value:Q", title=title, scale=scale, stack=stack, axis=alt.Axis(labelExpr=labelled, tickCount=5)),
             y=y,
             tooltip=[alt.Tooltip(f"{field}:N", title=text) for field, text in tips],
         )
@@ -103,7 +112,7 @@ def _topics(facts: Facts) -> Spec | None:
         for codec in topic.codecs
     ]  # fmt: skip
     tips = [("name", "topic"), ("codec", "codec"), ("size", "size"), ("records", "records")]
-    return _bars(rows, "bytes", tips, "codec")
+    return _bars(rows, "size", tips, "codec", unit="B")
 
 
 _TIME_AXIS = alt.Axis(
@@ -131,10 +140,11 @@ def _rate(facts: Facts, what: str) -> Spec | None:
     unit, length = next((unit for unit in _RATE_UNITS if most * unit[1] >= 1), _RATE_UNITS[-1])
     rows = [
         {"t": span.start + (span.end - span.start) * at // count, "n": name,
-         "v": float(f"{value / seconds[at] * length:.4g}")}
+         "v": float(f"{value / seconds[min(at, count - 1)] * length:.4g}")}
         for name, series in zip(names, values, strict=True)
-        for at, value in enumerate(series)
+        for at, value in enumerate((*series, series[-1]))  # again at its end: the last slice is as wide as the others
     ]  # fmt: skip
+    measure = "B" if what == "bytes" else ""
     chosen = alt.selection_point(fields=["n"], bind="legend")
     legend = alt.Legend(orient="bottom", title=None, columns=9)
     chart = (
@@ -142,17 +152,22 @@ def _rate(facts: Facts, what: str) -> Spec | None:
         .mark_area(interpolate="step-after")
         .encode(
             x=alt.X("t:T", title=None, scale=alt.Scale(type="utc"), axis=_TIME_AXIS),
-            y=alt.Y("v:Q", title=f"{what}/{unit}", axis=alt.Axis(format="~s", tickCount=5), stack="zero"),
+            y=alt.Y(
+                "v:Q",
+                title=f"{what}/{unit}",
+                stack="zero",
+                axis=alt.Axis(labelExpr=_written("datum.value", measure), tickCount=5),
+            ),
             color=alt.Color("n:N", scale=_topic_colors(facts), legend=legend),
             order=alt.Order("i:Q"),
             opacity=alt.condition(chosen, alt.value(0.85), alt.value(0.1)),
             tooltip=[
                 alt.Tooltip("n:N", title="topic"),
                 alt.Tooltip("t:T", title="from", format="%Y-%m-%d %H:%M:%S"),
-                alt.Tooltip("v:Q", title=f"{what}/{unit}", format=".3~s"),
+                alt.Tooltip("w:N", title=f"{what}/{unit}"),
             ],
         )
-        .transform_calculate(i=f"indexof({json.dumps(names)}, datum.n)")
+        .transform_calculate(i=f"indexof({json.dumps(names)}, datum.n)", w=_written("datum.v", measure))
         .add_params(chosen)
     )
     return _spec(chart, 240 if what == "bytes" else 180)
@@ -163,7 +178,6 @@ def _timeline(facts: Facts) -> Spec | None:
     if span is None or not facts.segments:
         return None
     colored = {series.topic for series in facts.rates}
-    least = (span.end - span.start) // 300  # a segment that was filled at once is seen, too
     rows = []
     for segment in facts.segments:
         first, last = segment.first_timestamp, segment.last_timestamp
@@ -175,7 +189,7 @@ def _timeline(facts: Facts) -> Spec | None:
                 "p": f"{segment.topic}-{segment.partition}",
                 "n": segment.topic if segment.topic in colored else _OTHERS,
                 "a": first,
-                "b": max(last, first + least),
+                "b": last,
                 "o": f"{segment.base_offset} – {segment.end_offset - 1}",
                 "s": size_text(segment.size),
                 "d": f"{time_text(segment.first_timestamp)}, {duration_text(last - first)}",
@@ -185,7 +199,8 @@ def _timeline(facts: Facts) -> Spec | None:
     names = list(dict.fromkeys(str(row["p"]) for row in rows))
     chart = (
         alt.Chart(_data(rows))
-        .mark_bar(cornerRadius=2, stroke="var(--card)", strokeWidth=1, height=12)
+        # longer by 3 pixels: a segment that was filled at once is seen, too
+        .mark_bar(cornerRadius=2, stroke="var(--card)", strokeWidth=1, height=12, x2Offset=3)
         .encode(
             x=alt.X("a:T", title=None, scale=alt.Scale(type="utc"), axis=_TIME_AXIS),
             x2="b:T",
@@ -229,7 +244,7 @@ def _producers(facts: Facts) -> Spec | None:
         for bar, producer in enumerate(facts.producers[:MOST_BARS])
     ]  # fmt: skip
     tips = [("name", "producer"), ("label", "size"), ("records", "records"), ("last", "last record")]
-    return _bars(rows, "bytes", tips)
+    return _bars(rows, "size", tips, unit="B")
 
 
 def producer_name(producer_id: int, transactional_id: str | None) -> str:

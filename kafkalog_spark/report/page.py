@@ -95,12 +95,16 @@ def html_table(columns: Mapping[str, Callable[[Any], Cell]], items: Sequence[Any
     )
 
 
+_LONG = 30
+"""Characters of a text from which on it is broken over lines, as wide as fits beside the other columns."""
+
+
 def _cell(cell: Cell) -> str:
     shown = escape(cell.text)
     if cell.kind:
         return f'<td><span class="mark {cell.kind}">{shown}</span></td>'
     if cell.value is None:
-        return f"<td>{shown}</td>"
+        return f'<td class="long">{shown}</td>' if len(cell.text) > _LONG else f"<td>{shown}</td>"
     bar = "" if cell.share is None else f' style="--share:{cell.share * 100:.1f}%"'
     return f'<td class="{"num bar" if bar else "num"}" data-v="{cell.value}"{bar}>{shown}</td>'
 
@@ -224,8 +228,8 @@ def _topic_table(topics: Sequence[TopicFacts]) -> str:
         "records": lambda topic: number(topic.records),
         "partitions": lambda topic: number(topic.partitions),
         "segments": lambda topic: number(topic.segments),
-        "a record": lambda topic: _per(topic.size, topic.records, "B"),
-        "a batch": lambda topic: _per(topic.records, topic.batches, "records"),
+        "record size": lambda topic: _per(topic.size, topic.records, words.size_text),
+        "records a batch": lambda topic: _per(topic.records, topic.batches, words.rounded_text),
         "codecs": lambda topic: text(", ".join(codec.codec or "unknown" for codec in topic.codecs) or None),
         "ratio": _ratio,
         "oldest": lambda topic: time(topic.first_timestamp),
@@ -234,8 +238,8 @@ def _topic_table(topics: Sequence[TopicFacts]) -> str:
     return html_table(columns, topics, "topics")
 
 
-def _per(one: int, other: int, unit: str) -> Cell:
-    return Cell(f"{words.rounded_text(one / other)} {unit}", one / other) if other else Cell(words.NOTHING, -1)
+def _per(total: int, count: int, written: Callable[[float], str]) -> Cell:
+    return Cell(written(total / count), total / count) if count else Cell(words.NOTHING, -1)
 
 
 def _ratio(topic: TopicFacts) -> Cell:

@@ -100,6 +100,23 @@ def test_every_chart_is_drawn_and_nothing_sticks_out(
     assert (label == "#94a3b8") == dark
 
 
+def test_axes_have_numbers_as_people_write_them_and_the_newest_records_are_drawn(
+    report: Path, shown: Callable[..., Any]
+) -> None:
+    page = shown(report, DESK)
+    texts = (
+        "return [...document.querySelectorAll('#{} .role-axis-label text')].map(t => t.textContent)"
+        ".filter(t => /^[0-9.]+( |$)/.test(t))"
+    )
+    assert page.execute_script(texts.format("chart-topics"))[:2] == ["0", "200 kB"]
+    assert "0" in page.execute_script(texts.format("chart-rate"))
+    areas, plot = page.execute_script(
+        "const right = s => Math.max(...[...document.querySelectorAll(s)].map(e => e.getBoundingClientRect().right));"
+        "return [right('#chart-rate .mark-area path'), right('#chart-rate .role-axis-grid line')]"
+    )
+    assert abs(areas - plot) < 2
+
+
 def test_tables_sort_and_filter(report: Path, shown: Callable[..., Any]) -> None:
     page = shown(report, DESK)
     cells = "return [...document.querySelectorAll('#partitions tbody tr')].filter(r => !r.hidden).map(r => r.cells[{}]"

@@ -184,7 +184,17 @@ def test_rates_are_over_the_time_in_which_something_was_written(facts: Facts) ->
     spec = charts_module._rate(one, "bytes")
     assert spec is not None
     assert spec["encoding"]["y"]["title"] == "bytes/s"
-    assert [row["v"] for row in rows_of(spec)] == [1.667, 0, 2000]
+    rows = rows_of(spec)
+    assert [row["v"] for row in rows] == [1.667, 0, 2000, 2000]
+    assert rows[-1]["t"] == 3 * 365 * 86_400_000, "the last slice is as wide as the others"
+
+
+def test_a_long_text_is_broken_over_lines_and_a_size_has_its_unit(facts: Facts) -> None:
+    topic = replace(facts.topics[0], topic="shop.orders.enriched-and-deduplicated.v2", records=5000, size=300_500_000)
+    table = page_module._topic_table((topic, facts.topics[1]))
+    assert f'<td class="long">{topic.topic}</td>' in table
+    assert f"<td>{facts.topics[1].topic}</td>" in table
+    assert ">60.1 kB</td>" in table
 
 
 def test_a_wide_table_scrolls_where_it_is() -> None:
