@@ -51,6 +51,11 @@ def _data(rows: Sequence[Row]) -> alt.InlineData:
     return alt.InlineData(values=list(rows))
 
 
+def _shortened(text: str) -> str:
+    """Vega's expression for a name without the middle of a long one: names often begin alike."""
+    return f"truncate({text}, width < 400 ? 19 : 44, 'center')"
+
+
 def _written(value: str, unit: str = "") -> str:
     """Vega's expression for a number as people write it, as words.size_text and short_count do: `1.5 kB`, `300 M`."""
     return (
@@ -83,7 +88,7 @@ def _bars(rows: list[Row], title: str, tips: Sequence[tuple[str, str]], color: s
         title, stack = f"{title} (logarithmic)", None
     else:
         scale = alt.Scale(domain=[0, largest * 1.28 or 1], nice=False)
-    y = alt.Y("bar:O", title=None, axis=alt.Axis(labelExpr=f"{texts}[datum.value]"))
+    y = alt.Y("bar:O", title=None, axis=alt.Axis(labelExpr=_shortened(f"{texts}[datum.value]")))
     labelled = f"datum.label ? {_written('datum.value', unit)} : ''"  # not every line of a logarithmic axis
     bars = (
         alt.Chart()
@@ -119,6 +124,8 @@ _TIME_AXIS = alt.Axis(
     tickCount=6, labelOverlap=True,
     format={"hours": "%H:%M", "minutes": "%H:%M", "seconds": "%H:%M:%S", "day": "%b %d", "date": "%b %d"},
 )  # fmt: skip
+_LEGEND_TEXT, _LEGEND_WIDTH = 26, 100
+"""Characters of a name, and of a line of them, on a screen as narrow as a tablet's."""
 _RATE_UNITS = (("s", 1), ("min", 60), ("h", 3600), ("day", 86400))
 
 
@@ -146,7 +153,13 @@ def _rate(facts: Facts, what: str) -> Spec | None:
     ]  # fmt: skip
     measure = "B" if what == "bytes" else ""
     chosen = alt.selection_point(fields=["n"], bind="legend")
-    legend = alt.Legend(orient="bottom", title=None, columns=9)
+    longest = max(min(len(name), _LEGEND_TEXT) for name in names)
+    legend = alt.Legend(
+        orient="bottom",
+        title=None,
+        columns=_LEGEND_WIDTH // (longest + 4),
+        labelExpr=f"truncate(datum.label, width < 400 ? 19 : {_LEGEND_TEXT}, 'center')",
+    )
     chart = (
         alt.Chart(_data(rows))
         .mark_area(interpolate="step-after")
@@ -204,7 +217,7 @@ def _timeline(facts: Facts) -> Spec | None:
         .encode(
             x=alt.X("a:T", title=None, scale=alt.Scale(type="utc"), axis=_TIME_AXIS),
             x2="b:T",
-            y=alt.Y("p:N", sort=names, title=None),
+            y=alt.Y("p:N", sort=names, title=None, axis=alt.Axis(labelExpr=_shortened("datum.label"))),
             color=alt.Color("n:N", scale=_topic_colors(facts), legend=None),
             tooltip=[
                 alt.Tooltip("p:N", title="partition"),

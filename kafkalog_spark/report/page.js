@@ -17,7 +17,7 @@ function config() {
     text: { color: color("--soft"), fontSize: 11.5 },
     range: { category: palette },
     axis: { ...text, gridColor: color("--line"), domain: false, tickColor: color("--line"), labelFontSize: 11.5 },
-    axisY: { labelLimit: narrow.matches ? 118 : 300 },
+    axisY: { labelLimit: narrow.matches ? 140 : 320 },
     axisXTemporal: { labelFlush: true },
     legend: {
       ...text, labelFontSize: 12, symbolType: "square", labelLimit: narrow.matches ? 130 : 200,

@@ -155,6 +155,28 @@ def test_keys_and_names_with_markup_leave_the_page_whole(tmp_path: Path, shown: 
     assert page.execute_script("return document.querySelectorAll('main section').length") > 7
 
 
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_long_names_that_begin_alike_are_told_apart_and_stay_on_the_page(
+    tmp_path: Path, shown: Callable[..., Any], size: tuple[int, int, bool]
+) -> None:
+    names = [f"company.department-of-orders.events-enriched-and-deduplicated.v{number}" for number in range(10, 21)]
+    for name in names:
+        directory = tmp_path / "logs" / f"{name}-0"
+        directory.mkdir(parents=True)
+        (directory / f"{segment_name(0)}.log").write_bytes(batch(0, [V2Record(0, START, b"k", b"v")]))
+    out = tmp_path / "out.html"
+    assert main([str(tmp_path / "logs"), "-o", str(out), "--top-keys", names[0]]) == 0
+    page = shown(out, size)
+    assert page.execute_script("return document.documentElement.scrollWidth") <= size[0]
+    for part in ("chart-topics .role-axis-label", "chart-rate .role-legend-label", "chart-timeline .role-axis-label"):
+        labels = page.execute_script(
+            f"return [...document.querySelectorAll('#{part} text')].map(t => [t.textContent,"
+            " t.getBoundingClientRect().right]).filter(([text]) => text.startsWith('company'))"
+        )
+        assert len({text for text, _ in labels}) == len(labels) >= 8, labels
+        assert all(right <= size[0] for _, right in labels), labels
+
+
 def test_a_thousand_partitions_stay_below_two_megabytes(tmp_path: Path, shown: Callable[..., Any]) -> None:
     root = tmp_path / "many"
     for partition in range(1000):
