@@ -158,7 +158,7 @@ def _rate(facts: Facts, what: str) -> Spec | None:
         orient="bottom",
         title=None,
         columns=_LEGEND_WIDTH // (longest + 4),
-        labelExpr=f"truncate(datum.label, width < 400 ? 19 : {_LEGEND_TEXT}, 'center')",
+        labelExpr=f"truncate(datum.label, width < 400 ? 16 : {_LEGEND_TEXT}, 'center')",
     )
     chart = (
         alt.Chart(_data(rows))
