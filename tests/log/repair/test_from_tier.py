@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,7 +91,7 @@ def test_a_segment_that_cannot_be_read_is_left_out_and_named(
     damaged.write_text("{")
     assert main([str(tree), "--from-tier", "--to", str(tmp_path / "made")]) == 1
     out = capsys.readouterr().out
-    assert f"left out: {damaged.with_suffix('.log')}: " in out
+    assert re.search(rf"left out: \S*/{re.escape(damaged.with_suffix('.log').name)}: ", out)  # a path, or a URL
     plain = [one for one in readable(CLEAN) if one.partition.topic == "plain"]
     assert len(state_in(tmp_path / "made", 50).segments) == len(plain) - 1
 
