@@ -32,6 +32,9 @@ _UNORDERED = {"topic_partitions", "members", "groups", "topics", "results", "con
 class Script:
     """Asks, and keeps what was answered under a label."""
 
+    describing = DESCRIBE, 1
+    """API that describes groups, and its newest version."""
+
     def __init__(self, ask: Ask, ids: dict[str, str]) -> None:
         """ids: of the topics, by name."""
         self._ask = ask
@@ -97,9 +100,9 @@ class Script:
         values: dict[str, Any] = {"rebalance_timeout": 60_000, "subscribed_topic_names": [*topics], "owned": {}}
         return self.beat(label, group, member, 0, **(values | changes))
 
-    def settle(self, label: str, group: str, members: dict[str, dict[str, list[int]]], epoch: int) -> None:
-        """Heartbeats of members, which give up at once what they are told to, until all are at the epoch. `members`:
-        what they have, by topic; changed here."""
+    def settle(self, label: str, group: str, members: dict[str, Any], epoch: int) -> None:
+        """Heartbeats of members, which give up at once what they are told to, until all are at the epoch. members:
+        what they have, as `owned`; changed here."""
         epochs: dict[str, int] = {}
         for turn in range(20):
             for member in members:
@@ -110,21 +113,28 @@ class Script:
                     owned=members[member],
                 )  # fmt: skip
                 epochs[member] = answer["member_epoch"]
-                if answer["assignment"] is not None:
-                    members[member] = {
-                        self._names[part["topic_id"]]: list(part["partitions"])
-                        for part in answer["assignment"]["topic_partitions"]
-                    }
+                if (assigned := self._assigned(answer)) is not None:
+                    members[member] = assigned
             if turn > 1 and set(epochs.values()) == {epoch}:
                 return
         raise AssertionError(f"{label}: {epochs}, expected {epoch}")
 
+    def _assigned(self, answer: Answer) -> Any:
+        """What an answer to a heartbeat tells its member to have, as `owned`; None: what it has."""
+        if answer["assignment"] is None:
+            return None
+        parts = answer["assignment"]["topic_partitions"]
+        return {self._names[part["topic_id"]]: list(part["partitions"]) for part in parts}
+
     def _epoch_of(self, group: str, member: str) -> int:
-        (described,) = self._ask(DESCRIBE, 1, {"group_ids": [group], "include_authorized_operations": False})["groups"]
+        asked = {"group_ids": [group], "include_authorized_operations": False}
+        (described,) = self._ask(*self.describing, asked)["groups"]
         return next(int(one["member_epoch"]) for one in described["members"] if one["member_id"] == member)
 
-    def describe(self, label: str, *groups: str, version: int = 1) -> Answer:
-        return self.ask(label, DESCRIBE, version, group_ids=list(groups), include_authorized_operations=False)
+    def describe(self, label: str, *groups: str, version: int | None = None) -> Answer:
+        key, newest = self.describing
+        asked_version = newest if version is None else version
+        return self.ask(label, key, asked_version, group_ids=list(groups), include_authorized_operations=False)
 
     def list(self, label: str, *, states: tuple[str, ...] = (), types: tuple[str, ...] = ()) -> Answer:
         return self.ask(label, LIST, 5, states_filter=list(states), types_filter=list(types))

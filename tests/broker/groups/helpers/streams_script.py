@@ -67,6 +67,8 @@ def tasks(of_subtopologies: Tasks) -> list[dict[str, Any]]:
 class Script(consumer_script.Script):
     """With members of streams groups."""
 
+    describing = DESCRIBE, 0
+
     def shown(self, answer: Any) -> Any:
         shown = super().shown(answer)
         if isinstance(shown, dict):
@@ -104,33 +106,10 @@ class Script(consumer_script.Script):
         """Heartbeats until the internal topics are there."""
         return self.until(label, has_topics, HEARTBEAT, 0, **self.heartbeat(group, member, epoch))
 
-    def settle(self, label: str, group: str, members: dict[str, list[dict[str, list[int]]]], epoch: int) -> None:  # type: ignore[override]
-        """Heartbeats of members, which give up at once what they are told to, until all are at the epoch. members: what
-        they have, as `owned`; changed here."""
-        epochs: dict[str, int] = {}
-        for turn in range(20):
-            for member in members:
-                if epochs.get(member) == epoch and turn > 2:
-                    continue
-                answer = self.beat(
-                    f"{label} {turn} {member}", group, member, epochs.get(member, self._epoch_of(group, member)),
-                    owned=members[member],
-                )  # fmt: skip
-                epochs[member] = answer["member_epoch"]
-                if answer["active_tasks"] is not None:
-                    members[member] = [
-                        {one["subtopology_id"]: list(one["partitions"]) for one in answer[role]} for role in _ROLES
-                    ]
-            if turn > 1 and set(epochs.values()) == {epoch}:
-                return
-        raise AssertionError(f"{label}: {epochs}, expected {epoch}")
-
-    def _epoch_of(self, group: str, member: str) -> int:
-        (described,) = self._ask(DESCRIBE, 0, {"group_ids": [group], "include_authorized_operations": False})["groups"]
-        return next(int(one["member_epoch"]) for one in described["members"] if one["member_id"] == member)
-
-    def describe(self, label: str, *groups: str, version: int = 0) -> Answer:
-        return self.ask(label, DESCRIBE, version, group_ids=list(groups), include_authorized_operations=False)
+    def _assigned(self, answer: Answer) -> Any:
+        if answer["active_tasks"] is None:
+            return None
+        return [{one["subtopology_id"]: list(one["partitions"]) for one in answer[role]} for role in _ROLES]
 
     def alter(self, label: str, group: str, *changes: tuple[str, str | None]) -> Answer:
         """Properties of the group; None removes one."""
