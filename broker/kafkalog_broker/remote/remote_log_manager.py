@@ -45,6 +45,7 @@ from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_reader import TimestampAndOffset
+from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_spark.errors import KafkalogError, RemoteStorageError
 from kafkalog_spark.format.atomic_file import replace_file
@@ -90,6 +91,12 @@ class RemotePartition:
     failures: int = 0
     next_try_ms: int = 0
     lag: tuple[int, int] = (0, 0)
+
+    def segments_to_copy(self, log: Log) -> list[tuple[LogSegment, int]]:
+        """As copying.segments_to_copy; counted as the lag."""
+        waiting = segments_to_copy(log)
+        self.lag = len(waiting), sum(segment.size for segment, _ in waiting)
+        return waiting
 
 
 class _Tasks:
@@ -237,7 +244,7 @@ class RemoteLogManager:
         self._copies.is_stopped = True
         await self._copying.stop()
         await self._expiring.stop()
-        self._readers.shutdown()
+        await asyncio.to_thread(self._readers.shutdown)  # waits for reads, which the event loop must not
 
     async def idle(self) -> None:
         """Return when nothing is being copied or deleted: for tests."""
@@ -288,9 +295,7 @@ class RemoteLogManager:
         except BrokerError as error:
             _log.warning("%s-%d cannot be copied: %s", topic.name, number, error)
             return
-        waiting = segments_to_copy(log)
-        partition.lag = len(waiting), sum(segment.size for segment, _ in waiting)
-        if waiting and self._clock.monotonic_ms() >= partition.next_try_ms:
+        if partition.segments_to_copy(log) and self._clock.monotonic_ms() >= partition.next_try_ms:
             self._copying.add(partition)
 
     def topic_changed(self, topic: Topic) -> None:
@@ -316,8 +321,7 @@ class RemoteLogManager:
         loop = asyncio.get_running_loop()
         try:
             while (log := partition.log) is not None and not self._copies.is_stopped and not log.is_closed:
-                waiting = segments_to_copy(log)
-                partition.lag = len(waiting), sum(segment.size for segment, _ in waiting)
+                waiting = partition.segments_to_copy(log)
                 if not waiting:
                     break
                 segment, until = waiting[0]

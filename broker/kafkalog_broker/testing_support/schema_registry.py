@@ -46,31 +46,26 @@ def running_registry(bootstrap: str, log_file: Path) -> Iterator[str]:
     python = karapace()
     if python is None:
         raise RuntimeError(MISSING)
-    port = kept_port(kept := _Kept())
-    url = f"http://{HOST}:{port}"
-    settings = {
-        "KARAPACE_REGISTRY": "true", "HOST": HOST, "PORT": port, "BOOTSTRAP_URI": bootstrap,
-        "REGISTRY_HOST": HOST, "REGISTRY_PORT": port, "ADVERTISED_HOSTNAME": HOST, "ADVERTISED_PORT": port,
-        "LOG_LEVEL": "WARNING",
-    }  # fmt: skip
-    environment = os.environ | {f"KARAPACE_{name}": str(value) for name, value in settings.items()}
     with log_file.open("ab") as log:
+        port = kept_port(log)  # for as long as the file is open
+        url = f"http://{HOST}:{port}"
+        settings = {
+            "KARAPACE_REGISTRY": "true", "HOST": HOST, "PORT": port, "BOOTSTRAP_URI": bootstrap,
+            "REGISTRY_HOST": HOST, "REGISTRY_PORT": port, "ADVERTISED_HOSTNAME": HOST, "ADVERTISED_PORT": port,
+            "LOG_LEVEL": "WARNING",
+        }  # fmt: skip
+        environment = os.environ | {f"KARAPACE_{name}": str(value) for name, value in settings.items()}
         process = subprocess.Popen([python, "-m", "karapace"], env=environment, stdout=log, stderr=log)
-    try:
-        _wait_until_primary(process, url, log_file)
-        yield url
-    finally:
-        process.terminate()
         try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        del kept
-
-
-class _Kept:
-    """Owner of the port."""
+            _wait_until_primary(process, url, log_file)
+            yield url
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def _wait_until_primary(process: subprocess.Popen[bytes], url: str, log_file: Path) -> None:
