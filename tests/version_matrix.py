@@ -9,6 +9,7 @@ Python that is not on this machine is left out, and said to be.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -53,19 +54,23 @@ def chosen(wanted: Iterable[str]) -> list[Pair]:
 
 
 def environment(interpreter: Path, pair: Pair) -> Path:
-    """The Python of the pair's environment, made where it is not there. Raises CalledProcessError."""
+    """The Python of the pair's environment, made where it is not there by one process. Raises CalledProcessError."""
     python, spark = pair
     home = ENVIRONMENTS / f"python{python}-pyspark{spark}"
     made = home / "bin" / "python"
     stamp = home / "installed"
-    if not stamp.exists() or stamp.stat().st_mtime < (ROOT / "pyproject.toml").stat().st_mtime:
-        print(f"installing into {home.relative_to(ROOT)} ...", flush=True)
-        if not made.exists():
-            subprocess.run([interpreter, "-m", "venv", home], check=True)
-        # pip takes this pyspark only if pyproject.toml allows it
-        packages = ["--editable", f"{ROOT}[spark,broker]", f"pyspark=={spark}.*", *TEST_TOOLS]
-        subprocess.run([made, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages], check=True)
-        stamp.touch()
+    ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
+    with open(f"{home}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # workers of one test run want the same environment at once
+        if not stamp.exists() or stamp.stat().st_mtime < (ROOT / "pyproject.toml").stat().st_mtime:
+            print(f"installing into {home.relative_to(ROOT)} ...", flush=True)
+            if not made.exists():
+                subprocess.run([interpreter, "-m", "venv", home], check=True)
+            # pip takes this pyspark only if pyproject.toml allows it
+            packages = ["--editable", f"{ROOT}[spark,broker]", f"pyspark=={spark}.*", *TEST_TOOLS]
+            pip = [made, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            subprocess.run([*pip, *packages], check=True)
+            stamp.touch()
     return made
 
 
