@@ -68,7 +68,7 @@ def environment(interpreter: Path, pair: Pair) -> Path:
                 subprocess.run([interpreter, "-m", "venv", home], check=True)
             # pip takes this pyspark only if pyproject.toml allows it
             packages = ["--editable", f"{ROOT}[spark,broker]", f"pyspark=={spark}.*", *TEST_TOOLS]
-            pip = [made, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            pip = [str(made), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
             subprocess.run([*pip, *packages], check=True)
             stamp.touch()
     return made

@@ -34,7 +34,7 @@ from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, GROUPS
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.entity_writer import array_writer
+from kafkalog_broker.protocol.entity_codec import array_writer
 from kafkalog_broker.protocol.response_entity import respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.fetch_client import Fetched, FetchFrom, Key
+from kafkalog_broker.protocol.client_codec import Fetched, FetchFrom, Key
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
 

@@ -23,8 +23,7 @@ from kafkalog_broker.mirror.node_fetcher import Backoff, NodeFetcher, RateLimit
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror
 from kafkalog_broker.mirror.source import Address, Source, find_ends
 from kafkalog_broker.mirror.source_connection import SourceUnreachable
-from kafkalog_broker.protocol.client_codec import SourceCluster, SourceTopic
-from kafkalog_broker.protocol.fetch_client import Key
+from kafkalog_broker.protocol.client_codec import Key, SourceCluster, SourceTopic
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.workers import Workers

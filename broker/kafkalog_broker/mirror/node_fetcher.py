@@ -26,7 +26,7 @@ from kafkalog_broker.mirror.fetch_session import (
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror, Received
 from kafkalog_broker.mirror.source import end_of_epoch, log_bounds
 from kafkalog_broker.mirror.source_connection import SourceConnection, SourceUnreachable
-from kafkalog_broker.protocol.fetch_client import FETCH, SESSIONS, TOPIC_IDS, FetchAnswer, FetchCall, Fetched, Key
+from kafkalog_broker.protocol.client_codec import FETCH, SESSIONS, TOPIC_IDS, FetchAnswer, FetchCall, Fetched, Key
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given

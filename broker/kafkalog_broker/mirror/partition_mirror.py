@@ -8,7 +8,7 @@ import uuid
 from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.fetch_client import FetchFrom, Key
+from kafkalog_broker.protocol.client_codec import FetchFrom, Key
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_manager import LogManager

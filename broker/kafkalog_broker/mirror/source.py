@@ -27,6 +27,7 @@ from kafkalog_broker.protocol.client_codec import (
     METADATA,
     OFFSET_FOR_LEADER_EPOCH,
     Asked,
+    Key,
     SourceCluster,
     SourceTopic,
     epoch_ends_body,
@@ -36,7 +37,6 @@ from kafkalog_broker.protocol.client_codec import (
     read_list_offsets,
     read_metadata,
 )
-from kafkalog_broker.protocol.fetch_client import Key
 from kafkalog_spark.errors import OptionError
 
 # What a mirror asks a leader besides its batches.

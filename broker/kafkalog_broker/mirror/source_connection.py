@@ -13,18 +13,18 @@ from aiokafka.conn import AIOKafkaConnection, ScramAuthenticator
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.fetch_session import MAX_RESPONSE, ResponseFrames
-from kafkalog_broker.protocol.client_codec import VERSIONS, is_flexible, request_header
-from kafkalog_broker.protocol.codec import api_name
-from kafkalog_broker.protocol.fetch_client import (
+from kafkalog_broker.protocol.client_codec import (
     FETCH,
-    MAX_VERSION,
-    MIN_VERSION,
+    VERSIONS,
     FetchAnswer,
     FetchCall,
     decode_fetch,
     encode_fetch,
+    is_flexible,
+    request_header,
+    without_header,
 )
-from kafkalog_broker.protocol.frames import skip_tagged_fields
+from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.security.sasl import MIN_ITERATIONS
 from kafkalog_spark.errors import KafkalogError, printable
 
@@ -106,7 +106,7 @@ class SourceConnection:
 
     def version(self, api_key: int) -> int | None:
         """The highest version that both sides speak; None when there is none."""
-        lowest, highest = (MIN_VERSION, MAX_VERSION) if api_key == FETCH else VERSIONS[api_key]
+        lowest, highest = VERSIONS[api_key]
         served = self._connection._versions.get(api_key)
         if served is None:
             return None
@@ -126,19 +126,17 @@ class SourceConnection:
 
     async def call(self, api_key: int, version: int, body: bytes, read: Callable[[memoryview, int], T]) -> T:
         """Result of `read`, which is given the response's body and the version. Raises SourceUnreachable."""
-        flexible = is_flexible(api_key, version)
         answer = await self._send(api_key, version, body, most=_MAX_ANSWER)
         with self._understood():
             if len(answer) <= _READ_AT_ONCE:
-                return read(_body(answer, flexible=flexible), version)
-            return await asyncio.to_thread(lambda: read(_body(answer, flexible=flexible), version))
+                return read(answer, version)
+            return await asyncio.to_thread(read, answer, version)
 
     async def fetch(self, call: FetchCall, version: int, most: int) -> FetchAnswer:
         """most: partitions that may be answered. Raises SourceUnreachable."""
-        flexible = version >= 12
         answer = await self._send(FETCH, version, encode_fetch(call, version), most=MAX_RESPONSE)
         with self._understood():
-            return decode_fetch(_body(answer, flexible=flexible), version, most)
+            return decode_fetch(answer, version, most)
 
     @contextlib.contextmanager
     def _understood(self) -> Iterator[None]:
@@ -155,6 +153,7 @@ class SourceConnection:
             self._frames.give_back(answer.partitions[0].records)
 
     async def _send(self, api_key: int, version: int, body: bytes, *, most: int) -> memoryview:
+        """The response without its header."""
         self._correlation_id = correlation_id = (self._correlation_id + 1) % 2**31
         head = request_header(api_key, version, correlation_id, self._client_id)
         expected = self._frames.expect(most)
@@ -168,7 +167,8 @@ class SourceConnection:
         if int.from_bytes(answer[:4], "big", signed=True) != correlation_id:
             self.close()
             raise _unreachable(self.address, ValueError("a response to another request came"))
-        return answer
+        with self._understood():
+            return without_header(answer, has_tags=is_flexible(api_key, version))
 
     def close(self) -> None:
         """At once, and not awaited: requests under way fail."""
@@ -182,10 +182,6 @@ class SourceConnection:
         if not done and writer is not None:
             writer.transport.abort()
             await asyncio.sleep(0)
-
-
-def _body(answer: memoryview, *, flexible: bool) -> memoryview:
-    return answer[skip_tagged_fields(answer, 4) if flexible else 4 :]
 
 
 def _unreachable(address: str, error: BaseException) -> SourceUnreachable:

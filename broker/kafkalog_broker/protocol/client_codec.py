@@ -1,24 +1,30 @@
-"""The other side of the codec: requests as a client writes them, and responses as it reads them."""
+"""The other side of the codec: requests as a client writes them, and responses as it reads them.
+
+What a mirror asks a cluster: Metadata, ListOffsets, OffsetForLeaderEpoch and Fetch 5 to 13. Version 5 is that of Kafka
+0.11; 7 has sessions (KIP-227), 9 leader epochs (KIP-320), 12 is flexible and says where logs part (KIP-595), 13 names
+topics by their ids (KIP-516), and is served by every release since 3.1.
+"""
 
 from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeVar
 
 from kio.schema.create_acls.v3.request import CreateAclsRequest
 from kio.schema.create_topics.v7.request import CreateTopicsRequest
 from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
 from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
-from kio.serial import entity_reader
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol.codec import api_name, request_class, response_class
-from kafkalog_broker.protocol.entity_parser import DAMAGE, entity_parser
-from kafkalog_broker.protocol.entity_writer import entity_writer
+from kafkalog_broker.protocol.codec import MAX_ELEMENTS, api_name, request_class, response_class
+from kafkalog_broker.protocol.entity_codec import UNBOUNDED, Body, entity_reader, entity_writer
+from kafkalog_broker.protocol.frames import skip_tagged_fields
 from kafkalog_broker.protocol.response_entity import entity
+
+B = TypeVar("B", bytes, memoryview)
 
 
 def request_header(api_key: int, version: int, correlation_id: int, client_id: str) -> bytes:
@@ -47,9 +53,22 @@ def decode_client_response(request: Any, body: bytes) -> Any:
 
 def decode_response(api_key: int, version: int, body: bytes) -> Any:
     """As decode_client_response, by API key and version."""
-    response: Any = response_class(api_key, version)
-    _, start = entity_reader(response.__header_schema__)(body, 0)
-    return entity_reader(response)(body, start)[0]
+    kind: Any = response_class(api_key, version)
+    return read_response(api_key, version, without_header(body, has_tags=kind.__header_schema__.__version__ >= 1))
+
+
+def without_header(response: B, *, has_tags: bool) -> B:
+    """A response after its correlation id and, where it has such, the tagged fields of its header."""
+    return response[skip_tagged_fields(response, 4) if has_tags else 4 :]
+
+
+def read_response(api_key: int, version: int, body: Body, most: int = UNBOUNDED) -> Any:
+    """The response entity. body: without its header. most: elements of all its arrays. Raises MalformedRequest."""
+    try:
+        return entity_reader(response_class(api_key, version))(body, 0, most)
+    except MalformedRequest as error:
+        error.what = f"a response to {api_name(api_key)} version {version} cannot be read: {error.what}"
+        raise
 
 
 def plain_login_requests(user: str, password: str) -> tuple[Any, Any]:
@@ -73,12 +92,14 @@ def create_topic_request(name: str, partitions: int, configs: Mapping[str, objec
     return entity(CreateTopicsRequest, topics=[topic])
 
 
-# What a mirror asks a cluster besides Fetch: Metadata, ListOffsets, OffsetForLeaderEpoch, through kio.
-
-METADATA, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = 3, 2, 23
-VERSIONS: Mapping[int, tuple[int, int]] = {METADATA: (4, 12), LIST_OFFSETS: (2, 7), OFFSET_FOR_LEADER_EPOCH: (2, 4)}
+FETCH, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH = 1, 2, 3, 23
+VERSIONS: Mapping[int, tuple[int, int]] = {
+    FETCH: (5, 13), LIST_OFFSETS: (2, 7), METADATA: (4, 12), OFFSET_FOR_LEADER_EPOCH: (2, 4),
+}  # fmt: skip
 """Versions spoken by this client, by API key: 0.11 knows the lowest ones (OffsetForLeaderEpoch: 2.1), 4.3 the highest
 ones."""
+SESSIONS, TOPIC_IDS = 7, 13
+"""Versions of Fetch from which on there are such."""
 EARLIEST, LATEST = -2, -1
 _CONSUMER = -1
 _ZERO = uuid.UUID(int=0)
@@ -126,10 +147,10 @@ def metadata_body(version: int) -> bytes:
 
 def read_metadata(body: memoryview, version: int) -> SourceCluster:
     """Topics that have an error are left out, as if they were not there just now."""
-    answer = _decoded(METADATA, version, body)
+    answer = read_response(METADATA, version, body)
     topics = {}
     for topic in answer.topics:
-        if not topic.error_code.value and topic.name is not None:
+        if not topic.error_code and topic.name is not None:
             partitions = {
                 int(one.partition_index): SourcePartition(int(one.leader_id), int(getattr(one, "leader_epoch", -1)))
                 for one in topic.partitions
@@ -150,9 +171,9 @@ def list_offsets_body(keys: Iterable[tuple[str, int]], timestamp: int, version: 
 
 
 def read_list_offsets(body: memoryview, version: int) -> dict[tuple[str, int], Asked]:
-    answer = _decoded(LIST_OFFSETS, version, body)
+    answer = read_response(LIST_OFFSETS, version, body)
     return {
-        (topic.name, int(one.partition_index)): Asked(one.error_code.value, int(one.offset))
+        (topic.name, int(one.partition_index)): Asked(int(one.error_code), int(one.offset))
         for topic in answer.topics
         for one in topic.partitions
     }
@@ -168,9 +189,9 @@ def epoch_ends_body(epochs: Mapping[tuple[str, int], int], version: int) -> byte
 
 
 def read_epoch_ends(body: memoryview, version: int) -> dict[tuple[str, int], Asked]:
-    answer = _decoded(OFFSET_FOR_LEADER_EPOCH, version, body)
+    answer = read_response(OFFSET_FOR_LEADER_EPOCH, version, body)
     return {
-        (topic.topic, int(one.partition)): Asked(one.error_code.value, int(one.end_offset), int(one.leader_epoch))
+        (topic.topic, int(one.partition)): Asked(int(one.error_code), int(one.end_offset), int(one.leader_epoch))
         for topic in answer.topics
         for one in topic.partitions
     }
@@ -181,13 +202,105 @@ def is_flexible(api_key: int, version: int) -> bool:
     return bool(getattr(request_class(api_key, version), "__flexible__", False))
 
 
-def _decoded(api_key: int, version: int, body: memoryview) -> Any:
-    try:
-        return _parser(api_key, version)(bytes(body), 0)
-    except DAMAGE as error:
-        raise MalformedRequest(f"a response to {api_name(api_key)} version {version} cannot be read: {error}") from None
+# ---- Fetch: records stay where they lie in the response
+
+Key = tuple[str, int]
+"""Topic and partition."""
 
 
-@cache
-def _parser(api_key: int, version: int) -> Callable[[bytes, int], Any]:
-    return entity_parser(response_class(api_key, version))
+class FetchFrom(NamedTuple):
+    """Fetch position of a partition. topic_id: zero where it is not known. last_epoch: that of the batch before
+    `offset`; leader_epoch: of the leader that is asked; -1 for unknown."""
+
+    topic_id: uuid.UUID
+    offset: int
+    max_bytes: int
+    leader_epoch: int = -1
+    last_epoch: int = -1
+
+
+class FetchCall(NamedTuple):
+    """A request. session: (id, epoch), (0, -1) without one. Sizes in bytes."""
+
+    session: tuple[int, int]
+    partitions: Sequence[tuple[Key, FetchFrom]]
+    forgotten: Sequence[tuple[Key, uuid.UUID]]
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+
+
+class Fetched(NamedTuple):
+    """Answer for a partition. topic: its name or, from version 13 on, its id. error: Kafka's code, 0 for none.
+    diverging: (epoch, end offset) of the leader's log where it is not what the client says it has."""
+
+    topic: str | uuid.UUID
+    partition: int
+    error: int
+    high_watermark: int
+    log_start_offset: int
+    records: memoryview
+    diverging: tuple[int, int] | None
+
+
+class FetchAnswer(NamedTuple):
+    """A response. throttle_ms: for so long the client is to be quiet."""
+
+    throttle_ms: int
+    error: int
+    session_id: int
+    partitions: list[Fetched]
+
+
+class _FetchPartition(NamedTuple):
+    """A partition in the request."""
+
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    partition_max_bytes: int
+    log_start_offset: int = -1
+
+
+def encode_fetch(call: FetchCall, version: int) -> bytes:
+    """The body of the request, which reads committed and uncommitted records alike."""
+    wanted: dict[tuple[str, uuid.UUID], list[_FetchPartition]] = {}
+    for (name, partition), fetch in call.partitions:
+        wanted.setdefault((name, fetch.topic_id), []).append(
+            _FetchPartition(partition, fetch.leader_epoch, fetch.offset, fetch.last_epoch, fetch.max_bytes)
+        )
+    forgotten: dict[tuple[str, uuid.UUID], list[int]] = {}
+    for (name, partition), topic_id in call.forgotten:
+        forgotten.setdefault((name, topic_id), []).append(partition)
+    topics, forgotten_topics = (
+        [{"topic": name, "topic_id": topic_id, "partitions": partitions} for (name, topic_id), partitions in of.items()]
+        for of in (wanted, forgotten)
+    )
+    session_id, session_epoch = call.session
+    return request_body(
+        FETCH, version, replica_id=-1, max_wait=call.max_wait_ms, min_bytes=call.min_bytes, max_bytes=call.max_bytes,
+        session_id=session_id, session_epoch=session_epoch, topics=topics, forgotten_topics_data=forgotten_topics,
+    )  # fmt: skip
+
+
+def decode_fetch(body: memoryview, version: int, most: int) -> FetchAnswer:
+    """Read a response. most: partitions that it may have. Raises MalformedRequest for what is none."""
+    answer = read_response(FETCH, version, body, 2 * most + MAX_ELEMENTS)
+    partitions = [
+        Fetched(
+            topic.topic_id or _ZERO if version >= TOPIC_IDS else topic.topic, one.partition_index, int(one.error_code),
+            one.high_watermark, one.log_start_offset, body[:0] if one.records is None else one.records, _diverging(one),
+        )
+        for topic in answer.responses
+        for one in topic.partitions
+    ]  # fmt: skip
+    if len(partitions) > most:
+        raise MalformedRequest(f"a response to Fetch has more than the {most} partitions that were asked for")
+    throttle_ms = answer.throttle_time // timedelta(milliseconds=1)
+    return FetchAnswer(throttle_ms, int(getattr(answer, "error_code", 0)), getattr(answer, "session_id", 0), partitions)
+
+
+def _diverging(partition: Any) -> tuple[int, int] | None:
+    end = getattr(partition, "diverging_epoch", None)
+    return None if end is None or end.epoch < 0 else (end.epoch, end.end_offset)

@@ -9,7 +9,7 @@ arrives: all of them together would cost 0.6 s and 50 MB. Who has an event loop 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache
@@ -22,11 +22,10 @@ from kio.static.primitive import i32Timedelta
 
 from kafkalog_broker.errors import MalformedRequest, UnsupportedVersion
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, registry
-from kafkalog_broker.protocol.entity_parser import DAMAGE, Body, entity_parser
-from kafkalog_broker.protocol.entity_writer import Write, entity_writer
+from kafkalog_broker.protocol.entity_codec import Body, Write, entity_reader, entity_writer
 from kafkalog_broker.protocol.frames import skip_tagged_fields
 from kafkalog_broker.protocol.guide_schemas import guide_classes
-from kafkalog_broker.protocol.produce import parse_one_batch, parse_produce_request
+from kafkalog_broker.protocol.produce import parse_one_batch, produce_request
 
 API_VERSIONS = 18
 """The API key whose response has header version 0 always, and whose unknown versions are answered (KIP-511)."""
@@ -38,9 +37,7 @@ are read in 10 to 40 ms, in which nobody else is served. Kafka, whose requests h
 _HEADER = struct.Struct(">hhih")  # API key, version, correlation id, length of the client id
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 
-# Requests on the hot path are parsed by hand into classes of their own: (frame, position, version) -> value.
-_PARSERS: Mapping[int, Callable[[Body, int, int], Any]] = {0: parse_produce_request}
-
+_PRODUCE = 0
 # A small response leaves in one piece: one more buffer for the socket costs more than copying this many bytes.
 _JOIN_LIMIT = 8192
 
@@ -66,18 +63,16 @@ def decode_request(frame: Body, connection: ConnectionInfo | None = None) -> Req
     if codec is not None:
         try:
             request.entity = codec.parse(frame, position)
-        except DAMAGE as error:
-            raise _malformed(request, error) from None
+        except MalformedRequest as error:
+            error.what = f"{api_name(request.api_key)} version {request.version}: {error.what}"
+            raise
     return request
 
 
 def decode_one_batch(frame: Body, connection: ConnectionInfo | None = None) -> Request | None:
     """As `decode_request`, of a Produce request with one batch; None for all others."""
     request, codec, position = _head(frame, connection)
-    try:
-        request.entity = None if codec is None else parse_one_batch(frame, position, request.version)
-    except DAMAGE as error:
-        raise _malformed(request, error) from None
+    request.entity = None if codec is None else parse_one_batch(frame, position, request.version)
     return None if request.entity is None else request
 
 
@@ -124,14 +119,6 @@ def _codec_to_serve(api_key: int, version: int) -> _RequestCodec | None:
         )
     codec = _served[api_key, version] = _request_codec(api_key, version)
     return codec
-
-
-def _malformed(request: Request, error: Exception) -> MalformedRequest:
-    what = f"{api_name(request.api_key)} version {request.version}"
-    if isinstance(error, MalformedRequest):
-        error.what = f"{what}: {error.what}"
-        return error
-    return MalformedRequest(f"{what} cannot be read: {str(error) or type(error).__name__}")
 
 
 def encode_response(request: Request, response: Any) -> list[Any]:
@@ -207,10 +194,12 @@ def load(frame: Body) -> None:
 def _request_codec(api_key: int, version: int) -> _RequestCodec:
     entity: Any = request_class(api_key, version)
     tagged = entity.__header_schema__.__version__ >= 2
-    parser = _PARSERS.get(api_key)
-    if parser is not None:
-        return _RequestCodec(tagged, lambda frame, position: parser(frame, position, version))
-    return _RequestCodec(tagged, entity_parser(entity, MAX_ELEMENTS))
+    read = entity_reader(entity, MAX_ELEMENTS)
+    if api_key == _PRODUCE:
+        return _RequestCodec(
+            tagged, lambda frame, at: parse_one_batch(frame, at, version) or produce_request(read(frame, at))
+        )
+    return _RequestCodec(tagged, read)
 
 
 @cache

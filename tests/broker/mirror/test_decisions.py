@@ -21,8 +21,7 @@ from kafkalog_broker.mirror.mirror_file import (
 )
 from kafkalog_broker.mirror.node_fetcher import Backoff, RateLimit
 from kafkalog_broker.mirror.source import parse_bootstrap
-from kafkalog_broker.protocol.client_codec import SourcePartition, SourceTopic
-from kafkalog_broker.protocol.fetch_client import Fetched, FetchFrom
+from kafkalog_broker.protocol.client_codec import Fetched, FetchFrom, SourcePartition, SourceTopic
 from kafkalog_broker.storage.topic_registry import Topic
 from kafkalog_spark.errors import OptionError
 

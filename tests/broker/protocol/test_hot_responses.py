@@ -15,7 +15,7 @@ from kio.serial import entity_writer
 
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.codec import encode_response, response_class
-from kafkalog_broker.protocol.entity_writer import entity_writer as our_writer
+from kafkalog_broker.protocol.entity_codec import entity_writer as our_writer
 from kafkalog_broker.protocol.fetch_response import (
     AbortedTransaction,
     EpochEnd,

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import struct
-from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
 from uuid import UUID
@@ -11,19 +10,22 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol import produce
-from kafkalog_broker.protocol.codec import decode_request
-from kafkalog_broker.protocol.produce import (
-    MAX_PARTITIONS,
-    ProduceRequest,
-    parse_produce_request,
-)
+from kafkalog_broker.protocol import codec
+from kafkalog_broker.protocol.codec import MAX_ELEMENTS, decode_request
+from kafkalog_broker.protocol.produce import ProduceRequest
 from kafkalog_spark.format.varints import uvarint
 from tests.broker.protocol.helpers.drawn_entities import encode_request, requests_of
 
 pytestmark = pytest.mark.usefixtures("everything_served")
 
 VERSIONS = st.integers(0, 13)
+
+
+def read(body: bytes | memoryview, version: int) -> ProduceRequest:
+    """The request with that body."""
+    head = struct.pack(">hhih", 0, version, 1, -1) + (b"\0" if version >= 9 else b"")
+    request: ProduceRequest = decode_request(head + bytes(body)).entity
+    return request
 
 
 def as_values(entity: Any, version: int) -> tuple[Any, ...]:
@@ -35,7 +37,7 @@ def as_values(entity: Any, version: int) -> tuple[Any, ...]:
         )
         for topic in entity.topic_data
     ]
-    return getattr(entity, "transactional_id", None), entity.acks, entity.timeout // timedelta(milliseconds=1), topics
+    return getattr(entity, "transactional_id", None), entity.acks, topics
 
 
 def as_bytes(request: ProduceRequest) -> tuple[Any, ...]:
@@ -43,7 +45,7 @@ def as_bytes(request: ProduceRequest) -> tuple[Any, ...]:
         (topic, [(index, None if records is None else bytes(records)) for index, records in partitions])
         for topic, partitions in request.topics
     ]
-    return request.transactional_id, request.acks, request.timeout_ms, topics
+    return request.transactional_id, request.acks, topics
 
 
 @given(drawn=VERSIONS.flatmap(lambda version: requests_of(0, version)), data=st.data())
@@ -61,15 +63,17 @@ def test_a_request_cut_at_every_length_is_malformed(drawn: tuple[int, int, Any])
 
 
 def test_records_are_views_into_the_frame() -> None:
-    frame = struct.pack(">hhii", -1, 1, 1000, 1) + b"\0\1t" + struct.pack(">iii", 1, 3, 5) + b"batch"
-    buffer = bytearray(frame)
-    request = parse_produce_request(memoryview(buffer), 0, 3)
-    (_, ((index, records),)) = request.topics[0]
-    assert index == 3
-    assert records is not None
-    assert records.readonly
-    buffer[-5:] = b"BATCH"
-    assert bytes(records) == b"BATCH"
+    one = struct.pack(">ii", 3, 5) + b"batch"
+    for count in (1, 2):
+        body = struct.pack(">hhii", -1, 1, 1000, 1) + b"\0\1t" + struct.pack(">i", count) + one * count
+        buffer = bytearray(struct.pack(">hhih", 0, 3, 1, -1) + body)
+        request: ProduceRequest = decode_request(memoryview(buffer)).entity
+        index, records = request.topics[0][1][-1]
+        assert index == 3
+        assert records is not None
+        assert records.readonly
+        buffer[-5:] = b"BATCH"
+        assert bytes(records) == b"BATCH"
 
 
 def one_batch(version: int, name: bytes, index: int, records: bytes) -> bytes:
@@ -101,12 +105,12 @@ def test_a_request_with_one_batch_is_read_as_one_with_many_whatever_is_wrong(
 
     def outcome() -> Any:
         try:
-            return as_bytes(parse_produce_request(frame, 0, version))
+            return as_bytes(read(frame, version))
         except MalformedRequest as error:
             return str(error)
 
     at_once = outcome()
-    with patch.object(produce, "_of_one_batch", return_value=None):
+    with patch.object(codec, "parse_one_batch", return_value=None):
         assert at_once == outcome()
 
 
@@ -118,25 +122,25 @@ FLEXIBLE_HEAD = b"\0" + struct.pack(">hi", 1, 1000)
     ("version", "body", "message"),
     [
         (3, struct.pack(">hhi", -2, 1, 1000), "length -2"),
-        (3, LEGACY_HEAD + struct.pack(">i", -1), "array of -1"),
+        (3, LEGACY_HEAD + struct.pack(">i", -1), "topic_data is null"),
         (3, LEGACY_HEAD + struct.pack(">i", 2**31 - 1), "array of 2147483647"),
-        (3, LEGACY_HEAD + struct.pack(">ih", 1, -1), "topic name is null"),
-        (3, LEGACY_HEAD + b"\0\0\0\1\0\1t" + struct.pack(">iii", 1, 0, -2), "-2 bytes of records"),
-        (3, LEGACY_HEAD + b"\0\0\0\1\0\1t" + struct.pack(">iii", 1, 0, 2**31 - 1), "2147483647 bytes of records"),
+        (3, LEGACY_HEAD + struct.pack(">ih6x", 1, -1), "name is null"),
+        (3, LEGACY_HEAD + b"\0\0\0\1\0\1t" + struct.pack(">iii", 1, 0, -2), "records has the length -2"),
+        (3, LEGACY_HEAD + b"\0\0\0\1\0\1t" + struct.pack(">iii", 1, 0, 2**31 - 1), "records of 2147483647 bytes"),
         (3, LEGACY_HEAD + b"\0\0\0\1\0\1\xff" + struct.pack(">i", 0), "not UTF-8"),
-        (9, FLEXIBLE_HEAD + b"\0", "array of -1"),
+        (9, FLEXIBLE_HEAD + b"\0", "topic_data is null"),
         (9, FLEXIBLE_HEAD + b"\xff\xff\xff\xff\x0f", "array of 4294967294"),
         (9, FLEXIBLE_HEAD + b"\xff\xff\xff\xff\xff\x0f", "more than 32 bits"),
         (9, FLEXIBLE_HEAD + b"\x80\x80\x80\x80\x10", "more than 32 bits"),
-        (9, FLEXIBLE_HEAD + b"\2\0", "topic name is null"),
-        (9, FLEXIBLE_HEAD + b"\2\2t\2\0\0\0\0\x7f", "126 bytes of records, 0 are left"),
-        (9, FLEXIBLE_HEAD + b"\2\2t\2\0\0\0\0\0\1\7\x7f", "tagged field of 127 bytes"),
-        (13, FLEXIBLE_HEAD + b"\2" + bytes(15), "inside a topic id"),
+        (9, FLEXIBLE_HEAD + b"\2\0\1\0", "name is null"),
+        (9, FLEXIBLE_HEAD + b"\2\2t\2\0\0\0\0\x7f\0\0", "records of 126 bytes at byte 27, 2 bytes are left"),
+        (9, FLEXIBLE_HEAD + b"\2\2t\2\0\0\0\0\0\1\7\x7f", "tagged field 7 of 127 bytes"),
+        (13, FLEXIBLE_HEAD + b"\2" + bytes(15), "an array of 1 elements"),
     ],
 )
 def test_lengths_that_cannot_be_true_are_malformed(version: int, body: bytes, message: str) -> None:
     with pytest.raises(MalformedRequest, match=message):
-        parse_produce_request(body, 0, version)
+        read(body, version)
 
 
 @pytest.mark.parametrize("version", [3, 9])
@@ -149,7 +153,7 @@ def test_many_partitions_are_read_and_too_many_refused(version: int) -> None:
             return head + struct.pack(">ii", 0, -1) * count
         return b"\0" + struct.pack(">hi", 1, 1000) + b"\2\2t" + uvarint(count + 1) + b"\0\0\0\0\0\0" * count + b"\0\0"
 
-    request = parse_produce_request(body(MAX_PARTITIONS - 1), 0, version)
-    assert len(request.topics[0][1]) == MAX_PARTITIONS - 1
-    with pytest.raises(MalformedRequest, match=f"more than {MAX_PARTITIONS} topics and partitions"):
-        parse_produce_request(body(MAX_PARTITIONS + 1), 0, version)
+    request = read(body(MAX_ELEMENTS - 1), version)
+    assert len(request.topics[0][1]) == MAX_ELEMENTS - 1
+    with pytest.raises(MalformedRequest, match="more things than one request may"):
+        read(body(MAX_ELEMENTS + 1), version)
