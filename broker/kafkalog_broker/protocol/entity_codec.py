@@ -25,7 +25,7 @@ from kio.serial._implicit_defaults import get_tagged_field_default
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
 
 from kafkalog_broker.errors import ErrorCode, MalformedRequest
-from kafkalog_broker.protocol.frames import compact_string, legacy_count, legacy_string, read_uvarint
+from kafkalog_broker.protocol.frames import read_uvarint
 from kafkalog_spark.format.varints import uvarint
 
 _FIXED = {
@@ -40,7 +40,6 @@ class _Source:
 
     def __init__(self, flexible: bool, names: dict[str, Any]) -> None:
         self._flexible = flexible
-        self._style = "compact" if flexible else "legacy"
         self._names = dict(names)
         self._count = 0
 
@@ -77,27 +76,9 @@ def _uuid_bytes(value: UUID | None) -> bytes:
     return bytes(16) if value is None else value.bytes
 
 
-_COMPACT_NULL, _COMPACT_EMPTY, _LEGACY_NULL, _LEGACY_EMPTY = b"\0", b"\1", b"\xff\xff\xff\xff", bytes(4)
-
-
-def _compact_count(count: int) -> bytes:
-    return uvarint(count + 1)
-
-
-def _compact_bytes(value: bytes | None) -> bytes:
-    return _COMPACT_NULL if value is None else _compact_count(len(value)) + value
-
-
-def _legacy_bytes(value: bytes | None) -> bytes:
-    return _LEGACY_NULL if value is None else legacy_count(len(value)) + value
-
-
 _WRITING: dict[str, Any] = {
-    "ms": _ms, "uuid_bytes": _uuid_bytes, "uvarint": uvarint,
-    "compact_string": compact_string, "compact_bytes": _compact_bytes, "compact_count": _compact_count,
-    "compact_null": _COMPACT_NULL, "compact_empty": _COMPACT_EMPTY,
-    "legacy_string": legacy_string, "legacy_bytes": _legacy_bytes, "legacy_count": legacy_count,
-    "legacy_null": _LEGACY_NULL, "legacy_empty": _LEGACY_EMPTY,
+    "ms": _ms, "uuid_bytes": _uuid_bytes, "uvarint": uvarint, "i16": struct.Struct(">h").pack,
+    "i32": struct.Struct(">i").pack,
 }  # fmt: skip
 
 Write = Callable[[Any, bytearray], list[Any]]
@@ -157,7 +138,9 @@ class _WriterSource(_Source):
         return f"{time} if type({time} := {value}) is int else ms({time})"
 
     def _packed(self, codes: str, values: list[str]) -> Iterator[str]:
-        if codes:
+        if codes == "B":  # no tagged fields
+            yield "out.append(0)"
+        elif codes:
             yield f"out += {self._name(struct.Struct('>' + codes).pack)}({', '.join(values)})"
 
     def _tags(self, tagged: dict[int, Any], value: str) -> Iterator[str]:
@@ -182,12 +165,12 @@ class _WriterSource(_Source):
         if kind.is_array:
             array, element = self._name(), self._name()
             yield f"{array} = {value}"
-            yield f"if not {array}: out += {self._style}_null if {array} is None else {self._style}_empty"
+            yield f"if {array} is None: out += {self._size('-1')}"
             yield f"elif type({array}) is bytes:"
             yield f" if len({array}) < {OWN_PIECE}: out += {array}"
             yield f" else: pieces += (out, {array}); out = bytearray()"
             yield "else:"
-            yield f" out += {self._style}_count(len({array}))"
+            yield f" out += {self._size(f'len({array})')}"
             yield f" for {element} in {array}:"
             if isinstance(kind, EntityTupleField):
                 yield from _indented(_indented(self.entity(kind.type_, element)))
@@ -206,20 +189,25 @@ class _WriterSource(_Source):
     def _primitive(self, kafka_type: str, value: str, *, optional: bool) -> Iterator[str]:
         if kafka_type in _FIXED:
             yield from self._packed(_FIXED[kafka_type], [self._converted(kafka_type, value)])
-        else:
-            if kafka_type == "records":
-                records, size = self._name(), self._name()
-                yield f"{records} = {value}"
-                yield f"if type({records}) is list:"
-                yield f" {size} = sum(map(len, {records}))"
-                yield f" out += {self._style}_count({size})"
-                yield f" if {size}: pieces.append(out); pieces += {records}; out = bytearray()"
-                yield f"elif not {records}: out += {self._style}_null if {records} is None else {self._style}_empty"
-                yield f"else: out += {self._style}_bytes({records})"
-                return
-            if not optional:
-                yield f"if {value} is None: raise TypeError('{value} is null')"
-            yield f"out += {self._style}_{'string' if kafka_type == 'string' else 'bytes'}({value})"
+            return
+        found, is_text = self._name(), kafka_type == "string"
+        null = f"out += {self._size('-1', is_text=is_text)}" if optional else f"raise TypeError('{value} is null')"
+        yield f"{found} = {value}"
+        yield f"if {found} is None: {null}"
+        if kafka_type == "records":
+            size = self._name()
+            yield f"elif type({found}) is list:"
+            yield f" {size} = sum(map(len, {found}))"
+            yield f" out += {self._size(size)}"
+            yield f" if {size}: pieces.append(out); pieces += {found}; out = bytearray()"
+        yield "else:"
+        yield f" {found} = {found}.encode()" if is_text else f" {found} = bytes({found})"
+        yield f" out += {self._size(f'len({found})', is_text=is_text)}"
+        yield f" out += {found}"
+
+    def _size(self, size: str, *, is_text: bool = False) -> str:
+        """Bytes in front of a string, bytes or an array; of size -1, for null."""
+        return f"uvarint({size} + 1)" if self._flexible else f"{'i16' if is_text else 'i32'}({size})"
 
 
 # ---- reading

@@ -18,7 +18,6 @@ import numpy as np
 
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_spark.format import varints
-from kafkalog_spark.format.varints import uvarint
 
 # What the flexible versions of the protocol (KIP-482) are made of: varints and tagged fields.
 
@@ -51,29 +50,6 @@ def skip_tagged_fields(data: bytes | memoryview, position: int) -> int:
         if position > len(data):
             raise MalformedRequest(f"a tagged field of {size} bytes ends past the request of {len(data)} bytes")
     return position
-
-
-def compact_string(value: str | None) -> bytes:
-    """Length plus one as a varint, then UTF-8; null is a single zero."""
-    if value is None:
-        return b"\0"
-    encoded = value.encode()
-    return uvarint(len(encoded) + 1) + encoded
-
-
-def legacy_string(value: str | None) -> bytes:
-    """Length as i16, then UTF-8; null is -1. ValueError above 32,767 bytes."""
-    if value is None:
-        return b"\xff\xff"
-    encoded = value.encode()
-    if len(encoded) > 0x7FFF:
-        raise ValueError(f"a string of {len(encoded)} bytes has no i16 length, 32767 is the most")
-    return len(encoded).to_bytes(2, "big") + encoded
-
-
-def legacy_count(count: int) -> bytes:
-    """The length of an array, as i32."""
-    return count.to_bytes(4, "big")
 
 
 # queued.max.request.bytes: how many bytes of requests may be in memory at once (Kafka's SimpleMemoryPool, KIP-72).

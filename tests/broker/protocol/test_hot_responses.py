@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -272,7 +273,7 @@ def test_metadata_responses(
 
 
 def test_a_name_longer_than_its_length_field_is_an_error() -> None:
-    with pytest.raises(ValueError, match="40000 bytes"):
+    with pytest.raises(struct.error):
         ours(0, 3, ProduceResponse([TopicProduceResponse("t" * 40_000, [])]))
 
 
