@@ -1,6 +1,5 @@
-"""Tiered storage of a broker: how fast it copies, what producers lose meanwhile, how fast remote segments are read.
-
-A folder is the store: what is measured is the broker, not a network.
+"""Tiered storage of a broker: how fast it copies, what producers lose meanwhile, how fast remote segments are read from
+a folder and from S3 (a server of this machine), how long others wait meanwhile, what many remote segments cost.
 """
 
 from __future__ import annotations
@@ -10,15 +9,25 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import UUID
 
+from benchmarks.attack_probe import Memory, Probe
 from benchmarks.report import Report, rate, ratio
 from kafkalog_broker.testing import RunningBroker
+from kafkalog_spark.format.checkpoint import EpochEntry, write_leader_epochs
+from kafkalog_spark.format.partition_metadata import PartitionMetadata, new_uuid, write_partition_metadata
+from kafkalog_spark.log.repair.from_tier import write_metadata_topic
+from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.write.segment_writer import SegmentWriter
 from tests.broker.api.helpers.admin_scenario import SET, TOPIC, change, incremental
 from tests.broker.api.helpers.plain_entities import request_entity
+from tests.broker.remote.helpers.tiered_broker import s3_properties
+from tests.store.s3_server import S3Server
 
 SEGMENT_BYTES = 16 << 20
 TOTAL_BYTES = 256 << 20
 ROUNDS = 3
+SEGMENTS, FEW = 10_000, 100
 VALUE = bytes(range(250)) * 4
 SIZE = len(VALUE)
 SETTINGS = {"remote.storage.enable": "true", "segment.bytes": SEGMENT_BYTES, "retention.ms": -1}
@@ -79,6 +88,12 @@ def copied(remote: Path) -> int:
 
 def main(report: Report) -> None:
     """`python -m benchmarks.tiered_server`"""
+    copying_into_a_folder(report)
+    reading_from_s3(report)
+    many_segments(report)
+
+
+def copying_into_a_folder(report: Report) -> None:
     segments = TOTAL_BYTES // SEGMENT_BYTES - 1
     plain = {name: value for name, value in SETTINGS.items() if name != "remote.storage.enable"}
     with TemporaryDirectory(prefix="kafkalog-bench-") as home:
@@ -114,6 +129,78 @@ def main(report: Report) -> None:
         bar_produce=">= 0.9", local_read_MB_per_s=round(local_mb), remote_read_MB_per_s=round(remote_mb),
         x_remote_of_local_read=round(remote_mb / local_mb, 2), bar_read=">= 0.5",
     )  # fmt: skip
+
+
+def reading_from_s3(report: Report) -> None:
+    """Of a broker that has just started: nothing of the bucket is known."""
+    records = (TOTAL_BYTES // SEGMENT_BYTES - 1) * SEGMENT_BYTES // SIZE * 9 // 10
+    local, remote, waits = [], [], []
+    with TemporaryDirectory(prefix="kafkalog-bench-") as home, S3Server(Path(home, "buckets")) as server:
+        server.make_bucket("tier")
+        in_bucket = properties(Path(home), **s3_properties(server))
+        del in_bucket["rsm.config.storage.root"]
+        broker = RunningBroker(Path(home, "data"), in_bucket)
+        with broker:
+            for topic in ("local", "remote"):
+                broker.create_topic(topic, 1, SETTINGS | ({"local.retention.bytes": 1} if topic == "remote" else {}))
+                produce(broker.bootstrap, topic, TOTAL_BYTES)
+            wait_until(lambda: len(list(Path(home, "data", "remote-0").glob("*.log"))) == 1)
+        for _ in range(ROUNDS):
+            with broker, Probe(broker.host, broker.port) as probe:
+                local.append(consume(broker.bootstrap, "local", records))
+                of_local = probe.waits()
+                remote.append(consume(broker.bootstrap, "remote", records))
+                waits.append((probe.waits(), of_local))
+    report.add(
+        "tiered_server", "a cold read of 16 MB segments from S3, and what another client's requests wait meanwhile",
+        local_read_MB_per_s=rate(records * SIZE / 1e6, local), remote_read_MB_per_s=rate(records * SIZE / 1e6, remote),
+        x_remote_of_local_read=round(ratio(local, remote), 2), bar_read=">= 0.5",
+        longest_wait_ms=round(max(one.longest for one, _ in waits)), bar_wait="<= 100",
+        p99_wait_ms=round(max(one.p99 for one, _ in waits), 1),
+        longest_wait_beside_local_ms=round(max(one.longest for _, one in waits)),
+    )  # fmt: skip
+
+
+def many_segments(report: Report) -> None:
+    """Of a directory that holds `__remote_log_metadata` and an empty log that goes on after its remote segments."""
+    partition = TopicIdPartition("orders", new_uuid(), 0)
+    found = {count: started_with(partition, count) for count in (FEW, SEGMENTS)}
+    report.add(
+        "tiered_server", f"{SEGMENTS} remote segments, beside a broker that knows {FEW}",
+        memory_MB=round(found[SEGMENTS][0] - found[FEW][0], 1),
+        bar_memory="<= 30", start_s=round(found[SEGMENTS][1], 2), of_it_s=round(found[SEGMENTS][1] - found[FEW][1], 2),
+        bar_start="<= 2",
+    )  # fmt: skip
+
+
+def started_with(partition: TopicIdPartition, count: int) -> tuple[float, float]:
+    """MB of a broker that knows so many segments, and the seconds of its start."""
+    segments = [
+        RemoteSegment(
+            partition, UUID(int=number), 1000 * number, 1000 * number + 999, (EpochEntry(0, 1000 * number),),
+            SEGMENT_BYTES, 1_700_000_000_000 + number, 1, 1_700_000_000_000 + number, None,
+        )
+        for number in range(count)
+    ]  # fmt: skip
+    with TemporaryDirectory(prefix="kafkalog-bench-") as home:
+        data = Path(home, "data")
+        write_metadata_topic(data, 1, {partition: segments})
+        log = data / "orders-0"
+        log.mkdir()
+        write_partition_metadata(log / "partition.metadata", PartitionMetadata(partition.topic_id))
+        write_leader_epochs(log / "leader-epoch-checkpoint", [EpochEntry(0, 0)])
+        with SegmentWriter.create(log, segments[-1].until) as writer:
+            writer.flush()
+        broker = RunningBroker(data, properties(Path(home, "remote")))
+        with broker:  # the first start takes for a crash what was not written by a broker
+            pass
+        began = time.perf_counter()
+        with broker:
+            seconds = time.perf_counter() - began
+            assert broker.pid is not None
+            memory = Memory(broker.pid)
+            memory.close()
+            return memory.now(), seconds
 
 
 if __name__ == "__main__":

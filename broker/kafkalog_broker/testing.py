@@ -288,7 +288,8 @@ def running_broker(
     SASL_SSL, and who may connect, by name and password; `broker.client("alice")` is what a client needs for it.
     `acls`: who may do what, by `allow` and `deny`; without it, even an empty list, everybody may do everything.
     `schema_registry`: Karapace serves beside it, at `broker.schema_registry_url` (docs/testing.md).
-    `tiered`: topics may have remote storage, in this folder, or in one beside the log directory.
+    `tiered`: topics may have remote storage, in this folder; or where `properties` say (`rsm.config.*`, such as those
+    of S3), by default in a folder beside the log directory.
     """
     directory = Path(log_dir) if log_dir is not None else Path(tempfile.mkdtemp(prefix="kafkalog-broker-")) / "data"
     wanted_security = None
@@ -308,8 +309,8 @@ def running_broker(
 
         properties = {CLASS: STANDARD, SUPER_USERS: f"User:{ADMIN}", **(properties or {})}
     if tiered:
-        remote = f"{directory}-remote" if tiered is True else os.fspath(tiered)
-        properties = {**_tiered(remote), **(properties or {})}
+        folder = {} if tiered is True else {"rsm.config.storage.root": os.fspath(tiered)}
+        properties = {**_TIERED, **folder, **(properties or {})}
     broker = RunningBroker(directory, properties, wanted_security, control=True)
     try:
         with broker:
@@ -371,12 +372,11 @@ def deny(
     return [acl._replace(permission=Permission.DENY) for acl in acls]
 
 
-def _tiered(remote: str) -> dict[str, object]:
-    """Its tasks run often: a test need not wait for half a minute."""
-    return {
-        "remote.log.storage.system.enable": True, "rsm.config.storage.root": remote,
-        "remote.log.manager.task.interval.ms": 100, "log.retention.check.interval.ms": 100,
-    }  # fmt: skip
+_TIERED = {
+    "remote.log.storage.system.enable": True, "remote.log.manager.task.interval.ms": 100,
+    "log.retention.check.interval.ms": 100,
+}  # fmt: skip
+"""Its tasks run often: a test need not wait for half a minute."""
 
 
 def _first_line(stream: IO[bytes], seconds: float) -> str:

@@ -16,7 +16,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -37,6 +37,7 @@ class FaultKind(Enum):
     RESET = "the connection is reset before there is an answer"
     TRUNCATE = "the answer announces its length, and the connection is reset after some bytes of it"
     DELAY = "the answer comes later"
+    LOST = "it is done, and the connection is reset before there is an answer"
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,16 @@ def at(faults: Mapping[int, Fault]) -> Plan:
     return lambda request: faults.get(request.number)
 
 
-def at_random(seed: int, share: float, most: int, *, longest_delay: float = 0.05) -> Plan:
-    """Any of the faults, for that share of the requests, `most` of them in all: the same ones for the same numbers."""
+def at_random(
+    seed: int,
+    share: float,
+    most: int,
+    *,
+    longest_delay: float = 0.05,
+    kinds: Sequence[FaultKind] = list(FaultKind)[:-1],
+) -> Plan:
+    """Faults of these kinds for that share of the requests, `most` of them in all: the same ones for the same
+    numbers."""
     lock = threading.Lock()
     left = most
 
@@ -106,7 +115,7 @@ def at_random(seed: int, share: float, most: int, *, longest_delay: float = 0.05
             if left == 0:
                 return None
             left -= 1
-        return Fault(source.choice(list(FaultKind)), source.randrange(1 << 16), source.random() * longest_delay)
+        return Fault(source.choice(kinds), source.randrange(1 << 16), source.random() * longest_delay)
 
     return plan
 
@@ -238,6 +247,9 @@ class _Handler(BaseHTTPRequestHandler):
             connection.close()
 
     def _pass_on(self, answer: http.client.HTTPResponse, fault: Fault | None) -> tuple[int, int]:
+        if fault is not None and fault.kind is FaultKind.LOST:
+            self._reset()
+            return answer.status, 0
         length = answer.getheader("Content-Length")
         whole = answer.read() if length is None and self.command != "HEAD" else None
         self.send_response_only(answer.status)

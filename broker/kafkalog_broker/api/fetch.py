@@ -134,7 +134,7 @@ async def _read_remotely(remote: RemoteLogManager, fetched: Fetched, partition: 
         partition.size = len(found.records)
         fetched.size += partition.size
         if found.aborted is not None:
-            answer.aborted_transactions = found.aborted
+            answer.aborted_transactions = [(aborted.producer_id, aborted.first_offset) for aborted in found.aborted]
 
 
 def _check(request: Request, topic: str) -> None:
@@ -162,6 +162,7 @@ def _converted(
             return await read_converted(
                 list(context.partitions), find_log, broker.run_computing, version=request.version,
                 max_bytes=max_bytes, begin=request.correlation_id, turn=turn, is_over=lambda: connection.closed,
+                read_remotely=None if broker.remote is None else broker.remote.read,
             )  # fmt: skip
 
     return read, min(asked.min_bytes, max_bytes)

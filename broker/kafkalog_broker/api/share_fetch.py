@@ -127,7 +127,7 @@ async def _fetched(request: Request, broker: Broker, partitions: Sequence[Partit
         asked.max_wait.total_seconds(), getattr(asked, "share_acquire_mode", 0) == _RECORD_LIMIT,
     )  # fmt: skip
     connection = request.connection
-    fetch = ShareFetch(broker.share_partitions, keys, params)
+    fetch = ShareFetch(broker.share_partitions, keys, params, broker.remote)
     fetched = await fetch.run(connection.on_close, lambda: connection.closed)
     return {**fetched, **refused}
 

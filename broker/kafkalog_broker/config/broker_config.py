@@ -196,6 +196,7 @@ class BrokerConfig:
     remote_log_storage_system_enable: bool
     log_local_retention_ms: int
     log_local_retention_bytes: int
+    remote_log_index_file_cache_total_size_bytes: int
     remote_log_manager_task_interval_ms: int
     remote_log_manager_task_retry_backoff_ms: int
     remote_log_manager_task_retry_backoff_max_ms: int

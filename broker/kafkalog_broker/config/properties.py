@@ -147,7 +147,6 @@ STORAGE_PREFIX, METADATA_PREFIX = "remote.log.storage.manager.impl.prefix", "rem
 PARTS = (
     "listener.security.protocol.map", "controller.listener.names", "broker.id", CLASS, STORAGE_PREFIX, METADATA_PREFIX,
     METADATA_MANAGER, REMOTE_STORAGE_LISTENER, "remote.log.storage.manager.class.name",
-    "remote.log.index.file.cache.total.size.bytes",
 )  # fmt: skip
 """Properties behind attributes of BrokerConfig besides the properties they are named after (`combined_properties`,
 `BrokerConfig.from_properties`), and those that remote storage's options are made of."""

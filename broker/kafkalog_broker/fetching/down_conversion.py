@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from enum import IntEnum
+from functools import partial
 from itertools import pairwise
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import MAX_DECOMPRESSED, Codec, H
+from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.decode.decompress import Scratch
 from kafkalog_spark.log.read.last_stable_offset import AbortedRanges
 from kafkalog_spark.log.write.compress import compress
@@ -68,8 +70,8 @@ class Conversion(IntEnum):
     PACKED_MESSAGES = 5
 
 
-def kinds_of(table: I64, log: Log, request: ConversionRequest, up_to: int) -> I64:
-    """int64[n]: the Conversion of each batch."""
+def kinds_of(table: I64, request: ConversionRequest, aborted: Callable[[], Sequence[AbortedTransaction]]) -> I64:
+    """int64[n]: the Conversion of each batch. aborted: transactions with records in them, where there are any."""
     magic, attributes = table[:, H.MAGIC], table[:, H.ATTRIBUTES]
     packed = (attributes & layout.ATTRIBUTE_CODEC) != Codec.NONE
     kinds: I64 = (np.where(magic == 2, Conversion.RECORDS, Conversion.MESSAGES) + packed).astype(np.int64)
@@ -77,7 +79,7 @@ def kinds_of(table: I64, log: Log, request: ConversionRequest, up_to: int) -> I6
     is_v2 = magic == 2
     kinds[is_v2 & ((attributes & layout.ATTRIBUTE_CONTROL) != 0)] = Conversion.HIDDEN
     if (is_v2 & ((attributes & layout.ATTRIBUTE_TRANSACTIONAL) != 0)).any():
-        kinds[AbortedRanges(log.aborted_between(request.offset, up_to)).hides(table)] = Conversion.HIDDEN
+        kinds[AbortedRanges(aborted()).hides(table)] = Conversion.HIDDEN
     return kinds
 
 
@@ -125,24 +127,27 @@ class Converted:
             self.add(piece[: self.request.room])
 
 
-def convert(log: Log, request: ConversionRequest) -> Converted:
-    """The window at `request.offset`. Raises BrokerError where there is nothing in front of what is wrong: that of
-    Log.find_range, corrupt_message, message_too_large, unsupported_compression_type. Loads Numba."""
+def convert(log: Log, request: ConversionRequest, remote: Any = None) -> Converted:
+    """The window at `request.offset`, in the local log or `remote`, a RemoteRead. Raises BrokerError where there is
+    nothing in front of what is wrong: that of Log.find_range, corrupt_message, message_too_large,
+    unsupported_compression_type. Loads Numba."""
     end_s = perf_counter() + AT_ONCE_S
     out = Converted(request)
-    found = log.find_range(request.offset, READ_BYTES, up_to=request.until, at_least_one=True)
-    if not found.slices:
+    found: Any = remote or log.find_range(request.offset, READ_BYTES, up_to=request.until, at_least_one=True)
+    held = remote.records if remote else next(iter(found.slices), None)
+    if held is None:
         out.next_offset = request.until
         return out
-    if len(found.slices[0]) > MOST_BATCH:
+    if len(held) > MOST_BATCH:
         raise BrokerError(
-            ErrorCode.message_too_large, f"a batch of {len(found.slices[0])} bytes, {MOST_BATCH} are converted at most"
+            ErrorCode.message_too_large, f"a batch of {len(held)} bytes, {MOST_BATCH} are converted at most"
         )
-    data = memoryview(log.read_slice(found.slices[0]))
+    data = memoryview(held if remote else log.read_slice(held))
+    aborted = partial(log.aborted_between, request.offset, found.next_offset)
     try:
         load_kernel()  # in its way: nobody waits for LLVM
         table, wrong = sweep_batches(data)
-        kinds = kinds_of(table, log, request, found.next_offset)
+        kinds = kinds_of(table, request, (lambda: remote.aborted or ()) if remote else aborted)
         # neighbours of one kind together, unless each makes a wrapper of its own
         for first, last in pairwise(np.flatnonzero(np.diff(kinds, prepend=-1, append=-1)).tolist()):
             kind = Conversion(int(kinds[first]))
@@ -344,13 +349,15 @@ async def read_converted(
     begin: int,
     turn: TimeSlice,
     is_over: Callable[[], bool],
+    read_remotely: Run | None = None,
 ) -> Fetched:
     """Read each partition from its fetch offset to the high watermark.
 
     begin: a number that changes from one request to the next: these clients always name their partitions in the same
     order, and the one that is read first must not be the same each time. is_over: nobody waits for the answer any more.
+    read_remotely: RemoteLogManager.read.
     """
-    reading = _Reading(run, version, min(max_bytes, CONVERTED_BYTES), is_over)
+    reading = _Reading(run, version, min(max_bytes, CONVERTED_BYTES), is_over, read_remotely)
     fetched: dict[int, FetchedPartition] = {}
     errors = False
     count = len(partitions)
@@ -376,8 +383,10 @@ async def read_converted(
 class _Reading:
     """The limits of one pass."""
 
-    def __init__(self, run: Run, version: int, max_bytes: int, is_over: Callable[[], bool]) -> None:
-        self._run = run
+    def __init__(
+        self, run: Run, version: int, max_bytes: int, is_over: Callable[[], bool], read_remotely: Run | None
+    ) -> None:
+        self._run, self._read_remotely = run, read_remotely
         self._magic = 0 if version <= LAST_VERSION_OF_V0 else 1
         self._is_hard = version <= LAST_HARD_VERSION
         self._is_over = is_over
@@ -400,9 +409,17 @@ class _Reading:
                 is_full = True
                 break
             cut = self._is_hard and not pieces and (room == request.max_bytes or not self.size)
+            remote = None
             try:
+                if offset < log.local_log_start_offset and self._read_remotely is not None:
+                    remote = await self._read_remotely(log, offset, READ_BYTES, at_least_one=True, committed=True)
+                    if remote is None:  # it comes later
+                        break
+                    if not remote.records:
+                        offset = remote.next_offset
+                        continue
                 found: Converted = await self._run(
-                    convert, log, ConversionRequest(offset, until, self._magic, max(room, 0), whole, cut)
+                    convert, log, ConversionRequest(offset, until, self._magic, max(room, 0), whole, cut), remote
                 )
             except BrokerError:
                 if not pieces:

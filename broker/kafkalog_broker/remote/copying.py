@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -26,18 +28,18 @@ _NAP_S = 0.05
 """How long a copy that the quota holds up waits before it looks again, and whether it is to end."""
 
 
-def segments_to_copy(log: Log) -> list[tuple[LogSegment, int]]:
+def segments_to_copy(log: Log) -> Iterator[tuple[LogSegment, int]]:
     """Closed segments, and the base offset of the next one, all of whose records are stable, from the first offset on
     that is not remote; none of a log that is not copied (candidateLogSegments)."""
     if not log.config.copies_segments:
-        return []
+        return
     first = max(log.highest_offset_in_remote_storage + 1, log.log_start_offset)
-    stable = log.last_stable_offset
-    return [
-        (segment, following.base_offset)
-        for segment, following in pairwise(log.segments)
-        if first < following.base_offset <= stable
-    ]
+    stable, segments = log.last_stable_offset, log.segments
+    begin = max(bisect_right(segments, first, key=lambda segment: segment.base_offset) - 1, 0)
+    for segment, following in pairwise(segments[begin:]):
+        if following.base_offset > stable:
+            return
+        yield segment, following.base_offset
 
 
 class CopyOfSegment(NamedTuple):

@@ -18,6 +18,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -45,10 +46,12 @@ from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_reader import TimestampAndOffset
-from kafkalog_broker.storage.partition.log_segment import LogSegment
+from kafkalog_broker.storage.partition.log_segment import FileSlice
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_spark.errors import KafkalogError, RemoteStorageError
 from kafkalog_spark.format.atomic_file import replace_file
+from kafkalog_spark.format.batch_header import parse_header
+from kafkalog_spark.format.layout import RECORDS_AT
 from kafkalog_spark.format.names import INDEX_CACHE_DIR, REMOTE_STORAGE_FILE
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
@@ -92,11 +95,11 @@ class RemotePartition:
     next_try_ms: int = 0
     lag: tuple[int, int] = (0, 0)
 
-    def segments_to_copy(self, log: Log) -> list[tuple[LogSegment, int]]:
-        """As copying.segments_to_copy; counted as the lag."""
-        waiting = segments_to_copy(log)
-        self.lag = len(waiting), sum(segment.size for segment, _ in waiting)
-        return waiting
+    def count_lag(self, log: Log) -> bool:
+        """False if nothing waits."""
+        waiting = [segment.size for segment, _ in segments_to_copy(log)]
+        self.lag = len(waiting), sum(waiting)
+        return bool(waiting)
 
 
 class _Tasks:
@@ -166,23 +169,17 @@ class RemoteLogManager:
         self._jitter = jitter or random.Random()
         self.partitions: dict[tuple[UUID, int], RemotePartition] = {}
         self.counts = RemoteCounts()
-        at_start = config()
-        self._copy_quota = RemoteQuota(
+        now = config()
+        copy_quota = RemoteQuota(
             lambda: config().remote_log_manager_copy_max_bytes_per_second,
-            _window_ms(
-                at_start.remote_log_manager_copy_quota_window_num,
-                at_start.remote_log_manager_copy_quota_window_size_seconds,
-            ),
+            now.remote_log_manager_copy_quota_window_num, now.remote_log_manager_copy_quota_window_size_seconds,
             clock.monotonic_ms,
-        )
+        )  # fmt: skip
         self._fetch_quota = RemoteQuota(
             lambda: config().remote_log_manager_fetch_max_bytes_per_second,
-            _window_ms(
-                at_start.remote_log_manager_fetch_quota_window_num,
-                at_start.remote_log_manager_fetch_quota_window_size_seconds,
-            ),
+            now.remote_log_manager_fetch_quota_window_num, now.remote_log_manager_fetch_quota_window_size_seconds,
             clock.monotonic_ms,
-        )
+        )  # fmt: skip
         self._copying = _Tasks(
             self._copy, lambda: config().remote_log_manager_copier_thread_pool_size, "kafkalog-remote-copy"
         )
@@ -192,9 +189,9 @@ class RemoteLogManager:
         self._reader = RemoteLogReader(storage)
         self._readers = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafkalog-remote-read")
         self._reading = 0
-        self._reader_threads = at_start.remote_log_reader_threads
+        self._reader_threads = now.remote_log_reader_threads
         self._reading_turn = asyncio.Semaphore(self._reader_threads)
-        self._copies = SegmentCopy(storage, metadata, self._copy_quota)
+        self._copies = SegmentCopy(storage, metadata, copy_quota)
 
     # ---- start and stop
 
@@ -228,7 +225,8 @@ class RemoteLogManager:
             restored = restore_log(log, remote, self._storage, self._clock.now_ms())
             self._logs.remove_later(restored.gone, log.config)
             self._stay_above(restored.producer_ids)
-        self._adopt(log)
+        with suppress(BrokerError):  # it is offline now
+            self._adopt(log)
 
     async def run(self) -> None:
         """Copy and delete what is due, until it is cancelled."""
@@ -254,8 +252,9 @@ class RemoteLogManager:
     # ---- partitions
 
     def _adopt(self, log: Log) -> RemotePartition:
-        """Know a log's remote side from now on. A crash may have come between the deletion of remote segments and the
-        checkpoint of the log start offset (maybeUpdateLogStartOffsetOnBecomingLeader)."""
+        """Know a log's remote side from now on. A crash may have come between the deletion of remote segments, or of
+        records, and the checkpoint of the log start offset (maybeUpdateLogStartOffsetOnBecomingLeader). Raises
+        BrokerError."""
         key = (log.topic_id, log.partition)
         partition = self.partitions.get(key)
         if partition is not None and partition.log is log:
@@ -265,8 +264,8 @@ class RemoteLogManager:
         log.highest_offset_in_remote_storage = remote.highest_offset(lineage, log.log_end_offset)
         first = remote.first_offset(lineage)
         begins = log.segments[0].base_offset
-        if first is not None:  # leader epochs may have been cut further than the checkpoint says
-            begins = max(min(first, begins), lineage[0].start_offset)
+        if first is not None or (lineage and _has_epochs(log)):  # they may be cut further than the checkpoint says
+            begins = max(begins if first is None else min(first, begins), lineage[0].start_offset)
         log.move_log_start(min(begins, log.high_watermark))
         partition = self.partitions[key] = RemotePartition(remote, log, set())
         return partition
@@ -295,7 +294,7 @@ class RemoteLogManager:
         except BrokerError as error:
             _log.warning("%s-%d cannot be copied: %s", topic.name, number, error)
             return
-        if partition.segments_to_copy(log) and self._clock.monotonic_ms() >= partition.next_try_ms:
+        if partition.count_lag(log) and self._clock.monotonic_ms() >= partition.next_try_ms:
             self._copying.add(partition)
 
     def topic_changed(self, topic: Topic) -> None:
@@ -321,10 +320,9 @@ class RemoteLogManager:
         loop = asyncio.get_running_loop()
         try:
             while (log := partition.log) is not None and not self._copies.is_stopped and not log.is_closed:
-                waiting = partition.segments_to_copy(log)
-                if not waiting:
+                segment, until = next(segments_to_copy(log), (None, 0))
+                if segment is None:
                     break
-                segment, until = waiting[0]
                 self.counts.copy_requests += 1
                 if segment.writer is not None or log.recovery_point < until:
                     await self._call(log.flush)
@@ -347,6 +345,8 @@ class RemoteLogManager:
                 self._back_off(partition)
                 _log.warning("%s is not copied, and tried again: %s", partition.remote.partition, error)
         finally:
+            if partition.log is not None:
+                partition.count_lag(partition.log)
             self._expiring.add(partition)  # what was begun and not finished goes
 
     def _back_off(self, partition: RemotePartition) -> None:
@@ -497,15 +497,16 @@ class RemoteLogManager:
             self.counts.fetch_errors += 1
 
 
-def open_remote_storage(config: BrokerConfig, directories: Sequence[Path], now_ms: int) -> RemoteStorage:
+def open_remote_storage(config: Callable[[], BrokerConfig], directories: Sequence[Path], now_ms: int) -> RemoteStorage:
     """The storage that the configuration names, by default a folder beside the first log directory. Each of the
     broker's directories says afterwards where it is. Blocks. Raises OptionError, OSError."""
     default = directories[0].with_name(directories[0].name + _DEFAULT_SUFFIX)
-    options = RemoteStorageOptions.of(config.static, str(default))
+    options = RemoteStorageOptions.of(config().static, str(default))
     content = options.recorded_file(datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC))
     for directory in directories:
         replace_file(directory / REMOTE_STORAGE_FILE, content)
-    return RemoteStorage(options, directories[0] / INDEX_CACHE_DIR)
+    cached = (directories[0] / INDEX_CACHE_DIR, lambda: config().remote_log_index_file_cache_total_size_bytes)
+    return RemoteStorage(options, cached)
 
 
 def _is_tiered(topic: Topic) -> bool:
@@ -516,5 +517,7 @@ def _boxed(look_up: Callable[..., _T], *arguments: Any) -> tuple[_T]:
     return (look_up(*arguments),)
 
 
-def _window_ms(windows: int, seconds: int) -> int:
-    return max(windows - 1, 1) * seconds * 1000
+def _has_epochs(log: Log) -> bool:
+    """True if the first batch was written in a leader epoch: then that is known unless its records were deleted."""
+    head = log.read_slice(FileSlice(log.segments[0].handle(), 0, RECORDS_AT))
+    return len(head) == RECORDS_AT and parse_header(head, 0, 0).leader_epoch >= 0

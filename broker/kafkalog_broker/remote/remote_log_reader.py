@@ -28,12 +28,12 @@ _REMEMBERED = 256
 
 
 class RemoteRead(NamedTuple):
-    """Whole batches from a remote segment. aborted: (producer id, first offset); None unless asked for. fetched_bytes:
-    that remote storage was asked for."""
+    """Whole batches from a remote segment. aborted: None unless asked for. fetched_bytes: that remote storage was asked
+    for."""
 
     records: bytes
     next_offset: int
-    aborted: list[tuple[int, int]] | None
+    aborted: list[AbortedTransaction] | None
     fetched_bytes: int
 
 
@@ -118,7 +118,7 @@ class RemoteLogReader:
 
     def _aborted(
         self, log: Log, remote: RemoteLogMetadataCache, lineage: Sequence[EpochEntry], offset: int, up_to: int
-    ) -> list[tuple[int, int]]:
+    ) -> list[AbortedTransaction]:
         """Of the transactions with records in [offset, up_to) those that were aborted, by remote transaction indexes
         and, past the last remote segment, by local ones (collectAbortedTransactionInRemoteSegments)."""
         found: list[AbortedTransaction] = []
@@ -129,12 +129,12 @@ class RemoteLogReader:
             search = collect_aborted(RemoteSegmentFile(self._storage, segment).aborted(), offset, up_to)
             found += search.transactions
             if search.complete:
-                return [(aborted.producer_id, aborted.first_offset) for aborted in found]
+                return found
             until = segment.until
         local = log.local.segments_from(until)
         with log.failing(nothing_happened=True):
             found += aborted_in(local, offset, up_to)
-        return list(dict.fromkeys((aborted.producer_id, aborted.first_offset) for aborted in found))
+        return list(dict.fromkeys(found))
 
     def offset_for_timestamp(
         self, log: Log, remote: RemoteLogMetadataCache, timestamp: int

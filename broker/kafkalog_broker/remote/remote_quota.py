@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 
 class RemoteQuota:
-    """limit: bytes a second, asked anew each time. window_ms: as much as that time allows may come at once, as Kafka's
-    rate is an average over its windows. clock_ms: monotonic. Threads share it."""
+    """limit: bytes a second, asked anew each time. windows, of `seconds` each: as much as all but one of them allow may
+    come at once, as Kafka's rate is an average over its windows. clock_ms: monotonic. Threads share it."""
 
-    def __init__(self, limit: Callable[[], int], window_ms: int, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, limit: Callable[[], int], windows: int, seconds: int, clock_ms: Callable[[], int]) -> None:
         self._limit = limit
-        self._window_ms = window_ms
+        self._window_ms = max(windows - 1, 1) * seconds * 1000
         self._clock_ms = clock_ms
         self._lock = threading.Lock()
         self._level = 0.0  # bytes that are still to be made up for by time

@@ -28,6 +28,9 @@ from kafkalog_spark.log.tiered.remote_names import RemoteFile
 
 _log = logging.getLogger(__name__)
 
+_CONFIGS = {REMOTE_STORAGE_ENABLE: "true", "retention.ms": "-1", "retention.bytes": "-1"}
+"""Of topics whose configuration is lost: the broker's defaults might delete what was to be kept."""
+
 
 def restore_topics(
     metadata: RemoteLogMetadataManager, topics: TopicRegistry, logs: LogManager, deleted: Collection[UUID]
@@ -44,9 +47,9 @@ def restore_topics(
         if topic is None:
             lost.setdefault(cache.partition.topic, {}).setdefault(topic_id, []).append(cache)
         elif not _is_known(topic, logs):
-            without[topic.name] = {**topic.configs, REMOTE_STORAGE_ENABLE: "true"}
+            without[topic.name] = {**_CONFIGS, **topic.configs, REMOTE_STORAGE_ENABLE: "true"}
     if without:
-        _log.warning("topics with remote segments have %s again: %s", REMOTE_STORAGE_ENABLE, ", ".join(sorted(without)))
+        _log.warning("topics with remote segments have %s again: %s", dict(_CONFIGS), ", ".join(sorted(without)))
         topics.set_all_configs(without)
     for name, by_id in lost.items():
         chosen = max(by_id, key=lambda topic_id: max(map(_last_event_ms, by_id[topic_id])))
@@ -59,8 +62,10 @@ def restore_topics(
         if name in topics:
             continue
         partitions = 1 + max(cache.partition.partition for cache in by_id[chosen])
-        topic = Topic(name, chosen, partitions, {REMOTE_STORAGE_ENABLE: "true"})
-        _log.warning("topic %s with %d partitions is taken in from its remote segments", name, partitions)
+        topic = Topic(name, chosen, partitions, dict(_CONFIGS))
+        _log.warning(
+            "topic %s, %d partitions, is taken in from its remote segments with %s", name, partitions, _CONFIGS
+        )
         topics.take_in([topic])
         for partition in range(partitions):
             logs.create(name, partition, chosen, logs.config_of(topic))

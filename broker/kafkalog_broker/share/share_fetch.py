@@ -6,7 +6,7 @@ import asyncio
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import READ_AT_ONCE_BYTES
@@ -14,10 +14,13 @@ from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.share.acquisition import Acquired, AcquireRequest, Span, acquire, archive_aborted
 from kafkalog_broker.share.share_partition_manager import ActiveSharePartition, SharePartitionManager
 from kafkalog_broker.share.state_records import SharePartitionKey
-from kafkalog_broker.storage.partition.log_segment import FileSlice
+from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import control_type
 from kafkalog_spark.format.layout import ControlType
+
+if TYPE_CHECKING:
+    from kafkalog_broker.remote.remote_log_manager import RemoteLogManager  # which others do without
 
 _HEADER = struct.Struct(">qi4xb4xhi16xq")  # base offset, length, magic, attributes, last offset delta, producer id
 _PREFIX = 12  # base offset and length, which does not count them
@@ -54,13 +57,27 @@ class FetchedShare:
 
 
 class Readable(NamedTuple):
-    """Records [offset, next_offset) that may be acquired, of those up to `until`."""
+    """Records [offset, next_offset) that may be acquired, of those up to `until`. aborted: (producer id, first offset)
+    of transactions, where the records are remote and held in memory."""
 
     active: ActiveSharePartition
     offset: int
     until: int
     data: FileSlice
     next_offset: int
+    aborted: Sequence[tuple[int, int]] | None = None
+
+
+class _Held(FileHandle):
+    """What was read remotely."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.fd, self._data = -1, data
+
+    def read(self, position: int, size: int) -> bytes:
+        return self._data[position : position + size]
 
 
 FetchedShares = dict[SharePartitionKey, FetchedShare]
@@ -71,9 +88,10 @@ class ShareFetch:
     are left out of the result."""
 
     def __init__(
-        self, manager: SharePartitionManager, keys: Sequence[SharePartitionKey], params: ShareFetchParams
-    ) -> None:
-        self._manager = manager
+        self, manager: SharePartitionManager, keys: Sequence[SharePartitionKey], params: ShareFetchParams,
+        remote: RemoteLogManager | None = None,
+    ) -> None:  # fmt: skip
+        self._manager, self._remote = manager, remote
         self._keys = keys
         self._params = params
         self._is_over = False
@@ -145,7 +163,7 @@ class ShareFetch:
                 await turn.next()
         if fetched and not in_use:
             return fetched
-        readable = self._readable(in_use, fetched)
+        readable = await self._readable(in_use, fetched)
         size = sum(len(ready.data) for ready in readable)
         if not at_once and not fetched and (not readable or size < self._params.min_bytes):
             self._forget()
@@ -170,7 +188,7 @@ class ShareFetch:
                 await turn.next()
         return fetched
 
-    def _readable(self, in_use: Sequence[ActiveSharePartition], fetched: FetchedShares) -> list[Readable]:
+    async def _readable(self, in_use: Sequence[ActiveSharePartition], fetched: FetchedShares) -> list[Readable]:
         ready = [active for active in in_use if active.partition.can_acquire(active.settings.limits)]
         max_bytes = max(1, self._params.max_bytes // max(1, len(ready)))
         readable = []
@@ -181,7 +199,14 @@ class ShareFetch:
                     partition.log_start_moved(log.log_start_offset)
                 offset = partition.next_fetch_offset()
                 until = log.last_stable_offset if active.settings.reads_committed else log.high_watermark
-                if offset < until:
+                if offset < min(until, log.local_log_start_offset) and self._remote is not None:
+                    committed = active.settings.reads_committed
+                    read = await self._remote.read(log, offset, max_bytes, at_least_one=True, committed=committed)
+                    if read is not None and read.records:
+                        data = FileSlice(_Held(read.records), 0, len(read.records))
+                        aborted = [(one.producer_id, one.first_offset) for one in read.aborted or ()]
+                        readable.append(Readable(active, offset, until, data, read.next_offset, aborted))
+                elif offset < until:
                     found = log.find_range(offset, max_bytes, up_to=until, at_least_one=True)
                     if found.slices:
                         readable.append(Readable(active, offset, until, found.slices[0], found.next_offset))
@@ -203,7 +228,9 @@ class ShareFetch:
             )  # fmt: skip
             acquired = acquire(partition, request, settings.limits)
             if acquired and settings.reads_committed:
-                transactions = active.log.aborted_transactions(ready.offset, ready.next_offset)
+                transactions = ready.aborted
+                if transactions is None:
+                    transactions = active.log.aborted_transactions(ready.offset, ready.next_offset)
                 if transactions:
                     acquired = archive_aborted(partition, acquired, aborted_in(data, batches, transactions))
             if not acquired:
@@ -214,7 +241,8 @@ class ShareFetch:
             start, end = given[0].position, given[-1].position + given[-1].size
             records = FileSlice(data.handle, data.position + start, end - start)
             return FetchedShare(
-                records=[records.read() if len(records) <= at_once_bytes else records], acquired=acquired
+                records=[records.read() if len(records) <= at_once_bytes or ready.aborted is not None else records],
+                acquired=acquired,
             )
         except (OSError, BrokerError) as error:  # what was acquired is free again when its lock ends
             return FetchedShare(ErrorCode.kafka_storage_error, f"{active.log.name} could not be read: {error}")

@@ -95,7 +95,8 @@ class RemoteSegmentCheck:
         held = self.held
         self._check_indexes_object()
         epochs = self._parsed(RemoteFile.LEADER_EPOCHS, lambda: leader_epochs_of(held, self.keys)) or []
-        self._epochs = EpochCheck(epochs, held.segment.start_offset)
+        known = [held.segment.start_offset, *(entry.start_offset for entry in held.segment.leader_epochs[:1])]
+        self._epochs = EpochCheck(epochs, max(known))  # records may have been deleted before it was copied
         self._tell(self._epochs.order())
         if epochs:
             self._tell(self._epoch_faults(epochs))

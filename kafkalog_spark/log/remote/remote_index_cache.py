@@ -18,15 +18,17 @@ from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
 
 CACHED_INDEXES = (RemoteFile.OFFSET_INDEX, RemoteFile.TIME_INDEX, RemoteFile.TRANSACTION_INDEX)
+BoundedDirectory = tuple[Path, Callable[[], int]]
+"""Where the cache is, and how many bytes it may have now."""
 _LOCKS = 64
 """Segments whose indexes are fetched at once; those that share a lock wait for each other."""
 
 
 class RemoteIndexCache:
-    """The indexes used last, of `most` bytes together. Threads share it. Raises OSError where the directory cannot be
+    """The indexes used last, of `most()` bytes together. Threads share it. Raises OSError where the directory cannot be
     emptied."""
 
-    def __init__(self, directory: Path, most: int) -> None:
+    def __init__(self, directory: Path, most: Callable[[], int]) -> None:
         self._directory = directory
         self._most = most
         self._lock = threading.Lock()
@@ -77,7 +79,8 @@ class RemoteIndexCache:
 
     def _keep(self, key: tuple[int, UUID], indexes: Mapping[RemoteFile, bytes]) -> None:
         size = sum(len(indexes.get(kind, b"")) for kind in CACHED_INDEXES)
-        if size > self._most:
+        most = self._most()
+        if size > most:
             return
         try:
             for kind in CACHED_INDEXES:
@@ -89,7 +92,7 @@ class RemoteIndexCache:
         with self._lock:
             self._bytes += size - self._sizes.pop(key, 0)
             self._sizes[key] = size
-            while self._bytes > self._most:
+            while self._bytes > most:
                 self._remove(next(iter(self._sizes)))
 
     def _remove(self, key: tuple[int, UUID]) -> None:

@@ -26,7 +26,7 @@ from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.layout import RECORDS_AT
 from kafkalog_spark.log.remote.chunk_cache import ChunkCache
 from kafkalog_spark.log.remote.object_place import Pieces, place_of
-from kafkalog_spark.log.remote.remote_index_cache import CACHED_INDEXES, RemoteIndexCache
+from kafkalog_spark.log.remote.remote_index_cache import CACHED_INDEXES, BoundedDirectory, RemoteIndexCache
 from kafkalog_spark.log.remote.remote_segment_file import DECODED_BLOCK, MOST_OF_INDEX, check_chunk_size, decode_part
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.tiered.chunk_codec import ENCRYPTION_OVERHEAD, ChunkCodec
@@ -93,16 +93,15 @@ class _Stored(NamedTuple):
 
 
 class RemoteStorage:
-    """Segments in the place that `options` name. index_cache: directory for indexes, emptied at the start; without it
-    none are kept. Threads share it.
+    """Segments in the place that `options` name. index_cache: for indexes; without it none are kept. Threads share it.
 
     Raises OptionError for a place that cannot be, OSError where the directory cannot be used.
     """
 
-    def __init__(self, options: RemoteStorageOptions, index_cache: Path | None = None) -> None:
+    def __init__(self, options: RemoteStorageOptions, index_cache: BoundedDirectory | None = None) -> None:
         self.options = options
         self._place = place_of(options.root, options.storage)
-        self._indexes = None if index_cache is None else RemoteIndexCache(index_cache, options.index_cache_bytes)
+        self._indexes = None if index_cache is None else RemoteIndexCache(*index_cache)
         self._chunks = ChunkCache(options.chunk_cache_bytes)
         self._lock = threading.Lock()
         self._manifests: OrderedDict[UUID, _Stored] = OrderedDict()

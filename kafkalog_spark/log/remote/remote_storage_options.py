@@ -30,7 +30,6 @@ from kafkalog_spark.store.storage_options import StorageOptions
 
 CLASS_NAME = "remote.log.storage.manager.class.name"
 PREFIX_NAME = "remote.log.storage.manager.impl.prefix"
-INDEX_CACHE_NAME = "remote.log.index.file.cache.total.size.bytes"
 DEFAULT_PREFIX = "rsm.config."
 
 AIVEN_CLASS = "io.aiven.kafka.tieredstorage.RemoteStorageManager"
@@ -48,8 +47,6 @@ _CHUNK_CACHE = 64 << 20
 """Bytes: sixteen chunks, those of as many consumers that read different segments at once."""
 _PREFETCH = 16 << 20
 """Bytes read ahead: at 20 to 100 ms a request, three chunks in flight make some hundred MB/s."""
-_INDEX_CACHE = 1 << 30
-"""Kafka's default."""
 _CALL_TIMEOUT_MS = 30_000
 """Milliseconds for which a request is tried again. A reader's thread is held for as long; a copy is tried again by
 whoever copies."""
@@ -128,8 +125,8 @@ _OF_LOCAL_TIERED = ("delete.on.close", "delete.enable", "transferer.class", "bro
 class RemoteStorageOptions:
     """Where segments lie (layout AIVEN or LOCAL_TIERED; root: an absolute path or a URL), and how they are written.
 
-    key_id: the key pair for new segments, None without encryption. chunk_size, chunk_cache_bytes, prefetch_bytes,
-    index_cache_bytes: bytes. recorded: the properties that may be written down, by full name; without secrets.
+    key_id: the key pair for new segments, None without encryption. chunk_size, chunk_cache_bytes, prefetch_bytes:
+    bytes. recorded: the properties that may be written down, by full name; without secrets.
     """
 
     layout: Layout
@@ -144,7 +141,6 @@ class RemoteStorageOptions:
     custom_fields: frozenset[str] = frozenset()
     chunk_cache_bytes: int = _CHUNK_CACHE
     prefetch_bytes: int = _PREFETCH
-    index_cache_bytes: int = _INDEX_CACHE
     recorded: tuple[tuple[str, str], ...] = ()
 
     @classmethod
@@ -156,14 +152,13 @@ class RemoteStorageOptions:
         """
         prefix = properties.get(PREFIX_NAME, DEFAULT_PREFIX)
         given = {name.removeprefix(prefix): text for name, text in properties.items() if name.startswith(prefix)}
-        index_cache = positive(MAX_INT64)(INDEX_CACHE_NAME, properties.get(INDEX_CACHE_NAME, str(_INDEX_CACHE)))
         manager = properties.get(CLASS_NAME, AIVEN_CLASS)
         if manager == LOCAL_TIERED_CLASS:
             _refuse_unknown(given, ("dir", *_OF_LOCAL_TIERED), (), prefix)
             root = os.path.join(_folder(given.get("dir", default_root), prefix + "dir"), LOCAL_TIERED_ROOT)
-            made = cls(Layout.LOCAL_TIERED, root, index_cache_bytes=index_cache)
+            made = cls(Layout.LOCAL_TIERED, root)
         elif manager == AIVEN_CLASS:
-            made = _aiven(given, prefix, default_root, index_cache)
+            made = _aiven(given, prefix, default_root)
         else:
             raise OptionError(
                 f"{CLASS_NAME} is {manager[:100]}, which runs in a JVM only",
@@ -187,7 +182,7 @@ class RemoteStorageOptions:
         return "://" not in self.root
 
 
-def _aiven(given: Mapping[str, str], prefix: str, default_root: str | None, index_cache: int) -> RemoteStorageOptions:
+def _aiven(given: Mapping[str, str], prefix: str, default_root: str | None) -> RemoteStorageOptions:
     backend = given.get("storage.backend.class", _FOLDER)
     if backend not in _STORAGE_SPECS:
         raise OptionError(
@@ -207,20 +202,10 @@ def _aiven(given: Mapping[str, str], prefix: str, default_root: str | None, inde
         )
     keys, key_id = _key_pairs(given, value, prefix)
     return RemoteStorageOptions(
-        Layout.AIVEN,
-        root,
-        key_prefix,
-        storage,
-        value["chunk.size"],
-        value["compression.enabled"],
-        value["compression.heuristic.enabled"],
-        key_id,
-        keys,
-        value["custom.metadata.fields.include"],
-        value["fetch.chunk.cache.size"],
-        value["fetch.chunk.cache.prefetch.max.size"],
-        index_cache,
-    )
+        Layout.AIVEN, root, key_prefix, storage, value["chunk.size"], value["compression.enabled"],
+        value["compression.heuristic.enabled"], key_id, keys, value["custom.metadata.fields.include"],
+        value["fetch.chunk.cache.size"], value["fetch.chunk.cache.prefetch.max.size"],
+    )  # fmt: skip
 
 
 def _named(spec: OptionSpec, prefix: str) -> OptionSpec:

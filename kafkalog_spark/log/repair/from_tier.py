@@ -124,11 +124,12 @@ def metadata_from_tier(
                 found.append(replace(held.segment, transaction_index_empty=empty))
         if found:
             report.segments[remote.topic_id_partition] = found
-    _write_topic(root, partitions, report.segments)
+    write_metadata_topic(root, partitions, report.segments)
     return report
 
 
-def _write_topic(root: Path, partitions: int, found: dict[TopicIdPartition, list[RemoteSegment]]) -> None:
+def write_metadata_topic(root: Path, partitions: int, found: dict[TopicIdPartition, list[RemoteSegment]]) -> None:
+    """Write `__remote_log_metadata` into a log directory, as if these segments had been copied. Raises OSError."""
     topic_id = new_uuid()
     events: list[list[bytes]] = [[] for _ in range(partitions)]
     latest = 0
@@ -137,7 +138,7 @@ def _write_topic(root: Path, partitions: int, found: dict[TopicIdPartition, list
         events[metadata_partition(partition, partitions)] += map(encode_event, _events(segments))
     for number, values in enumerate(events):
         directory = root / f"{REMOTE_LOG_METADATA_TOPIC}-{number}"
-        directory.mkdir()
+        directory.mkdir(parents=True)
         write_partition_metadata(directory / PARTITION_METADATA_FILE, PartitionMetadata(topic_id))
         write_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT, [EpochEntry(_LEADER_EPOCH, 0)] if values else [])
         with SegmentWriter.create(directory, 0) as writer:

@@ -182,7 +182,10 @@ def test_only_so_many_answers_are_converted_at_once(tmp_path: Path) -> None:
 
     async def all_of_them() -> list[Any]:
         broker: Any = SimpleNamespace(
-            config=SimpleNamespace(fetch_max_bytes=1 << 20), run_computing=run, converting=asyncio.Semaphore(3)
+            config=SimpleNamespace(fetch_max_bytes=1 << 20),
+            run_computing=run,
+            converting=asyncio.Semaphore(3),
+            remote=None,
         )
         context = FetchContext([FetchPartition("t", 0, 0, 1 << 20, -1)])
         entity = SimpleNamespace(max_bytes=1 << 20, min_bytes=1)

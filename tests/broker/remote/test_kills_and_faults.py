@@ -78,6 +78,27 @@ def test_kills_at_two_hundred_steps(tmp_path: Path) -> None:
         asyncio.run(killed_once(tmp_path / f"killed-{round_number}", round_number % steps, dice))
 
 
+def test_deleted_records_that_were_not_copied_yet_stay_deleted_and_hold_nothing_up(tmp_path: Path) -> None:
+    """The leader epochs are cut at once, the checkpoint of log start offsets comes later."""
+
+    async def run() -> None:
+        logs = RemoteLogs(tmp_path / "data")
+        logs.broker.create("orders", 1, **TOPIC)
+        await logs.start()
+        logs.append(range(60))
+        logs.broker.log("orders").delete_records(20)
+        await logs.kill()
+        logs = RemoteLogs(tmp_path / "data")
+        await logs.start()
+        logs.append(range(7))
+        await logs.settle()
+        assert await logs.offsets() == list(range(20, 67))
+        assert logs.objects() == logs.finished() != set()
+        await logs.stop()
+
+    asyncio.run(run())
+
+
 async def with_faults(directory: Path, seed: int, share: float) -> None:
     dice = random.Random(seed)
     logs = RemoteLogs(directory, Steps(fails=lambda step: dice.random() < share))

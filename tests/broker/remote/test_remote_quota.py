@@ -8,7 +8,7 @@ from tests.broker.manual_clock import ManualClock
 
 def test_more_than_the_window_allows_waits_until_time_has_made_up_for_it() -> None:
     clock, limit = ManualClock(), [1000]
-    quota = RemoteQuota(lambda: limit[0], 10_000, clock.monotonic_ms)
+    quota = RemoteQuota(lambda: limit[0], 11, 1, clock.monotonic_ms)
     quota.record(10_000)
     assert quota.wait_ms() == 0
     quota.record(2_000)

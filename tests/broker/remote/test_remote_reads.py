@@ -11,6 +11,7 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_spark.format.layout import ControlType
+from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from tests.broker.remote.helpers.remote_logs import SEGMENT, TOPIC, RemoteLogs
 from tests.broker.storage.helpers.stored_logs import NOW
 
@@ -67,7 +68,7 @@ def test_aborted_transactions_are_found_in_remote_and_local_indexes(tmp_path: Pa
             read = await logs.manager.read(log, begin, 100_000, at_least_one=True, committed=True)
             assert read is not None
             markers = {7: 11, 9: 35}
-            assert read.aborted == [
+            assert [(one.producer_id, one.first_offset) for one in read.aborted or ()] == [
                 (producer, first)
                 for producer, first in expected
                 if first < read.next_offset and begin <= markers[producer]
@@ -137,6 +138,7 @@ def test_a_lost_disk_is_made_again_from_remote_segments(tmp_path: Path) -> None:
             await logs.start()
             log = logs.broker.log()
             assert (logs.broker.topic().id, log.log_start_offset, log.log_end_offset) == (topic_id, 0, until)
+            assert log.config.retention_ms == log.config.retention_bytes == -1
             assert await logs.offsets() == list(range(until))
             assert [entry.start_offset for entry in log.epochs.entries] == [0, until]
             await logs.stop()
@@ -174,7 +176,7 @@ def test_transactions_that_a_lost_log_leaves_open_are_aborted(tmp_path: Path) ->
         assert log.log_end_offset == log.last_stable_offset == 8
         read = await logs.manager.read(log, 0, 100_000, at_least_one=True, committed=True)
         assert read is not None
-        assert read.aborted == [(7, 0)]
+        assert [(one.producer_id, one.first_offset) for one in read.aborted or ()] == [(7, 0)]
         await logs.stop()
 
     asyncio.run(run())
@@ -202,6 +204,19 @@ def test_a_topic_that_leaves_remote_storage_leaves_nothing_there(tmp_path: Path)
         await logs.stop()
 
     asyncio.run(run())
+
+
+def test_a_segment_whose_first_records_were_deleted_before_it_was_copied_is_whole(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        logs.append(range(60))
+        logs.broker.log().delete_records(10)
+        await logs.settle()
+        assert await logs.offsets() == list(range(10, 60))
+        await logs.stop()
+
+    asyncio.run(run())
+    assert not check_log_dirs([tmp_path / "data-remote"]).findings.kept
 
 
 def test_total_retention_moves_the_log_start_offset(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,11 @@ SEGMENTS = readable(CLEAN)
 LARGEST = max(SEGMENTS, key=lambda segment: segment.size)
 
 
-def storage(tmp_path: Path, properties: Mapping[str, str], **more: str) -> RemoteStorage:
+def storage(
+    tmp_path: Path, properties: Mapping[str, str], most: Callable[[], int] = lambda: 1 << 30, **more: str
+) -> RemoteStorage:
     options = RemoteStorageOptions.of({**properties, **more}, str(tmp_path / "tier"))
-    return RemoteStorage(options, tmp_path / "remote-log-index-cache")
+    return RemoteStorage(options, (tmp_path / "remote-log-index-cache", most))
 
 
 @layouts
@@ -101,6 +103,25 @@ def test_any_range_of_a_segment_is_the_files(
     expected = FILES[LARGEST.name][RemoteFile.LOG][begin : begin + size]
     for name, remote in copied.items():
         assert remote.fetch(LARGEST, begin, begin + size) == expected, name
+
+
+def test_the_index_cache_has_what_it_may_have_now(tmp_path: Path) -> None:
+    most = 1 << 30
+    remote = storage(tmp_path, {}, lambda: most)
+
+    def cached() -> list[int]:
+        return [path.stat().st_size for path in (tmp_path / "remote-log-index-cache").iterdir()]
+
+    for segment in SEGMENTS:
+        remote.copy(segment, data_of(segment, tmp_path / "log"))
+        remote.fetch_index(segment, RemoteFile.OFFSET_INDEX)
+    assert len(cached()) == 3 * len(SEGMENTS)
+    remote.delete(SEGMENTS[0])
+    remote.copy(SEGMENTS[0], data_of(SEGMENTS[0], tmp_path / "log"))
+    most = sum(cached()) // 2
+    remote.fetch_index(SEGMENTS[0], RemoteFile.OFFSET_INDEX)
+    assert 0 < sum(cached()) <= most
+    remote.close()
 
 
 @layouts

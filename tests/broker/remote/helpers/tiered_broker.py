@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kafkalog_broker.testing import RunningBroker
+from tests.store.s3_server import S3Server
 
 LOCAL_TIERED = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 SMALL = {
@@ -30,6 +31,18 @@ def tiered_properties(remote: Path, **others: object) -> dict[str, object]:
         "log.initial.task.delay.ms": 50,
         **{name.replace("_", "."): value for name, value in others.items()},
     }
+
+
+def s3_properties(server: S3Server, endpoint: str | None = None, bucket: str = "tier") -> dict[str, object]:
+    """Of a broker that copies into a bucket of that server, or of a proxy before it at `endpoint`."""
+    return {
+        "rsm.config.storage.backend.class": "io.aiven.kafka.tieredstorage.storage.s3.S3Storage",
+        "rsm.config.storage.s3.bucket.name": bucket, "rsm.config.storage.s3.region": server.region,
+        "rsm.config.storage.s3.endpoint.url": endpoint or server.endpoint,
+        "rsm.config.storage.s3.path.style.access.enabled": "true",
+        "rsm.config.storage.aws.access.key.id": server.access_key,
+        "rsm.config.storage.aws.secret.access.key": server.secret_key,
+    }  # fmt: skip
 
 
 def remote_logs(remote: Path, topic: str, partition: int = 0) -> list[Path]:
