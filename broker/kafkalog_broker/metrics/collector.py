@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import cache
 from importlib import metadata
 
@@ -120,8 +121,8 @@ class Collector:
         remote = self._broker.remote
         if remote is None:
             return
-        for name in REMOTE_COUNTS:
-            samples.add(f"kafkalog_remote_{name}_total", getattr(remote.counts, name))
+        for name, count in asdict(remote.counts).items():
+            samples.add(f"kafkalog_remote_{name}_total", count)
         by_topic: dict[str, Counter[str]] = {}
         async for partition in turn.spread(list(remote.partitions.values())):
             sums = by_topic.setdefault(partition.remote.partition.topic, Counter())
@@ -198,13 +199,6 @@ class Collector:
         for state, count in states.items():
             samples.add("kafkalog_transactions", count, state)
         samples.add("kafkalog_transaction_oldest_seconds", (now_ms - oldest) / 1000)
-
-
-REMOTE_COUNTS = (
-    "copy_requests", "copy_errors", "copy_bytes", "fetch_requests", "fetch_errors", "fetch_bytes", "delete_requests",
-    "delete_errors",
-)  # fmt: skip
-"""Attributes of RemoteCounts."""
 
 
 @cache

@@ -436,15 +436,17 @@ class RemoteLogManager:
         used up. Raises BrokerError: offset_out_of_range, unknown_server_error."""
         if self._fetch_quota.wait_ms():
             return None
-        remote = self.remote_of(log) or self.metadata.of(TopicIdPartition(log.topic, log.topic_id, log.partition))
+        remote = self.metadata.of(TopicIdPartition(log.topic, log.topic_id, log.partition))
         self.counts.fetch_requests += 1
         read = partial(
             self._reader.read, log, remote, offset, max_bytes, at_least_one=at_least_one, committed=committed
         )
-        found = await self._in_reader(read, self._config().remote_fetch_max_wait_ms, log)
-        if found is not None:
-            self._fetch_quota.record(found.fetched_bytes)
-            self.counts.fetch_bytes += len(found.records)
+        try:
+            found = await self._in_reader(read, self._config().remote_fetch_max_wait_ms, log)
+        except TimeoutError:
+            return None
+        self._fetch_quota.record(found.fetched_bytes)
+        self.counts.fetch_bytes += len(found.records)
         return found
 
     async def offset_for_timestamp(self, log: Log, timestamp: int) -> TimestampAndOffset | None:
@@ -453,16 +455,15 @@ class RemoteLogManager:
         if remote is None:
             local: TimestampAndOffset | None = await self._call(log.offset_for_timestamp, timestamp)
             return local
-        look_up = partial(_boxed, self._reader.offset_for_timestamp, log, remote, timestamp)
-        found = await self._in_reader(look_up, self._config().remote_list_offsets_request_timeout_ms, log)
-        if found is None:
-            raise BrokerError(
-                ErrorCode.request_timed_out, "remote storage does not answer in time", topic_partition=log.name
-            )
-        return found[0]
+        look_up = partial(self._reader.offset_for_timestamp, log, remote, timestamp)
+        try:
+            return await self._in_reader(look_up, self._config().remote_list_offsets_request_timeout_ms, log)
+        except TimeoutError as error:
+            raise BrokerError(ErrorCode.request_timed_out, str(error), topic_partition=log.name) from error
 
-    async def _in_reader(self, read: Callable[[], _T], wait_ms: int, log: Log) -> _T | None:
-        """None when it takes longer; it goes on then, and what it fetched is there for the next one who asks."""
+    async def _in_reader(self, read: Callable[[], _T], wait_ms: int, log: Log) -> _T:
+        """Raises TimeoutError when it takes longer; it goes on then, and what it fetched is there for the next one who
+        asks."""
         if self._reading >= self._config().remote_log_reader_max_pending_tasks:
             self.counts.fetch_errors += 1
             raise BrokerError(
@@ -474,7 +475,7 @@ class RemoteLogManager:
         task.add_done_callback(self._has_read)
         done, _ = await asyncio.wait([task], timeout=wait_ms / 1000)
         if not done:
-            return None
+            raise TimeoutError("remote storage does not answer in time")
         try:
             return task.result()
         except BrokerError:
@@ -511,10 +512,6 @@ def open_remote_storage(config: Callable[[], BrokerConfig], directories: Sequenc
 
 def _is_tiered(topic: Topic) -> bool:
     return topic.configs.get(REMOTE_STORAGE_ENABLE, "").strip().lower() == "true"
-
-
-def _boxed(look_up: Callable[..., _T], *arguments: Any) -> tuple[_T]:
-    return (look_up(*arguments),)
 
 
 def _has_epochs(log: Log) -> bool:

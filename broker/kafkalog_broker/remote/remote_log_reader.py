@@ -97,7 +97,7 @@ class RemoteLogReader:
         if file.size - position <= max_bytes:
             end, next_offset = file.size, segment.until
         else:
-            file.hold(position, max_bytes + SCAN_READ)
+            file.read(position, max_bytes + SCAN_READ)  # for all that follows
             end, next_offset = file.boundary(position, position + max_bytes)
             if end == position:
                 if not at_least_one:

@@ -37,17 +37,14 @@ class RemoteSegmentFile(TimedSegment):
         return self
 
     def read(self, position: int, size: int) -> bytes:
-        """The bytes [position, position + size), fewer only at the end."""
+        """The bytes [position, position + size), fewer only at the end; what is read within them next needs no further
+        request."""
         at = position - self._held_at
         if not 0 <= at <= at + min(size, self.size - position) <= len(self._held):
             self._held = self._storage.fetch(self.segment, position, position + max(size, _AHEAD))
             self._held_at, at = position, 0
             self.fetched_bytes += len(self._held)
         return self._held[at : at + size]
-
-    def hold(self, position: int, size: int) -> None:
-        """Have a range at hand: what is read within it needs no further request."""
-        self.read(position, size)
 
     def time_index(self) -> TimeIndex:
         return parse_time_index(self._storage.fetch_index(self.segment, RemoteFile.TIME_INDEX), self.base_offset)

@@ -63,9 +63,7 @@ def restore_topics(
             continue
         partitions = 1 + max(cache.partition.partition for cache in by_id[chosen])
         topic = Topic(name, chosen, partitions, dict(_CONFIGS))
-        _log.warning(
-            "topic %s, %d partitions, is taken in from its remote segments with %s", name, partitions, _CONFIGS
-        )
+        _log.warning("topic %s, %d partitions, is taken in from remote segments: %s", name, partitions, _CONFIGS)
         topics.take_in([topic])
         for partition in range(partitions):
             logs.create(name, partition, chosen, logs.config_of(topic))

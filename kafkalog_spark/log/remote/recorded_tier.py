@@ -55,13 +55,7 @@ class RecordedTier:
         options = self.options
         partition = TopicIdPartition(place.topic, topic_id, place.partition)
         directory = f"{options.root}/{remote_directory(options.layout, partition, options.key_prefix)}"
+        prefix = options.key_prefix.rpartition("/")[2]
         return RemoteDir(
-            options.layout,
-            place.topic,
-            place.partition,
-            topic_id,
-            directory,
-            self.store,
-            options.key_prefix.rpartition("/")[2],
-            options.root,
+            options.layout, place.topic, place.partition, topic_id, directory, self.store, prefix, options.root
         )

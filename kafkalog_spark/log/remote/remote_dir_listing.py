@@ -22,11 +22,7 @@ from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote
 from kafkalog_spark.log.tiered.lineage import without_empty_epochs
 from kafkalog_spark.log.tiered.manifest import MOST_OF_MANIFEST, SegmentManifest, parse_manifest
-from kafkalog_spark.log.tiered.remote_log_metadata import (
-    RemoteLogState,
-    SegmentStates,
-    decode_event,
-)
+from kafkalog_spark.log.tiered.remote_log_metadata import RemoteLogState, SegmentStates, decode_event
 from kafkalog_spark.log.tiered.remote_names import (
     Layout,
     RemoteFile,
@@ -104,13 +100,9 @@ class RemoteDirListing:
     the same. remembered: segments that somebody else has learnt of."""
 
     def __init__(
-        self,
-        place: RemoteDir,
-        options: TierOptions,
-        *,
-        pass_over_damage: bool = False,
+        self, place: RemoteDir, options: TierOptions, *, pass_over_damage: bool = False,
         remembered: Iterable[StoredSegment] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.place = place
         self._options = options
         self._pass_over_damage = pass_over_damage
@@ -200,13 +192,9 @@ class RemoteDirListing:
         epochs = epochs_within(leader_epochs_of(held, keys), held.segment.start_offset, end)
         largest = times.last.timestamp if times.whole and times.last is not None else -1
         described = replace(
-            held.segment,
-            end_offset=end - 1,
-            leader_epochs=epochs,
-            max_timestamp=largest,
-            event_timestamp=largest,
+            held.segment, end_offset=end - 1, leader_epochs=epochs, max_timestamp=largest, event_timestamp=largest,
             size=size,
-        )
+        )  # fmt: skip
         return replace(held, segment=described)
 
 

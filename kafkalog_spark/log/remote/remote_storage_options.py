@@ -192,7 +192,8 @@ def _aiven(given: Mapping[str, str], prefix: str, default_root: str | None) -> R
     names = ["storage.backend.class", *(spec.name for spec in specs)]
     _refuse_unknown(given, names, ("encryption.key.pairs.", *_WITHOUT_MEANING), prefix)
     texts = {(prefix + name).lower(): text for name, text in given.items()}
-    value = {spec.name: _named(spec, prefix).value(texts.get((prefix + spec.name).lower())) for spec in specs}
+    named = {spec.name: replace(spec, name=prefix + spec.name) for spec in specs}
+    value = {name: spec.value(texts.get(spec.name.lower())) for name, spec in named.items()}
     root, storage = _PLACES[backend](value, prefix, default_root)
     key_prefix = value["key.prefix"]
     parts = key_prefix.split("/")
@@ -206,10 +207,6 @@ def _aiven(given: Mapping[str, str], prefix: str, default_root: str | None) -> R
         value["compression.heuristic.enabled"], key_id, keys, value["custom.metadata.fields.include"],
         value["fetch.chunk.cache.size"], value["fetch.chunk.cache.prefetch.max.size"],
     )  # fmt: skip
-
-
-def _named(spec: OptionSpec, prefix: str) -> OptionSpec:
-    return replace(spec, name=prefix + spec.name)
 
 
 def _refuse_unknown(
