@@ -18,6 +18,7 @@ from random import Random
 from typing import Any
 
 from benchmarks.topics import POOL, Topic, home
+from tests.interop.real_kafka import maven_jar
 
 AVRO = Topic("none", 60, 2_000_000, prefix="avro")
 PROTOBUF = Topic("none", 60, 2_000_000, prefix="protobuf")
@@ -112,28 +113,13 @@ def _protobuf_values() -> list[bytes]:
 
 def spark_avro() -> Path:
     """The jar with from_avro, from Maven, once."""
-    return from_maven(SPARK_AVRO, home() / "jars")
+    return maven_jar(SPARK_AVRO, home() / "jars")
 
 
 def spark_protobuf(place: Path) -> str:
     """The class path with from_protobuf: KAFKALOG_SPARK_PROTOBUF, or the jar from Maven, once, into a directory.
     Raises RuntimeError with Maven's words where there is neither."""
-    return os.environ.get("KAFKALOG_SPARK_PROTOBUF") or str(from_maven(SPARK_PROTOBUF, place))
-
-
-def from_maven(artifact: str, place: Path) -> Path:
-    """A jar, into a directory, once. Raises RuntimeError with Maven's words where it does not get it."""
-    _, name, version = artifact.split(":")
-    path = place / f"{name}-{version}.jar"
-    if not path.exists():
-        run = ("mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={place}")
-        try:
-            done = subprocess.run(run, capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            raise RuntimeError(f"{artifact} comes from Maven (mvn), which is not installed") from None
-        if not path.exists():
-            raise RuntimeError(f"Maven has no {artifact}: {done.stdout[-1000:]}{done.stderr[-1000:]}")
-    return path
+    return os.environ.get("KAFKALOG_SPARK_PROTOBUF") or str(maven_jar(SPARK_PROTOBUF, place))
 
 
 def avro_function() -> str:

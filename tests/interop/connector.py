@@ -20,7 +20,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.interop.real_kafka import available
+from tests.interop.real_kafka import available, maven_jar
 
 SPARK = "4.2.0"
 SCALA = "2.13"
@@ -74,7 +74,7 @@ class Connector:
         jars = self.home / "jars"
         for artifact in _JARS:
             # one by one and without what they depend on: all of that is among Spark's own jars
-            _run("mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={jars}")
+            maven_jar(artifact, jars)
         self._compile_tokens(jars / "stub.jar")
 
     def _compile_tokens(self, jar: Path) -> None:

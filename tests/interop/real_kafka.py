@@ -101,11 +101,32 @@ def maven_copy(target: Path, artifacts: list[tuple[str, str, str]]) -> None:
         with tempfile.TemporaryDirectory() as work:
             dependencies = "".join(_DEPENDENCY.format(*artifact) for artifact in artifacts)
             Path(work, "pom.xml").write_text(_POM.format(dependencies=dependencies))
-            command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={target}"]
-            ran = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
-        if ran.returncode:
-            raise RuntimeError(f"Maven could not fetch {artifacts}: {(ran.stdout + ran.stderr)[-2000:]}")
+            _run_maven(work, "dependency:copy-dependencies", f"-DoutputDirectory={target}")
         (target / "done").touch()
+
+
+def maven_jar(artifact: str, folder: Path) -> Path:
+    """A jar, without what it depends on, in a folder; copied once. artifact: group:name:version, and :jar:classifier or
+    :pom.
+
+    Raises RuntimeError with Maven's own words when it fails.
+    """
+    _, name, version, kind, *classifier = *artifact.split(":"), *["jar"] * (artifact.count(":") < 3)
+    path = folder / f"{'-'.join((name, version, *classifier))}.{kind}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock, tempfile.TemporaryDirectory() as work:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            _run_maven(work, "dependency:copy", f"-DoutputDirectory={folder}", f"-Dartifact={artifact}")
+    return path
+
+
+def _run_maven(directory: str, *arguments: str) -> None:
+    if shutil.which("mvn") is None:
+        raise RuntimeError("Maven (mvn) is not on PATH")
+    ran = subprocess.run(["mvn", "-q", "-B", *arguments], cwd=directory, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise RuntimeError(f"Maven could not do {' '.join(arguments)}: {(ran.stdout + ran.stderr)[-2000:]}")
 
 
 def classpath(version: str = VERSION) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.interop.real_kafka import cache_dir
+from tests.interop.real_kafka import cache_dir, maven_jar
 from tests.spark.processes.protobuf_oracle import decoded
 from tests.typed.canonical import canonical
 from tests.typed.random_protobuf import Case, cases
@@ -36,14 +36,9 @@ class Far(Exception):
 @pytest.fixture(scope="module")
 def jar() -> Path:
     """Java's library, from Maven, once."""
-    _, artifact, version = PROTOBUF.split(":")
-    path = cache_dir() / "protobuf-java" / f"{artifact}-{version}.jar"
-    if not path.exists():
-        if shutil.which("mvn") is None or shutil.which("java") is None:
-            pytest.skip("Java's library comes from Maven")
-        run = ("mvn", "-q", "-B", "dependency:copy", f"-Dartifact={PROTOBUF}", f"-DoutputDirectory={path.parent}")
-        subprocess.run(run, check=True, capture_output=True)
-    return path
+    if shutil.which("mvn") is None or shutil.which("java") is None:
+        pytest.skip("Java's library comes from Maven")
+    return maven_jar(PROTOBUF, cache_dir() / "protobuf-java")
 
 
 def by_java(jar: Path, given: list[Case], at: Path) -> list[Any]:

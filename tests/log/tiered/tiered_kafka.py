@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.interop.real_kafka import VERSION, RealKafka, cache_dir, classpath
+from tests.interop.real_kafka import VERSION, RealKafka, cache_dir, classpath, maven_jar
 
 FORMATTER = "RemoteLogMetadataSerde$RemoteLogMetadataFormatter"
 FORMATTER_CLASS = f"org.apache.kafka.server.log.remote.metadata.storage.serialization.{FORMATTER}"
@@ -30,21 +28,7 @@ TIERED_TOPIC = {
 
 def storage_jar() -> Path:
     """The jar with LocalTieredStorage; Maven fetches it once. Raises RuntimeError with Maven's words."""
-    folder = cache_dir() / f"tiered-{VERSION}"
-    jar = folder / f"kafka-storage-{VERSION}-test.jar"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not jar.exists():
-            command = ["mvn", "-q", "-B", "dependency:copy", f"-DoutputDirectory={folder}",
-                       f"-Dartifact=org.apache.kafka:kafka-storage:{VERSION}:jar:test"]  # fmt: skip
-            with tempfile.TemporaryDirectory() as work:
-                ran = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
-            if ran.returncode:
-                raise RuntimeError(
-                    f"Maven could not fetch kafka-storage's test jar: {(ran.stdout + ran.stderr)[-2000:]}"
-                )
-    return jar
+    return maven_jar(f"org.apache.kafka:kafka-storage:{VERSION}:jar:test", cache_dir() / f"tiered-{VERSION}")
 
 
 def tiered_properties(remote: Path) -> dict[str, object]:
