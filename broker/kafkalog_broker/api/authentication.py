@@ -20,7 +20,6 @@ Delegation tokens (KIP-48), which this broker does not issue: as a Kafka without
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
 from typing import Any
 
 from kafkalog_broker.admin.responses import needs_text
@@ -54,7 +53,7 @@ async def sasl_authenticate(request: Request, broker: Broker) -> Any:
     except Refused as error:
         return respond(request, error_code=ErrorCode.sasl_authentication_failed, error_message=error.shown or "")
     lifetime_ms = 0 if exchange.session is None else exchange.session.lifetime_ms or 0  # 0: for ever, or ended
-    return respond(request, error_message="", auth_bytes=answer, session_lifetime=timedelta(milliseconds=lifetime_ms))
+    return respond(request, error_message="", auth_bytes=answer, session_lifetime=lifetime_ms)
 
 
 @api(50, 0, 0)

@@ -30,7 +30,7 @@ from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
-from kafkalog_broker.protocol.response_entity import duration, error_response, respond
+from kafkalog_broker.protocol.response_entity import error_response, respond
 
 _CLIENTS_MAKE_IDS_FROM = 1
 _MS = timedelta(milliseconds=1)
@@ -89,7 +89,7 @@ def _answer(request: Request, answer: HeartbeatResponse) -> Any:
         assignment = {"topic_partitions": topics}
     return respond(
         request, member_id=answer.member_id, member_epoch=answer.member_epoch,
-        heartbeat_interval=duration(answer.interval_ms), assignment=assignment,
+        heartbeat_interval=answer.interval_ms, assignment=assignment,
     )  # fmt: skip
 
 

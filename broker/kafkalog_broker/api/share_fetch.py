@@ -15,7 +15,6 @@ v2  renewing locks (KIP-1222), acquisition lock timeout in the answer
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -205,7 +204,7 @@ async def share_acknowledge(request: Request, broker: Broker) -> Any:
             )  # fmt: skip
         topics.append({"topic_id": topic.topic_id, "partitions": partitions})
     lock_ms = broker.share_partitions.settings_of(asked.group_id).limits.lock_ms
-    return respond(request, responses=topics, acquisition_lock_timeout=timedelta(milliseconds=lock_ms))
+    return respond(request, responses=topics, acquisition_lock_timeout=lock_ms)
 
 
 # Acknowledgements of both: read from requests, checked and carried out.

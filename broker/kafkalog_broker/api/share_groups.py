@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -66,7 +65,7 @@ async def share_group_heartbeat(request: Request, broker: Broker) -> Any:
         assignment = {"topic_partitions": topics}
     return respond(
         request, member_id=asked.member_id, member_epoch=answer.member_epoch, assignment=assignment,
-        heartbeat_interval=timedelta(milliseconds=answer.interval_ms),
+        heartbeat_interval=answer.interval_ms,
     )  # fmt: skip
 
 

@@ -32,12 +32,12 @@ from kafkalog_broker.groups.streams.topology import StatusCode, Subtopology, Top
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
-from kafkalog_broker.protocol.response_entity import duration, respond
+from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_spark.format.names import is_internal, valid_topic_name
 
 _MS = timedelta(milliseconds=1)
-_ROLE_FIELDS = ("active_tasks", "standby_tasks", "warmup_tasks")
-_UNCHANGED = dict.fromkeys((*_ROLE_FIELDS, "partitions_by_user_endpoint"))
+_ROLE_FIELDS = dict(zip(TaskRole, ("active_tasks", "standby_tasks", "warmup_tasks"), strict=True))
+_UNCHANGED = dict.fromkeys((*_ROLE_FIELDS.values(), "partitions_by_user_endpoint"))
 """Tasks and endpoints as in the last answer: kio has no defaults for these."""
 
 
@@ -59,8 +59,7 @@ def streams_group_heartbeat(request: Request, broker: Broker) -> Any:
 
 def _heartbeat(request: Request, topology: Topology | None) -> StreamsHeartbeatRequest:
     asked = request.entity
-    stated = {role: getattr(asked, name) for role, name in zip(TaskRole, _ROLE_FIELDS, strict=True)}
-    stated = {role: tasks for role, tasks in stated.items() if tasks is not None}
+    stated = {role: tasks for role, name in _ROLE_FIELDS.items() if (tasks := getattr(asked, name)) is not None}
     endpoint, tags = asked.user_endpoint, asked.client_tags
     return StreamsHeartbeatRequest(
         asked.group_id, asked.member_id, asked.member_epoch, asked.instance_id, asked.rack_id,
@@ -137,7 +136,7 @@ def _answer(request: Request, answer: StreamsHeartbeatResponse, of_creation: str
         changed["partitions_by_user_endpoint"] = list(map(_endpoint, answer.endpoints))
     return respond(
         request, member_id=answer.member_id, member_epoch=answer.member_epoch,
-        heartbeat_interval=duration(answer.interval_ms), status=statuses,
+        heartbeat_interval=answer.interval_ms, status=statuses,
         endpoint_information_epoch=answer.endpoint_epoch, **changed,
     )  # fmt: skip
 
@@ -145,7 +144,7 @@ def _answer(request: Request, answer: StreamsHeartbeatResponse, of_creation: str
 def _tasks(assigned: Partitions | Owned) -> dict[str, list[dict[str, Any]]]:
     return {
         name: [{"subtopology_id": subtopology_id, "partitions": tuple(parts)} for subtopology_id, parts in tasks]
-        for name, tasks in zip(_ROLE_FIELDS, tasks_by_role(assigned), strict=True)
+        for name, tasks in zip(_ROLE_FIELDS.values(), tasks_by_role(assigned), strict=True)
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import duration, respond
+from kafkalog_broker.protocol.response_entity import respond
 
 _ACCEPTED_CODECS = (4, 3, 1, 2)  # zstd, lz4, gzip, snappy: as Kafka prefers them
 
@@ -25,7 +25,7 @@ async def get_telemetry_subscriptions(request: Request, broker: Broker) -> Any:
         client_instance_id=instance.id,
         subscription_id=instance.subscription_id,
         accepted_compression_types=_ACCEPTED_CODECS,
-        push_interval=duration(instance.interval_ms),
+        push_interval=instance.interval_ms,
         telemetry_max_bytes=broker.telemetry.max_bytes,
         delta_temporality=True,
         requested_metrics=tuple(instance.metrics),

@@ -51,7 +51,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.response_entity import duration, entity, respond, response_module
+from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.topic_registry import check_topic_name
 from kafkalog_broker.transactions.transaction_metadata import (
@@ -344,7 +344,7 @@ def _state(metadata: TransactionMetadata, request: Request) -> dict[str, Any]:
         if request.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
     ]
     return {
-        "transaction_state": metadata.state.label, "transaction_timeout": duration(metadata.timeout_ms),
+        "transaction_state": metadata.state.label, "transaction_timeout": metadata.timeout_ms,
         "transaction_start_time": metadata.start_ms, "producer_id": metadata.producer_id,
         "producer_epoch": metadata.producer_epoch, "topics": topics,
     }  # fmt: skip

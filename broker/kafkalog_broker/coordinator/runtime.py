@@ -173,6 +173,9 @@ all of them in one step."""
 
 # Timers with names: a new one of the same name takes the place of the old one (Kafka's CoordinatorTimer).
 
+RETRY_MS = 500
+"""After a time-out that could not be written (CoordinatorTimerImpl)."""
+
 
 class TimerHandle(Protocol):
     def cancel(self) -> None: ...
@@ -192,12 +195,17 @@ class Timers:
         self._handles: dict[Hashable, TimerHandle] = {}
 
     def schedule(self, key: Hashable, delay_ms: int, call: Callable[[], None]) -> None:
-        """Run `call` in `delay_ms`, instead of what was scheduled under `key` before."""
+        """Run `call` in `delay_ms`, instead of what was scheduled under `key` before; and again while what it writes
+        cannot be written."""
         self.cancel(key)
 
         def fire() -> None:
             self._handles.pop(key, None)
-            call()
+            try:
+                call()
+            except BrokerError as error:
+                _log.warning("the time-out %.200r could not be written and is tried again: %s", key, error)
+                self.schedule(key, RETRY_MS, call)
 
         self._handles[key] = self._scheduler(delay_ms, fire)
 

@@ -23,7 +23,7 @@ from kafkalog_broker.protocol.codec import (
 from kafkalog_broker.protocol.frames import PRODUCE
 from kafkalog_broker.runtime.fair_scheduling import fair_queue
 from kafkalog_broker.runtime.process import IdleTrim
-from kafkalog_broker.runtime.traffic import Traffic
+from kafkalog_broker.runtime.traffic import Traffic, codes_and_arrays
 
 _logger = logging.getLogger(__name__)
 
@@ -92,9 +92,11 @@ def dispatcher(broker: Any, served: Mapping[int, Api] | None = None, traffic: Tr
             response = api.handler(request, broker)
         except Exception as error:  # noqa: BLE001 - handled where one that waits raises it
             return _answer(request, api, _raising(error), traffic)
-        if isinstance(response, tuple):
+        if response is None:
+            return None
+        if isinstance(response, tuple) or not (traffic or isawaitable(response) or _has_long_array(response)):
             return _encoded(request, response)
-        return None if response is None else _answer(request, api, response, traffic)
+        return _answer(request, api, response, traffic)
 
     async def serve_in_line(frame: Frame, connection: ConnectionInfo) -> Answer:
         if not is_loaded(frame):
@@ -147,9 +149,9 @@ async def _answer(request: Request, api: Api, response: Any, traffic: Traffic | 
 
 
 def _has_long_array(response: Any) -> bool:
-    if not isinstance(response, tuple):
-        response = [getattr(response, name, None) for name in response.__dataclass_fields__]
-    return any(isinstance(value, tuple | list) and len(value) > LONG_ARRAY for value in response)
+    kind: Any = type(response)
+    arrays = (getattr(response, name) for name in codes_and_arrays(kind)[1])
+    return any(isinstance(value, tuple | list) and len(value) > LONG_ARRAY for value in arrays)
 
 
 def _decoded(

@@ -11,14 +11,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from functools import cache
 from typing import Any, NamedTuple
 
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
-from kio.static.primitive import i32Timedelta
 
 from kafkalog_broker.errors import MalformedRequest, UnsupportedVersion
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, registry
@@ -215,4 +213,4 @@ def with_throttle_time(response: Any, throttle_ms: int) -> Any:
         return response._replace(throttle_time=throttle_ms)  # type: ignore[attr-defined]
     if not hasattr(response, "throttle_time"):
         return response
-    return replace(response, throttle_time=i32Timedelta.parse(timedelta(milliseconds=throttle_ms)))
+    return replace(response, throttle_time=throttle_ms)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from datetime import timedelta
 from functools import cache
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
@@ -13,17 +12,12 @@ from typing import Any, NamedTuple
 from kio.serial._implicit_defaults import get_implicit_default
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
 from kio.static.constants import EntityType
-from kio.static.primitive import Records, i32Timedelta
+from kio.static.primitive import Records
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.api_registry import Request
 from kafkalog_broker.protocol.codec import response_class
 from kafkalog_broker.protocol.guide_schemas import guide_classes
-
-
-def duration(ms: int) -> i32Timedelta:
-    """A time in a response, of so many ms."""
-    return i32Timedelta.parse(timedelta(milliseconds=ms))
 
 
 def response_module(request: Request) -> ModuleType | SimpleNamespace:

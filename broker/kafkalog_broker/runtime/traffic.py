@@ -41,7 +41,7 @@ class Traffic:
             entity = waiting.pop()
             left -= 1
             kind: Any = type(entity)  # typeshed takes no class for hashable
-            codes, arrays = _told(kind)
+            codes, arrays = codes_and_arrays(kind)
             for name in codes:
                 if code := int(getattr(entity, name)):
                     self.errors[api_key, code] += 1
@@ -61,7 +61,8 @@ class Traffic:
 
 
 @cache
-def _told(kind: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def codes_and_arrays(kind: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of a class's fields that are error codes, and of those that are arrays."""
     codes = tuple(name for name in _names(kind) if name == "error_code" or name.endswith("_error_code"))
     return codes, tuple(name for name, annotation in kind.__annotations__.items() if _ARRAY.search(str(annotation)))
 

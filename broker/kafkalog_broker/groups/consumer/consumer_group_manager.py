@@ -53,7 +53,7 @@ _SHORTEST_REFRESH_MS = 10_000
 MayDescribe = Callable[[str], bool] | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ConsumerHeartbeatRequest(HeartbeatRequest):
     """may_describe: whether the sender may see a topic, which its regular expression might match. needs_member_id: the
     client makes its id (v1, KIP-1082)."""

@@ -267,7 +267,7 @@ class ReconcilingGroupManager(ModernGroupManager[RG, R], Generic[RG, R]):
                 why = f"it failed to transition from epoch {epoch} within {timeout_ms}ms"
                 self.expire(group_id, member_id, why)
 
-        self.call_later(key, timeout_ms, check)
+        self.timers.schedule(key, timeout_ms, check)
 
     def group_for(self, result: CoordinatorResult, *, joins: bool) -> RG:
         """Also in the place of a classic group that is empty."""

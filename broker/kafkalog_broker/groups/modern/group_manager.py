@@ -47,15 +47,13 @@ Reported = Mapping[Any, Collection[int]]
 TypeOf = Callable[[str], GroupType | None]
 """The type that a group of the same partition has; None: there is none of that id."""
 
-RETRY_MS = 500
-"""After a time-out that could not be written (CoordinatorTimerImpl)."""
 MEMBER_COSTS = 10  # partitions
 INLINE_COST = 3_000
 """Partitions, and members counted as ten, that are assigned in some 3 ms; more are assigned in the background."""
 _TIMERS = ("session", "rebalance", "join-again", "sync-again")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HeartbeatRequest:
     """Heartbeat of a member. None: as in the last one."""
 
@@ -75,7 +73,7 @@ class HeartbeatRequest:
         return self.topics is not None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HeartbeatResponse:
     """interval_ms: until the next heartbeat. assignment: None where it has not changed."""
 
@@ -432,25 +430,13 @@ class ModernGroupManager(Generic[G, M]):
         """Remove a member after a time, unless the timer is set anew or cancelled. if_absent: the timer is not set anew
         where it runs."""
         if not if_absent or (timer, group_id, member_id) not in self.timers:
-            self.call_later((timer, group_id, member_id), delay_ms, lambda: self.expire(group_id, member_id, why))
+            self.timers.schedule((timer, group_id, member_id), delay_ms, lambda: self.expire(group_id, member_id, why))
 
     def expire(self, group_id: str, member_id: str, why: str) -> None:
         group = self.groups.get(group_id)
         if group is not None and member_id in group.members:
             log.info("group %.200r: member %.200r is removed because %s", group_id, member_id, why)
             self.remove_members(group, [group.members[member_id]])
-
-    def call_later(self, key: tuple[str, str, str], delay_ms: int, call: Callable[[], None]) -> None:
-        """Call, again and again while what it writes cannot be written."""
-
-        def fire() -> None:
-            try:
-                call()
-            except BrokerError as error:
-                log.warning("group %.200r: a time-out could not be written and is tried again: %s", key[1], error)
-                self.call_later(key, RETRY_MS, call)
-
-        self.timers.schedule(key, delay_ms, fire)
 
     def cancel_timers(self, group_id: str, member_ids: Iterable[str]) -> None:
         for member_id in member_ids:

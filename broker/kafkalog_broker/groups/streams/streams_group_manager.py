@@ -63,7 +63,7 @@ _NOT_VALIDATED = -1
 _STANDBY_COSTS = 4  # active tasks
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StreamsHeartbeatRequest(HeartbeatRequest):
     """owned: tasks by TasksKey; None: not all roles are said. stated_roles: those that are said."""
 
@@ -80,7 +80,7 @@ class StreamsHeartbeatRequest(HeartbeatRequest):
     shutdown_application: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StreamsHeartbeatResponse(HeartbeatResponse):
     """missing_topics: internal ones that are to be made. endpoints: None where they are as in the last answer."""
 
@@ -351,7 +351,7 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
         """Delay for a group without members: others may join meanwhile."""
         key, delay_ms = (_INITIAL_DELAY, group_id, ""), self.settings(group_id).initial_delay_ms
         if delay_ms > 0 and key not in self.timers:
-            self.call_later(key, delay_ms, lambda: self._first_assignment(group_id))
+            self.timers.schedule(key, delay_ms, lambda: self._first_assignment(group_id))
 
     def _first_assignment(self, group_id: str) -> None:
         group = self.groups.get(group_id)

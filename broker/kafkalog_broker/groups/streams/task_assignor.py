@@ -71,25 +71,46 @@ class Heap(Generic[E]):
 
 
 class _Member:
-    __slots__ = ("count", "process", "tasks")
+    __slots__ = ("count", "kept", "process", "tasks")
 
     def __init__(self, process: _Process) -> None:
         self.process = process
         self.count = 0
-        self.tasks: dict[tuple[TaskRole, str], list[int]] = {}
+        self.kept: Partitions = {}
+        """Active tasks that it had."""
+        self.tasks: dict[TasksKey, list[int]] = {}
+
+    def assigned(self) -> Partitions:
+        """`kept` itself where nothing has come to it."""
+        if not self.tasks:
+            return self.kept
+        keys = sorted(self.kept.keys() | self.tasks.keys())
+        return {key: tuple(sorted((*self.kept.get(key, ()), *self.tasks.get(key, ())))) for key in keys}
 
 
 class _Process:
     """The members of one instance of the application, which share what is on its disk."""
 
-    __slots__ = ("_count", "_queue", "assigned", "load", "members")
+    __slots__ = ("_count", "_queue", "assigned", "members")
 
     def __init__(self) -> None:
         self.members: list[_Member] = []
         self.assigned: set[Task] = set()
-        self.load = 0.0
         self._count = 0
         self._queue: Heap[_Member] | None = None
+
+    @property
+    def load(self) -> float:
+        return self._count / len(self.members)
+
+    def keep(self, member: _Member, tasks: Partitions, kept: Mapping[str, set[int]]) -> None:
+        """Leave a member those of its active tasks that are kept, by subtopology."""
+        member.count = sum(map(len, kept.values()))
+        self._count += member.count
+        if member.count == sum(map(len, tasks.values())):
+            member.kept = tasks
+        else:
+            member.kept = {TasksKey(TaskRole.ACTIVE, name): tuple(sorted(some)) for name, some in kept.items() if some}
 
     def give(self, member: _Member, task: Task, role: TaskRole) -> int:
         """How many tasks the member has then."""
@@ -109,14 +130,13 @@ class _Process:
     def _give(self, member: _Member, task: Task, role: TaskRole) -> int:
         self.assigned.add(task)
         subtopology_id, partition = task
-        key = role, subtopology_id
+        key = TasksKey(role, subtopology_id)
         if key in member.tasks:
             member.tasks[key].append(partition)
         else:
             member.tasks[key] = [partition]
         member.count += 1
         self._count += 1
-        self.load = self._count / len(self.members)
         return member.count
 
 
@@ -141,19 +161,20 @@ class _Assignment:
             process_id: _Process() for process_id in sorted({member.process_id for member in members.values()})
         }
         self.members: dict[str, _Member] = {}
+        self.had: list[tuple[_Member, Partitions]] = []
         self.had_active: dict[Task, _Member] = {}
         self.had_standby: dict[Task, list[_Member]] = {}
         for member_id in sorted(members):
-            process = processes[members[member_id].process_id]
+            process, tasks = processes[members[member_id].process_id], members[member_id].tasks
             member = self.members[member_id] = _Member(process)
             process.members.append(member)
-            for (role, subtopology_id), partitions in members[member_id].tasks.items():
-                if role is TaskRole.ACTIVE:
-                    for partition in partitions:
-                        self.had_active[subtopology_id, partition] = member
-                elif role is TaskRole.STANDBY:
+            self.had.append((member, tasks))
+            for (role, subtopology_id), partitions in tasks.items():
+                if role is TaskRole.STANDBY:
                     for partition in partitions:
                         self.had_standby.setdefault((subtopology_id, partition), []).append(member)
+                elif replicas:
+                    self.had_active.update(((subtopology_id, partition), member) for partition in partitions)
         self.processes = list(processes.values())
         self.replicas = replicas
         active = sum(count.tasks for count in topology.values())
@@ -162,18 +183,40 @@ class _Assignment:
 
     # ---- active tasks
 
-    def assign_active(self, tasks: list[Task]) -> None:
-        tasks = sorted(tasks, key=_by_partition)
-        tasks = [task for task in tasks if not self._keep_active(self.had_active.get(task), task)]
+    def assign_active(self, topology: Mapping[str, TaskCount]) -> None:
+        free = {name: set(range(count.tasks)) for name, count in topology.items()}
+        self._keep_active(free)
+        tasks = [(name, partition) for name, partitions in free.items() for partition in partitions]
         if self.had_standby:
-            tasks = [task for task in tasks if not self._keep_active(self._least_loaded_standby(task), task)]
+            tasks = [task for task in sorted(tasks, key=_by_partition) if not self._from_standby(task)]
         queue = Heap(self.processes, attrgetter("load"))
         for task in sorted(tasks):
             process = queue.pop()
             self._active_given(process.give_to_least_loaded(task, TaskRole.ACTIVE))
             queue.push(process)
 
-    def _keep_active(self, member: _Member | None, task: Task) -> bool:
+    def _keep_active(self, free: dict[str, set[int]]) -> None:
+        """Who had tasks keeps as many as everybody gets, and one more where that comes soonest. free: all tasks, from
+        which those are taken that are kept."""
+        least, extras = divmod(sum(map(len, free.values())), len(self.had))
+        more: list[tuple[int, str, _Member]] = []
+        for member, tasks in self.had:
+            held = {name: free[name].intersection(some) for (role, name), some in tasks.items()
+                    if role is TaskRole.ACTIVE and name in free}  # fmt: skip
+            if sum(map(len, held.values())) > least:
+                limit, last = sorted((index, name) for name, some in held.items() for index in some)[least]
+                more.append((limit, last, member))
+                held = {name: {index for index in some if index < limit + (name < last)} for name, some in held.items()}
+            member.process.keep(member, tasks, held)
+            for name, some in held.items():
+                free[name] -= some
+        for index, name, member in sorted(more)[:extras]:
+            self._active_given(member.process.give(member, (name, index), TaskRole.ACTIVE))
+            free[name].discard(index)
+
+    def _from_standby(self, task: Task) -> bool:
+        """True if an active task goes to who had it as a standby task."""
+        member = self._least_loaded_standby(task)
         if member is None or member.count >= self.active.tasks_per_member:
             return False
         self._active_given(member.process.give(member, task, TaskRole.ACTIVE))
@@ -186,6 +229,9 @@ class _Assignment:
     # ---- standby tasks
 
     def assign_standby(self, tasks: list[Task]) -> None:
+        for member in self.members.values():
+            for (_, name), partitions in member.assigned().items():
+                member.process.assigned.update((name, partition) for partition in partitions)
         left: list[tuple[Task, int]] = []
         for task in sorted(tasks, key=_by_partition, reverse=True):
             for replica in range(self.replicas):
@@ -240,15 +286,8 @@ def assign_sticky(
     """The target assignments of at least one member. topology: by subtopology id. replicas: standby tasks of each
     stateful task, as far as there are processes for them."""
     assignment = _Assignment(members, topology, replicas)
-    assignment.assign_active(_tasks(topology))
+    assignment.assign_active(topology)
     if replicas:
-        stateful = {name: count for name, count in topology.items() if count.stateful}
-        assignment.assign_standby(_tasks(stateful))
-    return {
-        member_id: {TasksKey(*key): tuple(sorted(partitions)) for key, partitions in sorted(member.tasks.items())}
-        for member_id, member in assignment.members.items()
-    }
-
-
-def _tasks(topology: Mapping[str, TaskCount]) -> list[Task]:
-    return [(name, partition) for name, count in topology.items() for partition in range(count.tasks)]
+        stateful = ((name, range(count.tasks)) for name, count in topology.items() if count.stateful)
+        assignment.assign_standby([(name, index) for name, indexes in stateful for index in indexes])
+    return {member_id: member.assigned() for member_id, member in assignment.members.items()}
