@@ -1,4 +1,5 @@
-"""What members of streams groups are answered is what Apache Kafka 4.3.0 answered to the same requests.
+"""What members of streams groups are answered, and what is written of their groups, is what Apache Kafka 4.3.0 answered
+and wrote at the same requests.
 
 The script is in helpers/streams_script.py, Kafka's answers in kafka-4.3.0-streams-groups.json.xz (written by
 record_streams_groups.py).
@@ -8,20 +9,29 @@ from __future__ import annotations
 
 import json
 import lzma
+from collections import defaultdict
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kafkalog_broker.groups.modern.group_records import GroupRecord, RecordKind, StreamsEpochValue, decode
 from tests.broker.groups.helpers.replayed import replayed
 from tests.broker.groups.helpers.streams_script import PROPERTIES, TOPICS, comparable, run
+from tests.broker.groups.record_consumer_groups import offsets_records
 
 KAFKAS = json.loads(lzma.decompress(Path(__file__).with_name("kafka-4.3.0-streams-groups.json.xz").read_bytes()))
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return replayed(tmp_path_factory.mktemp("groups"), KAFKAS, PROPERTIES, TOPICS, run)
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("groups")
+
+
+@pytest.fixture(scope="module")
+def answers(directory: Path) -> dict[str, Any]:
+    return replayed(directory, KAFKAS, PROPERTIES, TOPICS, run)
 
 
 @pytest.mark.parametrize("label", KAFKAS["answers"])
@@ -31,3 +41,35 @@ def test_the_answer_is_kafkas(label: str, answers: dict[str, Any]) -> None:
 
 def test_the_script_is_the_one_that_kafka_was_asked(answers: dict[str, Any]) -> None:
     assert list(answers) == list(KAFKAS["answers"]), "record_streams_groups.py must be run again"
+
+
+def by_group(records: list[list[str | None]]) -> dict[str, list[GroupRecord]]:
+    """Records of streams groups, of each group in order, without times. Hashes are numbered: they depend on the ids of
+    internal topics. The target assignments of one batch are in the order of a hash map in Kafka."""
+    found, hashes = defaultdict(list), dict[tuple[str, int], int]()
+    for key, value in records:
+        assert key is not None
+        record = decode(bytes.fromhex(key), None if value is None else bytes.fromhex(value))
+        if record is None:  # a committed offset, or a classic group
+            continue
+        if record.kind is RecordKind.TARGET_EPOCH and record.value is not None:
+            record = record._replace(value=record.value._replace(timestamp_ms=0))
+        if isinstance(record.value, StreamsEpochValue):
+            number = hashes.setdefault((record.group_id, record.value.metadata_hash), len(hashes))
+            record = record._replace(value=record.value._replace(metadata_hash=number))
+        found[record.group_id].append(record)
+    return {
+        group: [
+            record
+            for kind, run in groupby(of_group, lambda record: record.kind)
+            for record in (sorted(run, key=lambda record: record.name) if kind is RecordKind.TARGET else run)
+        ]
+        for group, of_group in found.items()
+    }
+
+
+def test_the_records_are_kafkas(directory: Path, answers: dict[str, Any]) -> None:
+    ours, kafkas = by_group(offsets_records(directory)), by_group(KAFKAS["records"])
+    assert ours.keys() == kafkas.keys()
+    for group in kafkas:
+        assert ours[group] == kafkas[group], group
