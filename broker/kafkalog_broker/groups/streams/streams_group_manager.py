@@ -217,8 +217,11 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
     def _topology(
         self, result: CoordinatorResult, group: StreamsGroup, request: StreamsHeartbeatRequest
     ) -> Topology:  # fmt: skip
-        """The group's, that of its first member if it has none. Raises BrokerError (INVALID_REQUEST)."""
+        """The group's, that of its first member if it has none. Raises BrokerError: INVALID_REQUEST; as Kafka,
+        UNKNOWN_SERVER_ERROR for an epoch below 0."""
         stated = request.topology
+        if stated is not None and stated.epoch < 0:
+            raise BrokerError(ErrorCode.unknown_server_error)
         if group.topology is None:
             if stated is None:
                 raise BrokerError(ErrorCode.invalid_request, f"Group {group.group_id} has no topology yet.")

@@ -76,17 +76,15 @@ class Subtopology(NamedTuple):
         return chain(self.repartition_source_topics, self.state_changelog_topics)
 
     def copartitioned(self) -> Iterator[frozenset[str]]:
-        """Names of topics. Raises BrokerError (STREAMS_INVALID_TOPOLOGY)."""
+        """Names of topics. Raises BrokerError (UNKNOWN_SERVER_ERROR, as in Kafka) for a place where there is none."""
+        sources = dict(enumerate(self.source_topics))
+        repartitions = {place: topic.name for place, topic in enumerate(self.repartition_source_topics)}
         for group in self.copartition_groups:
-            places = (group.source_topics, group.repartition_source_topics)
-            names = (self.source_topics, [topic.name for topic in self.repartition_source_topics])
+            places = ((sources, group.source_topics), (repartitions, group.repartition_source_topics))
             try:
-                yield frozenset(named[place] for named, some in zip(names, places, strict=True) for place in some)
-            except IndexError:
-                raise _invalid(
-                    f"A copartition group of subtopology {self.subtopology_id} names sources that it does not have: "
-                    f"{places}"
-                ) from None
+                yield frozenset(names[place] for names, some in places for place in some)
+            except KeyError:
+                raise BrokerError(ErrorCode.unknown_server_error) from None
 
 
 @dataclass(frozen=True)

@@ -559,6 +559,7 @@ def features() -> Iterator[Step]:
         "kraft.version": (-1, 0, 1, 2),
         "eligible.leader.replicas.version": (0, 1, 2),
         "share.version": (0, 1, 2),
+        "streams.version": (0, 1, 2),
         "transaction.version": (0, 1, 2, 3),
         "nonsense": (0, 1),
     }.items():

@@ -196,6 +196,12 @@ def topologies(s: Script) -> None:
     order = (subtopology("0", "orders"), subtopology("1", "clicks"))
     join("two subtopologies", *order, group="t9")
     join("in another order", *reversed(order), group="t9", member="b")
+    join("epoch -1", PLAIN, group="t10", epoch=-1)
+    join("behind with epoch -1", PLAIN, group="t9", epoch=-1, member="c")
+    for together in (([2], []), ([-1], []), ([0], [1]), ([0], [-1])):
+        join(f"together with {together}", subtopology("0", "orders", "clicks", sinks=["t-rep"], repartitions=["t-rep"],
+             together=[together]), group="t11")  # fmt: skip
+    s.describe("topology: refused", "t11")
 
 
 def internal_topics(s: Script) -> None:
