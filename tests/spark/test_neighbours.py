@@ -1,12 +1,14 @@
-"""Neighbours of a broker, each of them real: what Kafka Connect and Flink write is read from the broker's directory."""
+"""Neighbours of a broker, each of them real: what Connect, Flink and Kafka Streams write is read from its directory."""
 
 from __future__ import annotations
 
 import subprocess
 import time
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from kafkalog_broker.testing import running_broker
@@ -93,3 +95,48 @@ def test_what_flink_writes_exactly_once_is_there_once_after_a_failure(spark: Spa
         assert (
             log_end_offset(broker.log_dir, "numbers") > 20000
         )  # records of the transaction that the failure aborted, and markers
+
+
+def test_words_are_counted_once_by_kafka_streams_that_is_killed(spark: SparkSession, tmp_path: Path) -> None:
+    classes = jars(
+        f"streams-{VERSION}",
+        ("org.apache.kafka", "kafka-streams", VERSION),
+        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+        ("org.apache.logging.log4j", "log4j-core", "2.25.4"),
+    )
+    subprocess.run(["javac", "-cp", classes, "-d", tmp_path, EXAMPLES / "streams" / "WordCount.java"], check=True)
+    properties = {"group.streams.session.timeout.ms": 6000, "group.streams.min.session.timeout.ms": 6000}
+    with running_broker(properties, topics={"words": 2, "counts": 1}) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        command = [
+            "java",
+            *QUICK_JAVA,
+            "-cp",
+            f"{tmp_path}:{classes}",
+            "WordCount",
+            broker.bootstrap,
+            "words",
+            "counts",
+        ]
+        for lines in (300, 600):  # of two words each
+            for number in range(lines - 300, lines):
+                producer.produce("words", f"even{number % 2} word{number % 7}")
+            assert not producer.flush(60)
+            with (tmp_path / "streams.log").open("wb") as log:
+                streams = subprocess.Popen(
+                    [*command, broker.bootstrap, "words", "counts"], cwd=tmp_path, stdout=log, stderr=log
+                )
+            try:
+                end = time.monotonic() + 180
+                while len(found := committed(spark, broker.log_dir, "counts")) < 2 * lines:
+                    said = (tmp_path / "streams.log").read_text(errors="replace")[-3000:]
+                    assert streams.poll() is None, said
+                    assert time.monotonic() < end, said
+            finally:
+                streams.kill()
+                streams.wait(60)
+        counts: dict[str, list[int]] = defaultdict(list)
+        for word, count in map(str.split, found):
+            counts[word].append(int(count))
+        assert len(counts) == 9
+        assert all(of_word == list(range(1, len(of_word) + 1)) for of_word in counts.values())
