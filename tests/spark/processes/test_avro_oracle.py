@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from benchmarks.typed_formats import SPARK_AVRO, from_maven
-from tests.interop.real_kafka import cache_dir
+from benchmarks.typed_formats import SPARK_AVRO
+from tests.interop.real_kafka import cache_dir, maven_jar
 from tests.spark.processes.oracle_runs import compared
 
 pytestmark = pytest.mark.end_to_end
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.end_to_end
 def spark_avro() -> str:
     """The jar with from_avro, from Maven, once."""
     try:
-        return str(from_maven(SPARK_AVRO, cache_dir() / "spark-avro"))
+        return str(maven_jar(SPARK_AVRO, cache_dir() / "spark-avro"))
     except RuntimeError:
         if shutil.which("mvn") is None:
             pytest.skip("from_avro is a jar of its own, which needs Maven")
