@@ -39,11 +39,10 @@ from kafkalog_broker.net.dispatch import Dispatch, dispatcher
 from kafkalog_broker.net.listener import Gate, Network
 from kafkalog_broker.net.loop_watch import LateTimer, sleep
 from kafkalog_broker.net.sasl_gate import SaslGate
-from kafkalog_broker.protocol.api_registry import registry
+from kafkalog_broker.protocol.api_registry import Layer, registry
 from kafkalog_broker.quotas.quota_changes import quota_file
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
-from kafkalog_broker.runtime.traffic import Layer
 from kafkalog_broker.security.authorizer import guarded
 from kafkalog_broker.security.oauth_tokens import Tokens
 from kafkalog_broker.security.sasl import KnownUsers

@@ -16,12 +16,11 @@ from typing import Any
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS
-from kafkalog_broker.protocol.api_registry import Request, api, on_error
+from kafkalog_broker.protocol.api_registry import Layer, Request, api, on_error
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.quotas.quota_changes import FilterComponent, QuotaChange, altered, described
 from kafkalog_broker.quotas.throttled_handlers import throttled
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
-from kafkalog_broker.runtime.traffic import Layer
 
 _logger = logging.getLogger(__name__)
 _LOGGED = 30

@@ -3,7 +3,7 @@
 2 ListOffsets, versions 0 to 11: the offset for a timestamp, or for one of the special ones.
 
 Version 0 answers with a list, as the protocol guides describe it: the starts of the segments that were written by then
-(`storage/partition/log_reader.py`), and the end of the log for -1. In version 1 a look-up by time in a log whose
+(`storage/partition/offset_lookup.py`), and the end of the log for -1. In version 1 a look-up by time in a log whose
 newest messages have no timestamps, format v0, is UNSUPPORTED_FOR_MESSAGE_FORMAT.
 
 -1 latest               high watermark; the LSO with read_committed
@@ -36,7 +36,8 @@ from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_reader import (
+from kafkalog_broker.storage.partition.log_segment import FileSlice
+from kafkalog_broker.storage.partition.offset_lookup import (
     EARLIEST,
     LATEST,
     MAX_TIMESTAMP,
@@ -44,7 +45,6 @@ from kafkalog_broker.storage.partition.log_reader import (
     listed_offsets,
     segment_places,
 )
-from kafkalog_broker.storage.partition.log_segment import FileSlice
 from kafkalog_spark.format import layout
 
 if TYPE_CHECKING:

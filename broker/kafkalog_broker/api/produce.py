@@ -31,13 +31,13 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.fetch_response import (
+from kafkalog_broker.protocol.produce import (
     PartitionProduceResponse,
+    ProduceRequest,
     ProduceResponse,
     RecordError,
     TopicProduceResponse,
 )
-from kafkalog_broker.protocol.produce import ProduceRequest
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_broker.storage.append.append_validation import InvalidRecordErrors, bytes_at_once, validate_batch

@@ -11,6 +11,7 @@ from types import CoroutineType
 from typing import Any, TypeVar
 
 from kafkalog_broker.errors import BrokerError, MalformedRequest
+from kafkalog_broker.net.request_reader import PRODUCE
 from kafkalog_broker.protocol.api_registry import Api, ConnectionInfo, Request, registry
 from kafkalog_broker.protocol.codec import (
     api_name,
@@ -20,7 +21,6 @@ from kafkalog_broker.protocol.codec import (
     is_loaded,
     load,
 )
-from kafkalog_broker.protocol.frames import PRODUCE
 from kafkalog_broker.runtime.fair_scheduling import fair_queue
 from kafkalog_broker.runtime.process import IdleTrim
 from kafkalog_broker.runtime.traffic import Traffic, codes_and_arrays

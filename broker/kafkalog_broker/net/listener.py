@@ -11,13 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkalog_broker.net.acceptor import Acceptor, Admission, NetworkLimits, bind
-from kafkalog_broker.net.connection import Connection, ReadTurns, Shared, UnreadResponses
+from kafkalog_broker.net.connection import Connection, Shared, UnreadResponses
 from kafkalog_broker.net.dispatch import Dispatch
 from kafkalog_broker.net.loop_watch import LoopWatch
+from kafkalog_broker.net.request_reader import RECEIVE_BUFFER_BYTES, MemoryPool, ReadTurns
 from kafkalog_broker.net.response_writer import SendBuffer
 from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.net.tls_transport import TlsTransport, TlsTurns
-from kafkalog_broker.protocol.frames import RECEIVE_BUFFER_BYTES, MemoryPool
 from kafkalog_broker.runtime.fair_scheduling import fair_queue
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_spark.errors import KafkalogError

@@ -20,8 +20,7 @@ from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol.codec import MAX_ELEMENTS, api_name, request_class, response_class
-from kafkalog_broker.protocol.entity_codec import UNBOUNDED, Body, entity_reader, entity_writer
-from kafkalog_broker.protocol.frames import skip_tagged_fields
+from kafkalog_broker.protocol.entity_codec import UNBOUNDED, Body, entity_reader, entity_writer, skip_tagged_fields
 from kafkalog_broker.protocol.response_entity import entity
 
 B = TypeVar("B", bytes, memoryview)

@@ -20,8 +20,7 @@ from kio.static.constants import EntityType
 
 from kafkalog_broker.errors import MalformedRequest, UnsupportedVersion
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request, registry
-from kafkalog_broker.protocol.entity_codec import Body, Write, entity_reader, entity_writer
-from kafkalog_broker.protocol.frames import skip_tagged_fields
+from kafkalog_broker.protocol.entity_codec import Body, Write, entity_reader, entity_writer, skip_tagged_fields
 from kafkalog_broker.protocol.guide_schemas import guide_classes
 from kafkalog_broker.protocol.produce import parse_one_batch, produce_request
 

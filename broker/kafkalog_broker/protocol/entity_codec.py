@@ -25,8 +25,7 @@ from kio.serial._implicit_defaults import get_tagged_field_default
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field, is_optional
 
 from kafkalog_broker.errors import ErrorCode, MalformedRequest
-from kafkalog_broker.protocol.frames import read_uvarint
-from kafkalog_spark.format.varints import uvarint
+from kafkalog_spark.format.varints import read_uvarint, uvarint
 
 _FIXED = {
     "bool": "?", "int8": "b", "int16": "h", "uint16": "H", "error_code": "h", "int32": "i", "uint32": "I", "int64": "q",
@@ -411,3 +410,28 @@ class _ReaderSource(_Source):
         if kafka_type in _FIXED:
             return struct.calcsize(">" + _FIXED[kafka_type])
         return 1 if self._flexible or kafka_type == "struct" else 2 if kafka_type == "string" else 4
+
+
+MAX_UNKNOWN_TAGS = 100
+"""Tagged fields of a header, of which none is known."""
+
+
+def skip_tagged_fields(data: Body, position: int) -> int:
+    """The position after the tagged fields of a header, which begin at `position`. Raises MalformedRequest."""
+    try:
+        if data[position] == 0:  # nearly always
+            return position + 1
+        count, position = read_uvarint(data, position)
+        if count > MAX_UNKNOWN_TAGS:
+            raise MalformedRequest(f"{count} tagged fields at byte {position}, none of which is known")
+        for _ in range(count):
+            tag, position = read_uvarint(data, position)
+            size, position = read_uvarint(data, position)
+            position += size
+            if position > len(data):
+                _tag_size(tag, size, position, data)
+    except IndexError:
+        _ended(data)
+    except ValueError as error:
+        _unreadable(error)
+    return position

@@ -1,5 +1,5 @@
-"""Responses to Produce, Fetch and ShareFetch, all versions, as tuples: they take a tenth of the time of kio's classes,
-whose fields they are named after, and records are passed on as the buffers they are in.
+"""Responses to Fetch and ShareFetch, all versions, as tuples: they take a tenth of the time of kio's classes, whose
+fields they are named after, and records are passed on as the buffers they are in.
 
 Records are whole batches in order, bytes-like pieces or slices of files, sent untouched.
 """
@@ -12,43 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
 
 Topic = Hashable
-"""Name, or id in versions that name topics by it (Produce and Fetch 13)."""
-
-
-class RecordError(NamedTuple):
-    """A record, by its index in the batch, that was wrong."""
-
-    batch_index: int
-    batch_index_error_message: str | None
-
-
-@dataclass(slots=True)
-class PartitionProduceResponse:
-    """Answer for the batch of a partition. -1 stands for an offset or time that is not known."""
-
-    index: int
-    error_code: int = 0
-    base_offset: int = -1
-    log_append_time: int = -1
-    log_start_offset: int = -1
-    record_errors: Sequence[RecordError] = ()
-    error_message: str | None = None
-    current_leader: ClassVar[None] = None
-
-
-class TopicProduceResponse(NamedTuple):
-    name: Topic
-    partition_responses: Sequence[PartitionProduceResponse]
-
-    @property
-    def topic_id(self) -> Topic:
-        return self.name
-
-
-class ProduceResponse(NamedTuple):
-    responses: Sequence[TopicProduceResponse]
-    throttle_time: int = 0
-    node_endpoints: tuple[()] = ()
+"""Name, or id in versions that name topics by it (from Fetch 13 on)."""
 
 
 class AbortedTransaction(NamedTuple):

@@ -1,4 +1,5 @@
-"""Requests to Produce, versions 0 to 13: records stay where they are in the frame. One batch is read by hand.
+"""Requests and responses of Produce, versions 0 to 13. Records stay where they are in the frame; one batch is read by
+hand. Responses are tuples, as in `fetch_response`.
 
 v0-2    acks i16 | timeout_ms i32 | [name string | [index i32 | message set bytes]]
 v3-8    transactional_id nullable string | acks i16 | timeout_ms i32 | [name string | [index i32 | records bytes]]
@@ -9,8 +10,9 @@ v13     topics by id (16 bytes) instead of name (KIP-516)
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
 
 from kafkalog_spark.format.varints import read_uvarint
@@ -84,3 +86,39 @@ def parse_one_batch(frame: bytes | memoryview, position: int, version: int) -> P
     except (struct.error, IndexError, ValueError):
         return None
     return ProduceRequest(None, acks, [(name, [(index, memoryview(frame)[start:stop].toreadonly())])])
+
+
+class RecordError(NamedTuple):
+    """A record, by its index in the batch, that was wrong."""
+
+    batch_index: int
+    batch_index_error_message: str | None
+
+
+@dataclass(slots=True)
+class PartitionProduceResponse:
+    """Answer for the batch of a partition. -1 stands for an offset or time that is not known."""
+
+    index: int
+    error_code: int = 0
+    base_offset: int = -1
+    log_append_time: int = -1
+    log_start_offset: int = -1
+    record_errors: Sequence[RecordError] = ()
+    error_message: str | None = None
+    current_leader: ClassVar[None] = None
+
+
+class TopicProduceResponse(NamedTuple):
+    name: str | UUID
+    partition_responses: Sequence[PartitionProduceResponse]
+
+    @property
+    def topic_id(self) -> str | UUID:
+        return self.name
+
+
+class ProduceResponse(NamedTuple):
+    responses: Sequence[TopicProduceResponse]
+    throttle_time: int = 0
+    node_endpoints: tuple[()] = ()

@@ -45,8 +45,8 @@ from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_reader import TimestampAndOffset
 from kafkalog_broker.storage.partition.log_segment import FileSlice
+from kafkalog_broker.storage.partition.offset_lookup import TimestampAndOffset
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_spark.errors import KafkalogError, RemoteStorageError
 from kafkalog_spark.format.atomic_file import replace_file

@@ -14,8 +14,8 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.remote.remote_log_metadata_cache import RemoteLogMetadataCache
 from kafkalog_broker.remote.remote_segment_file import RemoteSegmentFile
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_reader import TimestampAndOffset, aborted_in, offset_in_segment
 from kafkalog_broker.storage.partition.log_segment import SCAN_READ
+from kafkalog_broker.storage.partition.offset_lookup import TimestampAndOffset, aborted_in, offset_in_segment
 from kafkalog_spark.errors import RemoteResourceNotFound
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from enum import IntEnum
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
-
-from kafkalog_broker.protocol.api_registry import Api
 
 LOOKED_AT = 1000
 """Entries of an answer that are looked at for errors: 0.2 us each, and an answer may have 100,000."""
@@ -74,45 +71,3 @@ _ARRAY = re.compile("tuple|list|Sequence|Collection")
 def _names(kind: Any) -> tuple[str, ...]:
     """Names of the fields of kio's entities and of tuples that stand for them; none of anything else."""
     return tuple(getattr(kind, "_fields", getattr(kind, "__dataclass_fields__", ())))
-
-
-# What the dispatcher looks into with each request: the registered APIs, wrapped in what is switched on.
-
-Wrap = Callable[[Api], Api]
-
-
-class Layer(IntEnum):
-    """Layers that may be wrapped around handlers, the innermost first."""
-
-    ACCESS = 0
-    QUOTAS = 1
-    FAULTS = 2
-
-
-class ServedApis(dict[int, Api]):
-    """By API key. What is switched off costs a request nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._registered: Mapping[int, Api] = {}
-        self._wraps: dict[Layer, Wrap] = {}
-
-    def use(self, registered: Mapping[int, Api]) -> None:
-        """Before the first request."""
-        self._registered = registered
-        self._make()
-
-    def wrap(self, layer: Layer, how: Wrap | None) -> None:
-        """From the next request on; None: no longer."""
-        if how is None:
-            self._wraps.pop(layer, None)
-        else:
-            self._wraps[layer] = how
-        self._make()
-
-    def _make(self) -> None:
-        for key, registered in self._registered.items():
-            api = registered
-            for layer in sorted(self._wraps):
-                api = self._wraps[layer](api)
-            self[key] = api

@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.net.dispatch import ConnectionClosed
-from kafkalog_broker.protocol.api_registry import Api, Request
+from kafkalog_broker.protocol.api_registry import Api, Layer, Request
 from kafkalog_broker.protocol.client_codec import decode_response
 from kafkalog_broker.protocol.codec import api_name, encode_response
-from kafkalog_broker.runtime.traffic import Layer
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.testing_support.faults import (
     BY_LOG,

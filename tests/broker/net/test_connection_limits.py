@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.net.connection import READ_AHEAD_BYTES
 from kafkalog_broker.net.loop_watch import NOTED_S
+from kafkalog_broker.net.request_reader import (
+    FRAME_OVERHEAD,
+    FRAMES_AT_ONCE,
+    MAX_OTHER_BYTES,
+    READ_AHEAD_BYTES,
+    RECEIVE_BUFFER_BYTES,
+)
 from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
-from kafkalog_broker.protocol.frames import FRAME_OVERHEAD, FRAMES_AT_ONCE, MAX_OTHER_BYTES, RECEIVE_BUFFER_BYTES
 from kafkalog_broker.runtime.fair_scheduling import SLICE_S, TURN_S
 from tests.broker.net.helpers.fakes import Handler, Peer, framed, in_a_loop, network, run, settle
 

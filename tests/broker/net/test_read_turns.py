@@ -6,9 +6,8 @@ import asyncio
 import struct
 
 from kafkalog_broker.net.acceptor import NetworkLimits
-from kafkalog_broker.net.connection import READERS, ROUND_BYTES
 from kafkalog_broker.net.listener import Network
-from kafkalog_broker.protocol.frames import READ_BYTES
+from kafkalog_broker.net.request_reader import READ_BYTES, READERS, ROUND_BYTES
 from tests.broker.net.helpers.fakes import Handler, Peer, in_a_loop
 
 SIZE = 4 * ROUND_BYTES

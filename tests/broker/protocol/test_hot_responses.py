@@ -22,16 +22,18 @@ from kafkalog_broker.protocol.fetch_response import (
     EpochEnd,
     FetchResponse,
     PartitionFetchResponse,
-    PartitionProduceResponse,
-    ProduceResponse,
-    RecordError,
     TopicFetchResponse,
-    TopicProduceResponse,
 )
 from kafkalog_broker.protocol.metadata_response import (
     NodeEndpoint,
     PartitionMetadata,
     TopicMetadata,
+)
+from kafkalog_broker.protocol.produce import (
+    PartitionProduceResponse,
+    ProduceResponse,
+    RecordError,
+    TopicProduceResponse,
 )
 from kafkalog_broker.protocol.response_entity import respond, response_module
 

@@ -25,18 +25,13 @@ from kafkalog_broker.admin.topic_changes import ensure_topic
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.net.connection import Connection
-from kafkalog_broker.protocol.api_registry import Access, Api, ConnectionInfo, Request
+from kafkalog_broker.protocol.api_registry import Access, Api, ConnectionInfo, Layer, Request
 from kafkalog_broker.protocol.client_codec import create_topic_request, decode_client_response, decode_response
 from kafkalog_broker.protocol.codec import decode_request, encode_response, with_throttle_time
-from kafkalog_broker.protocol.fetch_response import (
-    FetchResponse,
-    PartitionProduceResponse,
-    ProduceResponse,
-    TopicProduceResponse,
-)
+from kafkalog_broker.protocol.fetch_response import FetchResponse
+from kafkalog_broker.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.quotas.throttled_handlers import produce_bytes
-from kafkalog_broker.runtime.traffic import Layer
 from kafkalog_broker.server import Server
 from kafkalog_broker.testing_support.remote import frame_of
 from kafkalog_spark.log.write.encoded_batch import build_batch

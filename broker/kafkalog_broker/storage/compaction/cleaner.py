@@ -32,8 +32,8 @@ from kafkalog_broker.storage.compaction.cleaning_request import (
 )
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
-from kafkalog_broker.storage.partition.log_reader import aborted_in
 from kafkalog_broker.storage.partition.log_segment import LogSegment
+from kafkalog_broker.storage.partition.offset_lookup import aborted_in
 from kafkalog_broker.storage.partition.producer_state import read_marker
 from kafkalog_broker.storage.recovery.segment_split import write_pieces
 from kafkalog_spark.errors import KafkalogError

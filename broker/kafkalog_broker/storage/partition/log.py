@@ -1,8 +1,12 @@
 """The log of one partition: appends by its one writer, and the offsets that bound what is read (UnifiedLog).
 
 Threads: everything that changes a log happens in one thread (the event loop's), but for `flush`, which blocks and is
-meant for another one. What `LogReader` gives may be asked for in any thread. What an append changes is changed in
-Kafka's order: the .log and its indexes, the log end offset, producer state, the transaction index, the high watermark.
+meant for another one. Reads may come from any thread: segments may be removed, or replaced by compaction, meanwhile.
+What an append changes is changed in Kafka's order: the .log and its indexes, the log end offset, producer state, the
+transaction index, the high watermark.
+
+An I/O error takes the log offline: from then on every operation raises kafka_storage_error, as a broker whose log
+directory has failed answers. Acknowledged records stay in the files.
 """
 
 from __future__ import annotations
@@ -10,22 +14,30 @@ from __future__ import annotations
 import operator
 import random
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
-from kafkalog_broker.storage.partition.local_log import LoadedLog, LocalLog, LogIdentity, LogWork
-from kafkalog_broker.storage.partition.log_reader import LogReader
-from kafkalog_broker.storage.partition.log_segment import FileHandles, LogSegment
+from kafkalog_broker.storage.partition.local_log import FoundRange, LoadedLog, LocalLog, LogIdentity, LogWork
+from kafkalog_broker.storage.partition.log_segment import FileHandles, FileSlice, LogSegment, is_passing
+from kafkalog_broker.storage.partition.offset_lookup import (
+    TimestampAndOffset,
+    aborted_in,
+    offset_in_segment,
+    offset_of_max_timestamp,
+)
 from kafkalog_broker.storage.partition.producer_state import Marker
 from kafkalog_broker.storage.partition.retention import segments_to_delete
 from kafkalog_spark.errors import CorruptLog
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import ControlType
+from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, control_batch
 
 EVERY_APPEND = 1
@@ -36,6 +48,13 @@ _new = tuple.__new__
 """Makes the three tuples of an append without the constructors of their classes, which are 8 % of its time."""
 _HANDLES = FileHandles()  # one bound for all logs of a process
 _JITTER = random.Random()  # one for all: each is 2.5 kB
+
+
+class ReadResult(NamedTuple):
+    """chunks: whole batches. next_offset: the offset after them; the one asked for when there are none."""
+
+    chunks: list[bytes]
+    next_offset: int
 
 
 class AppendInfo(NamedTuple):
@@ -49,12 +68,14 @@ class AppendInfo(NamedTuple):
     duplicate: bool = False
 
 
-class Log(LogReader):
+class Log:
     """Made of what `log_loader.load_log` found in a directory, or of a new partition's files (create_log_files).
 
     config: replaced as a whole by `update_config`. call_soon: how `flush`, in its thread, hands the wake-up of
-    subscribers to the thread they live in (an event loop's call_soon_threadsafe). on_failure: called, once and through
-    call_soon, with the error that took the log offline.
+    subscribers to the thread they live in (an event loop's call_soon_threadsafe). high_watermark: offset up to which
+    consumers read. appended_bytes: since the log was opened; never less than before, whatever retention takes. follows:
+    the log copies another broker's, and takes no appends of its own. failure: the error that took it offline.
+    on_failure: called, once and through call_soon, with the log and an error that was met in it.
     """
 
     def __init__(
@@ -69,12 +90,49 @@ class Log(LogReader):
         handles: FileHandles = _HANDLES,
         jitter: random.Random = _JITTER,
     ) -> None:
-        super().__init__(identity, loaded, LocalLog(loaded, config, now_ms, handles, jitter), call_soon)
-        self.config = config
+        self.topic, self.partition, self.topic_id = identity
+        self.name = f"{self.topic}-{self.partition}"
         self.directory = loaded.directory
+        self.config = config
+        self.local = LocalLog(loaded, config, now_ms, handles, jitter)
+        self.epochs, self.producer_state = loaded.epochs, loaded.producers
+        # One replica: whatever was in the log when it was opened is as replicated as it will ever be.
+        self.high_watermark = loaded.log_end_offset
+        self.appended_bytes = 0
+        self.follows = self.is_closed = False
+        self.failure: OSError | None = None
+        self._call_soon = call_soon
+        self._subscribers: set[Callable[[], None]] = set()
         self.on_failure = on_failure
         self.highest_offset_in_remote_storage = -1
         """The last offset that was copied to remote storage; -1 for none, and before that is known."""
+
+    @property
+    def segments(self) -> tuple[LogSegment, ...]:
+        """By base offset; the last one is the active one."""
+        return self.local.segments
+
+    @property
+    def log_start_offset(self) -> int:
+        """Below it, nothing is read any more."""
+        return self.local.log_start_offset
+
+    @property
+    def local_log_start_offset(self) -> int:
+        """Where the log begins that is on disk; what lies between the log start offset and this is remote."""
+        return max(self.local.log_start_offset, self.local.segments[0].base_offset)
+
+    @property
+    def log_end_offset(self) -> int:
+        """LEO: the offset of the next record."""
+        return self.local.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """LSO: the high watermark, or the first offset of the oldest transaction not ended below it."""
+        high_watermark = self.high_watermark
+        unstable = self.producer_state.first_unstable_offset(high_watermark)
+        return high_watermark if unstable is None else min(max(unstable, self.local.log_start_offset), high_watermark)
 
     @property
     def work(self) -> LogWork:
@@ -94,6 +152,68 @@ class Log(LogReader):
         """Stop following, and write with this epoch; all records count as replicated. Blocks. Raises OSError."""
         self.epochs.assign(max(leader_epoch, self.leader_epoch), self.log_end_offset)
         self.follows, self.high_watermark = False, self.log_end_offset
+
+    # ---- availability
+
+    def check(self) -> None:
+        """Raise BrokerError kafka_storage_error for a log that is offline, unknown_topic_or_partition for one that was
+        closed."""
+        if self.failure is not None:
+            raise BrokerError(
+                ErrorCode.kafka_storage_error, f"the log is offline: {self.failure}", topic_partition=self.name
+            )
+        if self.is_closed:
+            raise BrokerError(
+                ErrorCode.unknown_topic_or_partition, "the log has been closed", topic_partition=self.name
+            )
+
+    def take_offline(self, error: OSError) -> None:
+        """The log directory has failed elsewhere."""
+        if self.failure is None:
+            self.failure = error
+            self._call_soon(self.wake)
+
+    def fail(self, error: OSError | CorruptLog, *, nothing_happened: bool = False) -> NoReturn:
+        """Take the log offline and raise BrokerError kafka_storage_error. nothing_happened: the operation changed
+        nothing, so the log stays online where only descriptors are lacking; clients try again."""
+        if self.is_closed:
+            self.check()
+        if nothing_happened and is_passing(error):
+            raise BrokerError(
+                ErrorCode.kafka_storage_error,
+                f"too many files are open: {error}; try again, and raise the limit of open files (ulimit -n)",
+                topic_partition=self.name,
+            ) from error
+        failure = error if isinstance(error, OSError) else OSError(str(error))
+        if self.failure is None:
+            self.take_offline(failure)
+            if self.on_failure is not None:
+                self._call_soon(partial(self.on_failure, self, failure))
+        raise BrokerError(
+            ErrorCode.kafka_storage_error, f"the log went offline: {error}", topic_partition=self.name
+        ) from error
+
+    @contextmanager
+    def failing(self, *, nothing_happened: bool = False) -> Iterator[None]:
+        """An OSError or CorruptLog in the block is this log's end, as `fail`."""
+        try:
+            yield
+        except (OSError, CorruptLog) as error:
+            self.fail(error, nothing_happened=nothing_happened)
+
+    def wake(self) -> None:
+        """Call the subscribers: long polls, above all."""
+        if self._subscribers:
+            for callback in tuple(self._subscribers):  # a callback may unsubscribe itself
+                callback()
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """Call `callback`, without arguments, whenever the high watermark or the log start offset moves, or the log
+        goes away or offline; once for one move however often it is subscribed."""
+        self._subscribers.add(callback)
+
+    def unsubscribe(self, callback: Callable[[], None]) -> None:
+        self._subscribers.discard(callback)
 
     # ---- appending
 
@@ -333,3 +453,124 @@ class Log(LogReader):
         self.local.abandon()
         self.wake()
         self._subscribers.clear()
+
+    # ---- batches by offset
+
+    def read_range(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> ReadResult:
+        """Whole batches from the one that holds `offset` on, all below `up_to`, at most `max_bytes` of them; and the
+        offset after what was read.
+
+        at_least_one: the first one comes even when it is larger. Nothing at `up_to` and past it. Raises BrokerError:
+        offset_out_of_range, kafka_storage_error.
+        """
+        found = self.find_range(offset, max_bytes, up_to=up_to, at_least_one=at_least_one)
+        return ReadResult([self.read_slice(file_slice) for file_slice in found.slices], found.next_offset)
+
+    def read_slice(self, file_slice: FileSlice) -> bytes:
+        """The bytes that find_range has found. Raises BrokerError kafka_storage_error."""
+        try:
+            return file_slice.read()
+        except OSError as error:
+            self.fail(error, nothing_happened=True)
+
+    def find_range(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> FoundRange:
+        """As read_range, but only where those batches lie: the bytes can be read later, whatever happens to the log."""
+        local = self.local
+        while True:
+            self.check_fetch_offset(offset)
+            if offset < self.local_log_start_offset:
+                raise BrokerError(
+                    ErrorCode.offset_moved_to_tiered_storage,
+                    f"offset {offset} lies in remote storage, the local log begins at {self.local_log_start_offset}",
+                    topic_partition=self.name,
+                    offset=offset,
+                )
+            swaps = local.swaps
+            try:
+                found = local.find_range(offset, max_bytes, up_to, at_least_one)
+                # Else retention took the beginning meanwhile, or compaction the file.
+                if offset >= self.local_log_start_offset and swaps == local.swaps:
+                    return found
+            except FileNotFoundError as error:
+                if self.is_closed or (offset >= self.local_log_start_offset and swaps == local.swaps):
+                    self.fail(error)  # the file was not ours to lose
+            except (OSError, CorruptLog) as error:
+                if swaps == local.swaps or is_passing(error):
+                    self.fail(error, nothing_happened=True)
+
+    def check_fetch_offset(self, offset: int) -> None:
+        """Raise BrokerError offset_out_of_range unless the log holds `offset`, or will next."""
+        self.check()
+        if not self.local.log_start_offset <= offset <= self.local.log_end_offset:
+            raise BrokerError(
+                ErrorCode.offset_out_of_range,
+                f"offset {offset}, the log goes from {self.local.log_start_offset} to {self.local.log_end_offset}",
+                topic_partition=self.name,
+                offset=offset,
+            )
+
+    def aborted_transactions(self, offset: int, up_to: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of those with records in [offset, up_to), by the transaction indexes. Raises
+        BrokerError."""
+        return [(aborted.producer_id, aborted.first_offset) for aborted in self.aborted_between(offset, up_to)]
+
+    def aborted_between(self, offset: int, up_to: int) -> list[AbortedTransaction]:
+        """As aborted_transactions, with the offsets of their markers."""
+        self.check()
+        with self.failing(nothing_happened=True):
+            return aborted_in(self.local.segments_from(offset), offset, up_to)
+
+    # ---- offsets by timestamp
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
+        """The first record with a timestamp of at least `timestamp` ms. Raises BrokerError."""
+        self.check()
+        start = self.local.log_start_offset
+        with self.failing(nothing_happened=True):
+            for segment in self.segments:
+                if segment.max_timestamp[0] >= timestamp:
+                    found = offset_in_segment(segment, timestamp, start)
+                    if found is not None:
+                        return found
+        return None
+
+    def max_timestamp_offset(self) -> TimestampAndOffset | None:
+        """The first record with the largest timestamp of the log; None when no record has one. Raises BrokerError."""
+        self.check()
+        with self.failing(nothing_happened=True):
+            return offset_of_max_timestamp(self.segments)
+
+    # ---- leader epochs
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that this log's leader, always this broker, writes with."""
+        return max(self.epochs.latest, 0)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset), (-1, -1) when it is not known: OffsetForLeaderEpoch's answer."""
+        return self.epochs.end_offset_for(epoch, self.local.log_end_offset)
+
+    def diverging_epoch(self, offset: int, last_epoch: int) -> tuple[int, int] | None:
+        """(epoch, end offset) of the last epoch here that a log can have in common with this one which holds, before
+        `offset`, a batch of `last_epoch`; None where all of it can be common (Partition.readRecords). Raises
+        BrokerError offset_out_of_range, also for an epoch of which nothing is known."""
+        self.check()
+        epoch, end = self.end_offset_for_epoch(last_epoch)
+        if min(epoch, end) < 0 or offset < self.local.log_start_offset:
+            raise BrokerError(
+                ErrorCode.offset_out_of_range,
+                f"offset {offset} after a batch of leader epoch {last_epoch}, of which nothing is known here",
+                topic_partition=self.name, offset=offset,
+            )  # fmt: skip
+        return (epoch, end) if epoch < last_epoch or end < offset else None
+
+    def check_leader_epoch(self, epoch: int) -> None:
+        """Raise BrokerError unless `epoch`, what a client takes for the current one, is; -1 is never wrong."""
+        current = self.leader_epoch
+        if epoch in (-1, current):
+            return
+        code = ErrorCode.fenced_leader_epoch if epoch < current else ErrorCode.unknown_leader_epoch
+        raise BrokerError(
+            code, f"leader epoch {epoch} was asked for, the current one is {current}", topic_partition=self.name
+        )

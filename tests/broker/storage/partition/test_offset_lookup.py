@@ -6,7 +6,7 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append import recompression
-from kafkalog_broker.storage.partition import log_reader
+from kafkalog_broker.storage.partition import offset_lookup
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from tests.broker.storage.helpers.stored_logs import IDENTITY, NOW, log_config, new_log
@@ -85,7 +85,7 @@ def unpacked(monkeypatch):
         calls.append(args)
         return really(*args)
 
-    monkeypatch.setattr(log_reader, "unpacked", counted)
+    monkeypatch.setattr(offset_lookup, "unpacked", counted)
     return calls
 
 
@@ -96,9 +96,9 @@ def test_one_question_decompresses_a_batch_once(tmp_path, unpacked):
         assert log.offset_for_timestamp(NOW + 7) == (NOW + 7, 7, 0)
         assert log.max_timestamp_offset() == (NOW + 49, 49, 0)
     assert len(unpacked) == 2
-    for wanted in range(2 * log_reader.REMEMBERED):
+    for wanted in range(2 * offset_lookup.REMEMBERED):
         log.offset_for_timestamp(NOW - wanted)
-    assert len(log.segments[0].found_by_time) <= log_reader.REMEMBERED
+    assert len(log.segments[0].found_by_time) <= offset_lookup.REMEMBERED
     log.discard()
 
 

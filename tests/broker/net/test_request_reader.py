@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.protocol.frames import FRAME_OVERHEAD, FRAMES_AT_ONCE, READ_BYTES, FrameAssembler, MemoryPool
+from kafkalog_broker.net.request_reader import FRAME_OVERHEAD, FRAMES_AT_ONCE, READ_BYTES, FrameAssembler, MemoryPool
 
 LARGEST = 1000
 
