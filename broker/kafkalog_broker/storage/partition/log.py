@@ -477,11 +477,12 @@ class Log:
         """As read_range, but only where those batches lie: the bytes can be read later, whatever happens to the log."""
         local = self.local
         while True:
+            local_start = self.local_log_start_offset  # before the check: retention moves the log start offset first
             self.check_fetch_offset(offset)
-            if offset < self.local_log_start_offset:
+            if offset < local_start:
                 raise BrokerError(
                     ErrorCode.offset_moved_to_tiered_storage,
-                    f"offset {offset} lies in remote storage, the local log begins at {self.local_log_start_offset}",
+                    f"offset {offset} lies in remote storage, the local log begins at {local_start}",
                     topic_partition=self.name,
                     offset=offset,
                 )
