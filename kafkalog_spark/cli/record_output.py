@@ -9,7 +9,7 @@ import json
 import math
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -22,7 +22,14 @@ import pyarrow.compute as pc
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.typed.ddl import with_leaves
-from kafkalog_spark.typed.decoder import FORMATS, ResolvedFormat, SchemaSources, ValueDecoder, check_options
+from kafkalog_spark.typed.decoder import (
+    FORMATS,
+    ResolvedFormat,
+    SchemaSources,
+    ValueDecoder,
+    check_options,
+    decode_column,
+)
 
 _LARGE = pa.large_binary()
 """Type of composed texts: they may be larger than 2 GB where their columns are not."""
@@ -285,17 +292,12 @@ def shown_parts(
         if name == "json" and not given:
             found[part] = partial(_json_values, part)
             continue
-        format = ResolvedFormat.of(name, given, SchemaSources(part, topics, lambda topic: _records(dirs, topic)))
+        format = ResolvedFormat.of(name, given, SchemaSources(part, topics, dirs.keys_and_values))
         found[part] = _Decoded(part, format.decoder(format.schema()))
     for name in options:
         if name.partition(".")[0] not in found:
             raise OptionError(f"--option {name} is of a format, and -s names none", hint="-s value=avro names one")
     return found
-
-
-def _records(dirs: LogDirs, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
-    for batch in dirs.scan(topic, columns=("key", "value")):
-        yield from zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
 
 
 class _Decoded:
@@ -306,10 +308,7 @@ class _Decoded:
 
     def __call__(self, rows: pa.RecordBatch) -> pa.Array:
         column = rows.column(self._part)
-        values = [column]
-        if getattr(self._decoder, "headers_too", False):
-            values.append(rows.column("headers"))
-        found = self._decoder.decode(*values)
+        found = decode_column(self._decoder, rows, self._part)
         good = found.columns.is_valid()
         if found.bad is not None:
             good = pc.and_(good, pa.array(~found.bad))

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kafkalog_spark.log import log_dir
 from kafkalog_spark.typed.ddl import schema_of_ddl
-from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources, ValueDecoder
+from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources, ValueDecoder, decode_column
 
 if TYPE_CHECKING:
     from kafkalog_spark.log.decode.record_schema import ScanRequest
@@ -71,9 +71,6 @@ def _decoded(batch: pa.RecordBatch, decoders: Mapping[str, ValueDecoder]) -> pa.
     for column, decoder in decoders.items():
         at = batch.schema.get_field_index(column)
         if at >= 0:
-            values = [batch.column(at)]
-            if getattr(decoder, "headers_too", False) and "headers" in batch.schema.names:
-                values.append(batch.column("headers"))
-            found = decoder.decode(*values).columns
+            found = decode_column(decoder, batch, column).columns
             batch = batch.set_column(at, pa.field(column, found.type), found)
     return batch

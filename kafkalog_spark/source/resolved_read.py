@@ -30,7 +30,7 @@ from kafkalog_spark.source.options import GivenReadOptions, parse_read_options, 
 from kafkalog_spark.spark.interface import arrow_schema
 from kafkalog_spark.spark.worker_process import session_time_zone
 from kafkalog_spark.typed.columns.java_text import zone_of
-from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources, ValueDecoder, option_names
+from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources, ValueDecoder, decode_column, option_names
 
 # StructType.fromDDL needs a Spark session, which workers do not have.
 _TYPES: dict[str, DataType] = {name: from_arrow_type(kind) for name, kind in COLUMN_TYPES.items()}
@@ -213,10 +213,7 @@ class RecordProjection:
         decoded: dict[str, list[Any]] = {}
         keep: np.ndarray | None = None
         for side, (given, decoder) in self._decoders.items():
-            values = [batch.column(self.columns.index(side))]
-            if getattr(decoder, "headers_too", False):
-                values.append(batch.column(self.columns.index("headers")))
-            result = decoder.decode(*values)
+            result = decode_column(decoder, batch, side)
             if result.bad is not None:
                 if given.mode == "FAILFAST":
                     raise self._malformed(batch, given, int(np.argmax(result.bad)), result.why)

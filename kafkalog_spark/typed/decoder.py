@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pkgutil import resolve_name
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec
-from kafkalog_spark.typed.columns.buffer_pool import Values
 
 FORMATS = {
     "json": "kafkalog_spark.typed.json.format",
@@ -58,17 +57,11 @@ class ValueDecoder(Protocol):
         ...
 
 
-class SingleSchemaDecoder:
-    """Decodes values of one writer schema by an AvroReading or ProtobufReading."""
-
-    def __init__(self, reading: Any, writer: Any) -> None:
-        """Raises OptionError."""
-        self.schema, self._reading, self._entry = reading.schema, reading, reading.entry_of(writer)
-
-    def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
-        """As ValueDecoder.decode."""
-        entries = np.full(len(values), self._entry, np.int64)
-        return cast(Decoded, self._reading.decode(Values.of(values), entries))
+def decode_column(decoder: ValueDecoder, rows: pa.RecordBatch, side: str) -> Decoded:
+    """The column `value` or `key` of some records, decoded; with their headers, where a schema's id may be in these
+    (`headers_too` of a decoder)."""
+    headers_too = getattr(decoder, "headers_too", False) and "headers" in rows.schema.names
+    return decoder.decode(rows.column(side), *([rows.column("headers")] if headers_too else []))
 
 
 class ValueEncoder(Protocol):

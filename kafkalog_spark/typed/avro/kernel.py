@@ -7,11 +7,10 @@ false, bytes after the value are ignored. A malformed value leaves nothing in th
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
 
 import numpy as np
 
-from kafkalog_spark.kernels.primitives import helper, inlined, kernel, varint, varint32
+from kafkalog_spark.kernels.primitives import helper, inlined, kernel, load_f32, load_f64, varint, varint32
 from kafkalog_spark.typed.avro.program import As, AvroFault, Op, Word
 from kafkalog_spark.typed.columns import column_builder_kernel as builder
 
@@ -39,14 +38,6 @@ class Call(IntEnum):
 
     RETURN = 0  # the row to go on with
     AT = 1  # position of its first byte
-
-
-class AvroFaults(NamedTuple):
-    """Per value, n of them: which are malformed, and where."""
-
-    codes: np.ndarray  # uint8, AvroFault
-    places: np.ndarray  # int64, byte of the value
-    steps: np.ndarray  # int64, row of the program
 
 
 @helper
@@ -118,22 +109,22 @@ def _length(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _read_bytes(op, c, data, at, end, columns):  # type: ignore[no-untyped-def]
+def _read_bytes(c, data, at, end, columns):  # type: ignore[no-untyped-def]
     """A length and as many bytes -> (result, position after them)."""
     fault, size, at = _length(data, at, end)
     if fault != AvroFault.NONE:
         return fault, at
-    if op == Op.BYTES and c >= 0 and not builder.put_bytes(columns, c, data, at, size):
+    if c >= 0 and not builder.put_bytes(columns, c, data, at, size):
         return builder.full(c), at
     return np.int64(AvroFault.NONE), at + size
 
 
 @inlined
-def _read_fixed(op, c, size, data, at, end, columns):  # type: ignore[no-untyped-def]
+def _read_fixed(c, size, data, at, end, columns):  # type: ignore[no-untyped-def]
     """As many bytes as the schema says -> (result, position after them)."""
     if end - at < size:
         return np.int64(AvroFault.TRUNCATED), at
-    if op == Op.FIXED and c >= 0 and not builder.put_bytes(columns, c, data, at, size):
+    if c >= 0 and not builder.put_bytes(columns, c, data, at, size):
         return builder.full(c), at
     return np.int64(AvroFault.NONE), at + size
 
@@ -155,20 +146,10 @@ def _read_whole(op, c, kept, data, at, end, columns):  # type: ignore[no-untyped
 
 
 @inlined
-def _skip_whole(op, data, at, end):  # type: ignore[no-untyped-def]
-    """An int or a long -> (fault, position after it)."""
-    if op == Op.SKIP_INT:
-        _, at = varint32(data, at, end)
-    else:
-        _, at = varint(data, at, end)
-    return np.int64(AvroFault.NUMBER if at > end else AvroFault.NONE), at
-
-
-@inlined
 def _read_double(c, data, at, end, columns):  # type: ignore[no-untyped-def]
     if end - at < 8:
         return np.int64(AvroFault.TRUNCATED), at
-    if c >= 0 and not builder.put_f64(columns, c, builder.load_f64(data, at)):
+    if c >= 0 and not builder.put_f64(columns, c, load_f64(data, at)):
         return builder.full(c), at
     return np.int64(AvroFault.NONE), at + 8
 
@@ -179,7 +160,7 @@ def _read_float(c, kept, data, at, end, columns):  # type: ignore[no-untyped-def
         return np.int64(AvroFault.TRUNCATED), at
     fits = True
     if c >= 0:
-        small = builder.load_f32(data, at)
+        small = load_f32(data, at)
         fits = builder.put_f32(columns, c, small) if kept == As.F32 else builder.put_f64(columns, c, np.float64(small))
     return (np.int64(AvroFault.NONE) if fits else builder.full(c)), at + 4
 
@@ -254,9 +235,9 @@ def _put_constant(op, c, instruction, texts, columns):  # type: ignore[no-untype
     elif op == Op.CONST_I64:
         fits = builder.put_i64(columns, c, value)
     elif op == Op.CONST_F32:
-        fits = builder.put_f32(columns, c, np.float32(builder.load_f64(texts, value)))
+        fits = builder.put_f32(columns, c, np.float32(load_f64(texts, value)))
     elif op == Op.CONST_F64:
-        fits = builder.put_f64(columns, c, builder.load_f64(texts, value))
+        fits = builder.put_f64(columns, c, load_f64(texts, value))
     elif op == Op.CONST_DECIMAL:
         fits = builder.put_i128(columns, c, value, more)
     elif op == Op.CONST_BYTES:
@@ -362,8 +343,8 @@ def _run(data, at, end, pc, program, columns, stack):  # type: ignore[no-untyped
         instruction = rows[pc]
         last = pc
         pc += 1
-        if op in (Op.BYTES, Op.SKIP_BYTES):
-            result, at = _read_bytes(op, c, data, at, end, columns)
+        if op == Op.BYTES:
+            result, at = _read_bytes(c, data, at, end, columns)
         elif op in (Op.LONG, Op.INT):
             result, at = _read_whole(op, c, instruction[Word.B], data, at, end, columns)
         elif op == Op.NULLABLE:
@@ -379,8 +360,8 @@ def _run(data, at, end, pc, program, columns, stack):  # type: ignore[no-untyped
             result, at = _read_float(c, instruction[Word.B], data, at, end, columns)
         elif op == Op.BOOLEAN:
             result, at = _read_boolean(c, data, at, end, columns)
-        elif op in (Op.FIXED, Op.SKIP_FIXED):
-            result, at = _read_fixed(op, c, instruction[Word.B], data, at, end, columns)
+        elif op == Op.FIXED:
+            result, at = _read_fixed(c, instruction[Word.B], data, at, end, columns)
         elif op == Op.DECIMAL:
             result, at = _read_decimal(c, instruction[Word.B], instruction[Word.C], data, at, end, columns)
         elif op == Op.ENUM:
@@ -423,8 +404,6 @@ def _run(data, at, end, pc, program, columns, stack):  # type: ignore[no-untyped
                     result = np.int64(AvroFault.EMPTIES)
         elif op == Op.REFUSED:
             result = np.int64(AvroFault.REFUSED)
-        elif op in (Op.SKIP_INT, Op.SKIP_LONG):
-            result, at = _skip_whole(op, data, at, end)
         elif op == Op.SKIP_NEXT:
             result, at, empties = _skip_element(stack, depth - 1, data, at, end, empties)
             if stack[depth - 1, Loop.LEFT] > 0:

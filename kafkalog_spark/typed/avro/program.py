@@ -13,11 +13,10 @@ import numpy as np
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.layout import FaultCode
+from kafkalog_spark.typed.columns.reading import Program
 
 LONGEST = 1_000_000
 """Instructions for one schema: types that name each other can make more columns than any table has."""
-FULL = LONGEST // 2
-"""A program as long as this takes no further schema."""
 
 
 class Op(IntEnum):
@@ -52,12 +51,8 @@ class Op(IntEnum):
     CALL = 25  # row
     RETURN = 26
     REFUSED = 27  # what is read here has no place in the reader schema
-    SKIP_BYTES = 28
-    SKIP_FIXED = 29  # size
-    SKIP_INT = 30
-    SKIP_LONG = 31
-    SKIP_ARRAY = 32  # -, row of the SKIP_NEXT
-    SKIP_NEXT = 33  # -, row of an element's begin
+    SKIP_ARRAY = 28  # -, row of the SKIP_NEXT
+    SKIP_NEXT = 29  # -, row of an element's begin
 
 
 class Word(IntEnum):
@@ -105,24 +100,20 @@ class AvroFault(FaultCode):
     EMPTIES = 10, "more than 65,536 elements that take no bytes"
     DEPTH = 11, "nested too deeply"
     SIZE = 12, "more elements or bytes than a column of one batch holds"
-    NO_PROGRAM = 13, "no schema for it"
+    NO_SCHEMA = 13, "no schema for it"
 
 
-class Program:
+class AvroProgram(Program):
     """Instructions as they are written. `paths[row]`: the field that a row reads."""
 
     def __init__(self) -> None:
-        self._begin = 0
         self.rows: list[tuple[int, int, int, int, int]] = []
         self.paths: list[str] = []
-        self.tables: list[int] = []
-        self.texts = bytearray()
-        self.java_texts: set[int] = set()
-        """Columns of strings that Java decodes into a String: what is not UTF-8 in them is replaced."""
+        super().__init__(self.rows, self.paths)
 
     def put(self, op: Op, path: str, a: int = 0, b: int = 0, c: int = 0, d: int = 0) -> int:
         """Add an instruction; its row. Raises OptionError when a schema takes too many."""
-        if len(self.rows) - self._begin >= LONGEST:
+        if len(self.rows) - self.begin >= LONGEST:
             raise OptionError(f"a schema takes more than {LONGEST:,} steps to read ({path[:200]})")
         self.rows.append((int(op), a, b, c, d))
         self.paths.append(path)
@@ -134,27 +125,5 @@ class Program:
         fields[operand] = value
         self.rows[row] = (fields[0], fields[1], fields[2], fields[3], fields[4])
 
-    def mark(self) -> tuple[int, int, int]:
-        """How much there is, for `back_to`; a schema begins here."""
-        self._begin = len(self.rows)
-        return len(self.rows), len(self.tables), len(self.texts)
-
-    def back_to(self, mark: tuple[int, int, int]) -> None:
-        """Forget what was added since."""
-        rows, tables, texts = mark
-        del self.rows[rows:], self.paths[rows:], self.tables[tables:], self.texts[texts:]
-
-    def table(self, values: list[int]) -> int:
-        """Add values to the tables; where they start."""
-        self.tables += values
-        return len(self.tables) - len(values)
-
-    def text(self, text: bytes) -> int:
-        """Add bytes to the texts; where they start."""
-        self.texts += text
-        return len(self.texts) - len(text)
-
     def arrays(self) -> ProgramArrays:
-        rows = np.array(self.rows, np.int64).reshape(-1, len(Word))
-        tables, texts = np.array(self.tables or [0], np.int64), np.frombuffer(bytes(self.texts) or b"\0", np.uint8)
-        return ProgramArrays(rows, tables, texts)
+        return ProgramArrays(np.array(self.rows, np.int64).reshape(-1, len(Word)), *self.operands())

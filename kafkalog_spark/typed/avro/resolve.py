@@ -15,7 +15,7 @@ from ctypes import c_float
 from typing import Any
 
 from kafkalog_spark.typed.avro import schema
-from kafkalog_spark.typed.avro.program import As, Op, Program
+from kafkalog_spark.typed.avro.program import As, AvroProgram, Op
 from kafkalog_spark.typed.avro.schema import NO_DEFAULT, AvroType, equal_types, is_error, matching_branch
 from kafkalog_spark.typed.avro.types import MILLIS, VALUE, AvroMeaning, number_of_union, root_record
 from kafkalog_spark.typed.columns.projection import NOT_PROJECTED, ColumnTree
@@ -87,7 +87,9 @@ def _is_leaf(r: AvroType, value: Any) -> bool:
     return isinstance(value, str) and (r.kind != "enum" or value in r.symbols)
 
 
-def add_reading(program: Program, writer: AvroType, reader: AvroType, tree: ColumnTree, meaning: AvroMeaning) -> int:
+def add_reading(
+    program: AvroProgram, writer: AvroType, reader: AvroType, tree: ColumnTree, meaning: AvroMeaning
+) -> int:
     """Add what decodes values of `writer` as `reader` into `tree`; the row at which it begins.
 
     tree: a struct of the projection fields of the reader's record, or of the column `value` where the reader is none.
@@ -118,7 +120,7 @@ def _number(tree: ColumnTree | None) -> int:
 
 
 class _Compiler:
-    def __init__(self, program: Program, meaning: AvroMeaning) -> None:
+    def __init__(self, program: AvroProgram, meaning: AvroMeaning) -> None:
         self.program = program
         self.meaning = meaning
         self._enums: dict[tuple[int, int], int] = {}
@@ -395,17 +397,17 @@ class _Compiler:
         """Pass over a value that the reader schema does not have."""
         put = self.program.put
         if w.kind in ("bytes", "string"):
-            put(Op.SKIP_BYTES, path)
+            put(Op.BYTES, path, NOT_PROJECTED)
         elif w.kind in ("int", "enum"):
-            put(Op.SKIP_INT, path)
+            put(Op.INT, path, NOT_PROJECTED, As.I32)
         elif w.kind == "long":
-            put(Op.SKIP_LONG, path)
+            put(Op.LONG, path, NOT_PROJECTED, As.I64)
         elif w.kind in ("boolean", "float", "double", "fixed"):
-            put(Op.SKIP_FIXED, path, 0, {"boolean": 1, "float": 4, "double": 8}.get(w.kind, w.size))
+            put(Op.FIXED, path, NOT_PROJECTED, {"boolean": 1, "float": 4, "double": 8}.get(w.kind, w.size))
         elif w.kind in ("array", "map"):
             begin = put(Op.SKIP_ARRAY, path)
             if w.kind == "map":
-                put(Op.SKIP_BYTES, path)
+                put(Op.BYTES, path, NOT_PROJECTED)
             self.skip(w.element, path)
             self.program.set(begin, 2, put(Op.SKIP_NEXT, path, 0, begin + 1))
         elif w.kind == "record":

@@ -11,6 +11,7 @@ import pyarrow as pa
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, plain_text
 from kafkalog_spark.typed import decoder as formats
+from kafkalog_spark.typed.columns.reading import SingleSchemaDecoder
 from kafkalog_spark.typed.ddl import file_bytes
 from kafkalog_spark.typed.protobuf import types
 from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
@@ -35,7 +36,7 @@ def schema(format: formats.ResolvedFormat) -> pa.Schema:
 def decoder(format: formats.ResolvedFormat, projection: pa.Schema) -> formats.ValueDecoder:
     """Raises OptionError."""
     descriptor = _descriptor(format.options, format.descriptors)
-    return formats.SingleSchemaDecoder(reading(descriptor, projection, format.options), descriptor)
+    return SingleSchemaDecoder(reading(descriptor, projection, format.options), descriptor)
 
 
 def reading(reader: Any, projection: pa.Schema, options: Mapping[str, str]) -> ProtobufReading:

@@ -44,13 +44,6 @@ class Workspace(NamedTuple):
     name: np.ndarray  # uint8[LONGEST_NAME]
 
 
-class ProtobufFaults(NamedTuple):
-    """Per value, n of them: which are malformed, and where."""
-
-    codes: np.ndarray  # uint8, ProtobufFault
-    places: np.ndarray  # int64, byte of the value
-
-
 @helper
 def _put_timestamp(data, at, end, c, far_is_bad, columns):  # type: ignore[no-untyped-def]
     """A message of seconds and nanos into column c; returns the result."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkalog_spark.format.layout import FaultCode
+from kafkalog_spark.typed.columns.reading import Program
 
 
 class Slot(IntEnum):
@@ -60,15 +61,13 @@ class Kind(IntEnum):
     ENUM_INT = 7
     ENUM_NAME = 8
     FIXED32 = 9
-    FIXED32_WIDE = 10
-    FLOAT = 11
-    FIXED64 = 12
-    FIXED64_WIDE = 13
-    DOUBLE = 14
-    STRING = 15
-    BYTES = 16
-    MESSAGE = 17
-    TIMESTAMP = 18
+    FLOAT = 10
+    FIXED64 = 11
+    DOUBLE = 12
+    STRING = 13
+    BYTES = 14
+    MESSAGE = 15
+    TIMESTAMP = 16
 
 
 class Absent(IntEnum):
@@ -91,7 +90,7 @@ class ProtobufFault(FaultCode):
     DEPTH = 7, "more than 100 messages inside each other"
     TIMESTAMP = 8, "a timestamp beyond what microseconds in 64 bits can say"
     SIZE = 9, "more elements or bytes than a column of one batch holds"
-    NO_PLAN = 10, "no schema for it"
+    NO_SCHEMA = 10, "no schema for it"
     JOIN = 11, "a message in several parts that cannot be put together"
 
 
@@ -104,39 +103,17 @@ class PlanArrays(NamedTuple):
     texts: np.ndarray  # uint8
 
 
-class Plan:
-    """A plan as it is made."""
+class Plan(Program):
+    """A plan as it is made. rows: slots."""
 
     def __init__(self) -> None:
-        self.begin = 0
-        self.slots: list[list[int]] = []
+        self.rows: list[list[int]] = []
         self.messages: list[list[int]] = []
-        self.tables: list[int] = []
-        self.texts = bytearray()
-        self.java_texts: set[int] = set()
-
-    def mark(self) -> tuple[int, int, int, int]:
-        """How much there is, for `back_to`; a descriptor begins here."""
-        self.begin = len(self.slots)
-        return len(self.slots), len(self.messages), len(self.tables), len(self.texts)
-
-    def back_to(self, mark: tuple[int, int, int, int]) -> None:
-        """Forget what was added since."""
-        slots, messages, tables, texts = mark
-        del self.slots[slots:], self.messages[messages:], self.tables[tables:], self.texts[texts:]
-
-    def table(self, values: list[int]) -> int:
-        self.tables += values
-        return len(self.tables) - len(values)
-
-    def text(self, text: bytes) -> int:
-        self.texts += text
-        return len(self.texts) - len(text)
+        super().__init__(self.rows, self.messages)
 
     def arrays(self) -> PlanArrays:
         return PlanArrays(
-            np.array(self.slots, np.int64).reshape(-1, len(Slot)),
+            np.array(self.rows, np.int64).reshape(-1, len(Slot)),
             np.array(self.messages, np.int64).reshape(-1, len(Message)),
-            np.array(self.tables or [0], np.int64),
-            np.frombuffer(bytes(self.texts) or b"\0", np.uint8),
+            *self.operands(),
         )

@@ -11,13 +11,11 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.varints import UVARLONG_BYTES, read_unsigned, uvarint
-from kafkalog_spark.typed.columns.buffer_pool import BufferPool, Values
-from kafkalog_spark.typed.columns.buffers import ColumnBuffers
-from kafkalog_spark.typed.columns.projection import NOT_PROJECTED, ColumnTree, check_projection, tree_of
-from kafkalog_spark.typed.ddl import recursion_bounded
-from kafkalog_spark.typed.decoder import Decoded
+from kafkalog_spark.typed.columns.buffer_pool import Values
+from kafkalog_spark.typed.columns.projection import NOT_PROJECTED, ColumnTree, check_projection
+from kafkalog_spark.typed.columns.reading import NO_ENTRY, NOWHERE, Faults, SchemaReading
 from kafkalog_spark.typed.protobuf import types
-from kafkalog_spark.typed.protobuf.kernel import LEVELS, Level, ProtobufFaults, Workspace, decode_protobuf
+from kafkalog_spark.typed.protobuf.kernel import LEVELS, Level, Workspace, decode_protobuf
 from kafkalog_spark.typed.protobuf.plan import Absent, Kind, Message, Plan, ProtobufFault, Slot
 from kafkalog_spark.typed.protobuf.scalar_kernel import LONGEST_NAME
 from kafkalog_spark.typed.protobuf.wire import MOST_NESTED, Seen
@@ -160,117 +158,67 @@ def _delimited(number: int, content: bytes) -> bytes:
     return uvarint(number << 3 | 2) + uvarint(len(content)) + content
 
 
-NO_PLAN = -1
-_NOWHERE = 1 << 40
+_NO_NUMBER = 1 << 40
 """Numbers of fields that no message has: projected columns that a writer's descriptor lacks."""
 _MOST_SLOTS = 100_000
 
 
-class ProtobufReading:
+class ProtobufReading(SchemaReading):
     """The columns projected of some messages; knows the descriptors that it was shown (`entry_of`)."""
+
+    faults, full = ProtobufFault, _MOST_SLOTS // 2
 
     def __init__(self, reader: Any, projection: pa.Schema, meaning: types.ProtobufMeaning) -> None:
         """Raises OptionError for a projected column that the reader's descriptor does not have, or has with another
         type."""
-        self.schema = projection
-        check_projection(pa.struct(list(projection)), types.message_type(reader, meaning), "")
         self._meaning = meaning
-        self._tree = tree_of(pa.struct(list(projection)))
-        self._pool = BufferPool()
-        self.forget()
+        super().__init__(projection, types.message_type(reader, meaning))
 
-    def forget(self) -> None:
-        """Begin without a descriptor."""
-        self._plan = Plan()
-        under = self._tree.under()
-        start = self._plan.table(under)
-        self._root = (start, start + len(under))
+    def new_program(self) -> Plan:
         self._descriptors: dict[int, Any] = {}
+        return Plan()
 
-    @property
-    def is_full(self) -> bool:
-        """True if memory has no room for another descriptor."""
-        return len(self._plan.slots) > _MOST_SLOTS // 2
-
-    def entry_of(self, descriptor: Any) -> int:
-        """The plan of messages of a descriptor. Raises OptionError when a projected column is of another type there."""
-        mark = self._plan.mark()
-        try:
-            with recursion_bounded("a schema of Protobuf"):
-                has = types.message_type(descriptor, self._meaning)
-                names = {field.name for field in has}
-                check_projection(pa.struct([field for field in self.schema if field.name in names]), has, "")
-                entry = _PlanMaker(self._plan, self._meaning).message(descriptor, self._tree, has)
-        except OptionError:
-            self._plan.back_to(mark)
-            raise
-        self._descriptors[entry] = descriptor
+    def add(self, writer: Any) -> int:
+        """Raises OptionError also for a projected column that is of another type there."""
+        has = types.message_type(writer, self._meaning)
+        names = {field.name for field in has}
+        check_projection(pa.struct([field for field in self.schema if field.name in names]), has, "")
+        entry = _PlanMaker(self._program, self._meaning).message(writer, self._tree, has)
+        self._descriptors[entry] = writer
         return entry
 
-    def decode(
-        self, values: Values, entries: np.ndarray, unknown: Callable[[int], str | None] = lambda i: None
-    ) -> Decoded:
-        """entries int64[n]: what `entry_of` gave for each value's descriptor, or NO_PLAN; unknown: why value i has
-        none."""
-        buffers, faults = self._run(values, entries)
-        slow = np.flatnonzero(faults.codes == ProtobufFault.JOIN)
-        refused: dict[int, ProtobufFault] = {}
-        if len(slow):  # rare: written anew, and decoded again
-            whole = self._merged(values, entries, slow, refused)
-            entries = np.where(np.isin(np.arange(len(entries)), list(refused)), NO_PLAN, entries)
-            buffers, faults = self._run(whole, entries)
-
-        def why(i: int) -> str:
-            if (reason := unknown(i)) is not None:
-                return reason
-            if i in refused:
-                return refused[i].text
-            return f"at byte {int(faults.places[i])} of the value: {ProtobufFault(int(faults.codes[i])).text}"
-
-        bad = faults.codes != ProtobufFault.NONE
-        return Decoded(buffers.finish(self._plan.java_texts), bad if bad.any() else None, why)
-
-    def _run(self, values: Values, entries: np.ndarray) -> tuple[ColumnBuffers, ProtobufFaults]:
-        n = len(values.starts)
-        plan = self._plan.arrays()
-        widest = max(1, int(plan.messages[:, Message.SLOTS].max(initial=0)))
-        sizes = int(np.maximum(values.ends - values.starts, 0).sum())
-        buffers = ColumnBuffers(self._tree, n, sizes, self._pool)
-        codes = np.where((entries < 0) & (values.ends >= 0), ProtobufFault.NO_PLAN, ProtobufFault.NONE)
-        codes = codes.astype(np.uint8)
-        faults = ProtobufFaults(codes, np.zeros(n, np.int64))
+    def kernel(self) -> tuple[Callable[..., int], Workspace]:
+        widest = max(1, int(self._arrays.messages[:, Message.SLOTS].max(initial=0)))
         space = Workspace(
             np.empty((LEVELS * widest, len(Seen)), np.int64),
             np.empty((LEVELS, len(Level)), np.int64),
             np.empty(LONGEST_NAME, np.uint8),
         )
-        at = 0
-        while at < n:
-            at = decode_protobuf(
-                values, entries, at, plan, self._root, buffers.table, buffers.marks, space, faults, buffers.missing
-            )
-            if at < n and not buffers.grow():
-                entries = entries.copy()
-                entries[at], codes[at] = NO_PLAN, ProtobufFault.SIZE
-        return buffers, faults
+        return decode_protobuf, space
 
-    def _merged(
-        self, values: Values, entries: np.ndarray, rows: np.ndarray, refused: dict[int, ProtobufFault]
-    ) -> Values:
-        """The values, those of `rows` written anew for the kernel; those that cannot be are noted in `refused`."""
+    def run(self, values: Values, entries: np.ndarray) -> tuple[pa.Array, Faults]:
+        """As SchemaReading.run; then, rarely, once more with those values written anew that the kernel does not read as
+        they are."""
+        columns, faults = super().run(values, entries)
+        rows = np.flatnonzero(faults.codes == ProtobufFault.JOIN)
+        if not len(rows):
+            return columns, faults
         data, starts, ends = values.data, values.starts.copy(), values.ends.copy()
-        new, at = [data], len(data)
-        for row in rows:
+        new, at, entries = [data], len(data), entries.copy()
+        refused: dict[int, ProtobufFault] = {}
+        for row in rows.tolist():
             try:
                 whole = merged(data[starts[row] : ends[row]].tobytes(), self._descriptors[int(entries[row])])
             except Malformed as error:
-                refused[int(row)] = error.fault
+                refused[row], entries[row] = error.fault, NO_ENTRY
                 continue
-            written = np.frombuffer(whole, np.uint8)
-            starts[row], ends[row] = at, at + len(written)
-            at += len(written)
-            new.append(written)
-        return Values(np.concatenate(new), starts, ends)
+            starts[row], ends[row] = at, at + len(whole)
+            at += len(whole)
+            new.append(np.frombuffer(whole, np.uint8))
+        columns, faults = super().run(Values(np.concatenate(new), starts, ends), entries)
+        for row, fault in refused.items():
+            faults.codes[row], faults.places[row] = fault, NOWHERE
+        return columns, faults
 
 
 class _PlanMaker:
@@ -298,14 +246,14 @@ class _PlanMaker:
             for i, field in enumerate(tree.type):
                 if field.name not in names:
                     slot = [0] * len(Slot)
-                    slot[Slot.NUMBER], slot[Slot.KIND] = _NOWHERE + i, Kind.INT32
+                    slot[Slot.NUMBER], slot[Slot.KIND] = _NO_NUMBER + i, Kind.INT32
                     slot[Slot.COLUMN], slot[Slot.ONEOF] = tree.children[i].number, -1
                     self._nulls(slot, tree.children[i])
                     slots.append(slot)
-        if len(self._plan.slots) - self._plan.begin + len(slots) > _MOST_SLOTS:
+        if len(self._plan.rows) - self._plan.begin + len(slots) > _MOST_SLOTS:
             raise OptionError(f"the message {descriptor.full_name} has more than {_MOST_SLOTS:,} fields in all")
-        row[0], row[1] = len(self._plan.slots), len(slots)
-        self._plan.slots += slots
+        row[0], row[1] = len(self._plan.rows), len(slots)
+        self._plan.rows += slots
         return number
 
     def _nulls(self, slot: list[int], tree: ColumnTree) -> None:

@@ -1,0 +1,192 @@
+"""Values of registered or given schemas, decoded by a program: what Avro and Protobuf have in common.
+
+A reading has one reader schema and the columns projected of it. Each writer schema that it is shown adds its
+instructions to one program, and a kernel runs them over a batch of values.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.format.layout import FaultCode
+from kafkalog_spark.typed.columns.buffer_pool import BufferPool, Values
+from kafkalog_spark.typed.columns.projection import check_projection, tree_of
+from kafkalog_spark.typed.ddl import recursion_bounded
+from kafkalog_spark.typed.decoder import Decoded
+
+NO_ENTRY = -1
+"""The entry of a value whose schema nobody knows."""
+NOWHERE = -1
+"""The place of a fault in a value of which no byte can be named."""
+
+
+class Faults(NamedTuple):
+    """Per value, n of them: which are malformed, and where. steps: row of an Avro program."""
+
+    codes: np.ndarray  # uint8, AvroFault or ProtobufFault
+    places: np.ndarray  # int64, byte of the value
+    steps: np.ndarray  # int64
+
+
+class Program:
+    """What a kernel runs, as it is written: its rows in lists, operands beyond them in `tables` and `texts`.
+
+    java_texts: columns of strings that Java decodes into a String: what is not UTF-8 in them is replaced.
+    """
+
+    def __init__(self, *rows: list[Any]) -> None:
+        self._rows = rows
+        self.tables: list[int] = []
+        self.texts = bytearray()
+        self.java_texts: set[int] = set()
+        self.mark()
+
+    def mark(self) -> None:
+        """Remember how much there is, for `back_to_mark`; a schema begins here."""
+        self._mark = [len(part) for part in (*self._rows, self.tables, self.texts)]
+
+    @property
+    def begin(self) -> int:
+        """How many rows there were at the mark."""
+        return self._mark[0]
+
+    def back_to_mark(self) -> None:
+        """Forget what was added since."""
+        for part, size in zip((*self._rows, self.tables, self.texts), self._mark, strict=True):
+            del part[size:]
+
+    def table(self, values: list[int]) -> int:
+        """Add values to the tables; where they start."""
+        self.tables += values
+        return len(self.tables) - len(values)
+
+    def text(self, text: bytes) -> int:
+        """Add bytes to the texts; where they start."""
+        self.texts += text
+        return len(self.texts) - len(text)
+
+    def operands(self) -> tuple[np.ndarray, np.ndarray]:
+        """(tables int64, texts uint8) as kernels take them."""
+        return np.array(self.tables or [0], np.int64), np.frombuffer(bytes(self.texts) or b"\0", np.uint8)
+
+    def arrays(self) -> Any:
+        """All of it as the kernel takes it."""
+        raise NotImplementedError
+
+
+class SchemaReading(ABC):
+    """The columns projected of a reader schema; knows the writer schemas that it was shown (`entry_of`)."""
+
+    faults: type[FaultCode]
+    """With members SIZE and NO_SCHEMA."""
+    full: int
+    """A program with more rows takes no further schema."""
+
+    def __init__(self, projection: pa.Schema, has: pa.DataType) -> None:
+        """has: the struct that the reader schema gives. Raises OptionError for a projected column that it does not
+        have, or has with another type."""
+        self.schema = projection
+        struct = pa.struct(list(projection))
+        check_projection(struct, has, "")
+        self._tree = tree_of(struct)
+        self._pool = BufferPool()
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin without a writer schema."""
+        self._program = self.new_program()
+        under = self._tree.under()
+        start = self._program.table(under)
+        self._root = (start, start + len(under))
+        self._arrays: Any = None
+
+    @abstractmethod
+    def new_program(self) -> Any:
+        """An empty program."""
+
+    @abstractmethod
+    def add(self, writer: Any) -> int:
+        """Add what decodes values of a writer schema; the row at which it begins. Raises OptionError."""
+
+    @abstractmethod
+    def kernel(self) -> tuple[Callable[..., int], Any]:
+        """The kernel, and memory that it works in for a batch."""
+
+    @property
+    def is_full(self) -> bool:
+        """True if memory has no room for another schema."""
+        return len(self._program.rows) > self.full
+
+    def entry_of(self, writer: Any) -> int:
+        """Where the program for values of that schema begins. Raises OptionError for one that cannot be read, or would
+        take too long a program."""
+        self._arrays = None
+        self._program.mark()
+        try:
+            with recursion_bounded("a schema"):
+                return self.add(writer)
+        except OptionError:
+            self._program.back_to_mark()
+            raise
+
+    def decode(
+        self, values: Values, entries: np.ndarray, unknown: Callable[[int], str | None] = lambda i: None
+    ) -> Decoded:
+        """entries int64[n]: what `entry_of` gave for each value's schema, or NO_ENTRY; unknown: why value i has
+        none."""
+        columns, faults = self.run(values, entries)
+
+        def why(i: int) -> str:
+            if (reason := unknown(i)) is not None:
+                return reason
+            text, place = self.faults(int(faults.codes[i])).text, int(faults.places[i])
+            return (
+                text if place == NOWHERE else f"{self.path(int(faults.steps[i]))}at byte {place} of the value: {text}"
+            )
+
+        bad = faults.codes != 0
+        return Decoded(columns, bad if bad.any() else None, why)
+
+    def path(self, step: int) -> str:
+        """The field that a row of the program reads, with a space after it; empty where rows do not say it."""
+        return ""
+
+    def run(self, values: Values, entries: np.ndarray) -> tuple[pa.Array, Faults]:
+        """Decode all values once."""
+        from kafkalog_spark.typed.columns.buffers import ColumnBuffers  # loads numba
+
+        n = len(values.starts)
+        if self._arrays is None:
+            self._arrays = self._program.arrays()
+        kernel, space = self.kernel()
+        buffers = ColumnBuffers(self._tree, n, int(np.maximum(values.ends - values.starts, 0).sum()), self._pool)
+        faults = Faults(np.zeros(n, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64))
+        faults.codes[(entries < 0) & (values.ends >= 0)] = self.faults["NO_SCHEMA"]
+        at = 0
+        while at < n:
+            at = kernel(
+                values, entries, at, self._arrays, self._root, buffers.table, buffers.marks, space, faults,
+                buffers.missing,
+            )  # fmt: skip
+            if at < n and not buffers.grow():
+                entries = entries.copy()
+                entries[at], faults.codes[at] = NO_ENTRY, self.faults["SIZE"]
+        return buffers.finish(self._program.java_texts), faults
+
+
+class SingleSchemaDecoder:
+    """Decodes values of one writer schema."""
+
+    def __init__(self, reading: SchemaReading, writer: Any) -> None:
+        """Raises OptionError."""
+        self.schema, self._reading, self._entry = reading.schema, reading, reading.entry_of(writer)
+
+    def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
+        """As ValueDecoder.decode."""
+        return self._reading.decode(Values.of(values), np.full(len(values), self._entry, np.int64))
