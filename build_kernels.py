@@ -13,12 +13,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-
-BASELINE = {"x86_64": "x86-64-v3", "aarch64": "generic", "arm64": "generic"}
-"""As kafkalog_spark.kernels.compile_cache has it, which cannot be imported before it is built."""
 
 
 class Kernels(BuildHookInterface[Any]):  # type: ignore[misc]
@@ -31,11 +29,13 @@ class Kernels(BuildHookInterface[Any]):  # type: ignore[misc]
         if version == "editable" or not groups:
             return
         self.folder = tempfile.TemporaryDirectory()
+        # one file of what is being built, and not the package, whose imports may be missing here
+        owner = run_path(os.path.join(self.root, "kafkalog_spark", "kernels", "cache_directories.py"))
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join((self.root, os.path.join(self.root, "broker"))),
             "NUMBA_CACHE_DIR": self.folder.name,
-            "NUMBA_CPU_NAME": BASELINE[platform.machine()],
+            "NUMBA_CPU_NAME": owner["BASELINE"][platform.machine()],
             "NUMBA_CPU_FEATURES": "",
         }
         subprocess.run([sys.executable, "-m", "kafkalog_spark.warm", "--only", groups], env=environment, check=True)

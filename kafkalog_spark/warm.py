@@ -157,10 +157,6 @@ GROUPS: Mapping[str, Sequence[Callable[[], object]]] = {
 }
 
 
-def _compile(group: str, number: int) -> None:
-    GROUPS[group][number]()
-
-
 def warm(groups: Sequence[str] = ("read", "write", "json", "avro", "protobuf")) -> None:
     """Load the kernels of these groups into this process, and compile those that are nowhere."""
     for task in (task for group in groups for task in GROUPS[group]):
@@ -180,9 +176,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.perf_counter()
     # those that take longest first
     order = sorted(groups, key=list(GROUPS).index)
-    tasks = {GROUPS[group][number]: (group, number) for group in order for number in range(len(GROUPS[group]))}
+    tasks = {task: group for group in order for task in GROUPS[group]}
     with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
-        running = {pool.submit(_compile, *task): task[0] for task in tasks.values()}
+        running = {pool.submit(task): group for task, group in tasks.items()}
         with tqdm(total=len(running), unit=" kernels", desc="compiling", leave=False, disable=None) as bar:
             for finished in as_completed(running):
                 bar.update()

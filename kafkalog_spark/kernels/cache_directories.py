@@ -21,6 +21,9 @@ from typing import NamedTuple
 
 _log = logging.getLogger(__name__)
 
+BASELINE = {"x86_64": "x86-64-v3", "aarch64": "generic", "arm64": "generic"}
+"""Processor that a wheel's kernels are compiled for, by machine: AVX2 and BMI2 (2013), ARMv8 (LLVM's names)."""
+
 
 class CacheDirectory(NamedTuple):
     """base: directory that must be there, or be made. path: directory of the compiled kernels, in or below it."""

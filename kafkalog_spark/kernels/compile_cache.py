@@ -23,10 +23,8 @@ from typing import Any
 
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 
-from kafkalog_spark.kernels.cache_directories import cache_directories, writable_directory
+from kafkalog_spark.kernels.cache_directories import BASELINE, cache_directories, writable_directory
 
-BASELINE = {"x86_64": "x86-64-v3", "aarch64": "generic", "arm64": "generic"}
-"""Processor that a wheel's kernels are compiled for, by machine: AVX2 and BMI2 (2013), ARMv8 (LLVM's names)."""
 _BASELINE_FEATURES = {"x86_64": ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")}
 """What a processor must have to run kernels of its machine's BASELINE (x86-64 psABI, level 3)."""
 _IMPORT = re.compile(rb"^from (kafkalog_(?:spark|broker)[\w.]*) import \(?([^()\n]*(?:\n {4}[^()\n]*)*)", re.MULTILINE)

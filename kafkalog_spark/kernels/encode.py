@@ -99,15 +99,20 @@ def varint_size(value):  # type: ignore[no-untyped-def]
 
 
 @helper
-def write_varint(out, at, value):  # type: ignore[no-untyped-def]
-    """Store `value` as a zigzag varint at out[at:]; returns the position after it."""
-    raw = zigzag(value)
+def write_uvarint(out, at, raw):  # type: ignore[no-untyped-def]
+    """Store the 64 bits `raw`, uint64, as a varint at out[at:]; returns the position after it."""
     while raw >= np.uint64(0x80):
         out[at] = np.uint8(raw & np.uint64(0x7F)) | np.uint8(0x80)
         raw >>= np.uint64(7)
         at += 1
     out[at] = np.uint8(raw)
     return at + 1
+
+
+@helper
+def write_varint(out, at, value):  # type: ignore[no-untyped-def]
+    """The same of the zigzag form of an int64."""
+    return write_uvarint(out, at, zigzag(value))
 
 
 @inlined

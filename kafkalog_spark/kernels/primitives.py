@@ -56,6 +56,12 @@ def kernel_for(signature: Any) -> Callable[[Any], Any]:
     return compiled_at_once
 
 
+def byte_pointer(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
+    """LLVM's pointer to the byte `at` of a uint8 array."""
+    data = cgutils.create_struct_proxy(kind)(context, builder, array).data
+    return builder.gep(builder.bitcast(data, ir.IntType(8).as_pointer()), [at])
+
+
 @intrinsic
 def copy_bytes(typingctx, target, target_at, source, source_at, count):  # type: ignore[no-untyped-def]
     """memcpy of `count` bytes from source[source_at:] to target[target_at:]; no bounds check, no overlap.
@@ -65,40 +71,64 @@ def copy_bytes(typingctx, target, target_at, source, source_at, count):  # type:
     signature = types.void(target, types.int64, source, types.int64, types.int64)
 
     def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
-        to = cgutils.create_struct_proxy(sig.args[0])(context, builder, args[0]).data
-        frm = cgutils.create_struct_proxy(sig.args[2])(context, builder, args[2]).data
-        to = builder.gep(builder.bitcast(to, ir.IntType(8).as_pointer()), [args[1]])
-        frm = builder.gep(builder.bitcast(frm, ir.IntType(8).as_pointer()), [args[3]])
-        cgutils.raw_memcpy(builder, to, frm, args[4], 1)
+        to = byte_pointer(context, builder, sig.args[0], args[0], args[1])
+        cgutils.raw_memcpy(builder, to, byte_pointer(context, builder, sig.args[2], args[2], args[3]), args[4], 1)
         return context.get_dummy_value()
 
     return signature, generate
 
 
-@intrinsic
-def load_u8(typingctx, buffer, at):  # type: ignore[no-untyped-def]
-    """buffer[at], a uint8, for an `at` that is not negative: Numba asks that of each index. No bounds check."""
-    signature = types.uint8(buffer, types.int64)
+def _load(kind: Any, bits: Any) -> Any:
+    """An intrinsic (array, at): what the bytes of the uint8 array from `at` on are, the lowest first. No bounds check,
+    and none for an `at` below 0, which Numba makes at each index."""
 
-    def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
-        data = cgutils.create_struct_proxy(sig.args[0])(context, builder, args[0]).data
-        return builder.load(builder.gep(builder.bitcast(data, ir.IntType(8).as_pointer()), [args[1]]))
+    @intrinsic
+    def load(typingctx, buffer, at):  # type: ignore[no-untyped-def]
+        signature = kind(buffer, types.int64)
 
-    return signature, generate
+        def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
+            place = byte_pointer(context, builder, sig.args[0], *args)
+            value = builder.load(builder.bitcast(place, bits.as_pointer()), align=1)
+            return builder.bswap(value) if sys.byteorder == "big" and kind is types.uint64 else value
+
+        return signature, generate
+
+    return load
 
 
-@intrinsic
-def load_u64(typingctx, buffer, at):  # type: ignore[no-untyped-def]
-    """The 8 bytes buffer[at:at + 8] as one uint64, the first byte lowest; no bounds check."""
-    signature = types.uint64(buffer, types.int64)
+load_u8, load_u64 = _load(types.uint8, ir.IntType(8)), _load(types.uint64, ir.IntType(64))
+load_i32, load_i64 = _load(types.int32, ir.IntType(32)), _load(types.int64, ir.IntType(64))
+load_f32, load_f64 = _load(types.float32, ir.FloatType()), _load(types.float64, ir.DoubleType())
 
-    def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
-        data = cgutils.create_struct_proxy(sig.args[0])(context, builder, args[0]).data
-        place = builder.gep(builder.bitcast(data, ir.IntType(8).as_pointer()), [args[1]])
-        value = builder.load(builder.bitcast(place, ir.IntType(64).as_pointer()), align=1)
-        return builder.bswap(value) if sys.byteorder == "big" else value
+HIGH_BITS = np.uint64(0x8080808080808080)
 
-    return signature, generate
+
+@helper
+def is_utf8(data, at, end):  # type: ignore[no-untyped-def]
+    """True if data[at:end] is UTF-8, without surrogates and overlong forms."""
+    while at < end:
+        if at + 8 <= end and load_u64(data, at) & HIGH_BITS == 0:
+            at += 8
+            continue
+        byte = load_u8(data, at)
+        if byte < 0x80:
+            at += 1
+            continue
+        if 0xC2 <= byte <= 0xDF:
+            more, low, high = 1, 0x80, 0xBF
+        elif 0xE0 <= byte <= 0xEF:
+            more, low, high = 2, 0xA0 if byte == 0xE0 else 0x80, 0x9F if byte == 0xED else 0xBF
+        elif 0xF0 <= byte <= 0xF4:
+            more, low, high = 3, 0x90 if byte == 0xF0 else 0x80, 0x8F if byte == 0xF4 else 0xBF
+        else:
+            return False
+        if at + more >= end or load_u8(data, at + 1) < low or load_u8(data, at + 1) > high:
+            return False
+        for i in range(2, more + 1):
+            if load_u8(data, at + i) & 0xC0 != 0x80:
+                return False
+        at += more + 1
+    return True
 
 
 @helper

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_spark.kernels import cache_directories, compile_cache
+from kafkalog_spark.kernels import cache_directories
 
 ROOT = Path(__file__).parent.parent.parent
 PACKED = "a.kernel-0000000000000000"
@@ -126,7 +126,7 @@ def test_kernels_for_a_baseline_processor_are_used_by_a_better_one(tmp_path: Pat
     """Those that a platform's wheel brings: compiled elsewhere, for the processors that BASELINE names."""
     site = tmp_path / "site-packages"
     shutil.copytree(ROOT / "kafkalog_spark", site / "kafkalog_spark", ignore=shutil.ignore_patterns("__pycache__"))
-    baseline = {"NUMBA_CPU_NAME": compile_cache.BASELINE[platform.machine()], "NUMBA_CPU_FEATURES": ""}
+    baseline = {"NUMBA_CPU_NAME": cache_directories.BASELINE[platform.machine()], "NUMBA_CPU_FEATURES": ""}
     compiled = site / "kafkalog_spark" / "compiled"
     directory, hits, _ = call(site, NUMBA_CACHE_DIR=str(compiled), **baseline)
     assert (Path(directory).parent, hits) == (compiled, 0)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from kafkalog_spark.typed.columns.buffer_pool import BufferPool
 from kafkalog_spark.typed.columns.column_builder_kernel import MAX_INT32, Col, Mark, Room
-from kafkalog_spark.typed.columns.java_text import java_decoded
+from kafkalog_spark.typed.columns.java_text import well_formed
 from kafkalog_spark.typed.columns.projection import ColumnTree
 
 _SMALLEST = 1024
@@ -48,7 +48,7 @@ def arrow_array(tree: ColumnTree, filled: Callable[[ColumnTree], FilledColumn]) 
     array = pa.Array.from_buffers(type_, n, buffers, nulls, children=children or None)
     if column.repeats:
         return last_of_each_key(array)
-    return as_java_texts(array) if column.java_texts else array
+    return well_formed(array) if column.java_texts else array
 
 
 class ColumnBuffers:
@@ -132,16 +132,6 @@ class ColumnBuffers:
             repeats=bool(row[Col.REPEATS]),
             java_texts=column.number in self._java_texts,
         )
-
-
-def as_java_texts(texts: pa.Array) -> pa.Array:
-    """The array itself where all of it is UTF-8; else one in which what is not is U+FFFD."""
-    try:
-        texts.validate(full=True)
-        return texts
-    except pa.ArrowInvalid:
-        held = pa.Array.from_buffers(pa.binary(), len(texts), texts.buffers(), texts.null_count)
-        return pa.array([None if one is None else java_decoded(one) for one in held.to_pylist()], pa.string())
 
 
 def last_of_each_key(maps: Any) -> Any:

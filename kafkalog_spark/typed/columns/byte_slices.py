@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.typed.columns.buffer_pool import bytes_and_offsets
 from kafkalog_spark.typed.columns.byte_slices_kernel import append, plain_varints, zigzag_varints
-from kafkalog_spark.typed.columns.java_text import java_decoded
 
 MAX_INT32 = 2**31 - 1
 _NO_MASK = np.empty(0, np.bool_)
@@ -83,11 +82,6 @@ class Fragment:
     valid: np.ndarray | None = None
     absent: bytes = b""
 
-    @property
-    def is_plain(self) -> bool:
-        """True if the slices are all that there is."""
-        return self.valid is None and not self.before
-
     def sizes(self) -> np.ndarray:
         """Bytes of each row, int64[n]."""
         sizes = self.slices.sizes() + len(self.before)
@@ -102,7 +96,7 @@ class Fragment:
 
 def concat_fragments(parts: Sequence[Fragment]) -> ByteSlices:
     """The parts of each row, one after the other. There is one at least."""
-    if len(parts) == 1 and parts[0].is_plain:
+    if len(parts) == 1 and parts[0].valid is None and not parts[0].before:
         return parts[0].slices
     offsets = np.zeros(len(parts[0].slices) + 1, np.int64)
     np.cumsum(sum((part.sizes() for part in parts[1:]), parts[0].sizes()), out=offsets[1:])
@@ -274,15 +268,3 @@ def is_text(type_: pa.DataType) -> bool:
 
 def is_binary(type_: pa.DataType) -> bool:
     return bool(pa.types.is_binary(type_) or pa.types.is_large_binary(type_))
-
-
-def well_formed(texts: pa.Array) -> pa.Array:
-    """The texts with what is not UTF-8 replaced, as Spark's UTF8String.toString does. Spark hands strings over as they
-    are."""
-    plain = pa.large_binary() if pa.types.is_large_string(texts.type) else pa.binary()
-    as_bytes = pa.Array.from_buffers(plain, len(texts), texts.buffers(), offset=texts.offset)
-    try:
-        as_bytes.cast(texts.type)
-    except pa.ArrowInvalid:
-        return pa.array([None if one is None else java_decoded(one) for one in as_bytes.to_pylist()], texts.type)
-    return texts

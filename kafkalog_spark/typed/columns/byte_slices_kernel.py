@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from kafkalog_spark.kernels.encode import BYTES_IN, BYTES_OUT, INT64_IN, write_varint
+from kafkalog_spark.kernels.encode import BYTES_IN, BYTES_OUT, INT64_IN, write_uvarint, write_varint
 from kafkalog_spark.kernels.primitives import copy_bytes, kernel_for
 
 INT64_OUT = types.Array(types.int64, 1, "C")
@@ -45,12 +45,6 @@ def plain_varints(values, out, offsets):  # type: ignore[no-untyped-def]
     at = 0
     for i in range(values.size):
         offsets[i] = at
-        raw = np.uint64(values[i])
-        while raw >= np.uint64(0x80):
-            out[at] = np.uint8(raw & np.uint64(0x7F)) | np.uint8(0x80)
-            raw >>= np.uint64(7)
-            at += 1
-        out[at] = np.uint8(raw)
-        at += 1
+        at = write_uvarint(out, at, np.uint64(values[i]))
     offsets[values.size] = at
     return at

@@ -19,7 +19,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from kafkalog_spark.kernels.primitives import helper, inlined
+from kafkalog_spark.kernels.primitives import byte_pointer, helper, inlined
 
 
 class Col(IntEnum):
@@ -70,37 +70,11 @@ def copy_to(typingctx, address, at, source, source_at, count):  # type: ignore[n
     signature = types.void(types.int64, types.int64, source, types.int64, types.int64)
 
     def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
-        data = cgutils.create_struct_proxy(sig.args[2])(context, builder, args[2]).data
-        byte = ir.IntType(8).as_pointer()
-        to = builder.gep(builder.inttoptr(args[0], byte), [args[1]])
-        cgutils.raw_memcpy(builder, to, builder.gep(builder.bitcast(data, byte), [args[3]]), args[4], 1)
+        to = builder.gep(builder.inttoptr(args[0], ir.IntType(8).as_pointer()), [args[1]])
+        cgutils.raw_memcpy(builder, to, byte_pointer(context, builder, sig.args[2], args[2], args[3]), args[4], 1)
         return context.get_dummy_value()
 
     return signature, generate
-
-
-def _load(kind: Any, bits: Any) -> Any:
-    """An intrinsic (array, at): what the bytes of the uint8 array from `at` on are, the lowest first."""
-
-    @intrinsic
-    def load(typingctx, buffer, at):  # type: ignore[no-untyped-def]
-        signature = kind(buffer, types.int64)
-
-        def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]
-            data = cgutils.create_struct_proxy(sig.args[0])(context, builder, args[0]).data
-            byte = ir.IntType(8).as_pointer()
-            place = builder.gep(builder.bitcast(data, byte), [args[1]])
-            return builder.load(builder.bitcast(place, bits.as_pointer()), align=1)
-
-        return signature, generate
-
-    return load
-
-
-load_f32 = _load(types.float32, ir.FloatType())
-load_f64 = _load(types.float64, ir.DoubleType())
-load_i32 = _load(types.int32, ir.IntType(32))
-load_i64 = _load(types.int64, ir.IntType(64))
 
 
 def _element(kind: Any, bits: Any) -> Any:

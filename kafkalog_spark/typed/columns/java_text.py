@@ -11,6 +11,7 @@ from functools import cache, lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import numpy as np
+import pyarrow as pa
 
 _ENCODED_SURROGATE = re.compile(b"\xed[\xa0-\xbf][\x80-\xbf]?")
 _SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
@@ -30,6 +31,18 @@ codecs.register_error("kafkalog-java", _malformed)
 def java_decoded(data: bytes) -> str:
     """UTF-8 as java.io.InputStreamReader reads it: what is malformed becomes U+FFFD."""
     return data.decode("utf-8", "kafkalog-java")
+
+
+def well_formed(texts: pa.Array) -> pa.Array:
+    """The texts with what is not UTF-8 replaced, as where Java makes a String of bytes (UTF8String.toString): the array
+    itself where nothing is."""
+    plain = pa.large_binary() if pa.types.is_large_string(texts.type) else pa.binary()
+    as_bytes = pa.Array.from_buffers(plain, len(texts), texts.buffers(), offset=texts.offset)
+    try:
+        as_bytes.cast(texts.type)
+    except pa.ArrowInvalid:
+        return pa.array([None if one is None else java_decoded(one) for one in as_bytes.to_pylist()], texts.type)
+    return texts
 
 
 def java_units(text: str) -> str:

@@ -10,8 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from kafkalog_spark.kernels.primitives import inlined, load_u8
-from kafkalog_spark.typed.columns.column_builder_kernel import load_i32
+from kafkalog_spark.kernels.primitives import inlined, load_i32, load_u8
 from kafkalog_spark.typed.json.program import LENGTH_BITS, UNESCAPED, Node, NodeKind
 from kafkalog_spark.typed.json.text_kernel import (
     DEFERRED,

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-from kafkalog_spark.kernels.primitives import helper, inlined, load_u8, load_u64
+from kafkalog_spark.kernels.primitives import byte_pointer, helper, inlined, load_u8
 
 DEFERRED = np.int64(-1)
 """Instead of a position or number: the fallback decides."""
@@ -50,7 +49,6 @@ class Char(IntEnum):
     CLOSE_BRACE = 0x7D
 
 
-HIGH_BITS = np.uint64(0x8080808080808080)
 LANES = 32
 """Bytes that are looked at together."""
 _ESCAPED = np.zeros(256, np.uint8)
@@ -75,8 +73,7 @@ def _lanes(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """LANES bytes of a buffer as a vector, and what makes a vector of one number."""
     vector = ir.VectorType(ir.IntType(8), LANES)
     (buffer, at), (kind, _) = args, sig.args
-    data = cgutils.create_struct_proxy(kind)(context, builder, buffer).data
-    address = builder.gep(builder.bitcast(data, ir.IntType(8).as_pointer()), [at])
+    address = byte_pointer(context, builder, kind, buffer, at)
     loaded = builder.load(builder.bitcast(address, vector.as_pointer()), align=1)
     return loaded, lambda number: ir.Constant(vector, [int(number)] * LANES)
 
@@ -219,34 +216,6 @@ def unescape(data, at, end, out, to):  # type: ignore[no-untyped-def]
         out[to] = byte
         to += 1
     return to
-
-
-@helper
-def is_utf8(data, at, end):  # type: ignore[no-untyped-def]
-    """True if data[at:end] is UTF-8, without surrogates and overlong forms."""
-    while at < end:
-        if at + 8 <= end and load_u64(data, at) & HIGH_BITS == 0:
-            at += 8
-            continue
-        byte = load_u8(data, at)
-        if byte < 0x80:
-            at += 1
-            continue
-        if 0xC2 <= byte <= 0xDF:
-            more, low, high = 1, 0x80, 0xBF
-        elif 0xE0 <= byte <= 0xEF:
-            more, low, high = 2, 0xA0 if byte == 0xE0 else 0x80, 0x9F if byte == 0xED else 0xBF
-        elif 0xF0 <= byte <= 0xF4:
-            more, low, high = 3, 0x90 if byte == 0xF0 else 0x80, 0x8F if byte == 0xF4 else 0xBF
-        else:
-            return False
-        if at + more >= end or load_u8(data, at + 1) < low or load_u8(data, at + 1) > high:
-            return False
-        for i in range(2, more + 1):
-            if load_u8(data, at + i) & 0xC0 != 0x80:
-                return False
-        at += more + 1
-    return True
 
 
 @helper

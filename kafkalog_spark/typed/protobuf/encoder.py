@@ -27,10 +27,10 @@ from kafkalog_spark.typed.columns.byte_slices import (
     sized,
     valid_of,
     varints,
-    well_formed,
     whole_numbers,
     zigzags,
 )
+from kafkalog_spark.typed.columns.java_text import well_formed
 from kafkalog_spark.typed.protobuf import types
 from kafkalog_spark.typed.protobuf.types import FieldType
 

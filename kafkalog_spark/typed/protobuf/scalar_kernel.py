@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafkalog_spark.kernels.primitives import helper
+from kafkalog_spark.kernels.primitives import helper, load_f32, load_f64, load_i32, load_i64
 from kafkalog_spark.typed.columns import column_builder_kernel as builder
 from kafkalog_spark.typed.protobuf.plan import Kind, ProtobufFault, Slot
 from kafkalog_spark.typed.protobuf.wire import pass_over, symbol_of, uvarint
@@ -60,16 +60,12 @@ def put_varint(columns, c, kind, value, plan, s, name):  # type: ignore[no-untyp
 def put_fixed(columns, c, kind, data, at):  # type: ignore[no-untyped-def]
     """Put a number of four or eight bytes; returns whether it fitted."""
     if kind == Kind.DOUBLE:
-        return builder.put_f64(columns, c, builder.load_f64(data, at))
+        return builder.put_f64(columns, c, load_f64(data, at))
     if kind == Kind.FLOAT:
-        return builder.put_f32(columns, c, builder.load_f32(data, at))
+        return builder.put_f32(columns, c, load_f32(data, at))
     if kind == Kind.FIXED64:
-        return builder.put_i64(columns, c, builder.load_i64(data, at))
-    if kind == Kind.FIXED64_WIDE:
-        return builder.put_i128(columns, c, builder.load_i64(data, at), 0)
-    if kind == Kind.FIXED32:
-        return builder.put_i32(columns, c, builder.load_i32(data, at))
-    return builder.put_i64(columns, c, np.int64(builder.load_i32(data, at)) & 0xFFFFFFFF)
+        return builder.put_i64(columns, c, load_i64(data, at))
+    return builder.put_i32(columns, c, load_i32(data, at))
 
 
 @helper
@@ -80,14 +76,14 @@ def put_default(columns, c, kind, plan, s):  # type: ignore[no-untyped-def]
     if kind in (Kind.STRING, Kind.BYTES, Kind.ENUM_NAME):
         return builder.put_bytes(columns, c, texts, value, slots[s, Slot.DEFAULT_SIZE])
     if kind == Kind.DOUBLE:
-        return builder.put_f64(columns, c, builder.load_f64(texts, value))
+        return builder.put_f64(columns, c, load_f64(texts, value))
     if kind == Kind.FLOAT:
-        return builder.put_f32(columns, c, np.float32(builder.load_f64(texts, value)))
+        return builder.put_f32(columns, c, np.float32(load_f64(texts, value)))
     if kind == Kind.BOOL:
         return builder.put_bool(columns, c, value)
     if kind in (Kind.INT32, Kind.SINT32, Kind.FIXED32, Kind.ENUM_INT):
         return builder.put_i32(columns, c, value)
-    if kind in (Kind.UINT64_WIDE, Kind.FIXED64_WIDE):
+    if kind == Kind.UINT64_WIDE:
         return builder.put_i128(columns, c, value, 0)
     return builder.put_i64(columns, c, value)
 

@@ -6,8 +6,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from kafkalog_spark.kernels.primitives import helper
-from kafkalog_spark.typed.columns.column_builder_kernel import load_i64
+from kafkalog_spark.kernels.primitives import helper, is_utf8
 from kafkalog_spark.typed.protobuf.plan import Kind, ProtobufFault, Slot
 
 FAR = np.int64(2**62)
@@ -96,35 +95,6 @@ def _pass_group(data, at, end, number):  # type: ignore[no-untyped-def]
         at = _pass_plain(data, at, end, wire)
         if at < 0:
             return at
-
-
-@helper
-def is_utf8(data, at, end):  # type: ignore[no-untyped-def]
-    """True if data[at:end] is well-formed UTF-8."""
-    while at < end:
-        while at + 8 <= end and load_i64(data, at) & np.int64(-9187201950435737472) == 0:  # 0x80 in each byte
-            at += 8
-        if at >= end:
-            break
-        byte = data[at]
-        if byte < 0x80:
-            at += 1
-            continue
-        if byte < 0xC2 or byte > 0xF4:
-            return False
-        more = 1 if byte < 0xE0 else (2 if byte < 0xF0 else 3)
-        if end - at <= more:
-            return False
-        second = data[at + 1]
-        low = 0xA0 if byte == 0xE0 else (0x90 if byte == 0xF0 else 0x80)
-        high = 0x9F if byte == 0xED else (0x8F if byte == 0xF4 else 0xBF)
-        if second < low or second > high:
-            return False
-        for i in range(2, more + 1):
-            if data[at + i] & 0xC0 != 0x80:
-                return False
-        at += more + 1
-    return True
 
 
 @helper
