@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalog_spark.report.facts import LagFacts, TimeBins, TimelineSegment, TopicLag
+from kafkalog_spark.report.facts import Row, TimeBins, TimelineSegment, TopicLag
 
 COLUMNS = (
     "topic", "partition", "segment", "position", "size", "base_offset", "last_offset", "record_count", "codec",
@@ -273,20 +273,22 @@ class LagTotals:
 
     def __init__(self) -> None:
         self._sums: dict[str, dict[str, int]] = {}
-        self._kept: list[LagFacts] = []
+        self._kept: list[Row] = []
 
-    def add(self, lag: LagFacts) -> None:
-        """The next committed offset."""
-        if lag.lag is not None:
-            sums = self._sums.setdefault(lag.group_id, {})
-            sums[lag.topic] = sums.get(lag.topic, 0) + lag.lag
-        self._kept.append(lag)
+    def add(self, row: Row) -> None:
+        """The next committed offset: a row of the table `consumer_offsets`."""
+        if row["lag"] is not None:
+            sums = self._sums.setdefault(row["group_id"], {})
+            sums[row["topic"]] = sums.get(row["topic"], 0) + row["lag"]
+        self._kept.append(row)
         if len(self._kept) >= 2 * MOST_LAGS:
             self._kept = list(self.largest())
 
-    def largest(self) -> tuple[LagFacts, ...]:
+    def largest(self) -> tuple[Row, ...]:
         """At most MOST_LAGS of what was added, those with the largest lag first."""
-        order = sorted(self._kept, key=lambda lag: (-(lag.lag or 0), lag.group_id, lag.topic, lag.partition))
+        order = sorted(
+            self._kept, key=lambda row: (-(row["lag"] or 0), row["group_id"], row["topic"], row["partition"])
+        )
         return tuple(order[:MOST_LAGS])
 
     def by_topic(self) -> tuple[TopicLag, ...]:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from kafkalog_spark.errors import KafkalogError, UnknownPartition
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import chosen_locations
-from kafkalog_spark.log.read.partition_log import PartitionLocation, cluster_id
+from kafkalog_spark.log.read.partition_log import PartitionLocation, readable_meta_properties
 from kafkalog_spark.log.tables.batches import Uncompressed
 from kafkalog_spark.log.tables.read_table import rows_of_units
 from kafkalog_spark.log.tables.table_query import TableUnit, surroundings_of, table_query, units_of
 from kafkalog_spark.report import summary
 from kafkalog_spark.report.batch_totals import COLUMNS, BatchTotals, CodecTotal, LagTotals
-from kafkalog_spark.report.facts import Facts, FindingFacts, GroupFacts, KeyCounts, LagFacts, OpenTransaction, TopKeys
+from kafkalog_spark.report.facts import Facts, KeyCounts, Row, TopKeys
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +27,6 @@ MOST_FINDINGS = 500
 """Findings that are shown, errors first; all are counted."""
 MOST_TOP_KEYS = 25
 
-Row = dict[str, Any]
 OnProgress = Callable[[str, int, int], None]
 """Called with what is being done, bytes done and bytes in all."""
 
@@ -68,9 +66,10 @@ class _Collector:
         errors, notes, findings = self._check() if self._request.check else (None, None, [])
         groups, lags = self._groups()
         partitions = summary.partitions_of(rows, totals)
+        metas = [readable_meta_properties(root.store, root.path) for root in self._dirs.roots]
         return Facts(
             paths=self._dirs.paths,
-            cluster_ids=tuple(sorted(filter(None, {cluster_id(root.store, root.path) for root in self._dirs.roots}))),
+            cluster_ids=tuple(sorted({meta.cluster_id for meta in metas if meta.cluster_id})),
             made_at=made_at,
             topics=summary.topics_of(partitions, totals, self._ratios(totals)),
             partitions=partitions,
@@ -117,35 +116,23 @@ class _Collector:
         for batch in rows_of_units(self._counted(units, doing, counts=table == "findings"), query, around):
             yield from batch.to_pylist()
 
-    def _check(self) -> tuple[int, int, list[FindingFacts]]:
+    def _check(self) -> tuple[int, int, list[Row]]:
         counts = {"error": 0, "note": 0}
-        kept: dict[str, list[FindingFacts]] = {"error": [], "note": []}
+        kept: dict[str, list[Row]] = {"error": [], "note": []}
         for row in self._rows("findings", self._places, "checking"):
             counts[row["severity"]] += 1
-            of = kept[row["severity"]]
-            if len(of) < MOST_FINDINGS:
-                what = row["what"]
-                if row["expected"] is not None:
-                    what += f": expected {row['expected']}, got {row['got']}"
-                name = None if row["topic"] is None else f"{row['topic']}-{row['partition']}"
-                of.append(FindingFacts(row["severity"], name, row["path"], row["position"], row["offset"], what))
+            if len(kept[row["severity"]]) < MOST_FINDINGS:
+                kept[row["severity"]].append(row)
         return counts["error"], counts["note"], [*kept["error"], *kept["note"]][:MOST_FINDINGS]
 
-    def _groups(self) -> tuple[tuple[GroupFacts, ...], LagTotals]:
+    def _groups(self) -> tuple[tuple[Row, ...], LagTotals]:
         internal = {tp: place for tp, place in self._places.items() if tp[0] == OFFSETS_TOPIC}
-        groups = [
-            GroupFacts(row["group_id"], row["kind"], row["member_count"], row["committed_partitions"] or 0, row["lag"])
-            for row in self._rows("groups", internal, "groups")
-            if row["error"] is None
-        ]
+        groups = [row for row in self._rows("groups", internal, "groups") if row["error"] is None]
         lags = LagTotals()
         for row in self._rows("consumer_offsets", internal, "committed offsets"):
             if row["error"] is None:
-                lags.add(
-                    LagFacts(row["group_id"], row["topic"], row["partition"], row["offset"], row["log_end_offset"],
-                             row["lag"], _ms(row["committed_at"]))
-                )  # fmt: skip
-        groups.sort(key=lambda group: (-(group.lag or 0), group.group_id))
+                lags.add(row)
+        groups.sort(key=lambda group: (-(group["lag"] or 0), group["group_id"]))
         return tuple(groups), lags
 
     def _transactional_ids(self, totals: BatchTotals) -> dict[int, str]:
@@ -156,7 +143,7 @@ class _Collector:
             if row["transactional_id"] is not None and row["producer_id"] in totals.producers
         }
 
-    def _open_transactions(self, totals: BatchTotals, partitions: list[Row]) -> tuple[OpenTransaction, ...]:
+    def _open_transactions(self, totals: BatchTotals, partitions: list[Row]) -> tuple[Row, ...]:
         """Only partitions that may have one are walked again."""
         unstable = {
             (row["topic"], row["partition"])
@@ -164,12 +151,8 @@ class _Collector:
             if row["last_stable_offset"] is None or row["last_stable_offset"] < row["log_end_offset"]
         }
         places = {tp: self._places[tp] for tp, of in totals.partitions.items() if of.transactional and tp in unstable}
-        return tuple(
-            OpenTransaction(row["topic"], row["partition"], row["producer_id"], row["transactional_id"], row["state"],
-                            row["first_offset"], row["records"], _ms(row["started_at"]))
-            for row in self._rows("transactions", places, "transactions")
-            if row["state"] in ("open", "hanging")
-        )  # fmt: skip
+        rows = self._rows("transactions", places, "transactions")
+        return tuple(row for row in rows if row["state"] in ("open", "hanging"))
 
     def _ratios(self, totals: BatchTotals) -> dict[tuple[str, str], float]:
         """(topic, codec) -> compression ratio of the batches that were kept as samples."""
@@ -214,7 +197,3 @@ class _Collector:
             unread += statistics.dropped
         found = tuple(counts.top(MOST_TOP_KEYS))
         return TopKeys(topic, counts.records, counts.missed, found, tuple(map(str, unread)))
-
-
-def _ms(moment: Any) -> int | None:
-    return None if moment is None else round(moment.timestamp() * 1000)

@@ -5,11 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+Row = dict[str, Any]
+"""A row of a table of the log (docs/tables.md)."""
 
 # The most frequent keys of a topic in bounded memory.
 
@@ -274,62 +278,12 @@ class ProducerFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """A transaction without its end. state: open, hanging."""
-
-    topic: str
-    partition: int
-    producer_id: int
-    transactional_id: str | None
-    state: str
-    first_offset: int
-    records: int
-    started_at: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class GroupFacts:
-    """A consumer group. lag: None where these directories hold none of its partitions."""
-
-    group_id: str
-    kind: str | None
-    members: int | None
-    partitions: int
-    lag: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class LagFacts:
-    """A committed offset and its lag."""
-
-    group_id: str
-    topic: str
-    partition: int
-    offset: int
-    log_end_offset: int | None
-    lag: int | None
-    committed_at: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class TopicLag:
     """The lag of a group in one topic, over all its partitions. topic: None for all that are not shown alone."""
 
     group_id: str
     topic: str | None
     lag: int
-
-
-@dataclass(frozen=True, slots=True)
-class FindingFacts:
-    """A finding of kafkalog-check."""
-
-    severity: str
-    topic_partition: str | None
-    path: str
-    position: int | None
-    offset: int | None
-    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +302,8 @@ class TopKeys:
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Everything. span: the time that rates are of; None where no record has a timestamp. outside: records whose
-    timestamps lie far from all others, and so outside of it. lags: the largest; topic_lags: sums of all.
+    timestamps lie far from all others, and so outside of it. open_transactions, groups, lags, findings: rows of the
+    tables `transactions`, `groups`, `consumer_offsets` and `findings`. lags: the largest; topic_lags: sums of all.
     errors, notes: of the check; None where it was not run. written_ms: of each slice of the rates, how long something
     was written in it.
     """
@@ -363,13 +318,13 @@ class Facts:
     rates: tuple[RateSeries, ...]
     outside: int
     producers: tuple[ProducerFacts, ...]
-    open_transactions: tuple[OpenTransaction, ...]
-    groups: tuple[GroupFacts, ...]
-    lags: tuple[LagFacts, ...]
+    open_transactions: tuple[Row, ...]
+    groups: tuple[Row, ...]
+    lags: tuple[Row, ...]
     topic_lags: tuple[TopicLag, ...]
     errors: int | None
     notes: int | None
-    findings: tuple[FindingFacts, ...] = ()
+    findings: tuple[Row, ...] = ()
     top_keys: tuple[TopKeys, ...] = ()
     written_ms: tuple[int, ...] = ()
 

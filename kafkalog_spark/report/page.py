@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from html import escape
 from importlib import resources
@@ -13,17 +14,7 @@ from typing import Any
 
 from kafkalog_spark.report import words
 from kafkalog_spark.report.charts import charts, producer_name
-from kafkalog_spark.report.facts import (
-    Facts,
-    FindingFacts,
-    GroupFacts,
-    KeyCount,
-    LagFacts,
-    OpenTransaction,
-    PartitionFacts,
-    ProducerFacts,
-    TopicFacts,
-)
+from kafkalog_spark.report.facts import Facts, KeyCount, PartitionFacts, ProducerFacts, Row, TopicFacts
 
 # Tables of a page: cells that sort by their values, whatever their text is.
 
@@ -57,6 +48,11 @@ def size(value: int, of: int = 0) -> Cell:
 def time(value: int | None) -> Cell:
     """ms."""
     return Cell(words.time_text(value), -1 if value is None else value)
+
+
+def moment(value: datetime | None) -> Cell:
+    """A timestamp of a table."""
+    return time(None if value is None else round(value.timestamp() * 1000))
 
 
 def duration(value: int | None) -> Cell:
@@ -174,7 +170,7 @@ def _tiles(facts: Facts) -> Iterator[tuple[str, str, str]]:
     starts = [one.first_timestamp for one in facts.topics if one.first_timestamp is not None]
     ends = [one.last_timestamp for one in facts.topics if one.last_timestamp is not None]
     yield words.duration_text(max(ends) - min(starts)) if starts else words.NOTHING, "from oldest to newest", ""
-    lag = sum(group.lag or 0 for group in facts.groups)
+    lag = sum(group["lag"] or 0 for group in facts.groups)
     yield words.short_count(lag), f"records of lag, {len(facts.groups)} groups", ""
     opened = len(facts.open_transactions)
     yield str(opened), "open transactions", "warn" if opened else "good"
@@ -260,7 +256,7 @@ def _partition_table(partitions: Sequence[PartitionFacts]) -> str:
     )
     largest = max(partition.size for partition in partitions)
     columns: dict[str, Callable[[PartitionFacts], Cell]] = {
-        "partition": _partition,
+        "partition": lambda of: text(f"{of.topic}-{of.partition}"),
         "size": lambda of: size(of.size, largest),
         "records": lambda of: number(of.records),
         "start": lambda of: number(of.log_start_offset),
@@ -276,8 +272,8 @@ def _partition_table(partitions: Sequence[PartitionFacts]) -> str:
     return note + html_table(columns, partitions, "partitions")
 
 
-def _partition(of: PartitionFacts | OpenTransaction | LagFacts) -> Cell:
-    return text(f"{of.topic}-{of.partition}")
+def _partition(row: Row) -> Cell:
+    return text(None if row["topic"] is None else f"{row['topic']}-{row['partition']}")
 
 
 def _covers(partition: PartitionFacts) -> Cell:
@@ -304,32 +300,32 @@ def _producer_table(facts: Facts) -> str:
 def _transaction_table(facts: Facts) -> str:
     if not facts.open_transactions:
         return _nothing("No transaction is open.")
-    columns: dict[str, Callable[[OpenTransaction], Cell]] = {
+    columns: dict[str, Callable[[Row], Cell]] = {
         "partition": _partition,
-        "state": lambda of: mark(of.state, "bad" if of.state == "hanging" else "warn"),
-        "producer": lambda of: text(producer_name(of.producer_id, of.transactional_id)),
-        "first offset": lambda of: number(of.first_offset),
-        "records": lambda of: number(of.records),
-        "since": lambda of: time(of.started_at),
+        "state": lambda row: mark(row["state"], "bad" if row["state"] == "hanging" else "warn"),
+        "producer": lambda row: text(producer_name(row["producer_id"], row["transactional_id"])),
+        "first offset": lambda row: number(row["first_offset"]),
+        "records": lambda row: number(row["records"]),
+        "since": lambda row: moment(row["started_at"]),
     }
     note = '<p class="note">Consumers with read_committed stop before the first of them in each partition.</p>'
     return note + html_table(columns, facts.open_transactions, "transactions")
 
 
-_GROUP_COLUMNS: dict[str, Callable[[GroupFacts], Cell]] = {
-    "group": lambda group: text(group.group_id),
-    "kind": lambda group: text(group.kind),
-    "members": lambda group: number(group.members),
-    "partitions": lambda group: number(group.partitions),
-    "lag": lambda group: number(group.lag),
+_GROUP_COLUMNS: dict[str, Callable[[Row], Cell]] = {
+    "group": lambda row: text(row["group_id"]),
+    "kind": lambda row: text(row["kind"]),
+    "members": lambda row: number(row["member_count"]),
+    "partitions": lambda row: number(row["committed_partitions"] or 0),
+    "lag": lambda row: number(row["lag"]),
 }
-_LAG_COLUMNS: dict[str, Callable[[LagFacts], Cell]] = {
-    "group": lambda lag: text(lag.group_id),
+_LAG_COLUMNS: dict[str, Callable[[Row], Cell]] = {
+    "group": lambda row: text(row["group_id"]),
     "partition": _partition,
-    "committed": lambda lag: number(lag.offset),
-    "end": lambda lag: number(lag.log_end_offset),
-    "lag": lambda lag: number(lag.lag),
-    "committed at": lambda lag: time(lag.committed_at),
+    "committed": lambda row: number(row["offset"]),
+    "end": lambda row: number(row["log_end_offset"]),
+    "lag": lambda row: number(row["lag"]),
+    "committed at": lambda row: moment(row["committed_at"]),
 }
 
 
@@ -368,13 +364,15 @@ def _findings(facts: Facts) -> str:
         return _nothing("Not looked for (--no-check).")
     if not facts.findings:
         return _nothing("Every batch, index, snapshot and checkpoint is as a broker leaves it.")
-    columns: dict[str, Callable[[FindingFacts], Cell]] = {
-        "": lambda finding: mark(finding.severity, "bad" if finding.severity == "error" else "plain"),
-        "partition": lambda finding: text(finding.topic_partition),
-        "what": lambda finding: text(finding.what),
-        "file": lambda finding: text(finding.path.rsplit("/", 1)[-1]),
-        "byte": lambda finding: number(finding.position),
-        "offset": lambda finding: number(finding.offset),
+    columns: dict[str, Callable[[Row], Cell]] = {
+        "": lambda row: mark(row["severity"], "bad" if row["severity"] == "error" else "plain"),
+        "partition": _partition,
+        "what": lambda row: text(
+            row["what"] if row["expected"] is None else f"{row['what']}: expected {row['expected']}, got {row['got']}"
+        ),
+        "file": lambda row: text(row["path"].rsplit("/", 1)[-1]),
+        "byte": lambda row: number(row["position"]),
+        "offset": lambda row: number(row["offset"]),
     }
     more = facts.errors + (facts.notes or 0) - len(facts.findings)
     note = f'<p class="note">{words.count_text(more)} more: kafkalog-check tells all of them.</p>' if more > 0 else ""

@@ -32,7 +32,7 @@ from kafkalog_spark.sink.medium import INDEX_SUFFIXES, Medium
 from kafkalog_spark.sink.partition_end import locate_end_in_bucket
 from kafkalog_spark.store import object_writer
 from kafkalog_spark.store.interface import Listing
-from kafkalog_spark.store.object_store import AgedObject, Buffer, ObjectListing, ObjectStore, modified, objects_below
+from kafkalog_spark.store.object_store import AgedObject, Buffer, ObjectStore, modified, objects_below
 from kafkalog_spark.store.object_writer import ObjectWriter
 from kafkalog_spark.store.storage_options import StorageOptions
 
@@ -91,7 +91,7 @@ class Bucket(Medium):
         try:
             return self.store.list(self.path(directory), after)
         except FileNotFoundError:
-            return ObjectListing({}, ())
+            return Listing.of({}, ())
 
     def listing(self) -> list[str]:
         return self._list().names

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
 
 from kafkalog_spark.errors import OptionError
@@ -26,18 +27,18 @@ class FileFacts(NamedTuple):
     version: str
 
 
-class Listing(Protocol):
-    """Content of a directory."""
+class Listing(NamedTuple):
+    """Content of a directory. names: of files and directories in it, in no order. is_directory: of a name; False for
+    one that has gone. files: by name; empty where finding out costs a call for each file (a local directory)."""
 
     names: list[str]
-    """Names of files and directories in it, in no order."""
+    is_directory: Callable[[str], bool]
+    files: Mapping[str, FileFacts] = MappingProxyType({})
 
-    def is_directory(self, name: str) -> bool:
-        """True if the name is a directory; False for one that has gone."""
-
-    @property
-    def files(self) -> Mapping[str, FileFacts]:
-        """By name; empty where finding out costs a call for each file (a local directory)."""
+    @classmethod
+    def of(cls, files: Mapping[str, FileFacts], directories: Collection[str]) -> Listing:
+        """By the answer of a store. A name may be both; then it is a directory, as more lies below it."""
+        return cls([*files, *(name for name in directories if name not in files)], directories.__contains__, files)
 
 
 class RangeReader(Protocol):

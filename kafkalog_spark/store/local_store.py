@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from kafkalog_spark.format.atomic_file import open_regular, read_whole
 from kafkalog_spark.format.names import DELETED_SUFFIX
@@ -105,19 +103,6 @@ class LocalFile(DescriptorFile):
             self._fd = -1
 
 
-class LocalListing:
-    """The names in a directory; what they are is asked one by one."""
-
-    files: Mapping[str, FileFacts] = MappingProxyType({})
-
-    def __init__(self, directory: str, names: list[str]) -> None:
-        self._directory = directory
-        self.names = names
-
-    def is_directory(self, name: str) -> bool:
-        return os.path.isdir(os.path.join(self._directory, name))
-
-
 @dataclass(frozen=True)
 class LocalStore:
     """This machine's file system: see Store."""
@@ -126,7 +111,9 @@ class LocalStore:
 
     def list(self, directory: str, after: str = "") -> Listing:
         names = stable_listing(directory)
-        return LocalListing(directory, [name for name in names if name > after] if after else names)
+        return Listing(
+            [name for name in names if name > after], lambda name: os.path.isdir(os.path.join(directory, name))
+        )
 
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
         return LocalFile(path)

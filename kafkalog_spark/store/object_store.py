@@ -12,7 +12,7 @@ import errno
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -307,19 +307,6 @@ PAGE = 1000
 """Keys that a store lists in one request, at most: S3, Google and versitygw 1,000; Azure more."""
 
 
-class ObjectListing:
-    """Listing of a directory, by the answer of the store."""
-
-    def __init__(self, files: Mapping[str, FileFacts], directories: Iterable[str]) -> None:
-        self.files = files
-        self._directories = frozenset(directories)
-        self.names = [*files, *(name for name in self._directories if name not in files)]
-
-    def is_directory(self, name: str) -> bool:
-        """A name may be both; then it is a directory, as more lies below it."""
-        return name in self._directories
-
-
 @dataclass(frozen=True)
 class ObjectStore:
     """Bucket, read with these options. bucket: of Azure `container@account.dfs.core.windows.net`."""
@@ -376,7 +363,7 @@ class ObjectStore:
                 reason = "nothing in the bucket begins with this path"
                 raise FileNotFoundError(errno.ENOENT, reason, directory) from None
             raise NotADirectoryError(errno.ENOTDIR, "is an object, not a directory", directory)
-        return ObjectListing(files, directories)
+        return Listing.of(files, directories)
 
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
         """Open an object. Without facts a HEAD finds them. Raises FileNotFoundError, IsADirectoryError, OSError."""

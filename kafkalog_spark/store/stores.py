@@ -17,7 +17,7 @@ from kafkalog_spark.errors import OptionError, install_hint
 from kafkalog_spark.store.interface import HADOOP_SCHEMES, FileFacts, Listing, OpenFile, Store, parse_path
 from kafkalog_spark.store.local_store import LOCAL
 from kafkalog_spark.store.object_client import OBJECT_SCHEMES
-from kafkalog_spark.store.object_store import Buffer, ObjectFile, ObjectListing, ObjectStore
+from kafkalog_spark.store.object_store import Buffer, ObjectFile, ObjectStore
 from kafkalog_spark.store.storage_options import StorageOptions
 
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "mtime", "LastModified", "last_modified", "updated", "created")
@@ -102,7 +102,7 @@ class FsspecStore:
             raise NotADirectoryError(errno.ENOTDIR, "is a file, not a directory", directory)
         listed = as_os_errors(directory, lambda: files.ls(place, detail=True))
         entries = {os.path.basename(info["name"].rstrip("/")): info for info in listed}
-        return ObjectListing(
+        return Listing.of(
             {name: _facts(info) for name, info in entries.items() if info["type"] == "file" and name > after},
             {name for name, info in entries.items() if info["type"] == "directory" and name > after},
         )

@@ -92,14 +92,14 @@ def test_what_the_shop_was_made_with_is_found(facts: Facts) -> None:
     assert by_name["stock-0"].missing == by_name["stock-0"].log_end_offset - by_name["stock-0"].records
     assert [name for name, one in by_name.items() if one.damaged_bytes] == [shop.DAMAGED]
     assert (facts.errors, facts.notes) == (1, 0)
-    assert [found.topic_partition for found in facts.findings] == [shop.DAMAGED]
+    assert [f"{found['topic']}-{found['partition']}" for found in facts.findings] == [shop.DAMAGED]
     (opened,) = facts.open_transactions
-    assert (opened.topic, opened.partition, opened.producer_id) == ("orders", 1, shop.OPEN_PRODUCER)
-    assert (opened.transactional_id, opened.state, opened.records) == ("refund-service", "open", 1)
-    assert [group.group_id for group in facts.groups] == ["dashboard", "fraud", "billing"]
+    assert (opened["topic"], opened["partition"], opened["producer_id"]) == ("orders", 1, shop.OPEN_PRODUCER)
+    assert (opened["transactional_id"], opened["state"], opened["records"]) == ("refund-service", "open", 1)
+    assert [group["group_id"] for group in facts.groups] == ["dashboard", "fraud", "billing"]
     for lag in facts.lags:
-        end = by_name[f"{lag.topic}-{lag.partition}"].log_end_offset
-        assert (lag.log_end_offset, lag.lag) == (end, end - shop.committed(lag.group_id, end, 2))
+        end = by_name[f"{lag['topic']}-{lag['partition']}"].log_end_offset
+        assert (lag["log_end_offset"], lag["lag"]) == (end, end - shop.committed(lag["group_id"], end, 2))
     assert {producer.producer_id for producer in facts.producers} == {-1, shop.PRODUCER, shop.OPEN_PRODUCER}
 
 
@@ -126,8 +126,8 @@ def test_errors_are_shown_however_many_notes_come_before_them(tmp_path: Path, mo
     facts = facts_of(tmp_path)
     assert (facts.notes or 0) >= 5
     assert facts.errors == 2
-    assert [(found.severity, found.topic_partition) for found in facts.findings] == [
-        ("error", "orders-5"), ("error", "orders-6"), ("note", "orders-0"),
+    assert [(found["severity"], found["topic"], found["partition"]) for found in facts.findings] == [
+        ("error", "orders", 5), ("error", "orders", 6), ("note", "orders", 0),
     ]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.report import charts as charts_module
 from kafkalog_spark.report import page as page_module
 from kafkalog_spark.report.batch_totals import MOST_LAGS, MOST_TOPICS, LagTotals
-from kafkalog_spark.report.facts import Facts, KeyCount, LagFacts, Span, TopKeys
+from kafkalog_spark.report.facts import Facts, KeyCount, Span, TopKeys
 from kafkalog_spark.report.page import MOST_ROWS, html_table, number, page
 from kafkalog_spark.report.words import (
     bytes_text,
@@ -144,13 +144,17 @@ def test_a_topic_called_others_is_not_the_sum_of_the_others(facts: Facts) -> Non
 
 def test_the_lag_chart_sums_all_committed_offsets_and_the_table_has_the_largest() -> None:
     totals = LagTotals()
+
+    def add(group: str, topic: str, partition: int, lag: int | None) -> None:
+        totals.add({"group_id": group, "topic": topic, "partition": partition, "lag": lag})
+
     for partition in range(5000):
-        totals.add(LagFacts("wide", "t", partition, 0, 10, 10, None))
-        totals.add(LagFacts("broad", f"t{partition % 20}", partition // 20, 0, 1, 1, None))
-    totals.add(LagFacts("narrow", "t", 0, 0, 5000, 5000, None))
-    totals.add(LagFacts("unknown", "t", 0, 0, None, None, None))
+        add("wide", "t", partition, 10)
+        add("broad", f"t{partition % 20}", partition // 20, 1)
+    add("narrow", "t", 0, 5000)
+    add("unknown", "t", 0, None)
     assert len(totals.largest()) == MOST_LAGS
-    assert [lag.group_id for lag in totals.largest()] == ["narrow", *["wide"] * (MOST_LAGS - 1)]
+    assert [lag["group_id"] for lag in totals.largest()] == ["narrow", *["wide"] * (MOST_LAGS - 1)]
     spec = charts_module._lag(replace(EMPTY, topic_lags=totals.by_topic()))
     assert spec is not None
     assert bars_of(spec) == {0: 50_000, 1: 5000, 2: 5000}
