@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, DAMAGE_COLUMN_TYPES, RecordPredicate
 from kafkalog_spark.log.tables.table import RECORDS, TABLES
-from kafkalog_spark.log.tables.table_query import TableQuery
+from kafkalog_spark.log.tables.table_query import TableQuery, table_query
 from kafkalog_spark.log.tiered.tier_options import TierOptions, is_tier_option
 from kafkalog_spark.options import GivenOptions, OptionSpec, choice, is_nearly, specs_of, unknown_option
 from kafkalog_spark.source import offsets
@@ -391,10 +392,9 @@ def _table_query(
     Raises OptionError for a stream, and for an option that the table gives no meaning.
     """
     name = values["table"]
-    with_history = f"these have one: {', '.join(table.name for table in TABLES.values() if table.has_history)}"
     if name == RECORDS:
         if history:
-            raise OptionError("option 'history' is of tables made of internal topics", hint=with_history)
+            raise OptionError("option 'history' is of tables made of internal topics", hint="name one: option 'table'")
         return None
     if streaming:
         raise OptionError(f"a stream reads records, not the table '{name}'", hint="use spark.read")
@@ -409,11 +409,10 @@ def _table_query(
             if bound in given:
                 of = ", ".join(other.name for other in TABLES.values() if other.has_ranges)
                 raise OptionError(f"option '{bound.name}' does not narrow the table '{name}'", hint=f"it narrows {of}")
-    if history and not table.has_history:
-        raise OptionError(f"the table '{name}' has no history", hint=with_history)
-    if not table.of_topics and subscription != offsets.NotSaid():
-        raise OptionError(f"the table '{name}' is not of single topics", hint="leave the subscription out, and filter")
-    columns = table.default_columns
-    if values["columns"] is not None:
-        columns = spec.known_columns(values["columns"], list(table.columns))
-    return TableQuery(name, columns, history, values["fail_on_data_loss"], values["max_decompressed_batch_bytes"])
+    columns = None if values["columns"] is None else spec.known_columns(values["columns"], list(table.columns))
+    query = table_query(name, columns, of_topics=subscription != offsets.NotSaid(), history=history)
+    return replace(
+        query,
+        fail_on_data_loss=values["fail_on_data_loss"],
+        max_decompressed=values["max_decompressed_batch_bytes"],
+    )

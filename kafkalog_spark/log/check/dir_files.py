@@ -1,4 +1,5 @@
-"""The files of a log directory itself: its checkpoints, its listing, and what the checkpoints say of the partitions.
+"""Pieces of a check that know nothing of each other, so that tasks can run them: each partition, and the files of log
+directories themselves.
 
 Checkpoints are read before the logs: read later, they could be ahead of what was seen of a log that is written to.
 """
@@ -6,6 +7,7 @@ Checkpoints are read before the logs: read later, they could be ahead of what wa
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,10 +15,11 @@ from functools import partial
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import checkpoint, names
 from kafkalog_spark.format.atomic_file import TEMPORARY_SUFFIX
+from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE
 from kafkalog_spark.format.names import DirKind
 from kafkalog_spark.format.partition_metadata import uuid_to_text
-from kafkalog_spark.log.check.finding import Fault, Finding, Findings, Severity
+from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.partition_check import PartitionCheck, PartitionResult
 from kafkalog_spark.log.check.tier_check import TierCheck
 from kafkalog_spark.log.read.discovery import Root
@@ -58,7 +61,85 @@ def read_dir_files(path: str, store: Store, findings: Findings) -> DirFiles:
     return DirFiles(closed, checkpoints)
 
 
-def check_listing(path: str, store: Store, findings: Findings) -> None:
+def _ignore(_: int) -> None:
+    """Nobody shows how many bytes are done."""
+
+
+def check_partition(
+    place: PartitionLocation,
+    findings: Findings,
+    files: DirFiles | None = None,
+    *,
+    closed: bool = False,
+    on_bytes: Callable[[int], None] = _ignore,
+    records: bool = False,
+) -> PartitionResult | None:
+    """Check a partition: its directory, its entries in the checkpoints, its remote segments. None when nothing of it
+    can be read, or it is gone. files: of its log directory, read where they are not given; what is wrong with them is
+    for check_directories to tell."""
+    result = None
+    if _is_local(place):
+        local = place.local
+        files = files or read_dir_files(local.log_dir, local.store, Findings())
+        closed = closed or files.closed
+        result = _check_local(local, files, findings, closed=closed, on_bytes=on_bytes, records=records)
+        if result is not None:
+            _check_checkpoints(local, files, result, findings, closed=closed)
+    if isinstance(place, TieredLocation):
+        result = TierCheck(place, findings, on_bytes, records, result or PartitionResult()).run()
+    return result
+
+
+def check_directories(
+    roots: Iterable[Root], places: Mapping[TopicPartition, PartitionLocation], findings: Findings
+) -> dict[str, DirFiles]:
+    """Check the files of log directories themselves, and topic ids; what the files say, by log directory."""
+    local = local_places(places)
+    parents = {place.log_dir: place.store for place in local.values()}
+    files = {path: read_dir_files(path, store, findings) for path, store in parents.items()}
+    tiers = [place for place in places.values() if isinstance(place, TieredLocation)]
+    for path, store in roots:
+        of_tier = any(_lies_in(path, place) for place in tiers)
+        if not of_tier and (path in parents or not names.parse_partition_dir(os.path.basename(path))):
+            _check_listing(path, store, findings)
+    _check_topic_ids(local, findings)
+    return files
+
+
+def _is_local(place: PartitionLocation) -> bool:
+    return not isinstance(place, TieredLocation) or place.is_local
+
+
+def local_places(places: Mapping[TopicPartition, PartitionLocation]) -> dict[TopicPartition, PartitionLocation]:
+    return {key: place.local for key, place in places.items() if _is_local(place)}
+
+
+def _check_local(
+    place: PartitionLocation,
+    files: DirFiles,
+    findings: Findings,
+    *,
+    closed: bool,
+    on_bytes: Callable[[int], None],
+    records: bool,
+) -> PartitionResult | None:
+    """Check a partition's directory; None when it cannot be read, or is gone."""
+    key = (place.topic, place.partition)
+    name = f"{place.topic}-{place.partition}"
+    recovery_point = files.checkpoints[checkpoint.RECOVERY_POINT_CHECKPOINT].get(key)
+    log_start = files.checkpoints[checkpoint.LOG_START_OFFSET_CHECKPOINT].get(key)
+    try:
+        log = place.open_unread(OpenHints(recovery_point, log_start, pass_over_damage=True))
+        return PartitionCheck(log, findings, closed, on_bytes, records).run()
+    except KafkalogError as error:
+        if place.exists():
+            findings.add_error(error, place.directory, name)
+    except OSError as error:
+        findings.add_unreadable(error, error.filename or place.directory, name)
+    return None
+
+
+def _check_listing(path: str, store: Store, findings: Findings) -> None:
     listing = store.list(path)
     for name in sorted(listing.names):
         file = os.path.join(path, name)
@@ -77,119 +158,44 @@ def check_listing(path: str, store: Store, findings: Findings) -> None:
             findings.add(Severity.NOTE, file, Fault("is no file of a broker"))
 
 
-def check_checkpoints(
-    path: str,
-    files: DirFiles,
-    places: Mapping[checkpoint.TopicPartition, PartitionLocation],
-    results: Mapping[checkpoint.TopicPartition, PartitionResult],
-    findings: Findings,
-    *,
-    closed: bool,
+def _check_checkpoints(
+    place: PartitionLocation, files: DirFiles, result: PartitionResult, findings: Findings, *, closed: bool
 ) -> None:
-    """Hold the checkpoints of the log directory `path` against those of its partitions that were looked at."""
+    """Hold the checkpoints of its log directory against a partition that was looked at."""
+    if result.gone or result.is_damaged:
+        return
+    end = result.log_end_offset
     for name, offsets in files.checkpoints.items():
-        for key, offset in offsets.items():
-            result = results.get(key)
-            if result is None or result.gone or result.is_damaged or key not in places or places[key].log_dir != path:
-                continue
-            end = result.log_end_offset
-            if not 0 <= offset <= end:
-                expected = f"0 to {end}, the log end offset"
-            elif closed and name == checkpoint.RECOVERY_POINT_CHECKPOINT and offset != end:
-                expected = f"{end}, the log end offset, after a clean stop"
-            else:
-                continue
-            # What was flushed cannot be torn; a high watermark or the cleaner may have been further.
-            flushed = name in (checkpoint.RECOVERY_POINT_CHECKPOINT, checkpoint.LOG_START_OFFSET_CHECKPOINT)
-            severity = Severity.NOTE if result.has_torn_tail and not flushed else Severity.ERROR
-            fault = Fault(f"the offset in {name}", offset=offset, expected=expected, got=str(offset))
-            findings.add(severity, os.path.join(path, name), fault, f"{key[0]}-{key[1]}")
+        offset = offsets.get((place.topic, place.partition))
+        if offset is None:
+            continue
+        if not 0 <= offset <= end:
+            expected = f"0 to {end}, the log end offset"
+        elif closed and name == checkpoint.RECOVERY_POINT_CHECKPOINT and offset != end:
+            expected = f"{end}, the log end offset, after a clean stop"
+        else:
+            continue
+        # What was flushed cannot be torn; a high watermark or the cleaner may have been further.
+        flushed = name in (checkpoint.RECOVERY_POINT_CHECKPOINT, checkpoint.LOG_START_OFFSET_CHECKPOINT)
+        severity = Severity.NOTE if result.has_torn_tail and not flushed else Severity.ERROR
+        fault = Fault(f"the offset in {name}", offset=offset, expected=expected, got=str(offset))
+        findings.add(severity, os.path.join(place.log_dir, name), fault, f"{place.topic}-{place.partition}")
 
 
-def check_topic_ids(
-    topic_ids: Mapping[checkpoint.TopicPartition, str | None],
-    places: Mapping[checkpoint.TopicPartition, PartitionLocation],
-    findings: Findings,
-) -> None:
+def _check_topic_ids(places: Mapping[TopicPartition, PartitionLocation], findings: Findings) -> None:
     """All partitions of a topic have one id."""
-    ids: dict[str, tuple[str, int]] = {}
-    for (topic, partition), topic_id in topic_ids.items():
+    ids: dict[str, tuple[uuid.UUID, int]] = {}
+    for (topic, partition), place in places.items():
+        topic_id = place.topic_id()
         if topic_id is not None:
             first_id, first = ids.setdefault(topic, (topic_id, partition))
             if first_id != topic_id:
-                findings.add(
-                    Severity.ERROR,
-                    places[topic, partition].directory,
-                    Fault("the topic id", expected=f"that of partition {first}, {first_id}", got=topic_id),
-                    f"{topic}-{partition}",
-                )
+                expected = f"that of partition {first}, {uuid_to_text(first_id)}"
+                fault = Fault("the topic id", expected=expected, got=uuid_to_text(topic_id))
+                findings.add(Severity.ERROR, place.directory, fault, f"{topic}-{partition}")
 
 
-# The check in pieces that know nothing of each other, so that tasks can run them: each partition, and the rest.
-#
-# Together they find what `check_log_dirs` finds, but for partitions that lie in several of the log directories: here
-# the copy that is read is looked at, there they are refused.
-
-
-def _ignore(_: int) -> None:
-    """Nobody shows how many bytes are done."""
-
-
-def check_local(
-    place: PartitionLocation,
-    files: DirFiles,
-    findings: Findings,
-    *,
-    closed: bool,
-    on_bytes: Callable[[int], None] = _ignore,
-    records: bool = False,
-) -> PartitionResult | None:
-    """Check a partition's directory; None when it cannot be read, or is gone."""
-    key = (place.topic, place.partition)
-    name = f"{place.topic}-{place.partition}"
-    recovery_point = files.checkpoints[checkpoint.RECOVERY_POINT_CHECKPOINT].get(key)
-    log_start = files.checkpoints[checkpoint.LOG_START_OFFSET_CHECKPOINT].get(key)
-    try:
-        log = place.open_unread(OpenHints(recovery_point, log_start, pass_over_damage=True))
-        return PartitionCheck(log, findings, closed, on_bytes, records).run()
-    except KafkalogError as error:
-        if place.exists():
-            findings.add_error(error, place.directory, name)
-    except OSError as error:
-        findings.add_unreadable(error, error.filename or place.directory, name)
-    return None
-
-
-def check_partition(place: PartitionLocation) -> list[Finding]:
-    """Findings about a partition and its entries in the checkpoints of the log directory."""
-    findings = Findings()
-    if not isinstance(place, TieredLocation) or place.is_local:
-        local, key = place.local, (place.topic, place.partition)
-        files = read_dir_files(local.log_dir, local.store, Findings())  # its faults are check_directories' to tell
-        result = check_local(local, files, findings, closed=files.closed)
-        if result is not None:
-            check_checkpoints(local.log_dir, files, {key: local}, {key: result}, findings, closed=files.closed)
-    if isinstance(place, TieredLocation):
-        TierCheck(place, findings, _ignore).run()
-    findings.tell_rest()
-    return findings.kept
-
-
-def check_directories(
-    roots: Iterable[Root], places: Mapping[checkpoint.TopicPartition, PartitionLocation]
-) -> list[Finding]:
-    """Findings about the files of log directories themselves, and about topic ids."""
-    findings = Findings()
-    local = {
-        key: place.local for key, place in places.items() if not isinstance(place, TieredLocation) or place.is_local
-    }
-    parents = {place.log_dir: place.store for place in local.values()}
-    for path, store in parents.items():
-        read_dir_files(path, store, findings)
-    for path, store in roots:
-        if path in parents or (not local and not names.parse_partition_dir(os.path.basename(path))):
-            check_listing(path, store, findings)
-    ids = {key: place.topic_id() for key, place in local.items()}
-    check_topic_ids({key: None if i is None else uuid_to_text(i) for key, i in ids.items()}, local, findings)
-    findings.tell_rest()
-    return findings.kept
+def _lies_in(root: str, place: TieredLocation) -> bool:
+    return any(remote.directory.startswith(root + "/") for remote in place.remote) and not (
+        place.is_local and place.directory.startswith(root + "/")
+    )

@@ -1,26 +1,23 @@
-"""Log directories: what lies in them, and what their checkpoints say of the partitions.
+"""Check of log directories: all pieces (dir_files.py), in one process.
 
-    result = check_log_dirs(["/data/kafka-logs"])
-    result.findings.errors, result.findings.notes
-
-Checkpoints are read before the logs: read later, they could be ahead of what was seen of a log that is written to.
+result = check_log_dirs(["/data/kafka-logs"])
+result.findings.errors, result.findings.notes
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.partition_metadata import OWN_FILES
-from kafkalog_spark.log.check import dir_files
+from kafkalog_spark.log.check.dir_files import check_directories, check_partition, local_places
 from kafkalog_spark.log.check.finding import Finding, Findings
 from kafkalog_spark.log.check.partition_check import PartitionResult
-from kafkalog_spark.log.check.tier_check import TierCheck
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import LOG_DIR_MARKS, log_bytes, refuse_copies
 from kafkalog_spark.log.read.partition_log import PartitionLocation
@@ -62,56 +59,20 @@ def check_log_dirs(
     _refuse_what_only_has_such_names(dirs)
     refuse_copies(dirs.copies, dirs.copies)
     result = CheckResult(Findings(on_finding))
-    tiers = [place for place in dirs.places.values() if isinstance(place, TieredLocation)]
-    remote_only = {(place.topic, place.partition) for place in tiers if not place.is_local}
-    of_log_dirs = {key: place.local for key, place in dirs.places.items() if key not in remote_only}
-    parents = {place.log_dir: place.store for place in of_log_dirs.values()}
-    of_path = {path: dir_files.read_dir_files(path, store, result.findings) for path, store in parents.items()}
-    tier_roots = {root for root in dirs.roots for place in tiers if _lies_in(root.path, place)}
-    for path, store in (root for root in dirs.roots if root not in tier_roots):
-        if path in of_path or not names.parse_partition_dir(os.path.basename(path)):
-            dir_files.check_listing(path, store, result.findings)
-    total = sum(map(_bytes_of, of_log_dirs.values()))
-    done = 0
+    of_path = check_directories(dirs.roots, dirs.places, result.findings)
+    total = sum(map(_bytes_of, local_places(dirs.places).values()))
 
     def count(size: int) -> None:
-        nonlocal done
-        done += size
+        result.bytes += size
         if on_bytes is not None:
-            on_bytes(done, total)
+            on_bytes(result.bytes, total)
 
-    for key, place in of_log_dirs.items():
-        files = of_path[place.log_dir]
-        partition = dir_files.check_local(
-            place, files, result.findings, closed=closed or files.closed, on_bytes=count, records=records
-        )
-        if partition is not None:
-            result.partitions[key] = partition
-    remote_results = {
-        (place.topic, place.partition): TierCheck(place, result.findings, count, records).run() for place in tiers
-    }
-    for path, files in of_path.items():
-        dir_files.check_checkpoints(
-            path, files, dirs.places, result.partitions, result.findings, closed=closed or files.closed
-        )
-    dir_files.check_topic_ids(
-        {key: local.topic_id for key, local in result.partitions.items()}, dirs.places, result.findings
-    )
-    for key, remote in remote_results.items():
-        local = result.partitions.get(key)
-        result.partitions[key] = (
-            remote
-            if local is None
-            else replace(
-                local,
-                segments=local.segments + remote.segments,
-                batches=local.batches + remote.batches,
-                records=local.records + remote.records,
-                is_damaged=local.is_damaged or remote.is_damaged,
-            )
-        )
+    for key, place in dirs.places.items():
+        files = of_path.get(place.log_dir)
+        checked = check_partition(place, result.findings, files, closed=closed, on_bytes=count, records=records)
+        if checked is not None:
+            result.partitions[key] = checked
     result.findings.tell_rest()
-    result.bytes = done
     return result
 
 
@@ -138,12 +99,6 @@ def _may_be_partition(directory: str) -> bool:
     except OSError:
         return True  # whoever opens it says what is wrong
     return any(names.parse_segment_file(name) or name in OWN_FILES for name in entries)
-
-
-def _lies_in(root: str, place: TieredLocation) -> bool:
-    return any(remote.directory.startswith(root + "/") for remote in place.remote) and not (
-        place.is_local and place.directory.startswith(root + "/")
-    )
 
 
 def _bytes_of(place: PartitionLocation) -> int:

@@ -11,7 +11,7 @@ from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT
 from kafkalog_spark.format.layout import H
-from kafkalog_spark.format.partition_metadata import OWN_FILES, PARTITION_METADATA_FILE, UNFINISHED, uuid_to_text
+from kafkalog_spark.format.partition_metadata import OWN_FILES, PARTITION_METADATA_FILE, UNFINISHED
 from kafkalog_spark.format.producer_snapshot import ProducerEntry, open_transactions
 from kafkalog_spark.log.check.finding import Content, Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import ProducerCheck, TransactionCheck
@@ -22,7 +22,7 @@ from kafkalog_spark.log.read.segment_file import Window
 
 @dataclass(slots=True)
 class PartitionResult:
-    """Totals of a partition. gone: it was deleted during the check. topic_id: 22 characters, None without."""
+    """Totals of a partition. gone: it was deleted during the check."""
 
     log_start_offset: int = 0
     log_end_offset: int = 0
@@ -32,7 +32,6 @@ class PartitionResult:
     is_damaged: bool = False
     has_torn_tail: bool = False
     gone: bool = False
-    topic_id: str | None = None
 
     def add(self, segment: SegmentResult) -> None:
         """Add what a segment has."""
@@ -66,10 +65,7 @@ class PartitionCheck:
         result.log_start_offset = log.log_start_offset
         result.log_end_offset = log.segments[0].base_offset if log.segments else log.log_start_offset
         self._check_names()
-        metadata = self._read(
-            PARTITION_METADATA_FILE, partial(partition_log.read_partition_metadata, log.store, log.directory)
-        )
-        result.topic_id = None if metadata is None else uuid_to_text(metadata.topic_id)
+        self._read(PARTITION_METADATA_FILE, partial(partition_log.read_partition_metadata, log.store, log.directory))
         epochs = self._read(
             LEADER_EPOCH_CHECKPOINT, partial(partition_log.read_leader_epochs, log.store, log.directory)
         )

@@ -188,14 +188,14 @@ def overlap_faults(mine: Batches, other: Batches, other_path: str, start: int, u
 class TierCheck:
     """place: where the partition lies, perhaps in a log directory too, which is checked by itself.
 
-    records: whether they are decoded. on_bytes: how many bytes were looked at.
+    records: whether they are decoded. on_bytes: how many bytes were looked at. result: gets the totals.
     """
 
     place: TieredLocation
     findings: Findings
     on_bytes: Callable[[int], None]
     records: bool = False
-    _result: PartitionResult = field(default_factory=PartitionResult)
+    result: PartitionResult = field(default_factory=PartitionResult)
 
     def run(self) -> PartitionResult:
         """Check the remote segments. Those that go away meanwhile are no finding."""
@@ -212,7 +212,7 @@ class TierCheck:
         self._check_overlaps(checks)
         if len(checks) == len(held):
             self._check_walk()
-        return self._result
+        return self.result
 
     @property
     def _name(self) -> str:
@@ -262,7 +262,7 @@ class TierCheck:
         records = RecordCheck() if self.records else None
         check = RemoteSegmentCheck(held, self.place.options.keys, self.findings, open_before, records, self.on_bytes)
         found = check.run()
-        result = self._result
+        result = self.result
         result.segments += 1
         if found is None:
             result.is_damaged = True

@@ -11,6 +11,7 @@ from kafkalog_spark.errors import CorruptLog, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader, announced_batch, control_type
 from kafkalog_spark.format.layout import ControlType, H
+from kafkalog_spark.format.producer_snapshot import open_transactions
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.batch_search import find_batch_behind, ordered_headers
 from kafkalog_spark.log.read.log_end import LogEnd
@@ -130,8 +131,7 @@ def _known_transactions(log: PartitionLog, end: int) -> tuple[int, TransactionSt
             entries = log.read_snapshot(path)
         except (CorruptLog, UnsupportedFormat, OSError):
             continue  # an older one, or the log itself, tells the same
-        unfinished = {e.producer_id: e.transaction_first_offset for e in entries if e.has_open_transaction}
-        return at, TransactionState(unfinished)
+        return at, TransactionState(open_transactions(entries))
     return log.log_start_offset, TransactionState()
 
 

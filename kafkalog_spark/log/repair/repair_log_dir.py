@@ -36,6 +36,7 @@ from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MOST_BYT
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, PartitionMetadata
 from kafkalog_spark.format.partition_metadata import write_partition_metadata as write_metadata
+from kafkalog_spark.format.producer_snapshot import open_transactions
 from kafkalog_spark.format.transaction_index import format_transaction
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import check_one_topic
@@ -276,10 +277,9 @@ def _open_at(source: PartitionLog, first: int) -> dict[int, int]:
     for at, path in source.snapshots_up_to(first):
         if at == first:
             try:
-                entries = source.read_snapshot(path)
+                return open_transactions(source.read_snapshot(path))
             except (CorruptLog, UnsupportedFormat, OSError):
                 return {}
-            return {e.producer_id: e.transaction_first_offset for e in entries if e.has_open_transaction}
     return {}
 
 

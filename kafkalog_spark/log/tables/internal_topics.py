@@ -7,7 +7,7 @@ Records are taken one after the other in plain Python: there are thousands, wher
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -269,28 +269,17 @@ _UNFINISHED = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpo
 """A partition of a transaction in one of these waits for its marker."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionalId:
-    """state: of _STATES. Times in ms, -1 where there is none; producer ids -1 for none. partitions: (topic, number)."""
+TransactionalId = Mapping[str, Any]
+"""A row of the table `transactional_ids`, without its record: the state of a coordinator."""
 
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    timeout: int
-    state: str
-    partitions: tuple[tuple[str, int], ...]
-    last_update: int
-    start: int
-    previous_producer_id: int = NO_PRODUCER_ID
-    next_producer_id: int = NO_PRODUCER_ID
 
-    def waits_for(self, topic: str, partition: int, producer_epoch: int) -> bool:
-        """True if its coordinator knows of a transaction of that epoch in the partition, and will end it."""
-        return (
-            self.state in _UNFINISHED
-            and (topic, partition) in self.partitions
-            and self.producer_epoch >= producer_epoch
-        )
+def waits_for(owner: TransactionalId, topic: str, partition: int, producer_epoch: int) -> bool:
+    """True if a coordinator knows of a transaction of that epoch in the partition, and will end it."""
+    return (
+        owner["state"] in _UNFINISHED
+        and {"topic": topic, "partition": partition} in owner["partitions"]
+        and owner["producer_epoch"] >= producer_epoch
+    )
 
 
 def _transaction_entries(log: PartitionLog) -> Iterator[_Entry]:
@@ -312,45 +301,29 @@ def _transactional_id(name: str, data: bytes) -> TransactionalId:
     if not 0 <= state < len(_STATES):
         raise UnsupportedFormat(f"{what} has state {state}, expected 0 to {len(_STATES) - 1}")
     partitions = ((topic, index) for topic, indexes in value.transaction_partitions or () for index in indexes)
-    return TransactionalId(
-        name,
-        value.producer_id,
-        value.producer_epoch,
-        value.transaction_timeout_ms,
-        _STATES[state],
-        tuple(sorted(partitions)),
-        value.transaction_last_update_timestamp_ms,
-        value.transaction_start_timestamp_ms,
-        value.previous_producer_id,
-        value.next_producer_id,
-    )
+    before, after = value.previous_producer_id, value.next_producer_id
+    return {
+        "transactional_id": name,
+        "producer_id": value.producer_id,
+        "producer_epoch": value.producer_epoch,
+        "state": _STATES[state],
+        "timeout_ms": value.transaction_timeout_ms,
+        "partitions": [{"topic": topic, "partition": index} for topic, index in sorted(partitions)],
+        "last_update": timestamp_us(value.transaction_last_update_timestamp_ms),
+        "started_at": timestamp_us(value.transaction_start_timestamp_ms),
+        "previous_producer_id": None if before == NO_PRODUCER_ID else before,
+        "next_producer_id": None if after == NO_PRODUCER_ID else after,
+    }
 
 
 def coordinators(logs: Iterable[PartitionLog]) -> dict[int, TransactionalId]:
     """Transactional ids by producer id, from the given partitions of __transaction_state."""
     states = [entry.value for log in logs for entry in _latest(_transaction_entries(log)) if entry.value is not None]
-    return {state.producer_id: state for state in states}
+    return {state["producer_id"]: state for state in states}
 
 
 def transactional_id_rows(log: PartitionLog, *, history: bool) -> Iterator[dict[str, Any]]:
     """The latest state of each transactional id, or all of them. Raises as committed_records."""
     entries = _transaction_entries(log)
-    return (_transactional_id_row(entry, log.partition) for entry in (entries if history else _latest(entries)))
-
-
-def _transactional_id_row(entry: _Entry, partition: int) -> dict[str, Any]:
-    row = entry.source_columns(partition) | {"transactional_id": entry.key}
-    state = entry.value
-    if state is None:
-        return row
-    return row | {
-        "producer_id": state.producer_id,
-        "producer_epoch": state.producer_epoch,
-        "state": state.state,
-        "timeout_ms": state.timeout,
-        "partitions": [{"topic": topic, "partition": index} for topic, index in state.partitions],
-        "last_update": timestamp_us(state.last_update),
-        "started_at": timestamp_us(state.start),
-        "previous_producer_id": None if state.previous_producer_id == NO_PRODUCER_ID else state.previous_producer_id,
-        "next_producer_id": None if state.next_producer_id == NO_PRODUCER_ID else state.next_producer_id,
-    }
+    for entry in entries if history else _latest(entries):
+        yield entry.source_columns(log.partition) | {"transactional_id": entry.key} | (entry.value or {})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pyarrow as pa
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.log.check.dir_files import check_directories, check_partition
-from kafkalog_spark.log.check.finding import Finding
+from kafkalog_spark.log.check.finding import Findings
 from kafkalog_spark.log.read.discovery import Root
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
@@ -50,8 +50,9 @@ class _Reader:
     def batches(self, unit: table_query.TableUnit) -> Batches:
         query = self._query
         if unit.place is None:
-            findings = check_directories(self._around.roots, self._around.places)
-            yield from query.of.batches(query.columns, map(_finding_row, findings))
+            around = self._around
+            rows = _finding_rows(partial(check_directories, around.roots, around.places))
+            yield from query.of.batches(query.columns, rows)
             return
         try:
             if query.of is not table.BATCHES:
@@ -74,7 +75,7 @@ class _Reader:
         if self._query.of is table.PARTITIONS:
             return [partition_row(place)]
         if self._query.of is table.FINDINGS:
-            return map(_finding_row, check_partition(place))
+            return _finding_rows(partial(check_partition, place))
         log = self._log(place)
         match self._query.table:
             case "consumer_offsets":
@@ -113,10 +114,14 @@ class _Reader:
         _log.warning("%s", error)
 
 
-def _finding_row(finding: Finding) -> dict[str, Any]:
-    topic, _, number = (finding.topic_partition or "").rpartition("-")
-    row = {"severity": finding.severity.value, "path": finding.path} | finding.fault._asdict()
-    return row | ({"topic": topic, "partition": int(number)} if number else {})
+def _finding_rows(check: Callable[[Findings], object]) -> Iterator[dict[str, Any]]:
+    findings = Findings()
+    check(findings)
+    findings.tell_rest()
+    for finding in findings.kept:
+        topic, _, number = (finding.topic_partition or "").rpartition("-")
+        row = {"severity": finding.severity.value, "path": finding.path} | finding.fault._asdict()
+        yield row | ({"topic": topic, "partition": int(number)} if number else {})
 
 
 def _opened_segment(log: PartitionLog, base_offset: int) -> SegmentFile:

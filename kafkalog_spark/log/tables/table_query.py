@@ -73,7 +73,7 @@ def table_query(
         of = ", ".join(table.name for table in TABLES.values() if table.has_history)
         raise OptionError(f"the table '{name}' has no history", hint=f"these have one: {of}")
     if of_topics and not table.of_topics:
-        raise OptionError(f"the table '{name}' is not of single topics", hint="filter its rows")
+        raise OptionError(f"the table '{name}' is not of single topics", hint="leave the topic out and filter its rows")
     chosen = table.default_columns if columns is None else tuple(columns)
     table.schema(chosen)
     return TableQuery(name, chosen, history)

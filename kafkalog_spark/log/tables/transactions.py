@@ -14,7 +14,7 @@ from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION, ProducerEntr
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import Window
 from kafkalog_spark.log.repair.damaged_segment import windows_from
-from kafkalog_spark.log.tables.internal_topics import TransactionalId
+from kafkalog_spark.log.tables.internal_topics import TransactionalId, waits_for
 from kafkalog_spark.log.tables.table import timestamp_us
 
 Coordinators = Mapping[int, TransactionalId]
@@ -60,8 +60,8 @@ class _Transaction:
         }
         owner = coordinators.get(self.producer_id)
         if owner is not None:
-            row |= {"transactional_id": owner.transactional_id, "coordinator_state": owner.state}
-            if state == "open" and not owner.waits_for(log.topic, log.partition, self.producer_epoch):
+            row |= {"transactional_id": owner["transactional_id"], "coordinator_state": owner["state"]}
+            if state == "open" and not waits_for(owner, log.topic, log.partition, self.producer_epoch):
                 row["state"] = "hanging"
         return row
 
@@ -118,7 +118,7 @@ def producer_rows(log: PartitionLog, coordinators: Coordinators) -> Iterator[dic
             "partition": log.partition,
             "last_timestamp": timestamp_us(entry.timestamp),
             "snapshot_offset": snapshot,
-            "transactional_id": None if owner is None else owner.transactional_id,
+            "transactional_id": None if owner is None else owner["transactional_id"],
         } | entry._asdict()
         yield row if entry.has_open_transaction else row | {"transaction_first_offset": None}
 
