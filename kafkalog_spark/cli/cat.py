@@ -22,7 +22,7 @@ from kafkalog_spark.log.decode.record_schema import ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import chosen_locations
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
-from kafkalog_spark.log.read.partition_log import PartitionLog, node_id
+from kafkalog_spark.log.read.partition_log import PartitionLog, readable_meta_properties
 from kafkalog_spark.log.read.partition_scan import ScanStatistics, offset_for_timestamp, scan_partition, tail_start
 
 if TYPE_CHECKING:
@@ -357,7 +357,7 @@ def _text(
     """Columns to read, and what makes text of them."""
     if format is not None:
         return format.columns, format.text_of
-    nodes = (node_id(root.store, root.path) for root in dirs.roots)
+    nodes = (readable_meta_properties(root.store, root.path).node_id for root in dirs.roots)
     broker = next((node for node in nodes if node is not None), -1)
     return record_output.COLUMNS, lambda rows: record_output.json_lines(rows, broker, delimiter, shown)
 

@@ -25,7 +25,7 @@ from kafkalog_spark.format.checkpoint import RECOVERY_POINT_CHECKPOINT, TopicPar
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE
 from kafkalog_spark.format.names import LOG_SUFFIX, DirKind, PartitionDir, parse_partition_dir
 from kafkalog_spark.format.partition_metadata import uuid_to_text
-from kafkalog_spark.log.read.partition_log import PartitionLocation, cluster_id, leader_epochs
+from kafkalog_spark.log.read.partition_log import PartitionLocation, leader_epochs, readable_meta_properties
 from kafkalog_spark.log.tiered import remote_names
 from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, Layout
 from kafkalog_spark.log.tiered.tier_options import TierOptions
@@ -191,7 +191,7 @@ def check_one_topic(
             _refuse_two_topics(named)
         if len(named) < len(ids):
             for parent in parents.keys() - clusters.keys():
-                clusters[parent] = cluster_id(parents[parent], parent)
+                clusters[parent] = readable_meta_properties(parents[parent], parent).cluster_id
             of_parent = [(place, clusters[place.log_dir]) for place in found]
             of_cluster = [(place, f"cluster {cluster}") for place, cluster in of_parent if cluster is not None]
             if len({mark for _, mark in of_cluster}) > 1:

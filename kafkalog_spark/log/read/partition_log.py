@@ -102,20 +102,12 @@ def topic_id(store: Store, directory: str) -> uuid.UUID | None:
         return None
 
 
-def cluster_id(store: Store, directory: str) -> str | None:
-    """The cluster id in a log directory's meta.properties; None where that says nothing."""
+def readable_meta_properties(store: Store, directory: str) -> MetaProperties:
+    """meta.properties of a log directory, which says nothing where it is missing or damaged."""
     try:
-        return read_meta_properties(store, directory).cluster_id
+        return read_meta_properties(store, directory)
     except (KafkalogError, OSError):
-        return None
-
-
-def node_id(store: Store, directory: str) -> int | None:
-    """The id of the node, as the same file says it."""
-    try:
-        return read_meta_properties(store, directory).node_id
-    except (KafkalogError, OSError):
-        return None
+        return MetaProperties(0)
 
 
 class Checkpoints:
