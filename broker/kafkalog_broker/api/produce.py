@@ -174,8 +174,8 @@ def _append_at_once(
         at_once = bytes_at_once(records)
         if not at_once:
             return None
-        now_ms, config = broker.clock.now_ms(), log.config
-        batch = validate_batch(records, config, now_ms, is_compacted=config.is_compacted, at_once=at_once)
+        now_ms = broker.clock.now_ms()
+        batch = validate_batch(records, log.config, now_ms, at_once=at_once)
         return _append(request, log, batch, now_ms, broker)
     except TakesTooLong:
         return None
@@ -198,8 +198,7 @@ async def _answer(
             if request.version < FIRST_BATCH_VERSION:
                 _check_message_set(log, records, request.entity.acks)
             validate = validate_message_set if request.version < FIRST_BATCH_VERSION else validate_batch
-            config = log.config
-            batch = await broker.run_computing(validate, records, config, now_ms, is_compacted=config.is_compacted)
+            batch = await broker.run_computing(validate, records, log.config, now_ms)
             if batch is None:  # an empty message set
                 return _taken(AppendInfo(-1, -1, -1, log.log_start_offset), index)
             appended = _append(request, log, batch, now_ms, broker)

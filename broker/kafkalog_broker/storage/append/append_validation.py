@@ -109,12 +109,7 @@ class InvalidRecordErrors(BrokerError):
 
 
 def validate_batch(
-    data: bytes | memoryview,
-    config: LogConfig,
-    now_ms: int,
-    *,
-    is_compacted: bool = False,
-    at_once: int | None = None,
+    data: bytes | memoryview, config: LogConfig, now_ms: int, *, at_once: int | None = None
 ) -> EncodedBatch:
     """Check what a producer sent for one partition, and make of it what goes into the log, in memory of its own.
 
@@ -161,7 +156,7 @@ def validate_batch(
         if isinstance(error, DecompressesTooFar) and at_once is not None:
             raise TakesTooLong from None
         raise _invalid(error.what) from error
-    _check_records(records, count, base_timestamp, attributes, facts, config, now_ms, is_compacted)
+    _check_records(records, count, base_timestamp, attributes, facts, config, now_ms)
 
     append_time = config.message_timestamp_type == LOG_APPEND_TIME
     timestamp = now_ms if append_time else facts.max_timestamp
@@ -222,7 +217,6 @@ def _check_records(
     facts: RecordFacts,
     config: LogConfig,
     now_ms: int,
-    is_compacted: bool,
 ) -> None:
     """Raise InvalidRecordErrors for keys and timestamps. The walk has said whether a second look is needed."""
     append_time_set = bool(attributes & layout.ATTRIBUTE_LOG_APPEND_TIME)
@@ -231,11 +225,11 @@ def _check_records(
         lowest = now_ms - config.message_timestamp_before_max_ms
         highest = now_ms + config.message_timestamp_after_max_ms
     out_of_bounds = facts.low <= facts.high and (facts.low < lowest or facts.high > highest)
-    if not out_of_bounds and not append_time_set and not (is_compacted and facts.null_keys):
+    if not out_of_bounds and not append_time_set and not (facts.null_keys and config.is_compacted):
         return
     refused = refused_records(
         records, count, base_timestamp, max(lowest, layout.MIN_INT64), min(highest, layout.MAX_INT64),
-        needs_keys=is_compacted, append_time_set=append_time_set, most=MAX_RECORD_ERRORS,
+        needs_keys=config.is_compacted, append_time_set=append_time_set, most=MAX_RECORD_ERRORS,
     )  # fmt: skip
     texts = {
         Refusal.NO_KEY: "a compacted topic takes no record without a key",

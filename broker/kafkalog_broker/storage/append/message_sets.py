@@ -55,16 +55,14 @@ _FAULTS = {
 }
 
 
-def validate_message_set(
-    data: memoryview, config: LogConfig, now_ms: int, *, is_compacted: bool = False
-) -> EncodedBatch | None:
+def validate_message_set(data: memoryview, config: LogConfig, now_ms: int) -> EncodedBatch | None:
     """Check what came for one partition, and make of it what goes into the log; None where there is no whole message.
 
     A v2 batch is validated as such. Raises BrokerError: corrupt_message, invalid_fetch_size, invalid_record,
     invalid_timestamp, message_too_large, unsupported_compression_type. Loads Numba.
     """
     if len(data) > layout.MAGIC_AT and data[layout.MAGIC_AT] == _V2:
-        return validate_batch(data, config, now_ms, is_compacted=is_compacted)
+        return validate_batch(data, config, now_ms)
     magic = data[layout.MAGIC_AT] if len(data) > layout.MAGIC_AT else 0
     size = None  # of a compressed message, whole; it stands alone
     if len(data) > layout.LEGACY_ATTRIBUTES_AT and data[layout.LEGACY_ATTRIBUTES_AT] & layout.ATTRIBUTE_CODEC:
@@ -84,8 +82,8 @@ def validate_message_set(
     if config.message_timestamp_type != LOG_APPEND_TIME:
         lowest = max(now_ms - config.message_timestamp_before_max_ms, lowest)
         highest = min(now_ms + config.message_timestamp_after_max_ms, highest)
-    if is_compacted or (magic and (facts.low < lowest or facts.high > highest)):
-        _check_messages(messages, lowest, highest, is_compacted)
+    if config.is_compacted or (magic and (facts.low < lowest or facts.high > highest)):
+        _check_messages(messages, lowest, highest, config.is_compacted)
     if fault:
         raise _fault(fault, len(messages))
     if size is not None:

@@ -48,9 +48,9 @@ def validate(data, **config):
     return validate_batch(data, log_config(**config), NOW)
 
 
-def refused(data, *, is_compacted=False, **config):
+def refused(data, **config):
     with pytest.raises(BrokerError) as caught:
-        validate_batch(data, log_config(**config), NOW, is_compacted=is_compacted)
+        validate_batch(data, log_config(**config), NOW)
     return caught.value
 
 
@@ -245,7 +245,7 @@ def test_a_compacted_topic_takes_no_record_without_a_key(count):
     records = [V2Record(i, NOW, None if i == 1 else b"k", b"v") for i in range(count)]
     data = batch(0, records)
     validate(data)
-    error = refused(data, is_compacted=True)
+    error = refused(data, cleanup_policy=("compact",))
     assert error.code == ErrorCode.invalid_record
     assert [index for index, _ in error.errors] == [1]
 
@@ -314,7 +314,7 @@ def python_steps():
 BOMBS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "wrong deltas": ({}, {}),
     "LogAppendTime": ({"log_append_time": NOW}, {}),
-    "null keys": ({}, {"is_compacted": True}),
+    "null keys": ({}, {"config": {"cleanup_policy": ("compact",)}}),
     "old timestamps": ({}, {"config": {"message_timestamp_before_max_ms": -1}}),
 }
 
@@ -324,12 +324,9 @@ BOMBS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_no_python_is_run_for_each_of_many_records(name, codec, python_steps):
     fields, how = BOMBS[name]
     config = log_config(max_message_bytes=64 << 20, **how.get("config", {}))
-    compacted = how.get("is_compacted", False)
-    python_steps(
-        validate_batch, tiny(10, codec=codec, **fields), config, NOW, is_compacted=compacted
-    )  # what loads once
+    python_steps(validate_batch, tiny(10, codec=codec, **fields), config, NOW)  # what loads once
     data = tiny(200_000, codec=codec, **fields)
-    steps = python_steps(validate_batch, data, config, NOW, is_compacted=compacted)
+    steps = python_steps(validate_batch, data, config, NOW)
     assert steps < 2000
 
 
@@ -337,7 +334,7 @@ def test_no_python_is_run_for_each_of_many_records(name, codec, python_steps):
 @pytest.mark.parametrize("count", [MAX_RECORD_ERRORS + 1, 5000])
 def test_of_many_refused_records_the_first_hundred_are_listed_and_all_are_counted(name, count):
     fields, how = BOMBS[name]
-    error = refused(tiny(count, **fields), is_compacted=how.get("is_compacted", False), **how.get("config", {}))
+    error = refused(tiny(count, **fields), **how.get("config", {}))
     assert isinstance(error, InvalidRecordErrors)
     assert [index for index, _ in error.errors] == list(range(MAX_RECORD_ERRORS))
     assert error.total == count
@@ -350,9 +347,9 @@ def test_of_many_refused_records_the_first_hundred_are_listed_and_all_are_counte
 def test_a_wrong_timestamp_after_the_hundredth_error_still_makes_it_invalid_timestamp():
     """processRecordErrors: INVALID_TIMESTAMP when any record has one, INVALID_RECORD otherwise."""
     rows = [V2Record(i, NOW, None, b"v") for i in range(150)]
-    assert refused(batch(0, rows), is_compacted=True).code == ErrorCode.invalid_record
+    assert refused(batch(0, rows), cleanup_policy=("compact",)).code == ErrorCode.invalid_record
     rows.append(V2Record(150, NOW + 2 * HOUR, b"k", b"v"))
-    assert refused(batch(0, rows), is_compacted=True).code == ErrorCode.invalid_timestamp
+    assert refused(batch(0, rows), cleanup_policy=("compact",)).code == ErrorCode.invalid_timestamp
 
 
 @pytest.mark.parametrize("codec", [NONE, ZSTD])

@@ -121,7 +121,7 @@ def test_the_cleaner_keeps_the_latest_of_each_key_whatever_form_its_records_have
     for _ in range(count):
         lying = lying_batch(draw)
         try:
-            accepted = validate_batch(lying.data, log.config, NOW, is_compacted=True)
+            accepted = validate_batch(lying.data, log.config, NOW)
         except BrokerError:
             continue
         if lying.packed_damage:

@@ -44,8 +44,8 @@ RECORDS = st.lists(
 )
 
 
-def made(data: bytes, *, is_compacted: bool = False, **config: Any) -> Batch:
-    found = validate_message_set(memoryview(data), log_config(**config), NOW, is_compacted=is_compacted)
+def made(data: bytes, **config: Any) -> Batch:
+    found = validate_message_set(memoryview(data), log_config(**config), NOW)
     assert found is not None
     (batch,) = decode_batches(bytes(found.data))
     return batch

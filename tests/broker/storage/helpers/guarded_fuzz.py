@@ -123,7 +123,7 @@ def cleaned(batches: list[bytes], directory: Path) -> None:
     log = compacted_log(directory)
     for data in batches:
         try:
-            log.append(validate_batch(data, log.config, NOW, is_compacted=True), NOW)
+            log.append(validate_batch(data, log.config, NOW), NOW)
         except BrokerError:
             pass
     clean(log, NOW)
