@@ -1,4 +1,4 @@
-"""The first table of docs/figures.md, made of benchmarks/results: python -m benchmarks.figures, and each run's end.
+"""The tables of docs/figures.md that are made of benchmarks/results: python -m benchmarks.figures, and each run's end.
 
 A line takes its figures from the newest result of each measurement that it names.
 """
@@ -13,7 +13,6 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "figures.md"
 _FIGURE = re.compile(r"(\w+) \**(-?[\d.]+)\**(?:, |$)")
-_MARKED = re.compile(r"(?<=<!-- figures -->\n).*(?=<!-- figures end -->)", re.DOTALL)
 
 
 class Line(NamedTuple):
@@ -142,6 +141,61 @@ LINES = (
 )
 
 
+_TIMES_KAFKA = "{0.x_apache_kafka:.2f} / {1.x_apache_kafka:.2f} times Apache Kafka"
+_RATES = {
+    100: "{0.kafkalog_k_records_per_s:,.0f} / {1.kafkalog_k_records_per_s:,.0f} k records/s",
+    1000: "{0.kafkalog_MB_per_s:,.0f} / {1.kafkalog_MB_per_s:,.0f} MB/s",
+}
+BROKER_LINES = (
+    *(
+        Line(
+            f"{what}, {size} B, {codec}: 1 / 4 clients",
+            _each("broker", *(f"{what}, {clients}, {size} B, {codec}" for clients in ("1 client", "4 clients"))),
+            _RATES[size],
+            _TIMES_KAFKA,
+        )
+        for what in ("produce", "fetch")
+        for size in _RATES
+        for codec in ("none", "lz4")
+    ),
+    *(
+        Line(
+            f"{what}, 1000 B, none, SASL_SSL: 1 / 4 clients",
+            _each("security", *(f"SASL_SSL, {what}, {clients} clients, 1000 B" for clients in (1, 4))),
+            _RATES[1000],
+            _TIMES_KAFKA,
+        )
+        for what in ("produce", "fetch")
+    ),
+    Line(
+        "one-record requests: 1 / 4 producers",
+        _each("broker", "one-record requests, 1 producer", "one-record requests, 4 producers"),
+        "{0.kafkalog_k_requests_per_s:.0f} / {1.kafkalog_k_requests_per_s:.0f} k requests/s",
+        _TIMES_KAFKA,
+    ),
+    Line(
+        "round trip, linger 0: p50 / p99",
+        _each("broker", "produce-to-consume round trip, linger 0"),
+        "{0.kafkalog_p50_ms:.2f} / {0.kafkalog_p99_ms:.2f} ms",
+        "{0.x_time_of_apache_kafka_p50:.2f} / {0.x_time_of_apache_kafka_p99:.2f} times its time",
+    ),
+    Line(
+        "resident memory after the load",
+        _each("broker", "resident memory, after the load"),
+        "{0.kafkalog_MB:.0f} MB",
+        "Kafka {0.kafka_MB:.0f} MB",
+    ),
+    Line(
+        "Java's share consumers, 100 B: 1 / 4 members",
+        _each("share", *(f"100 B values, 4 partitions, {members} members" for members in (1, 4))),
+        "{0.kafkalog_records_s:,.0f} / {1.kafkalog_records_s:,.0f} records/s",
+        "{0.x_kafka:.1f} / {1.x_kafka:.1f} times Apache Kafka",
+    ),
+)
+TABLES = {"figures": LINES, "broker": BROKER_LINES}
+"""By the marker before each."""
+
+
 def newest_results() -> dict[tuple[str, str], SimpleNamespace]:
     """Figures by name of each measurement, those of its last run."""
     newest = {}
@@ -155,12 +209,16 @@ def newest_results() -> dict[tuple[str, str], SimpleNamespace]:
 
 def page() -> str:
     """docs/figures.md with the newest figures. Raises KeyError for a measurement that no run has made."""
-    results = newest_results()
-    rows = ["| what | kafkalog | against |", "|---|---|---|"]
-    for line in LINES:
-        figures = [results[source] for source in line.sources]
-        rows.append(f"| {line.what} | {line.ours.format(*figures)} | {line.against.format(*figures)} |")
-    return _MARKED.sub(lambda _: "\n".join(rows) + "\n", PAGE.read_text(encoding="utf-8"))
+    results, text = newest_results(), PAGE.read_text(encoding="utf-8")
+    for marker, lines in TABLES.items():
+        rows = ["| what | kafkalog | against |", "|---|---|---|"]
+        for line in lines:
+            figures = [results[source] for source in line.sources]
+            rows.append(f"| {line.what} | {line.ours.format(*figures)} | {line.against.format(*figures)} |")
+        begin, end = f"<!-- {marker} -->\n", f"<!-- {marker} end -->"
+        before, _, rest = text.partition(begin)
+        text = before + begin + "\n".join(rows) + "\n" + end + rest.partition(end)[2]
+    return text
 
 
 if __name__ == "__main__":
