@@ -52,14 +52,7 @@ def bucket(directory: Path) -> Iterator[dict[str, str]]:
     with TemporaryDirectory(prefix="kafkalog-bench-") as top:
         (Path(top) / BUCKET).symlink_to(directory)
         with S3Server(Path(top)) as server:
-            yield {
-                "path": f"s3a://{BUCKET}",
-                "fs.s3a.endpoint": server.endpoint,
-                "fs.s3a.endpoint.region": server.region,
-                "fs.s3a.access.key": server.access_key,
-                "fs.s3a.secret.key": server.secret_key,
-                "fs.s3a.path.style.access": "true",
-            }
+            yield {"path": f"s3a://{BUCKET}", **server.options}
 
 
 def full(report: Report, rounds: int = 5) -> None:

@@ -48,15 +48,7 @@ def _on_bucket(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         (top / name).symlink_to(directory)
     real = discovery._located
     with S3Server(top) as server, pytest.MonkeyPatch.context() as patch:
-        storage = StorageOptions.of(
-            {
-                "fs.s3a.access.key": server.access_key,
-                "fs.s3a.secret.key": server.secret_key,
-                "fs.s3a.endpoint": server.endpoint,
-                "fs.s3a.endpoint.region": server.region,
-                "fs.s3a.path.style.access": "true",
-            }
-        )
+        storage = StorageOptions.of(server.options)
 
         def located(path: str, given: StorageOptions | None) -> discovery.Root:
             root = real(path, given)

@@ -39,28 +39,18 @@ def filled(server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return local
 
 
-def options(server: S3Server) -> dict[str, str]:
-    return {
-        "fs.s3a.endpoint": server.endpoint,
-        "fs.s3a.endpoint.region": server.region,
-        "fs.s3a.access.key": server.access_key,
-        "fs.s3a.secret.key": server.secret_key,
-        "fs.s3a.path.style.access": "true",
-    }
-
-
 def test_a_bucket_is_read_like_a_directory(spark: Any, server: S3Server, filled: Path) -> None:
     ours = spark.read.format("kafkalog").option("subscribe", "orders")
     local = ours.load(str(filled)).orderBy("partition", "offset").toArrow()
-    assert ours.options(**options(server)).load("s3a://logs/kafka").orderBy("partition", "offset").toArrow() == local
-    both = ours.options(**options(server), replicas="longest").load([str(filled), "s3://logs/kafka"])
+    assert ours.options(**server.options).load("s3a://logs/kafka").orderBy("partition", "offset").toArrow() == local
+    both = ours.options(**server.options, replicas="longest").load([str(filled), "s3://logs/kafka"])
     assert both.orderBy("partition", "offset").toArrow() == local
 
 
 def test_what_the_application_says_about_s3_is_enough(spark: Any, server: S3Server, filled: Path) -> None:
     """spark.hadoop.fs.s3a.…, as jobs have it for Parquet; an option of the load takes precedence."""
     session = spark.newSession()
-    for name, value in options(server).items():  # an application's are in the conf of each of its sessions
+    for name, value in server.options.items():  # an application's are in the conf of each of its sessions
         session.conf.set(HADOOPS + name, value)
     session.conf.set("spark.hadoop.fs.s3a.threads.max", "20")  # of Hadoop's own client
     kafkalog_spark.register(session)
@@ -77,7 +67,7 @@ def test_what_the_application_says_about_s3_is_enough(spark: Any, server: S3Serv
 def test_secrets_are_in_no_plan_progress_checkpoint_or_error(
     spark: Any, server: S3Server, filled: Path, tmp_path: Path
 ) -> None:
-    asked = {**options(server), "subscribe": "orders"}
+    asked = {**server.options, "subscribe": "orders"}
     frame = spark.read.format("kafkalog").options(**asked).load("s3a://logs/kafka")
     plan = frame._jdf.queryExecution().toString()
     assert "RelationV2" in plan

@@ -13,9 +13,16 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from pyarrow.fs import copy_files
 
+import kafkalog_spark
 from kafkalog_broker.testing import running_broker
+from kafkalog_spark.datasource import KafkaLogDataSource
+from tests.log.tiered.aiven_writer import KEYS, AivenMode
+from tests.log.tiered.golden_tiered import CLEAN
+from tests.log.tiered.reading import aiven_tree
 from tests.pages import PAGES, QUICKSTARTS, listings, run_page
+from tests.store.s3_server import S3Server
 
 pytestmark = pytest.mark.end_to_end
 
@@ -28,11 +35,14 @@ TO_RUN = [
 ]
 ARGUMENTS = {"docs/clusters.md": ["kafka-logs"], "docs/migration.md": ["kafka-logs", "out", "checkpoint"]}
 """What a page's program is given on its command line."""
+BUCKETS = {"docs/object_storage.md": "backup", "docs/sink.md": "bucket", "docs/tiered_storage.md": "tier"}
+"""The bucket of a page that has one."""
 COPIES = {
     "README.md": [],  # its listing makes kafka-logs
     "docs/mirror.md": ["mirror"],
     "docs/reading.md": ["kafka-logs", "damaged"],
     "docs/spark.md": ["broker-1/logs", "broker-2/logs"],
+    "docs/tiered_storage.md": [],  # logs that a Kafka with a tier wrote
 }
 """Log directories that a page reads, if not kafka-logs alone."""
 RECORDS = 1000
@@ -66,6 +76,29 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture
+def session(page: str, spark: Any, spark_cwd: Path, logs: Path, tmp_path: Path) -> Iterator[Any]:
+    """What the page calls `spark`. Where it has a bucket, the settings of the application say where that is."""
+    if page not in BUCKETS:
+        yield spark
+        return
+    with S3Server(tmp_path / "buckets") as server:
+        server.make_bucket(BUCKETS[page])
+        if page == "docs/object_storage.md":
+            copy_files(str(logs), "backup/kafka-logs", destination_filesystem=server.file_system())
+        elif page == "docs/tiered_storage.md":
+            tree = aiven_tree(CLEAN, tmp_path / "tree", AivenMode.ZSTD_ENCRYPTED, 3000)
+            copy_files(str(tree), "tier/prefix", destination_filesystem=server.file_system())
+            shutil.copytree(CLEAN.data, spark_cwd / "kafka-logs")
+            shutil.copy(KEYS / "one.pem", spark_cwd / "tier-key.pem")
+        session = spark.newSession()
+        for name, value in server.options.items():
+            session.conf.set(f"spark.hadoop.{name}", value)
+        kafkalog_spark.register(session)
+        yield session
+        spark.dataSource.register(KafkaLogDataSource)
+
+
 @contextlib.contextmanager
 def streams_ended(spark: Any, names: dict[str, Any]) -> Iterator[None]:
     """Streams that a page began have read what is there, without an error, and are stopped."""
@@ -83,10 +116,12 @@ def streams_ended(spark: Any, names: dict[str, Any]) -> Iterator[None]:
                 spark.streams.removeListener(value)
 
 
-@pytest.mark.parametrize("page", TO_RUN)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.bucket] if page in BUCKETS else []) for page in TO_RUN]
+)
 def test_the_listings_run_as_printed(
     page: str,
-    spark: Any,
+    session: Any,
     spark_cwd: Path,
     logs: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -98,14 +133,14 @@ def test_the_listings_run_as_printed(
         shutil.copytree(logs, spark_cwd / name)
     monkeypatch.setattr(sys, "argv", ["job.py", *ARGUMENTS.get(page, ())])
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # pages set it, too
-    names: dict[str, Any] = {"__name__": "__main__", "spark": spark}
-    with streams_ended(spark, names):
+    names: dict[str, Any] = {"__name__": "__main__", "spark": session}
+    with streams_ended(session, names):
         for listing, values in run_page(page, names):
             for value in values:
                 if isinstance(value, DataFrame) and not value.isStreaming:
                     assert value.collect() or "_error" in value.columns, listing
     if page in CHECKS:
-        CHECKS[page](spark_cwd, capfd.readouterr().out, spark)
+        CHECKS[page](spark_cwd, capfd.readouterr().out, session)
 
 
 def check_readme(folder: Path, told: str, spark: Any) -> None:
@@ -119,6 +154,11 @@ def check_migration(folder: Path, told: str, spark: Any) -> None:
     assert len({(row["partition"], row["offset"]) for row in rows}) == RECORDS
 
 
+def check_sink(folder: Path, told: str, spark: Any) -> None:
+    written = spark.read.format("kafkalog").option("subscribe", "orders").load("s3://bucket/logs")
+    assert written.count() == RECORDS
+
+
 def check_tables(folder: Path, told: str, spark: Any) -> None:
     assert re.search(r"billing\s*┆ \d+\b", told)
 
@@ -126,5 +166,6 @@ def check_tables(folder: Path, told: str, spark: Any) -> None:
 CHECKS: dict[str, Callable[[Path, str, Any], None]] = {
     "README.md": check_readme,
     "docs/migration.md": check_migration,
+    "docs/sink.md": check_sink,
     "docs/tables.md": check_tables,
 }

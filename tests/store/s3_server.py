@@ -82,6 +82,17 @@ class S3Server:
         return f"http://127.0.0.1:{self.port}"
 
     @property
+    def options(self) -> dict[str, str]:
+        """Options of a load, by Hadoop's names."""
+        return {
+            "fs.s3a.endpoint": self.endpoint,
+            "fs.s3a.endpoint.region": self.region,
+            "fs.s3a.access.key": self.access_key,
+            "fs.s3a.secret.key": self.secret_key,
+            "fs.s3a.path.style.access": "true",
+        }
+
+    @property
     def serves_files(self) -> bool:
         """Files below `directory` are objects (versitygw); moto keeps its objects in memory."""
         return self._binary is not None
