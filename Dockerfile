@@ -3,7 +3,7 @@
 #   docker build -t kafkalog-spark --target spark .      Spark
 # tests/examples/test_dockerfile.py runs these steps without Docker.
 FROM python:3.12-slim AS dependencies
-WORKDIR /app
+WORKDIR /src
 # What pyproject.toml names and nothing of the sources: a changed source installs none of it again.
 COPY pyproject.toml build_kernels.py ./
 RUN mkdir -p kafkalog_spark broker/kafkalog_broker \
@@ -23,8 +23,9 @@ FROM spark-dependencies AS spark
 COPY README.md LICENSE pyspark_kafkalog.py ./
 COPY kafkalog_spark kafkalog_spark
 COPY broker broker
-RUN pip install --no-cache-dir --no-deps . \
- && python -m kafkalog_spark.warm --only read,write,json,avro \
+RUN pip install --no-cache-dir --no-deps .
+WORKDIR /app
+RUN python -m kafkalog_spark.warm --only read,write,json,avro \
  && useradd --system kafkalog
 COPY examples examples
 ENV PYSPARK_PYTHON=python
@@ -35,9 +36,10 @@ FROM dependencies AS broker
 COPY README.md LICENSE pyspark_kafkalog.py ./
 COPY kafkalog_spark kafkalog_spark
 COPY broker broker
-# Compiled by root into the package, used by the user below, who cannot write there.
-RUN pip install --no-cache-dir --no-deps . \
- && python -m kafkalog_spark.warm --only read,write,broker \
+RUN pip install --no-cache-dir --no-deps .
+# Not in /src, whose package Python would prefer: root compiles the installed one, for the user below, who cannot write there.
+WORKDIR /app
+RUN python -m kafkalog_spark.warm --only read,write,broker \
  && useradd --system kafkalog \
  && install -d -o kafkalog /var/lib/kafkalog
 USER kafkalog
