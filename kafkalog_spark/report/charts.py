@@ -10,6 +10,7 @@ from typing import Any
 
 import altair as alt
 
+from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.report.facts import Facts, TopKeys
 from kafkalog_spark.report.words import bytes_text, count_text, duration_text, rounded_text, size_text, time_text
 
@@ -22,6 +23,8 @@ _BAR = 22
 """Pixels of one bar."""
 _WIDE_RATIO = 1000
 """Largest to smallest value from which on an axis is logarithmic."""
+_CODECS = [*(codec.name.lower() for codec in Codec), "unknown"]
+"""A codec has the same colour in every chart."""
 _OTHERS = "(others)"
 """No topic is called that: a name of Kafka has no parentheses."""
 
@@ -100,7 +103,10 @@ def _bars(rows: list[Row], title: str, tips: Sequence[tuple[str, str]], color: s
         )
     )
     if color is not None:
-        bars = bars.encode(color=alt.Color(f"{color}:N", legend=alt.Legend(orient="top", title=None)))
+        present = sorted({row[color] for row in shown})
+        colors = alt.Scale(domain=_CODECS if color == "codec" else present)
+        legend = alt.Legend(orient="top", title=None, values=present)
+        bars = bars.encode(color=alt.Color(f"{color}:N", scale=colors, legend=legend))
     labels = (
         alt.Chart()
         .mark_text(align="left", dx=5)

@@ -142,6 +142,16 @@ def test_a_topic_called_others_is_not_the_sum_of_the_others(facts: Facts) -> Non
     assert spec["encoding"]["color"]["scale"]["domain"] == ["others", "(others)"]
 
 
+def test_a_codec_has_the_same_colour_in_every_chart(facts: Facts) -> None:
+    specs = charts_module.charts(facts)
+    colors = [specs[name]["layer"][0]["encoding"]["color"] for name in ("chart-topics", "chart-compression")]
+    assert colors[0]["scale"] == colors[1]["scale"]
+    assert [color["legend"]["values"] for color in colors] == [
+        sorted({row["codec"] for row in rows_of(specs[name])}) for name in ("chart-topics", "chart-compression")
+    ]
+    assert set(colors[0]["legend"]["values"]) <= set(colors[0]["scale"]["domain"])
+
+
 def test_the_lag_chart_sums_all_committed_offsets_and_the_table_has_the_largest() -> None:
     totals = LagTotals()
 
