@@ -4,8 +4,8 @@ make demo     a fresh clone and environment: seconds to the first rows, and to t
 wheel         a fresh environment with a wheel: seconds from the start of Python to the first row of a query in a new
               session, over the same of a Python data source that has one row and does nothing. The platform's wheel
               brings its kernels; with the plain one on an empty cache they are compiled meanwhile
-image's user  the same wheel, its kernels compiled when the image was made, run by somebody who can write nowhere in it
-              and has no home
+image's user  the plain wheel, its kernels compiled when the image was made, for somebody who can write nowhere in it,
+              without a home: in Spark, in kafkalog-cat, in the broker
 
 Packages come from where pip is set to fetch them. Each run is a process; `compiled`: kernels that it wrote.
 """
@@ -29,6 +29,7 @@ from kafkalog_broker.testing import running_broker
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = 1000
 KERNELS = "read,write,json,avro,protobuf,broker"
+_OF_OURS = ("PYTHONPATH", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
 QUERY = """
 import os, sys, time
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -103,17 +104,20 @@ def wheel(folder: Path, kernels: str) -> Path:
 def environment_of(folder: Path, made: Path) -> Path:
     """The Python of a new environment."""
     run([sys.executable, "-m", "venv", folder])
-    run([folder / "bin" / "pip", "install", "--quiet", f"{made}[spark]"])
+    run([folder / "bin" / "pip", "install", "--quiet", f"{made}[spark,broker]"])
     return folder / "bin" / "python"
 
 
-def first_row(python: Path, kind: str, logs: Path, home: Path, prefix: Sequence[str] = ()) -> float:
+def environment_with(home: Path, temporary: Path) -> dict[str, str]:
+    """Variables of somebody whose home directory this is."""
+    kept = {name: value for name, value in os.environ.items() if name not in _OF_OURS}
+    return {**kept, "HOME": str(home), "TMPDIR": str(temporary), "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def first_row(python: Path, kind: str, logs: Path, environment: Mapping[str, str], prefix: Sequence[str] = ()) -> float:
     """Seconds from the start of a Python process to its first row."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "NUMBA_CACHE_DIR")}
-    environment = {**kept, "HOME": str(home), "TMPDIR": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment.pop("XDG_CACHE_HOME", None)
     began = time.perf_counter()
-    run([*prefix, python, "-c", QUERY, kind, logs], env=environment, cwd=home)
+    run([*prefix, python, "-c", QUERY, kind, logs], env=environment, cwd=environment["TMPDIR"])
     return time.perf_counter() - began
 
 
@@ -133,7 +137,7 @@ def queries(
         for kind in kernels:
             shutil.rmtree(home, ignore_errors=True)
             home.mkdir()
-            seconds = first_row(python, kind, logs, home)
+            seconds = first_row(python, kind, logs, environment_with(home, home))
             best[kind] = min(best.get(kind, seconds), seconds)
             new = compiled(package, home) - before
             kernels[kind] = max(kernels[kind], len(new))
@@ -148,46 +152,64 @@ def queries(
 
 
 def image_user(report: Report, python: Path, logs: Path, home: Path) -> None:
-    """One line: the kernels are there, nothing can be written, and nothing is compiled."""
+    """A line for Spark, and one for the broker and kafkalog-cat."""
     package = python.parent.parent
-    run([python, "-m", "kafkalog_spark.warm", "--only", "read,json"])
-    for path in package.rglob("*"):
-        if path.is_dir():
-            path.chmod(0o555)
+    # not beside the sources of this checkout, which Python would prefer
+    run([python, "-m", "kafkalog_spark.warm", "--only", "read,write,json,broker"], cwd=home)
+    folders = [path for path in package.rglob("*") if path.is_dir()]
     drop = ["setpriv", "--inh-caps=-dac_override", "--bounding-set=-dac_override"] if os.getuid() == 0 else []
+    environment = environment_with(package / "none", home)
     before = compiled(package)
+    for path in folders:
+        path.chmod(0o555)
     try:
-        seconds = {kind: first_row(python, kind, logs, home, drop) for kind in ("idle", "untyped", "json")}
+        seconds = {kind: first_row(python, kind, logs, environment, drop) for kind in ("idle", "untyped", "json")}
+        in_spark = len(compiled(package, home) - before)
+        command = [*drop, python.parent / "kafkalog-broker", "--log-dir", home / "new", "--port", "0"]
+        with subprocess.Popen(list(map(str, command)), env=environment, stdout=subprocess.PIPE, text=True) as broker:
+            assert broker.stdout is not None
+            bootstrap = next(line.split()[2].rstrip(",") for line in broker.stdout if " serves " in line)
+            began = time.perf_counter()
+            produce(bootstrap)
+            produced = time.perf_counter() - began
+            broker.terminate()
+        began = time.perf_counter()
+        run([*drop, python.parent / "kafkalog-cat", home / "new", "-t", "orders"], env=environment)
+        read = time.perf_counter() - began
     finally:
-        for path in package.rglob("*"):
-            if path.is_dir():
-                path.chmod(0o755)
+        for path in folders:
+            path.chmod(0o755)
     report.add(
-        "first_minute", "image's user", untyped_more_s=round(seconds["untyped"] - seconds["idle"], 1),
-        json_more_s=round(seconds["json"] - seconds["idle"], 1), compiled=len(compiled(package, home) - before),
+        "first_minute", "image's user, Spark", untyped_more_s=round(seconds["untyped"] - seconds["idle"], 1),
+        json_more_s=round(seconds["json"] - seconds["idle"], 1), compiled=in_spark,
+    )  # fmt: skip
+    report.add(
+        "first_minute", "image's user, broker and kafkalog-cat", produce_s=round(produced, 2), cat_s=round(read, 2),
+        compiled=len(compiled(package, home) - before),
     )  # fmt: skip
 
 
+def produce(bootstrap: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": "lz4", "log_level": 0})
+    for number in range(RECORDS):
+        producer.produce("orders", b'{"amount": %d}' % number)
+    if producer.flush(60):
+        raise RuntimeError("the broker has not taken all records")
+
+
 def main(report: Report, rounds: int = 2) -> None:
-    """A line for make demo, two for each wheel, one for the image's user."""
+    """A line for make demo, two for each wheel, two for the image's user."""
     with TemporaryDirectory(prefix="kafkalog-bench-") as name:
         folder = Path(name)
         logs, home = folder / "logs", folder / "home"
         with running_broker(topics={"orders": 1}, log_dir=logs) as broker:
-            producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-            for number in range(RECORDS):
-                producer.produce("orders", b'{"amount": %d}' % number)
-            producer.flush()
-            del producer
-        platform = environment_of(folder / "platform", wheel(folder / "wheels", KERNELS))
-        near = {"untyped": "<= 2", "json": "<= 2"}
-        queries(report, "platform's wheel", platform, logs, home, near, rounds)
-        run(
-            [platform, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", wheel(folder / "plain", "")]
-        )
-        cold = {"untyped": "<= 8", "json": "<= 12"}
-        queries(report, "plain wheel, empty cache", platform, logs, home, cold, rounds)
-        image_user(report, platform, logs, home)
+            produce(broker.bootstrap)
+        python = environment_of(folder / "python", wheel(folder / "platform", KERNELS))
+        queries(report, "platform's wheel", python, logs, home, {"untyped": "<= 2", "json": "<= 2"}, rounds)
+        plain = wheel(folder / "plain", "")
+        run([python, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", plain])
+        queries(report, "plain wheel, empty cache", python, logs, home, {"untyped": "<= 8", "json": "<= 12"}, rounds)
+        image_user(report, python, logs, home)
         demo(report, folder / "clone")
 
 
