@@ -191,7 +191,7 @@ class ShareFetch:
     async def _readable(self, in_use: Sequence[ActiveSharePartition], fetched: FetchedShares) -> list[Readable]:
         ready = [active for active in in_use if active.partition.can_acquire(active.settings.limits)]
         max_bytes = max(1, self._params.max_bytes // max(1, len(ready)))
-        readable = []
+        readable, read_remotely = [], False
         for active in ready:
             log, partition = active.log, active.partition
             try:
@@ -200,6 +200,9 @@ class ShareFetch:
                 offset = partition.next_fetch_offset()
                 until = log.last_stable_offset if active.settings.reads_committed else log.high_watermark
                 if offset < min(until, log.local_log_start_offset) and self._remote is not None:
+                    if read_remotely:  # one partition of a fetch at a time; those that follow come first in the next
+                        continue
+                    read_remotely = True
                     committed = active.settings.reads_committed
                     read = await self._remote.read(log, offset, max_bytes, at_least_one=True, committed=committed)
                     if read is not None and read.records:
