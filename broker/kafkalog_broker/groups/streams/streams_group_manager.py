@@ -172,7 +172,7 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
             "client_tags": request.client_tags,
         }
         is_same_client = (member.client_id, member.client_host) == (request.client_id, request.client_host)
-        if is_same_client and all(value is None for value in stated.values()):
+        if is_same_client and [*stated.values()] == [None] * len(stated):
             return member
         return changed(member, stated, client_id=request.client_id, client_host=request.client_host)
 
