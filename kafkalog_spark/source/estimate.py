@@ -81,7 +81,7 @@ def estimate(paths: Iterable[str | os.PathLike[str]], options: Mapping[str, str]
     meaning here."""
     given = {name.lower() for name in options}
     for name in ("table", "tail"):
-        if name in given:
+        if name.lower() in given:
             raise OptionError(f"option '{name}' has no meaning for an estimate, which is of a range of records")
     texts = {"paths": json.dumps([os.fspath(path) for path in paths]), **options}
     if "mode" not in given:

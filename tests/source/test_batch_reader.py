@@ -148,7 +148,7 @@ def test_the_reader_is_small_when_pickled_whatever_the_number_of_partitions(tmp_
     scan = Load(tmp_path).scan()
     assert len(scan.splits) == 50
     assert len(scan.pickled_reader) < 3000
-    for task, pickled in zip(scan.shared, scan.pickled_partitions, strict=True):
+    for task, pickled in zip(scan.splits_by_task, scan.pickled_partitions, strict=True):
         assert len(pickled) < 1000 + 200 * len(task)
 
 

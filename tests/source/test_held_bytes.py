@@ -78,7 +78,7 @@ def test_the_partitions_of_a_task_use_one_set_of_buffers(many: Path, monkeypatch
     monkeypatch.setattr(run_decoder, "ScanBuffers", Watched)
     monkeypatch.setattr(run_decoder, "RowBuffers", counted)
     scan = Load(many, subscribe="t").scan()
-    tasks = len(scan.shared)
+    tasks = len(scan.splits_by_task)
     assert tasks < PARTITIONS
     assert scan.read().num_rows == PARTITIONS
     assert len(spaces) == len(made) == tasks

@@ -109,9 +109,9 @@ def test_rows_without_columns_are_counted(many: Path) -> None:
 
 
 def test_more_tasks_are_there_for_the_asking(many: Path) -> None:
-    assert len(Load(many, minPartitions=25).scan().shared) >= 25
-    assert len(Load(many, minPartitions=60).scan().shared) >= 40
-    for task in Load(many, maxRecordsPerPartition=25).scan().shared:
+    assert len(Load(many, minPartitions=25).scan().splits_by_task) >= 25
+    assert len(Load(many, minPartitions=60).scan().splits_by_task) >= 40
+    for task in Load(many, maxRecordsPerPartition=25).scan().splits_by_task:
         assert sum(split.range.size for split in task) <= 25
 
 
@@ -147,7 +147,7 @@ def test_retention_between_planning_and_reading_moves_one_partition_of_a_task(tm
         append(tmp_path, "t", partition, numbers(0, 10))
         append(tmp_path, "t", partition, numbers(10, 20), roll_first=True)
     scan = Load(tmp_path, subscribe="t").scan()
-    assert len(scan.shared) < 30
+    assert len(scan.splits_by_task) < 30
     delete_first_segment(tmp_path, "t", 7)
     found = scan.read()
     assert found.num_rows == 30 * 20 - 10

@@ -45,9 +45,9 @@ def resource_type(number: int) -> ConfigResourceType | None:
 
 def known_topic(broker: Broker, name: str, what: str = "") -> Topic:
     """Raises BrokerError: INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION with the text `what`."""
-    check_topic_name(name)
     topic = broker.topics.get(name)
     if topic is None:
+        check_topic_name(name)
         raise BrokerError(ErrorCode.unknown_topic_or_partition, what or f"The topic '{name}' does not exist.")
     return topic
 

@@ -285,7 +285,8 @@ async def describe_producers(request: Request, broker: Broker) -> Any:
             code, what = ErrorCode.none, None
             producers: list[Any] = []
             try:
-                check_topic_name(name)
+                if name not in broker.topics:
+                    check_topic_name(name)
                 if refused := request.refused(name):
                     raise BrokerError(refused, TEXTS[refused])
                 if name not in broker.topics:

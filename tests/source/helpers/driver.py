@@ -73,16 +73,16 @@ class Scan:
     @property
     def splits(self) -> list[Split]:
         """What all tasks read, as it comes out of the pickle."""
-        return [split for task in self.shared for split in task]
+        return [split for task in self.splits_by_task for split in task]
 
     @property
-    def shared(self) -> list[tuple[Split, ...]]:
+    def splits_by_task(self) -> list[tuple[Split, ...]]:
         """The splits of each task."""
         values = [pickle.loads(pickled).value for pickled in self.pickled_partitions]
         return [value for value in values if value is not None]
 
     def tasks(self) -> Iterator[Iterator[pa.RecordBatch]]:
-        """What each task yields, in the order of `shared`."""
+        """What each task yields, in the order of `splits_by_task`."""
         for pickled in self.pickled_partitions:
             yield self._task(pickled)
 
