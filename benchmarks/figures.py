@@ -138,6 +138,31 @@ LINES = (
         "{0.kafkalog_ms:.0f} / {1.kafkalog_ms:.0f} / {2.kafkalog_ms:.0f} ms",
         "{0.x_kafka:.1f} / {1.x_kafka:.1f} / {2.x_kafka:.1f} times as fast as Apache Kafka, assignment interval 0",
     ),
+    Line(
+        "streams group of KIP-1071, 100 members over 500 tasks: all join / one more / one leaves",
+        _each("groups", *(f"100 members, 500 tasks: {step}" for step in ("join", "one more", "one leaves"))),
+        "{0.kafkalog_ms:.0f} / {1.kafkalog_ms:.0f} / {2.kafkalog_ms:.0f} ms",
+        "{0.x_kafka:.1f} / {1.x_kafka:.1f} / {2.x_kafka:.1f} times as fast as Apache Kafka, assignment interval 0",
+    ),
+    Line(
+        "tiered storage in a folder: segments copied / read back",
+        _each("tiered_server", "segments of 16 MB, records of 1 kB, a folder as the store"),
+        "{0.copying_MB_per_s:.0f} / {0.remote_read_MB_per_s:.0f} MB/s",
+        "producers meanwhile {0.x_produce_while_copying:.2f} times as fast as alone / {0.x_remote_of_local_read:.0%} "
+        "of a read from disk",
+    ),
+    Line(
+        "first row of JSON after the start of Python: wheel of the platform / plain wheel, nothing compiled",
+        _each("first_minute", "platform's wheel, json", "plain wheel, empty cache, json"),
+        "{0.first_row_s:.1f} / {1.first_row_s:.1f} s",
+        "{0.more_s:.1f} / {1.more_s:.1f} s more than a Python source with one row",
+    ),
+    Line(
+        "`make demo` on a fresh machine: first rows / end",
+        _each("first_minute", "make demo"),
+        "{0.first_rows_s:.0f} / {0.end_s:.0f} s",
+        "packages come from a cache of the index",
+    ),
 )
 
 
