@@ -26,7 +26,7 @@ NOWHERE = -1
 """The place of a fault in a value of which no byte can be named."""
 
 
-class Faults(NamedTuple):
+class DecodeFaults(NamedTuple):
     """Per value, n of them: which are malformed, and where. steps: row of an Avro program."""
 
     codes: np.ndarray  # uint8, AvroFault or ProtobufFault
@@ -157,7 +157,7 @@ class SchemaReading(ABC):
         """The field that a row of the program reads, with a space after it; empty where rows do not say it."""
         return ""
 
-    def run(self, values: Values, entries: np.ndarray) -> tuple[pa.Array, Faults]:
+    def run(self, values: Values, entries: np.ndarray) -> tuple[pa.Array, DecodeFaults]:
         """Decode all values once."""
         from kafkalog_spark.typed.columns.buffers import ColumnBuffers  # loads numba
 
@@ -166,7 +166,7 @@ class SchemaReading(ABC):
             self._arrays = self._program.arrays()
         kernel, space = self.kernel()
         buffers = ColumnBuffers(self._tree, n, int(np.maximum(values.ends - values.starts, 0).sum()), self._pool)
-        faults = Faults(np.zeros(n, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64))
+        faults = DecodeFaults(np.zeros(n, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64))
         faults.codes[(entries < 0) & (values.ends >= 0)] = self.faults["NO_SCHEMA"]
         at = 0
         while at < n:

@@ -13,7 +13,7 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.varints import UVARLONG_BYTES, read_unsigned, uvarint
 from kafkalog_spark.typed.columns.buffer_pool import Values
 from kafkalog_spark.typed.columns.projection import NOT_PROJECTED, ColumnTree, check_projection
-from kafkalog_spark.typed.columns.reading import NO_ENTRY, NOWHERE, Faults, SchemaReading
+from kafkalog_spark.typed.columns.reading import NO_ENTRY, NOWHERE, DecodeFaults, SchemaReading
 from kafkalog_spark.typed.protobuf import types
 from kafkalog_spark.typed.protobuf.kernel import LEVELS, Level, Workspace, decode_protobuf
 from kafkalog_spark.typed.protobuf.plan import Absent, Kind, Message, Plan, ProtobufFault, Slot
@@ -196,7 +196,7 @@ class ProtobufReading(SchemaReading):
         )
         return decode_protobuf, space
 
-    def run(self, values: Values, entries: np.ndarray) -> tuple[pa.Array, Faults]:
+    def run(self, values: Values, entries: np.ndarray) -> tuple[pa.Array, DecodeFaults]:
         """As SchemaReading.run; then, rarely, once more with those values written anew that the kernel does not read as
         they are."""
         columns, faults = super().run(values, entries)
