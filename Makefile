@@ -103,7 +103,7 @@ test-suites: setup ## the integration suites of Kafka clients against the broker
 	$(RUN) -m tests.broker.suites.run $(SUITES)
 
 .PHONY: test-matrix
-test-matrix: java setup ## the core on each Spark and Python (MATRIX="3.11/4.0 3.13" for some; environments in .cache/matrix)
+test-matrix: java setup ## the core on each Spark and Python (MATRIX="3.11/4.0 3.13" for some; environments in .tools/matrix)
 	$(RUN) -m tests.version_matrix $(MATRIX)
 
 .PHONY: test-all
@@ -111,8 +111,8 @@ test-all: java setup ## all of them
 	$(RUN) -m pytest $(ARGS)
 
 .PHONY: coverage
-coverage: java setup ## make test and test-bucket, and which lines of the product it runs (report in .cache/coverage)
-	$(PYTEST) -m "not slow and not interop and not end_to_end" --cov=kafkalog_spark --cov=kafkalog_broker --cov-report=html:.cache/coverage --cov-report=term:skip-covered $(TEST) $(ARGS)
+coverage: java setup ## make test and test-bucket, and which lines of the product it runs (report in .tools/coverage)
+	$(PYTEST) -m "not slow and not interop and not end_to_end" --cov=kafkalog_spark --cov=kafkalog_broker --cov-report=html:.tools/coverage --cov-report=term:skip-covered $(TEST) $(ARGS)
 
 ##@ Change
 

@@ -125,7 +125,7 @@ def main(arguments: list[str]) -> int:
     zensical = [sys.executable, "-m", "zensical"]
     if arguments == ["serve"]:
         return subprocess.run([*zensical, "serve"], cwd=ROOT, check=False).returncode
-    ran = subprocess.run(
+    ran = subprocess.run(  # --clean, since a page from its cache is not checked; it empties .cache, which is its alone
         [*zensical, "build", "--clean", "--strict"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     if ran.returncode != 0:

@@ -3,7 +3,7 @@
     python -m tests.version_matrix                  # all pairs that this machine can run
     python -m tests.version_matrix 3.11/4.0 3.13    # one pair, and all of Python 3.13
 
-Environments lie in .cache/matrix and are kept; the first run of a pair installs some 900 MB from the package index. A
+Environments lie in .tools/matrix and are kept; the first run of a pair installs some 900 MB from the package index. A
 Python that is not on this machine is left out, and said to be.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-ENVIRONMENTS = ROOT / ".cache" / "matrix"
+ENVIRONMENTS = ROOT / ".tools" / "matrix"
 PYTHONS = ("3.11", "3.12", "3.13")
 SPARKS = ("4.0", "4.1", "4.2", "4.3")
 TEST_TOOLS = ("pytest>=8.3", "pytest-timeout>=2.3", "hypothesis>=6.100")

@@ -186,6 +186,18 @@ class Lag:
     def total(self) -> int:
         return sum(self.by_partition.values())
 
+    @property
+    def metrics(self) -> dict[str, str]:
+        """Under the names, and as the texts, that the Kafka source's progress has; empty without partitions."""
+        behind = self.by_partition.values()
+        if not behind:
+            return {}
+        return {
+            "minOffsetsBehindLatest": str(min(behind)),
+            "maxOffsetsBehindLatest": str(max(behind)),
+            "avgOffsetsBehindLatest": str(self.total / len(behind)),
+        }
+
     def __str__(self) -> str:
         furthest = sorted(((tp, n) for tp, n in self.by_partition.items() if n), key=lambda item: (-item[1], item[0]))
         shown = [f"{tp_text(tp)} {n}" for tp, n in furthest[:_SHOWN]]

@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.skipif(available() is not None, reason=str(available())),  # Maven has the packages
 ]
 EXAMPLES = Path(topic_to_delta.__file__).parent
-CACHE = EXAMPLES.parent / ".cache" / "lakehouse"
+CACHE = EXAMPLES.parent / ".tools" / "lakehouse"
 TOPIC, PARTITIONS = "orders", 3
 BATCH = 200
 DELTA, ICEBERG = "4.2", "4.1"

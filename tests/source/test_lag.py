@@ -21,11 +21,17 @@ def progress(*sources: tuple[str | None, str | None]) -> Any:
     )
 
 
-def test_the_lag_of_each_partition_and_of_all() -> None:
+def test_the_metrics_of_the_kafka_source() -> None:
     lag = lag_of({("t", 0): 10, ("t", 1): 4}, {("t", 0): 15, ("t", 1): 4, ("t", 2): 4})
     assert lag.by_partition == {("t", 0): 5, ("t", 1): 0, ("t", 2): 4}
+    assert lag.metrics == {
+        "minOffsetsBehindLatest": "0",
+        "maxOffsetsBehindLatest": "5",
+        "avgOffsetsBehindLatest": "3.0",
+    }
     assert lag.total == 9
     assert str(lag) == "9 offsets behind latest in 3 partitions: t-0 5, t-2 4"
+    assert lag_of({}, {}).metrics == {}
     assert str(lag_of({("t", 0): 9}, {("t", 0): 7})) == "0 offsets behind latest in 1 partitions"
 
 

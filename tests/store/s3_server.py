@@ -4,7 +4,7 @@
         server.make_bucket("tier")
         server.endpoint, server.access_key, server.secret_key, server.region
 
-versitygw is built once with `go install`, into .cache/bin of the checkout; a binary on PATH takes precedence. It serves
+versitygw is built once with `go install`, into .tools/bin of the checkout; a binary on PATH takes precedence. It serves
 a directory: what is put there as a file is an object, so golden trees are served with a symbolic link or a copy.
 """
 
@@ -29,7 +29,7 @@ from typing import Any, Self
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@latest"
 CHOICE = "KAFKALOG_TEST_S3"
 """Environment: `moto` takes that server also where there is Go."""
-CACHE = Path(__file__).parents[2] / ".cache"
+CACHE = Path(__file__).parents[2] / ".tools"
 ACCESS_KEY, SECRET_KEY, REGION = "kafkalog-tests", "not-a-secret-kafkalog", "us-east-1"
 BUILD_SECONDS = 900
 START_SECONDS = 60

@@ -18,7 +18,7 @@ from kafkalog_broker.testing_support.remote import kept_port
 from tests.spark_session import JVM_FOR_TESTS, LOOPBACK_AND_PATIENT
 
 ROOT = Path(__file__).parents[3]
-ENVIRONMENT = ROOT / ".cache" / "connect"
+ENVIRONMENT = ROOT / ".tools" / "connect"
 START_SECONDS = 240  # 10 s on a machine that does nothing else
 
 
