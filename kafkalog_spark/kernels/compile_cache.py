@@ -97,6 +97,16 @@ class _CacheImpl(CompileResultCacheImpl):  # type: ignore[misc]
     _locator_classes = (_Locator,)
 
 
+class IndexFile(IndexDataCacheFile):  # type: ignore[misc]
+    """Index of a kernel's compiled code in a directory; one that names a class that is elsewhere now is empty."""
+
+    def _load_index(self) -> Any:
+        try:
+            return super()._load_index()
+        except (AttributeError, ImportError):
+            return {}
+
+
 class KernelCache(FunctionCache):  # type: ignore[misc]
     """Cache of one kernel's compiled code, by the types that it is called with.
 
@@ -113,7 +123,7 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
         self._lock: FileIO | None = None
 
     def _file(self, directory: str) -> Any:
-        return IndexDataCacheFile(directory, self._impl.filename_base, self._impl.locator.get_source_stamp())
+        return IndexFile(directory, self._impl.filename_base, self._impl.locator.get_source_stamp())
 
     def _index_keys(self, sig: Any, codegen: Any) -> Iterator[Any]:
         """Keys of a kernel in an index: for this processor, and for the baseline where this one can run it."""

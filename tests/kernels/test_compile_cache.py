@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import platform
 import shutil
 import stat
 import subprocess
 import sys
 import zipfile
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numba
 import pytest
 
 from kafkalog_spark.kernels import cache_directories
+from kafkalog_spark.kernels.compile_cache import IndexFile
 
 ROOT = Path(__file__).parent.parent.parent
 PACKED = "a.kernel-0000000000000000"
@@ -65,6 +69,18 @@ def call(path: Path, *arguments: str, **environment: str) -> tuple[Any, int, str
     directory, hits, file = json.loads(ran.stdout)
     assert file.startswith(str(path))
     return directory, hits, ran.stderr
+
+
+def test_an_index_that_names_a_class_of_another_release_is_written_anew(tmp_path: Path) -> None:
+    file = IndexFile(str(tmp_path), "kernel", "stamp")
+    file.save("signature", "code")
+    (index,) = tmp_path.glob("*.nbi")
+    version = pickle.dumps(numba.__version__, protocol=-1)
+    content = pickle.dumps(("stamp", {OrderedDict: "kernel.1.nbc"}), protocol=0).replace(b"OrderedDict", b"NoSuchClass")
+    index.write_bytes(version + content)
+    assert file.load("signature") is None
+    file.save("signature", "code")
+    assert file.load("signature") == "code"
 
 
 @pytest.mark.end_to_end
