@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import random
@@ -50,10 +49,7 @@ for row in builder.getOrCreate().sql(sys.argv[1]).toJSON().collect():
 
 def spark_environment(version: str) -> tuple[Path, dict[str, str]]:
     """The interpreter that has this pyspark, and the variables that put a table format's jars on its class path."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:  # of processes that run tests beside each other
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        python = environment(Path(sys.executable), (f"{sys.version_info.major}.{sys.version_info.minor}", version))
+    python = environment(Path(sys.executable), (f"{sys.version_info.major}.{sys.version_info.minor}", version))
     jars = [maven_jar(artifact, CACHE) for artifact in JARS[version]]
     submit = f"--jars {','.join(map(str, jars))} pyspark-shell"
     return python, {
