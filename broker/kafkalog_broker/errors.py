@@ -28,6 +28,11 @@ class BrokerError(KafkalogError):
         super().__init__(what or code.name, **place)
         self.code = code
 
+    @property
+    def message(self) -> str | None:
+        """Text for the client beside the code; None where there is none."""
+        return None if self.what == self.code.name else self.what
+
 
 class MalformedRequest(BrokerError):
     """A frame or request that cannot be read. The peer does not speak the protocol, so the connection is closed."""

@@ -31,7 +31,7 @@ from kafkalog_broker.config.sasl_settings import SaslSettings
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
-from kafkalog_broker.groups.modern.group_context import GroupContext, TopicsView, share_group_settings
+from kafkalog_broker.groups.modern.group_context import GroupContext, share_group_settings
 from kafkalog_broker.groups.modern.group_records import SharedTopic
 from kafkalog_broker.mirror.takeover import take_mirrors_over
 from kafkalog_broker.net.acceptor import network_limits, raise_open_files_limit
@@ -303,7 +303,7 @@ class Server(Broker):
             self.config,
             clock,
             self.scheduler,
-            topics=TopicsView(self.topics, lambda: self.config.broker_rack),
+            topics=self.topics,
             overrides=self.dynamic_configs.of_group,
             background=self.workers.compute_then,
             initialize=initialize_shared,

@@ -20,7 +20,7 @@ from kafkalog_broker.protocol.api_registry import Layer, Request, api, on_error
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.quotas.quota_changes import FilterComponent, QuotaChange, altered, described
 from kafkalog_broker.quotas.throttled_handlers import throttled
-from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
+from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 _logger = logging.getLogger(__name__)
 _LOGGED = 30
@@ -33,7 +33,7 @@ async def describe_client_quotas(request: Request, broker: Broker) -> Any:
     quotas = dict(broker.quotas.quotas)  # they may be altered between two steps
     components = [FilterComponent(one.entity_type, one.match_type, one.match) for one in asked.components]
     try:
-        found = await run_in_slices(described(quotas, components, strict=asked.strict), turn)
+        found = await broker.run_computing(described, quotas, components, strict=asked.strict)
     except BrokerError as error:
         return respond(request, error_code=error.code, error_message=error.what, entries=None)
     entries = []

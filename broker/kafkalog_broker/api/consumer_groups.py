@@ -13,20 +13,17 @@ v1  whether a member speaks the consumer protocol (KIP-1099)
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.runtime import MOST_NAMES, write_error
+from kafkalog_broker.coordinator.runtime import MOST_NAMES
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.consumer.consumer_group_manager import (
-    ConsumerHeartbeatRequest,
-    DescribedConsumer,
-    DescribedConsumerGroup,
-    DescribedTopic,
-)
-from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse
+from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
+from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerHeartbeatRequest
+from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse, ModernGroupManager
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
@@ -40,19 +37,21 @@ _MS = timedelta(milliseconds=1)
 def consumer_group_heartbeat(request: Request, broker: Broker) -> Any:
     """Also offsets that are committed belong to topics: who may not see one of them does not join for it."""
     asked = request.entity
-    names = asked.subscribed_topic_names or ()
-    if len(names) > MOST_NAMES:
-        return error_response(
-            request, ErrorCode.invalid_request, f"{len(names)} topics, at most {MOST_NAMES} may be named"
-        )
-    if request.access is not None:
-        for name in names:
-            if not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-                return error_response(request, ErrorCode.topic_authorization_failed)
     try:
-        return _answer(request, broker.groups.consumer_heartbeat(_heartbeat(request)))
+        check_topics(request, asked.subscribed_topic_names or ())
+        return _answer(request, broker.groups.consumer_groups(asked.group_id).heartbeat(_heartbeat(request)))
     except BrokerError as error:
-        return error_response(request, write_error(error.code), error.what)
+        return error_response(request, error.code, error.message)
+
+
+def check_topics(request: Request, names: Sequence[str]) -> None:
+    """Check the topics that a member subscribes to. Raises BrokerError: INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED."""
+    if len(names) > MOST_NAMES:
+        raise BrokerError(ErrorCode.invalid_request, f"{len(names)} topics, at most {MOST_NAMES} may be named")
+    if request.access is not None:
+        for name in dict.fromkeys(names):
+            if not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+                raise BrokerError(ErrorCode.topic_authorization_failed)
 
 
 def _heartbeat(request: Request) -> ConsumerHeartbeatRequest:
@@ -93,56 +92,93 @@ def _answer(request: Request, answer: HeartbeatResponse) -> Any:
     )  # fmt: skip
 
 
+Fields = dict[str, Any]
+Described = tuple[Iterable[str], Fields]
+"""The names of topics that a description shows, and the fields that its type of group adds to those that all have."""
+
+
 @api(69, 0, 1)
 async def consumer_group_describe(request: Request, broker: Broker) -> Any:
-    """A group that is named more than once is answered once."""
-    refused, described = [], []
+    def described(group: ConsumerGroup) -> Described:
+        partitions = [
+            each for member_id, member in group.members.items()
+            for each in (member.assigned, member.pending_revocation, group.target.get(member_id, {}))
+        ]  # fmt: skip
+        names = topic_names(broker, partitions)
+        assignor = broker.groups.consumer_groups(group.group_id).assignor(group, group.members.values())
+        members = [_member(group, each, names) for each in group.members.values()]
+        return names.values(), {"assignor_name": assignor, "members": members}
+
+    return describe_groups(request, broker.groups.consumer_groups, described)
+
+
+def describe_groups(
+    request: Request, groups: Callable[[str], ModernGroupManager[Any, Any]], described: Callable[[Any], Described],
+    hidden: str = "The group has described topic(s) that the client is not authorized to describe.",
+) -> Any:  # fmt: skip
+    """Descriptions of consumer, share or streams groups, those first that the sender may not describe. A group that is
+    named more than once is answered once. hidden: text for who may not describe a topic of a group."""
+    refused, answers = [], []
     for group_id in dict.fromkeys(request.entity.group_ids):
-        code = request.refused(group_id)
-        if code:
-            refused.append(DescribedConsumerGroup(group_id, error=code))
-        else:
-            described.append(_visible(request, broker.groups.describe_consumer_group(group_id)))
-    return respond(request, groups=[_described(request, group) for group in refused + described])
+        if code := request.refused(group_id):
+            refused.append(_failed(group_id, code))
+            continue
+        try:
+            manager = groups(group_id)
+            if not group_id:
+                raise BrokerError(ErrorCode.invalid_group_id)
+            group = manager.group(group_id)
+            names, fields = described(group)
+            if not all(request.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in sorted(names)):
+                raise BrokerError(ErrorCode.topic_authorization_failed, hidden)
+        except BrokerError as error:
+            has_text = error.code in (ErrorCode.group_id_not_found, ErrorCode.topic_authorization_failed)
+            answers.append(_failed(group_id, error.code, error.what if has_text else None))
+            continue
+        operations = OPERATIONS_NOT_ASKED_FOR
+        if request.entity.include_authorized_operations:
+            operations = request.operations(ResourceType.GROUP, group_id)
+        answers.append({
+            "group_id": group_id, "group_state": group.state.value, "group_epoch": group.epoch,
+            "assignment_epoch": group.assignment_epoch, "authorized_operations": operations, **fields,
+        })  # fmt: skip
+    return respond(request, groups=refused + answers)
 
 
-def _visible(request: Request, group: DescribedConsumerGroup) -> DescribedConsumerGroup:
-    if request.access is None:
-        return group
-    names = {topic.name for member in group.members for topic in (*member.assignment, *member.target)}
-    if all(request.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in sorted(names)):
-        return group
-    return DescribedConsumerGroup(
-        group.group_id,
-        error=ErrorCode.topic_authorization_failed,
-        error_message="The group has described topic(s) that the client is not authorized to describe.",
-    )
-
-
-def _described(request: Request, group: DescribedConsumerGroup) -> dict[str, Any]:
-    operations = OPERATIONS_NOT_ASKED_FOR
-    if request.entity.include_authorized_operations and group.error is ErrorCode.none:
-        operations = request.operations(ResourceType.GROUP, group.group_id)
+def _failed(group_id: str, code: ErrorCode, message: str | None = None) -> Fields:
     return {
-        "error_code": group.error, "error_message": group.error_message, "group_id": group.group_id,
-        "group_state": group.state, "group_epoch": group.epoch, "assignment_epoch": group.assignment_epoch,
-        "assignor_name": group.assignor, "members": map(_member, group.members), "authorized_operations": operations,
+        "error_code": code, "error_message": message, "group_id": group_id,
+        "authorized_operations": OPERATIONS_NOT_ASKED_FOR,
     }  # fmt: skip
 
 
-def _member(member: DescribedConsumer) -> dict[str, Any]:
+def topic_names(broker: Broker, assignments: Iterable[Iterable[UUID]]) -> dict[UUID, str]:
+    """Those of topics that do not exist any more are left out."""
+    topics = {topic: broker.topics.by_id(topic) for assigned in assignments for topic in assigned}
+    return {topic: known.name for topic, known in topics.items() if known is not None}
+
+
+def assignment(partitions: Mapping[UUID, Iterable[int]], names: Mapping[UUID, str]) -> Fields:
+    """Assignment of a member, without topics that have no name."""
+    return {
+        "topic_partitions": [
+            {"topic_id": topic, "topic_name": names[topic], "partitions": tuple(indexes)}
+            for topic, indexes in partitions.items()
+            if topic in names
+        ]
+    }
+
+
+def _member(group: ConsumerGroup, member: ConsumerMember, names: Mapping[UUID, str]) -> Fields:
+    held: dict[UUID, list[int]] = {}
+    for owned in (member.assigned, member.pending_revocation):  # until it has given them up, they are its
+        for topic, epochs in owned.items():
+            held.setdefault(topic, []).extend(epochs)
     return {
         "member_id": member.member_id, "instance_id": member.instance_id, "rack_id": member.rack_id,
         "member_epoch": member.epoch, "client_id": member.client_id, "client_host": member.client_host,
-        "subscribed_topic_names": member.topics, "subscribed_topic_regex": member.regex,
-        "assignment": _assignment(member.assignment), "target_assignment": _assignment(member.target),
-        "member_type": 0 if member.is_classic else 1,
+        "subscribed_topic_names": sorted(member.topics), "subscribed_topic_regex": member.regex,
+        "assignment": assignment(held, names),
+        "target_assignment": assignment(group.target.get(member.member_id, {}), names),
+        "member_type": 1 if member.classic is None else 0,
     }  # fmt: skip
-
-
-def _assignment(topics: tuple[DescribedTopic, ...]) -> dict[str, Any]:
-    return {
-        "topic_partitions": [
-            {"topic_id": topic.topic_id, "topic_name": topic.name, "partitions": topic.partitions} for topic in topics
-        ]
-    }

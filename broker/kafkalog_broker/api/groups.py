@@ -18,7 +18,7 @@ from typing import Any
 from kafkalog_broker.api.share_groups import delete_group
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import DescribedGroup
+from kafkalog_broker.groups.classic.classic_group import Group, GroupState
 from kafkalog_broker.protocol.acls import ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
@@ -43,30 +43,46 @@ _GROUP_ID_NOT_FOUND_FROM = 6
 @api(15, 0, 6)
 async def describe_groups(request: Request, broker: Broker) -> Any:
     """A group that is named more than once is answered once."""
-    groups = []
-    for group_id in dict.fromkeys(request.entity.groups):
-        code = request.refused(group_id)
-        group = broker.groups.describe(group_id) if not code else DescribedGroup(group_id, "", error=code)
-        groups.append(_described(request, group))
+    groups = [_described(request, broker, group_id) for group_id in dict.fromkeys(request.entity.groups)]
     return respond(request, groups=groups)
 
 
-def _described(request: Request, group: DescribedGroup) -> dict[str, Any]:
-    code, message = group.error, group.error_message
-    if code is ErrorCode.group_id_not_found and request.version < _GROUP_ID_NOT_FOUND_FROM:
-        code, message = ErrorCode.none, None
+def _described(request: Request, broker: Broker, group_id: str) -> dict[str, Any]:
+    """An unknown group is Dead, with GROUP_ID_NOT_FOUND for versions that know it."""
+    fields: dict[str, Any] = {}
+    code, message = request.refused(group_id), None
+    try:
+        if not code:
+            fields = _fields(broker.groups.shard(group_id).classic_group(group_id))
+    except BrokerError as error:
+        code = error.code
+        if code is ErrorCode.group_id_not_found:
+            fields = {"group_state": GroupState.DEAD.value}
+            code, message = (
+                (code, error.what) if request.version >= _GROUP_ID_NOT_FOUND_FROM else (ErrorCode.none, None)
+            )
     operations = OPERATIONS_NOT_ASKED_FOR
     if getattr(request.entity, "include_authorized_operations", False) and code is ErrorCode.none:
-        operations = request.operations(ResourceType.GROUP, group.group_id)
+        operations = request.operations(ResourceType.GROUP, group_id)
+    return {
+        "error_code": code, "error_message": message, "group_id": group_id, "authorized_operations": operations,
+        **fields,
+    }  # fmt: skip
+
+
+def _fields(group: Group) -> dict[str, Any]:
+    # Between two generations nobody can say which of a member's protocols counts.
+    stable = group.state is GroupState.STABLE
     members = [
         {"member_id": member.member_id, "group_instance_id": member.group_instance_id, "client_id": member.client_id,
-         "client_host": member.client_host, "member_metadata": member.metadata, "member_assignment": member.assignment}
-        for member in group.members
+         "client_host": member.client_host, "member_assignment": member.assignment,
+         "member_metadata": member.metadata(group.protocol) if stable else b""}
+        for member in group.members.values()
     ]  # fmt: skip
+    protocol = (group.protocol or "") if stable else ""
     return {
-        "error_code": code, "error_message": message, "group_id": group.group_id, "group_state": group.state,
-        "protocol_type": group.protocol_type, "protocol_data": group.protocol, "members": members,
-        "authorized_operations": operations,
+        "group_state": group.state.value, "protocol_type": group.protocol_type or "", "protocol_data": protocol,
+        "members": members,
     }  # fmt: skip
 
 
@@ -78,10 +94,11 @@ async def delete_groups(request: Request, broker: Broker) -> Any:
 
 
 async def _delete(broker: Broker, group_id: str) -> ErrorCode:
-    if not broker.groups.has_share_group(group_id):
-        return broker.groups.delete(group_id)
     try:
-        await delete_group(broker, group_id)
+        if broker.groups.has_share_group(group_id):
+            await delete_group(broker, group_id)
+        else:
+            broker.groups.shard(group_id).delete(group_id)
     except BrokerError as error:
         return error.code
     return ErrorCode.none

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.runtime import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import NO_OFFSET, FetchedOffset, FetchedTopic
+from kafkalog_broker.groups.classic.messages import NO_OFFSET
+from kafkalog_broker.groups.offset_store import CommittedOffset
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, in_parts
@@ -32,16 +32,6 @@ AT_ONCE = 500
 FIRST_VERSION_WITH_ERROR = 2
 FIRST_VERSION_WITH_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
-
-
-class CommittedOffset(NamedTuple):
-    """Committed offset of a partition; -1 for no offset, and for no leader epoch."""
-
-    partition_index: int
-    committed_offset: int
-    committed_leader_epoch: int
-    metadata: str
-    error_code: int
 
 
 class TopicOffsets(NamedTuple):
@@ -107,14 +97,14 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
     try:
         if code := request.refused(group_id):
             return _failed_group(request, asked, code)
-        broker.groups.check_fetch(group_id, getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1))
+        shard = broker.groups.shard(group_id)
+        shard.check_fetch(group_id, getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1))
         if asked.topics is None:
             wanted: Wanted = {
-                topic.topic: dict.fromkeys(topic.partitions) for topic in broker.groups.committed_topics(group_id)
+                topic: dict.fromkeys(offsets) for topic, offsets in shard.offsets.of_group(group_id).items()
             }
         else:
             wanted = _wanted(asked.topics, by_id=by_id)
-            broker.groups.fetch(group_id, [], require_stable=require_stable)  # raises for a group that is not here
         if request.access is not None:
             refused = _without_refused(request, broker, wanted)
         for key, indexes in wanted.items():
@@ -134,15 +124,17 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
                     offsets += _without_offset(some, ErrorCode.unknown_topic_id)
                 else:
                     # Of everything, Kafka gives also what was committed to a topic of that name before this one.
-                    one = FetchedTopic(name, tuple(some), topic_id if asked.topics is not None else None)
-                    ((_, fetched),) = broker.groups.fetch(group_id, [one], require_stable=require_stable)
-                    offsets += _or_unknown(fetched) if request.version == 0 else _plain(fetched)
+                    its_id = topic_id if asked.topics is not None else None
+                    fetched = broker.groups.shard(group_id).offsets.fetch(
+                        group_id, name, some, its_id, require_stable=require_stable
+                    )
+                    offsets += _or_unknown(fetched) if request.version == 0 else fetched
         for key, indexes in refused.items() if asked.topics is not None else ():
             name, topic_id = (key, None) if isinstance(key, str) else ("", key)
             answers.append(TopicOffsets(name, topic_id, _without_offset(indexes, ErrorCode.topic_authorization_failed)))
         return GroupOffsets(group_id, answers)
     except BrokerError as error:
-        return _failed_group(request, asked, write_error(error.code))
+        return _failed_group(request, asked, error.code)
 
 
 def _without_refused(request: Request, broker: Broker, wanted: Wanted) -> Wanted:
@@ -166,16 +158,12 @@ def _wanted(topics: Sequence[Any], *, by_id: bool) -> Wanted:
 
 
 def _without_offset(partitions: Iterable[int], code: ErrorCode) -> list[CommittedOffset]:
-    return [CommittedOffset(index, -1, -1, "", code) for index in partitions]
+    return [CommittedOffset(index, error_code=code) for index in partitions]
 
 
-def _plain(offsets: Iterable[FetchedOffset]) -> Iterable[CommittedOffset]:
-    return (CommittedOffset(one.partition, one.offset, one.leader_epoch, one.metadata, one.error) for one in offsets)
-
-
-def _or_unknown(offsets: Iterable[FetchedOffset]) -> Iterable[CommittedOffset]:
+def _or_unknown(offsets: Iterable[CommittedOffset]) -> Iterable[CommittedOffset]:
     """Error of brokers with ZooKeeper, which had no node for it."""
-    for one in _plain(offsets):
+    for one in offsets:
         nothing = one.committed_offset == NO_OFFSET and one.error_code == ErrorCode.none
         yield one._replace(error_code=ErrorCode.unknown_topic_or_partition) if nothing else one
 

@@ -33,6 +33,7 @@ from typing import Any
 
 from kafkalog_broker.admin.responses import respond_by_partition
 from kafkalog_broker.broker import Broker
+from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
 from kafkalog_broker.coordinator.runtime import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import (
@@ -40,13 +41,12 @@ from kafkalog_broker.groups.classic.messages import (
     NO_MEMBER,
     CommitRequest,
     CommittedPartition,
-    TransactionalCommit,
 )
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import error_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, in_parts, run_in_slices
 from kafkalog_broker.transactions.transaction_coordinator import TXN_OFFSET_COMMIT_ABORTABLE, Speaks, verify
-from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
+from kafkalog_broker.transactions.transaction_metadata import TopicPartition
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 
 _GROUP_ID_NOT_FOUND_FROM = 9
@@ -56,10 +56,32 @@ _MS = timedelta(milliseconds=1)
 
 @api(8, 0, 10)
 async def offset_commit(request: Request, broker: Broker) -> Any:
-    wanted, codes = asked_offsets(request, broker, by_id=request.version >= _TOPIC_IDS_FROM)
-    committed = iter(await _commit(request, broker, tuple(wanted)) if wanted else [])
+    return await _commit(request, broker)
+
+
+_LOAD_IN_PROGRESS_FROM = 2
+"""Before, clients could crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+
+
+@api(28, 0, 5)
+async def txn_offset_commit(request: Request, broker: Broker) -> Any:
+    asked = request.entity
+    return await _commit(request, broker, ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch))
+
+
+async def _commit(request: Request, broker: Broker, producer: ProducerIdAndEpoch | None = None) -> Any:
+    by_id = producer is None and request.version >= _TOPIC_IDS_FROM
+    wanted, codes = asked_offsets(request, broker, by_id=by_id)
+    committed = iter(await _committed(request, broker, tuple(wanted), producer) if wanted else [])
     results = iter([code or next(committed) for code in codes])
-    return await respond_by_partition(request, lambda topic, partition: {"error_code": next(results)})
+
+    def answer(topic: Any, partition: Any) -> dict[str, Any]:
+        code = next(results)
+        if code is ErrorCode.coordinator_load_in_progress and producer and request.version < _LOAD_IN_PROGRESS_FROM:
+            code = ErrorCode.coordinator_not_available
+        return {"error_code": code}
+
+    return await respond_by_partition(request, answer)
 
 
 def asked_offsets(
@@ -94,21 +116,29 @@ def asked_offsets(
     return wanted, codes
 
 
-async def _commit(request: Request, broker: Broker, partitions: tuple[CommittedPartition, ...]) -> list[ErrorCode]:
+async def _committed(
+    request: Request, broker: Broker, partitions: tuple[CommittedPartition, ...], producer: ProducerIdAndEpoch | None
+) -> list[ErrorCode]:
     asked = request.entity
     retention = getattr(asked, "retention_time", None)
+    generation = "generation_id_or_member_epoch" if producer is None else "generation_id"
     commit = CommitRequest(
         group_id=asked.group_id,
         partitions=partitions,
         member_id=getattr(asked, "member_id", NO_MEMBER),
-        generation=getattr(asked, "generation_id_or_member_epoch", NO_GENERATION),
+        generation=getattr(asked, generation, NO_GENERATION),
         group_instance_id=getattr(asked, "group_instance_id", None),
         retention_ms=-1 if retention is None else retention // _MS,
-        knows_group_id_not_found=request.version >= _GROUP_ID_NOT_FOUND_FROM,
+        knows_group_id_not_found=producer is None and request.version >= _GROUP_ID_NOT_FOUND_FROM,
+        producer=producer,
     )
     try:
+        if producer is not None and not asked.group_id:
+            raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
         prepared = await run_in_slices(broker.groups.prepare_commit(commit))
-        codes: list[ErrorCode] = broker.groups.commit(commit, prepared)
+        if producer is not None:
+            _verify(request, broker, producer)  # nothing may wait between this and the commit
+        codes = broker.groups.shard(asked.group_id).commit(commit, prepared)
         # As for any append, an answer waits for the disk where flush.messages of the topic is 1.
         await broker.flush_offsets(asked.group_id)
     except BrokerError as error:
@@ -116,54 +146,9 @@ async def _commit(request: Request, broker: Broker, partitions: tuple[CommittedP
     return codes
 
 
-_LOAD_IN_PROGRESS_FROM = 2
-"""Before, clients could crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
-
-
-@api(28, 0, 5)
-async def txn_offset_commit(request: Request, broker: Broker) -> Any:
-    wanted, codes = asked_offsets(request, broker)
-    committed = iter(await _commit_in_transaction(request, broker, tuple(wanted)) if wanted else [])
-    results = iter([code or next(committed) for code in codes])
-
-    def answer(topic: Any, partition: Any) -> dict[str, Any]:
-        code = next(results)
-        if code is ErrorCode.coordinator_load_in_progress and request.version < _LOAD_IN_PROGRESS_FROM:
-            code = ErrorCode.coordinator_not_available
-        return {"error_code": code}
-
-    return await respond_by_partition(request, answer)
-
-
-async def _commit_in_transaction(
-    request: Request, broker: Broker, partitions: tuple[CommittedPartition, ...]
-) -> list[ErrorCode]:
-    asked = request.entity
-    commit = TransactionalCommit(
-        group_id=asked.group_id,
-        producer_id=asked.producer_id,
-        producer_epoch=asked.producer_epoch,
-        partitions=partitions,
-        member_id=getattr(asked, "member_id", ""),
-        generation=getattr(asked, "generation_id", -1),
-        group_instance_id=getattr(asked, "group_instance_id", None),
-    )
-    try:
-        if not asked.group_id:
-            raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
-        prepared = await run_in_slices(broker.groups.prepare_commit(commit))
-        _verify(request, broker)  # nothing may wait between this and the commit
-        codes: list[ErrorCode] = broker.groups.commit_in_transaction(commit, prepared)
-    except BrokerError as error:
-        codes = [write_error(error.code)] * len(partitions)
-    await broker.flush_offsets(asked.group_id)
-    return codes
-
-
-def _verify(request: Request, broker: Broker) -> None:
+def _verify(request: Request, broker: Broker, producer: ProducerIdAndEpoch) -> None:
     """As for Produce: the first commit of a transaction in a partition of __consumer_offsets begins it there."""
     asked = request.entity
-    producer = ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch)
     partition = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_for(asked.group_id))
     if not broker.config.transaction_partition_verification_enable:
         return
@@ -193,9 +178,10 @@ async def offset_delete(request: Request, broker: Broker) -> Any:
                 known[wanted.name, part.partition_index] = ErrorCode.none
     try:
         if not known:
-            broker.groups.delete_offsets(asked.group_id, [])
+            broker.groups.named_shard(asked.group_id).delete_offsets(asked.group_id, [])
         async for some in turn.spread(in_parts(list(known), AT_ONCE)):
-            known.update(zip(some, broker.groups.delete_offsets(asked.group_id, some), strict=True))
+            codes = broker.groups.named_shard(asked.group_id).delete_offsets(asked.group_id, some)
+            known.update(zip(some, codes, strict=True))
     except BrokerError as error:
         return error_response(request, write_error(error.code))
 

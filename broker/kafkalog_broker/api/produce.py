@@ -28,6 +28,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from kafkalog_broker.broker import Broker
+from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
@@ -45,7 +46,7 @@ from kafkalog_broker.storage.append.message_sets import validate_message_set
 from kafkalog_broker.storage.append.record_walk import TakesTooLong
 from kafkalog_broker.storage.partition.log import AppendInfo, Log
 from kafkalog_broker.transactions.transaction_coordinator import PRODUCE_ABORTABLE, Speaks, produce_error, verify
-from kafkalog_broker.transactions.transaction_metadata import ProducerIdAndEpoch, TopicPartition
+from kafkalog_broker.transactions.transaction_metadata import TopicPartition
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.names import is_internal

@@ -254,8 +254,7 @@ async def acknowledge_all(request: Request, broker: Broker, turn: TimeSlice) -> 
                     written.add(broker.share_coordinator.partition_for(key))
                 result[key.topic_id, key.partition] = AckOutcome()
             except BrokerError as error:
-                message = None if error.what == error.code.name else error.what
-                result[key.topic_id, key.partition] = AckOutcome(error.code, message)
+                result[key.topic_id, key.partition] = AckOutcome(error.code, error.message)
     for index in written:
         await broker.flush_if_due(broker.share_state_topic.log(index))
     return result

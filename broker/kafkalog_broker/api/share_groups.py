@@ -18,14 +18,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
+from kafkalog_broker.api.consumer_groups import Described, assignment, check_topics, describe_groups, topic_names
 from kafkalog_broker.api.share_fetch import check_member_id
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.log_config import internal_topic_configs
-from kafkalog_broker.coordinator.runtime import MOST_NAMES
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest
 from kafkalog_broker.groups.modern.group_records import SharedTopic
 from kafkalog_broker.groups.modern.modern_group import ModernMember
+from kafkalog_broker.groups.share.share_group import ShareGroup
 from kafkalog_broker.groups.share.share_group_manager import ASSIGNOR
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
@@ -44,81 +45,40 @@ async def share_group_heartbeat(request: Request, broker: Broker) -> Any:
     try:
         check_member_id(asked.member_id)
         names = asked.subscribed_topic_names
-        if names and len(names) > MOST_NAMES:
-            raise BrokerError(ErrorCode.invalid_request, f"{len(names)} topics, at most {MOST_NAMES} may be named")
-        if names and request.access is not None:
-            for name in set(names):
-                if not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-                    raise BrokerError(ErrorCode.topic_authorization_failed)
+        check_topics(request, names or ())
         heartbeat = HeartbeatRequest(
             asked.group_id, asked.member_id, asked.member_epoch, rack_id=asked.rack_id, topics=names,
             client_id=request.client_id or "", client_host=f"/{request.connection.host}",
         )  # fmt: skip
-        answer = broker.groups.share_heartbeat(heartbeat)
+        answer = broker.groups.share_groups(asked.group_id).heartbeat(heartbeat)
         await broker.flush_offsets(asked.group_id)
     except BrokerError as error:
-        message = None if error.what == error.code.name else error.what
-        return error_response(request, error.code, message)
-    assignment = None
+        return error_response(request, error.code, error.message)
+    assigned = None
     if answer.assignment is not None:
         topics = [{"topic_id": topic, "partitions": partitions} for topic, partitions in answer.assignment.items()]
-        assignment = {"topic_partitions": topics}
+        assigned = {"topic_partitions": topics}
     return respond(
-        request, member_id=asked.member_id, member_epoch=answer.member_epoch, assignment=assignment,
+        request, member_id=asked.member_id, member_epoch=answer.member_epoch, assignment=assigned,
         heartbeat_interval=answer.interval_ms,
     )  # fmt: skip
 
 
-_NO_OPERATIONS = -(2**31)
-
-
 @api(77, 1, 1)
 async def share_group_describe(request: Request, broker: Broker) -> Any:
-    return respond(request, groups=[_described(request, broker, group_id) for group_id in request.entity.group_ids])
+    def described(group: ShareGroup) -> Described:
+        names = topic_names(broker, (member.assigned for member in group.members.values()))
+        members = [_member(member, names) for member in group.members.values()]
+        return names.values(), {"assignor_name": ASSIGNOR, "members": members}
+
+    return describe_groups(request, broker.groups.share_groups, described)
 
 
-def _described(request: Request, broker: Broker, group_id: str) -> dict[str, Any]:
-    code = request.refused(group_id)
-    if code is not ErrorCode.none:
-        return _failed(group_id, code)
-    try:
-        if not group_id:
-            raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
-        group = broker.groups.share_groups(group_id).group(group_id)
-    except BrokerError as error:
-        message = error.what if error.code is ErrorCode.group_id_not_found else None
-        return _failed(group_id, error.code, message)
-    topics = {topic for member in group.members.values() for topic in member.assigned}
-    names = {topic: known.name for topic in topics if (known := broker.topics.by_id(topic)) is not None}
-    if not all(request.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names.values()):
-        what = "The group has described topic(s) that the client is not authorized to describe."
-        return _failed(group_id, ErrorCode.topic_authorization_failed, what)
-    operations = _NO_OPERATIONS
-    if request.entity.include_authorized_operations:
-        operations = request.operations(ResourceType.GROUP, group_id)
-    return {
-        "group_id": group_id, "group_state": group.state.value, "group_epoch": group.epoch,
-        "assignment_epoch": group.assignment_epoch, "assignor_name": ASSIGNOR,
-        "members": [_member(member, names) for member in group.members.values()], "authorized_operations": operations,
-    }  # fmt: skip
-
-
-def _member(member: ModernMember, names: dict[Any, str]) -> dict[str, Any]:
-    assigned = [
-        {"topic_id": topic, "topic_name": names[topic], "partitions": partitions}
-        for topic, partitions in member.assigned.items()
-        if topic in names
-    ]
+def _member(member: ModernMember, names: Mapping[UUID, str]) -> dict[str, Any]:
     return {
         "member_id": member.member_id, "rack_id": member.rack_id, "member_epoch": member.epoch,
         "client_id": member.client_id, "client_host": member.client_host,
-        "subscribed_topic_names": sorted(member.topics), "assignment": {"topic_partitions": assigned},
-    }  # fmt: skip
-
-
-def _failed(group_id: str, code: ErrorCode, message: str | None = None) -> dict[str, Any]:
-    return {
-        "error_code": code, "error_message": message, "group_id": group_id, "authorized_operations": _NO_OPERATIONS,
+        "subscribed_topic_names": sorted(member.topics), "assignment": assignment(member.assigned, names),
     }  # fmt: skip
 
 

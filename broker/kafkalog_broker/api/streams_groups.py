@@ -16,8 +16,8 @@ from itertools import chain
 from typing import Any
 
 from kafkalog_broker.admin.streams_topics import create_internal_topics
+from kafkalog_broker.api.consumer_groups import Described, check_topics, describe_groups
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.coordinator.runtime import MOST_NAMES, write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_records import (
     Owned,
@@ -31,7 +31,6 @@ from kafkalog_broker.groups.streams.streams_group_manager import StreamsHeartbea
 from kafkalog_broker.groups.streams.topology import StatusCode, Subtopology, TopicInfo, Topology, topology_of
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_spark.format.names import is_internal, valid_topic_name
 
@@ -48,10 +47,10 @@ def streams_group_heartbeat(request: Request, broker: Broker) -> Any:
         topology = None if asked.topology is None else topology_of(asked.topology)
         if topology is not None:
             _check_names(request, topology)
-        answer = broker.groups.streams_heartbeat(_heartbeat(request, topology))
+        answer = broker.groups.streams_groups(asked.group_id).heartbeat(_heartbeat(request, topology))
+        assert isinstance(answer, StreamsHeartbeatResponse)
     except BrokerError as error:
-        message = None if error.what == error.code.name else error.what
-        return respond(request, error_code=write_error(error.code), error_message=message, **_UNCHANGED)
+        return respond(request, error_code=error.code, error_message=error.message, **_UNCHANGED)
     if answer.missing_topics:
         return _after_creation(request, broker, answer, answer.missing_topics)
     return _answer(request, answer)
@@ -91,8 +90,6 @@ def _names(subtopologies: Collection[Subtopology]) -> list[str]:
 def _check_names(request: Request, topology: Topology) -> None:
     """Raises BrokerError: INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY, TOPIC_AUTHORIZATION_FAILED."""
     names = _names(topology.subtopologies)
-    if len(names) > MOST_NAMES:
-        raise BrokerError(ErrorCode.invalid_request, f"{len(names)} topics, at most {MOST_NAMES} may be named")
     if prohibited := [name for name in names if is_internal(name)]:
         raise BrokerError(
             ErrorCode.streams_invalid_topology,
@@ -102,8 +99,7 @@ def _check_names(request: Request, topology: Topology) -> None:
         raise BrokerError(
             ErrorCode.streams_invalid_topology, f"Topic names {','.join(invalid)} are not valid topic names."
         )
-    if not all(request.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
-        raise BrokerError(ErrorCode.topic_authorization_failed)
+    check_topics(request, names)
 
 
 async def _after_creation(
@@ -160,42 +156,16 @@ def _endpoint(endpoint: EndpointPartitions) -> dict[str, Any]:
 
 @api(89, 0, 0)
 async def streams_group_describe(request: Request, broker: Broker) -> Any:
-    """A group that is named more than once is answered once."""
-    refused, described = [], []
-    for group_id in dict.fromkeys(request.entity.group_ids):
-        code = request.refused(group_id)
-        if code:
-            refused.append(_failed(group_id, code))
-        else:
-            described.append(_described(request, broker, group_id))
-    return respond(request, groups=refused + described)
+    def described(group: StreamsGroup) -> Described:
+        subtopologies, topology = _subtopologies(group), None
+        if group.topology is not None:
+            described = [_subtopology(*each) for each in subtopologies]
+            topology = {"epoch": group.topology.epoch, "subtopologies": described}
+        members = [_member(group, member) for member in group.members.values()]
+        return _names([each for _, each in subtopologies]), {"topology": topology, "members": members}
 
-
-def _described(request: Request, broker: Broker, group_id: str) -> dict[str, Any]:
-    try:
-        manager = broker.groups.streams_groups(group_id)
-        if not group_id:
-            return _failed(group_id, ErrorCode.invalid_group_id)
-        group = manager.group(group_id)
-    except BrokerError as error:
-        is_own = error.code is ErrorCode.group_id_not_found
-        return _failed(group_id, write_error(error.code), error.what if is_own else None)
-    subtopologies = _subtopologies(group)
-    names = _names([subtopology for _, subtopology in subtopologies])
-    if not all(request.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
-        what = "The described group uses topics that the client is not authorized to describe."
-        return _failed(group_id, ErrorCode.topic_authorization_failed, what)
-    operations = OPERATIONS_NOT_ASKED_FOR
-    if request.entity.include_authorized_operations:
-        operations = request.operations(ResourceType.GROUP, group_id)
-    topology = None
-    if group.topology is not None:
-        topology = {"epoch": group.topology.epoch, "subtopologies": [_subtopology(*each) for each in subtopologies]}
-    return {
-        "group_id": group_id, "group_state": group.state.value, "group_epoch": group.epoch,
-        "assignment_epoch": group.assignment_epoch, "topology": topology,
-        "members": [_member(group, member) for member in group.members.values()], "authorized_operations": operations,
-    }  # fmt: skip
+    hidden = "The described group uses topics that the client is not authorized to describe."
+    return describe_groups(request, broker.groups.streams_groups, described, hidden)
 
 
 def _subtopologies(group: StreamsGroup) -> list[tuple[str, Subtopology]]:
@@ -231,11 +201,4 @@ def _member(group: StreamsGroup, member: StreamsMember) -> dict[str, Any]:
         "user_endpoint": None if endpoint is None else {"host": endpoint[0], "port": endpoint[1]},
         "client_tags": [{"key": key, "value": value} for key, value in member.client_tags],
         "assignment": _tasks(member.assigned), "target_assignment": _tasks(group.target.get(member.member_id, {})),
-    }  # fmt: skip
-
-
-def _failed(group_id: str, code: ErrorCode, message: str | None = None) -> dict[str, Any]:
-    return {
-        "error_code": code, "error_message": message, "group_id": group_id,
-        "authorized_operations": OPERATIONS_NOT_ASKED_FOR,
     }  # fmt: skip

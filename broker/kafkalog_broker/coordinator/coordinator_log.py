@@ -53,8 +53,8 @@ _BASE_SEQUENCE = 0  # Kafka's CoordinatorRuntime gives its batches 0 although no
 _MAX_DECOMPRESSED_BYTES = 512 * 1024 * 1024  # far more than a coordinator writes into one batch
 
 
-class ProducerEpoch(NamedTuple):
-    """Whose transaction a batch belongs to."""
+class ProducerIdAndEpoch(NamedTuple):
+    """A producer, whose transaction a batch may belong to."""
 
     producer_id: int
     epoch: int
@@ -66,7 +66,7 @@ def encode_batch(
     *,
     base_offset: int = 0,
     leader_epoch: int = 0,
-    transaction: ProducerEpoch | None = None,
+    transaction: ProducerIdAndEpoch | None = None,
 ) -> bytes:
     """As build_batch. transaction: the batch is part of that producer's open transaction."""
     producer_id, epoch = transaction or (layout.NO_PRODUCER_ID, layout.NO_PRODUCER_EPOCH)
@@ -205,7 +205,7 @@ class CoordinatorLog:
             offset = read.next_offset
 
     def append(
-        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None
+        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerIdAndEpoch | None = None
     ) -> int:
         """Append one batch; the offset of its first record.
 

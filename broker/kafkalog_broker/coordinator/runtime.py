@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 from kafkalog_broker.coordinator.coordinator_log import (
     CoordinatorLog,
     OffsetsBatch,
-    ProducerEpoch,
+    ProducerIdAndEpoch,
     Record,
     partition_for,
 )
@@ -32,7 +32,7 @@ class Write(Protocol):
     """Appends records as one batch to a partition, as part of a transaction or of none. Raises BrokerError."""
 
     def __call__(
-        self, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None, /
+        self, records: Sequence[Record] | EncodedRecords, transaction: ProducerIdAndEpoch | None = None, /
     ) -> object: ...
 
 
@@ -55,8 +55,11 @@ class CoordinatorRuntime(Generic[L, S]):
         return partition_for(key, self.log.partitions)
 
     def read(self, partition: int) -> L:
-        """State of a partition, from its batches; in any thread. Raises BrokerError."""
-        return self._load(self.log.scan(partition))
+        """State of a partition, from its batches; in any thread. Raises BrokerError with the code for clients."""
+        try:
+            return self._load(self.log.scan(partition))
+        except BrokerError as error:
+            raise _for_clients(error) from error
 
     def begin_loading(self, partitions: Iterable[int]) -> None:
         """Answer COORDINATOR_LOAD_IN_PROGRESS until `open` or `give_up`."""
@@ -102,13 +105,13 @@ class CoordinatorRuntime(Generic[L, S]):
     # ---- using them
 
     def write(
-        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None
+        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerIdAndEpoch | None = None
     ) -> int:
         """Append one batch; the offset of its first record. Raises BrokerError with the code for clients."""
         try:
             return self.log.append(partition, records, transaction)
         except BrokerError as error:
-            raise BrokerError(write_error(error.code), error.what) from error
+            raise _for_clients(error) from error
 
     def get(self, partition: int) -> S:
         """Raises BrokerError: coordinator_not_available, coordinator_load_in_progress, and those of `read`."""
@@ -161,9 +164,13 @@ _WRITE_ERRORS = {
 
 
 def write_error(code: ErrorCode) -> ErrorCode:
-    """Error for the client where an append to the coordinator's partition failed with `code`
+    """Error for the client where the log of the coordinator's partition failed with `code`
     (CoordinatorOperationExceptionHelper)."""
     return _WRITE_ERRORS.get(code, code)
+
+
+def _for_clients(error: BrokerError) -> BrokerError:
+    return BrokerError(write_error(error.code), error.what)
 
 
 MOST_NAMES = 4_000

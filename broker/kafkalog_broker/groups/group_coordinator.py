@@ -7,41 +7,30 @@ is served from `runtime.open` (or its first use, when nobody has opened it) to `
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from uuid import UUID
 
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
-from kafkalog_broker.coordinator.runtime import CoordinatorRuntime, write_error
+from kafkalog_broker.coordinator.runtime import CoordinatorRuntime
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.classic_group import GroupState
 from kafkalog_broker.groups.classic.messages import (
     CommitRequest,
-    DescribedGroup,
-    FetchedOffset,
-    FetchedTopic,
     JoinAnswer,
     JoinCallback,
     JoinRequest,
-    LeavingMember,
     ListedGroup,
     SyncAnswer,
     SyncCallback,
     SyncRequest,
-    TransactionalCommit,
 )
-from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerHeartbeatRequest, DescribedConsumerGroup
+from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerGroupManager
 from kafkalog_broker.groups.group_shard import GroupShard, LoadedPartition, load
 from kafkalog_broker.groups.modern.group_context import GroupContext
-from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest, HeartbeatResponse
 from kafkalog_broker.groups.modern.group_records import GroupType
-from kafkalog_broker.groups.offset_store import PreparedCommit, PreparingCommit, prepare_commit
+from kafkalog_broker.groups.offset_store import PreparingCommit, prepare_commit
 from kafkalog_broker.groups.share.share_group_manager import ShareGroupManager
-from kafkalog_broker.groups.streams.streams_group_manager import (
-    StreamsGroupManager,
-    StreamsHeartbeatRequest,
-    StreamsHeartbeatResponse,
-)
+from kafkalog_broker.groups.streams.streams_group_manager import StreamsGroupManager
 
 log = logging.getLogger(__name__)
 
@@ -80,43 +69,62 @@ class GroupCoordinator:
         for partition in self.runtime.served():
             self.close_partition(partition)
 
-    def _shard(self, group_id: str) -> GroupShard:
+    def shard(self, group_id: str) -> GroupShard:
+        """The shard of a group, whether or not it exists. Raises BrokerError, GROUP_ID_NOT_FOUND for a share group.
+
+        The empty id is that of old clients, which commit without a group.
+        """
         shard = self.runtime.get(self.partition_for(group_id))
         if group_id in shard.share.groups:
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} is not a classic group.")
         return shard
 
+    def named_shard(self, group_id: str) -> GroupShard:
+        """As `shard`. Raises BrokerError (INVALID_GROUP_ID) for the empty id."""
+        if not group_id:
+            raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
+        return self.shard(group_id)
+
+    def consumer_groups(self, group_id: str) -> ConsumerGroupManager:
+        """Consumer groups (KIP-848) of the partition of a group, whether or not it exists. Raises BrokerError."""
+        return self._served_shard(group_id, GroupType.CONSUMER).consumer
+
     def share_groups(self, group_id: str) -> ShareGroupManager:
-        """Those of the partition of a group, whether or not it exists. Raises BrokerError."""
+        """Share groups (KIP-932), likewise."""
         return self.runtime.get(self.partition_for(group_id)).share
+
+    def streams_groups(self, group_id: str) -> StreamsGroupManager:
+        """Streams groups (KIP-1071), likewise."""
+        return self._served_shard(group_id, GroupType.STREAMS).streams
+
+    def _served_shard(self, group_id: str, group_type: GroupType) -> GroupShard:
+        if group_type.value not in self.context.config.group_coordinator_rebalance_protocols:
+            raise BrokerError(
+                ErrorCode.unsupported_version,
+                f"group.coordinator.rebalance.protocols leaves the {group_type.value} protocol out",
+            )
+        return self.runtime.get(self.partition_for(group_id))
 
     def has_share_group(self, group_id: str) -> bool:
         """False, also while its partition is not open: nothing is read."""
         shard = self.runtime.if_open(self.partition_for(group_id))
         return shard is not None and group_id in shard.share.groups
 
-    def _named_shard(self, group_id: str) -> GroupShard:
-        if not group_id:
-            raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
-        return self._shard(group_id)
-
-    # members
+    # members that speak the classic protocol
 
     def join(self, request: JoinRequest, answer: JoinCallback) -> None:
         """`answer` is called exactly once, now or later."""
-        shortest, longest = (
-            self.context.config.group_min_session_timeout_ms,
-            self.context.config.group_max_session_timeout_ms,
-        )
+        config = self.context.config
+        shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
         try:
-            shard = self._named_shard(request.group_id)
+            shard = self.named_shard(request.group_id)
             if not shortest <= request.session_timeout_ms <= longest:
                 raise BrokerError(
                     ErrorCode.invalid_session_timeout,
                     f"{request.session_timeout_ms} ms, expected {shortest} to {longest}",
                 )
         except BrokerError as error:
-            code = write_error(error.code)
+            code = error.code
             if code is ErrorCode.group_id_not_found:
                 code = ErrorCode.inconsistent_group_protocol
             answer(JoinAnswer(code, request.member_id))
@@ -126,102 +134,34 @@ class GroupCoordinator:
     def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
         """`answer` is called exactly once, now or later."""
         try:
-            shard = self._named_shard(request.group_id)
+            self.named_shard(request.group_id).classic_protocol(request.group_id).sync(request, answer)
         except BrokerError as error:
-            answer(SyncAnswer(write_error(error.code)))
-            return
-        shard.sync(request, answer)
+            answer(SyncAnswer(error.code))
 
     def heartbeat(
         self, group_id: str, member_id: str, generation: int, group_instance_id: str | None = None
     ) -> ErrorCode:
         """NONE, or what the member has to do: REBALANCE_IN_PROGRESS join again, and so on."""
         try:
-            self._named_shard(group_id).heartbeat(group_id, member_id, generation, group_instance_id)
+            members = self.named_shard(group_id).classic_protocol(group_id)
+            members.heartbeat(group_id, member_id, generation, group_instance_id)
         except BrokerError as error:
-            if error.code is ErrorCode.coordinator_load_in_progress:
-                return ErrorCode.none  # sessions begin again when the group is loaded
-            return write_error(error.code)
+            if error.code is not ErrorCode.coordinator_load_in_progress:  # sessions begin again when it is loaded
+                return error.code
         return ErrorCode.none
 
-    def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
-        """Error codes, one for each member. Raises BrokerError."""
-        return self._named_shard(group_id).leave(group_id, leaving)
+    # offsets
 
-    def consumer_heartbeat(self, request: ConsumerHeartbeatRequest) -> HeartbeatResponse:
-        """A member of a consumer group (KIP-848). Raises BrokerError."""
-        self._check_served(GroupType.CONSUMER)
-        return self._shard(request.group_id).consumer.heartbeat(request)
-
-    def share_heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        """A member of a share group (KIP-932). Raises BrokerError."""
-        return self.share_groups(request.group_id).heartbeat(request)
-
-    def streams_heartbeat(self, request: StreamsHeartbeatRequest) -> StreamsHeartbeatResponse:
-        """A member of a streams group (KIP-1071). Raises BrokerError."""
-        response = self.streams_groups(request.group_id).heartbeat(request)
-        assert isinstance(response, StreamsHeartbeatResponse)
-        return response
-
-    def streams_groups(self, group_id: str) -> StreamsGroupManager:
-        """Those of the partition of a group, whether or not it exists. Raises BrokerError."""
-        self._check_served(GroupType.STREAMS)
-        return self.runtime.get(self.partition_for(group_id)).streams
-
-    def _check_served(self, group_type: GroupType) -> None:
-        """Raises BrokerError (UNSUPPORTED_VERSION)."""
-        if group_type.value not in self.context.config.group_coordinator_rebalance_protocols:
-            raise BrokerError(
-                ErrorCode.unsupported_version,
-                f"group.coordinator.rebalance.protocols leaves the {group_type.value} protocol out",
-            )
-
-    def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
-        """Never raises: errors are in the answer."""
-        try:
-            self._check_served(GroupType.CONSUMER)
-            return self._named_shard(group_id).consumer.describe(group_id)
-        except BrokerError as error:
-            return DescribedConsumerGroup(group_id, error=write_error(error.code))
-
-    # offsets. The empty group id is allowed here: old clients use it to commit without a group.
-
-    def prepare_commit(self, request: CommitRequest | TransactionalCommit) -> PreparingCommit:
-        """Encode the records of `commit` or `commit_in_transaction`, in steps of some 0.1 ms: a generator that returns
-        them. The group's state is checked by the commit itself."""
+    def prepare_commit(self, request: CommitRequest) -> PreparingCommit:
+        """Encode the records of a commit, in steps of some 0.1 ms: a generator that returns them. The group's state is
+        checked by the commit itself."""
         return prepare_commit(request, self.context.config.offset_metadata_max_bytes, self.context.clock.now_ms())
-
-    def commit(self, request: CommitRequest, prepared: PreparedCommit) -> list[ErrorCode]:
-        """Error codes, one for each partition. Raises BrokerError when the whole request is refused."""
-        return self._shard(request.group_id).commit(request, prepared)
-
-    def fetch(
-        self, group_id: str, topics: Sequence[FetchedTopic] | None, *, require_stable: bool = False
-    ) -> list[tuple[str, tuple[FetchedOffset, ...]]]:
-        """(topic, offsets), of all topics of the group when `topics` is None. Raises BrokerError."""
-        return self._shard(group_id).fetch(group_id, topics, require_stable=require_stable)
-
-    def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
-        """Raise BrokerError unless the member may fetch its group's offsets (GroupShard.check_fetch)."""
-        self._shard(group_id).check_fetch(group_id, member_id, member_epoch)
-
-    def committed_topics(self, group_id: str) -> list[FetchedTopic]:
-        """All topics that the group has committed offsets of, with the partitions. Raises BrokerError."""
-        return self._shard(group_id).committed_topics(group_id)
-
-    def commit_in_transaction(self, commit: TransactionalCommit, prepared: PreparedCommit) -> list[ErrorCode]:
-        """Error codes, one for each partition. Raises BrokerError when the whole request is refused."""
-        return self._named_shard(commit.group_id).commit_in_transaction(commit, prepared)
 
     def end_transaction(self, partition: int, producer_id: int, *, commit: bool) -> None:
         """A marker has been written into a partition. One that is not open will find it when it is read."""
         shard = self.runtime.if_open(partition)
         if shard is not None:
             shard.offsets.end_transaction(producer_id, commit=commit)
-
-    def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
-        """Error codes, one for each (topic, partition). Raises BrokerError when the whole request is refused."""
-        return self._named_shard(group_id).delete_offsets(group_id, partitions)
 
     # administration
 
@@ -237,22 +177,6 @@ class GroupCoordinator:
             if (not accepted_states or group.state_filter in accepted_states)
             and (not accepted_types or group.type in accepted_types)
         ]
-
-    def describe(self, group_id: str) -> DescribedGroup:
-        """Never raises: errors are in the answer."""
-        try:
-            return self._shard(group_id).describe(group_id)
-        except BrokerError as error:
-            if error.code is ErrorCode.group_id_not_found:
-                return DescribedGroup(group_id, GroupState.DEAD.value, error=error.code, error_message=error.what)
-            return DescribedGroup(group_id, "", error=write_error(error.code))
-
-    def delete(self, group_id: str) -> ErrorCode:
-        try:
-            self._shard(group_id).delete(group_id)
-        except BrokerError as error:
-            return write_error(error.code)
-        return ErrorCode.none
 
     # what happens by itself
 

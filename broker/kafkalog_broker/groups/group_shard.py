@@ -10,27 +10,19 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafkalog_broker.coordinator.coordinator_log import TOMBSTONES_A_WRITE, OffsetsBatch, ProducerEpoch, Record
-from kafkalog_broker.coordinator.runtime import Timers, Write, write_error
+from kafkalog_broker.coordinator.coordinator_log import TOMBSTONES_A_WRITE, OffsetsBatch, Record
+from kafkalog_broker.coordinator.runtime import Timers, Write
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group, GroupState
 from kafkalog_broker.groups.classic.classic_group_manager import ClassicGroupManager
 from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE
 from kafkalog_broker.groups.classic.messages import (
     CommitRequest,
-    DescribedGroup,
-    DescribedMember,
-    FetchedOffset,
-    FetchedTopic,
     JoinAnswer,
     JoinCallback,
     JoinRequest,
-    LeavingMember,
     ListedGroup,
     SyncAnswer,
-    SyncCallback,
-    SyncRequest,
-    TransactionalCommit,
 )
 from kafkalog_broker.groups.classic.offset_records import (
     GroupKey,
@@ -231,84 +223,36 @@ class GroupShard:
             else:
                 raise BrokerError(ErrorCode.inconsistent_group_protocol)
         except BrokerError as error:
-            answer(JoinAnswer(write_error(error.code)))
+            answer(JoinAnswer(error.code))
 
-    def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
-        """`answer` is called once: now, or when the leader's assignment is there."""
-        group = self.consumer.groups.get(request.group_id)
-        if group is None:
-            self.classic.sync(request, answer)
-            return
-        try:
-            answer(self._classic_members.sync(group, request))
-        except BrokerError as error:
-            answer(SyncAnswer(write_error(error.code)))
-
-    def heartbeat(self, group_id: str, member_id: str, generation: int, group_instance_id: str | None) -> None:
-        """Returns when all is well. Raises BrokerError, REBALANCE_IN_PROGRESS when the member has to join again."""
-        group = self.consumer.groups.get(group_id)
-        if group is None:
-            self.classic.heartbeat(group_id, member_id, generation, group_instance_id)
-        else:
-            self._classic_members.heartbeat(group, member_id, generation, group_instance_id)
-
-    def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
-        """Error codes, one for each member, in their order. Raises BrokerError."""
-        group = self.consumer.groups.get(group_id)
-        if group is None:
-            return self.classic.leave(group_id, leaving)
-        return self._classic_members.leave(group, leaving)
+    def classic_protocol(self, group_id: str) -> ClassicGroupManager | ClassicMembers:
+        """SyncGroup, Heartbeat and LeaveGroup of a group."""
+        return self._classic_members if group_id in self.consumer.groups else self.classic
 
     # OffsetCommit and OffsetFetch
 
     def commit(self, request: CommitRequest, prepared: PreparedCommit) -> list[ErrorCode]:
         """Error codes, one for each partition, in their order. Raises BrokerError when the whole request is refused."""
-        group = self.groups.get(request.group_id)
-        reconciling = self.reconciling(request.group_id)
-        if reconciling is not None:
-            reconciling.check_commit(request)
-        elif group is None:
-            if request.generation >= 0:
-                knows_code = request.knows_group_id_not_found
-                code = ErrorCode.group_id_not_found if knows_code else ErrorCode.illegal_generation
-                raise BrokerError(code, f"there is no group {request.group_id!r}")
-        else:
+        group = self.groups.get(request.group_id) or self.reconciling(request.group_id)
+        if group is not None:
             group.check_commit(request)
-            member = group.members.get(request.member_id)
-            if member is not None:  # a commit is a sign of life
-                self.classic.expect_heartbeat(group, member)
-        if prepared.records:
-            self._write(prepared.records)
-            self._begin_simple_group(request.group_id)
-            for key, value in prepared.committed:
+        elif request.generation >= 0:
+            code = ErrorCode.group_id_not_found if request.knows_group_id_not_found else ErrorCode.illegal_generation
+            raise BrokerError(code, f"there is no group {request.group_id!r}")
+        producer = request.producer
+        if isinstance(group, Group) and producer is None and request.member_id in group.members:
+            self.classic.expect_heartbeat(group, group.members[request.member_id])  # a commit is a sign of life
+        if not prepared.records:
+            return prepared.codes
+        self._write(prepared.records, producer)
+        if group is None:
+            log.info("group %.200r: a simple group, which only commits", request.group_id)
+            self.groups[request.group_id] = Group(request.group_id, self._now_ms)
+        for key, value in prepared.committed:
+            if producer is None:
                 self.offsets.put(key, value)
-        return prepared.codes
-
-    def _begin_simple_group(self, group_id: str) -> None:
-        if group_id not in self.groups and self.reconciling(group_id) is None:
-            log.info("group %.200r: a simple group, which only commits", group_id)
-            self.groups[group_id] = Group(group_id, self._now_ms)
-
-    # offsets in transactions
-
-    def commit_in_transaction(self, commit: TransactionalCommit, prepared: PreparedCommit) -> list[ErrorCode]:
-        """Offsets that count when the producer's transaction commits. One code a partition.
-
-        Raises BrokerError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_PRODUCER_EPOCH.
-        """
-        group = self.groups.get(commit.group_id)
-        reconciling = self.reconciling(commit.group_id)
-        if reconciling is not None:
-            reconciling.check_transactional_commit(commit)
-        elif group is not None:
-            group.check_transactional_commit(commit)
-        elif commit.generation >= 0:
-            raise BrokerError(ErrorCode.illegal_generation, f"there is no group {commit.group_id!r}")
-        if prepared.records:
-            self._write(prepared.records, ProducerEpoch(commit.producer_id, commit.producer_epoch))
-            self._begin_simple_group(commit.group_id)
-            for key, value in prepared.committed:
-                self.offsets.put_pending(commit.producer_id, key, value)
+            else:
+                self.offsets.put_pending(producer.producer_id, key, value)
         return prepared.codes
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
@@ -317,17 +261,6 @@ class GroupShard:
         group = self.reconciling(group_id)
         if group is not None:
             group.check_fetch(member_id, member_epoch)
-
-    def fetch(
-        self, group_id: str, topics: Iterable[FetchedTopic] | None, *, require_stable: bool
-    ) -> list[tuple[str, tuple[FetchedOffset, ...]]]:
-        """(topic, offsets) for the topics named, or for all of the group's when that is None."""
-        if topics is None:
-            topics = self.committed_topics(group_id)
-        return [(topic.topic, self.offsets.fetch(group_id, topic, require_stable=require_stable)) for topic in topics]
-
-    def committed_topics(self, group_id: str) -> list[FetchedTopic]:
-        return [FetchedTopic(topic, tuple(partitions)) for topic, partitions in self.offsets.of_group(group_id).items()]
 
     # administration
 
@@ -370,28 +303,13 @@ class GroupShard:
             ]
         return listed
 
-    def describe(self, group_id: str) -> DescribedGroup:
-        """An unknown group is Dead, with GROUP_ID_NOT_FOUND for versions that know it."""
+    def classic_group(self, group_id: str) -> Group:
+        """Raises BrokerError (GROUP_ID_NOT_FOUND)."""
         group = self.groups.get(group_id)
         if group is None:
-            return DescribedGroup(
-                group_id,
-                GroupState.DEAD.value,
-                error=ErrorCode.group_id_not_found,
-                error_message=f"Group {group_id} "
-                + ("not found." if self.type_of(group_id) is None else "is not a classic group."),
-            )
-        # Between two generations nobody can say which of a member's protocols counts.
-        stable = group.state is GroupState.STABLE
-        members = tuple(
-            DescribedMember(
-                member.member_id, member.group_instance_id, member.client_id, member.client_host,
-                member.metadata(group.protocol) if stable else b"", member.assignment,
-            )
-            for member in group.members.values()
-        )  # fmt: skip
-        protocol = (group.protocol or "") if stable else ""
-        return DescribedGroup(group_id, group.state.value, group.protocol_type or "", protocol, members)
+            what = "not found." if self.type_of(group_id) is None else "is not a classic group."
+            raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} {what}")
+        return group
 
     def _existing(self, group_id: str) -> AnyGroup:
         group = self.groups.get(group_id) or self.reconciling(group_id)

@@ -5,13 +5,24 @@ Offsets that a transaction commits are kept apart until its marker comes; until 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from typing import NamedTuple
+from uuid import UUID
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.messages import CommitRequest, FetchedOffset, FetchedTopic, TransactionalCommit
+from kafkalog_broker.groups.classic.messages import NO_EPOCH, NO_OFFSET, CommitRequest
 from kafkalog_broker.groups.classic.offset_records import OffsetAndMetadata, OffsetKey, offset_key, offset_value
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
+
+
+class CommittedOffset(NamedTuple):
+    """Committed offset of a partition, as OffsetFetch tells it; -1 for no offset, and for no leader epoch."""
+
+    partition_index: int
+    committed_offset: int = NO_OFFSET
+    committed_leader_epoch: int = NO_EPOCH
+    metadata: str = ""
+    error_code: int = ErrorCode.none
 
 
 class _Pending(NamedTuple):
@@ -135,21 +146,24 @@ class OffsetStore:
 
     # OffsetFetch
 
-    def fetch(self, group_id: str, topic: FetchedTopic, *, require_stable: bool) -> tuple[FetchedOffset, ...]:
-        """Committed offsets of some partitions of a topic; -1 without one, or where it was committed to a topic of this
-        name that has been deleted since."""
-        committed_of = self.of_group(group_id).get(topic.topic, {})
+    def fetch(
+        self, group_id: str, topic: str, partitions: Iterable[int], topic_id: UUID | None = None, *,
+        require_stable: bool = False,
+    ) -> list[CommittedOffset]:  # fmt: skip
+        """Committed offsets of some partitions of a topic; none where it was committed to a topic of this name that has
+        another id than `topic_id`."""
+        committed_of = self.of_group(group_id).get(topic, {})
         fetched = []
-        for partition in topic.partitions:
-            if require_stable and self._pending and self.is_pending(OffsetKey(group_id, topic.topic, partition)):
-                fetched.append(FetchedOffset(partition, error=ErrorCode.unstable_offset_commit))
+        for partition in partitions:
+            if require_stable and self._pending and self.is_pending(OffsetKey(group_id, topic, partition)):
+                fetched.append(CommittedOffset(partition, error_code=ErrorCode.unstable_offset_commit))
                 continue
             committed = committed_of.get(partition)
-            if committed is None or (committed.topic_id and topic.topic_id and committed.topic_id != topic.topic_id):
-                fetched.append(FetchedOffset(partition))
+            if committed is None or (committed.topic_id and topic_id and committed.topic_id != topic_id):
+                fetched.append(CommittedOffset(partition))
             else:
-                fetched.append(FetchedOffset(partition, committed.offset, committed.leader_epoch, committed.metadata))
-        return tuple(fetched)
+                fetched.append(CommittedOffset(partition, committed.offset, committed.leader_epoch, committed.metadata))
+        return fetched
 
 
 # ---- what a commit of offsets writes, made before the group is asked: a request may name a hundred thousand partitions
@@ -172,11 +186,8 @@ class PreparedCommit(NamedTuple):
 PreparingCommit = Generator[None, None, PreparedCommit]
 
 
-def prepare_commit(
-    request: CommitRequest | TransactionalCommit, max_metadata_bytes: int, now_ms: int
-) -> PreparingCommit:
+def prepare_commit(request: CommitRequest, max_metadata_bytes: int, now_ms: int) -> PreparingCommit:
     """In steps; returns what the group is to write."""
-    in_transaction = isinstance(request, TransactionalCommit)
     expire_ms = -1 if request.retention_ms < 0 else now_ms + request.retention_ms
     codes: list[ErrorCode] = []
     records = EncodedRecords()
@@ -190,7 +201,7 @@ def prepare_commit(
             continue
         codes.append(ErrorCode.none)
         committed_ms = now_ms if part.commit_timestamp_ms == -1 else part.commit_timestamp_ms
-        topic_id = None if in_transaction else part.topic_id  # Kafka's records of transactions have no topic's id
+        topic_id = part.topic_id if request.producer is None else None  # Kafka writes none in transactions
         value = OffsetAndMetadata(part.offset, committed_ms, part.leader_epoch, metadata, expire_ms, topic_id)
         key = OffsetKey(request.group_id, part.topic, part.partition)
         records.add(offset_key(*key), offset_value(value))

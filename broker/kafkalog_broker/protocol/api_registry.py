@@ -122,6 +122,8 @@ class Request:
     client_id: str | None
     entity: Any
     connection: ConnectionInfo
+    size: int = 0
+    """Bytes of its frame, the size in front not counted."""
     access: Access | None = None
     """Rights of its sender; None: all."""
     charge: Callable[[int], None] = _nothing

@@ -90,7 +90,7 @@ def _head(frame: Body, connection: ConnectionInfo | None) -> tuple[Request, _Req
     elif length != -1:
         raise MalformedRequest(f"the client id has the length {length}")
 
-    request = Request(api_key, version, correlation_id, client_id, None, connection or ConnectionInfo())
+    request = Request(api_key, version, correlation_id, client_id, None, connection or ConnectionInfo(), len(frame))
     codec = _served.get((api_key, version)) or _codec_to_serve(api_key, version)
     if codec is None:
         return request, None, position

@@ -42,7 +42,7 @@ class ProduceRequest:
 
 
 def produce_request(entity: Any) -> ProduceRequest:
-    """Of kio's entity of any version, or that of the guides."""
+    """The request of an entity of kio's of any version, or of the guides'."""
     return ProduceRequest(
         getattr(entity, "transactional_id", None),
         entity.acks,

@@ -33,8 +33,6 @@ PRODUCE = 0
 UNTHROTTLED = frozenset({17, 36})
 """SaslHandshake and SaslAuthenticate: it is not known yet who asks."""
 
-_PRODUCE_FLEXIBLE = 9
-
 
 def throttled(quotas: ClientQuotas, api: Api) -> Api:
     """The API with a handler that keeps to the quotas."""
@@ -51,7 +49,6 @@ def _handle(quotas: ClientQuotas, api: Api, request: Request, broker: Any) -> An
 async def _handle_limited(quotas: ClientQuotas, api: Api, request: Request, broker: Any) -> Any:
     client = Client.of_request(request)
     wait_ms = 0
-    size = produce_bytes(request) if api.key == PRODUCE else 0
     mutates = api.key in STRICT_FROM and MUTATION in quotas.in_use
     if mutates:
         request.charge = partial(_charge, quotas, client, request.version >= STRICT_FROM[api.key])
@@ -63,8 +60,8 @@ async def _handle_limited(quotas: ClientQuotas, api: Api, request: Request, brok
             wait_ms = quotas.record(REQUEST, client, sum(spent) * 100)
     else:
         response = await handled
-    if size:
-        wait_ms = max(wait_ms, quotas.record(PRODUCER, client, size))
+    if api.key == PRODUCE:
+        wait_ms = max(wait_ms, quotas.record(PRODUCER, client, request.size))
     if mutates:
         wait_ms = max(wait_ms, quotas.mutation_wait_ms(client))
     if not wait_ms:
@@ -76,18 +73,3 @@ async def _handle_limited(quotas: ClientQuotas, api: Api, request: Request, brok
 def _charge(quotas: ClientQuotas, client: Client, refuses: bool, partitions: int) -> None:
     if not quotas.mutate(client, partitions, refuses=refuses):
         raise BrokerError(ErrorCode.throttling_quota_exceeded, EXCEEDED)
-
-
-def produce_bytes(request: Request) -> int:
-    """The size of a Produce request, header included, as Kafka counts it; lengths of flexible versions as if each took
-    one byte, so it may be some bytes less."""
-    asked = request.entity
-    flexible = request.version >= _PRODUCE_FLEXIBLE
-    length, tags = (1, 1) if flexible else (2, 0)
-    count = 1 if flexible else 4
-    size = 10 + len((request.client_id or "").encode()) + tags
-    size += (length + len((asked.transactional_id or "").encode()) if request.version >= 3 else 0) + 6 + count + tags
-    for name, partitions in asked.topics:
-        size += (length + len(name.encode()) if isinstance(name, str) else 16) + count + tags
-        size += sum(4 + count + tags + (0 if records is None else len(records)) for _, records in partitions)
-    return size

@@ -69,7 +69,7 @@ class Readable(NamedTuple):
 
 
 class _Held(FileHandle):
-    """What was read remotely."""
+    """Records that were read remotely, as a file."""
 
     __slots__ = ("_data",)
 

@@ -6,10 +6,10 @@ those that nobody has had. acquisition.py says who gets what. Times in ms of one
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -19,6 +19,7 @@ from kafkalog_broker.share.state_records import StateBatch
 
 NEVER = 1 << 62
 """A deadline that does not come."""
+_first = attrgetter("first")
 _FEW_RUNS = 8
 """Runs of one acknowledgement that are looked up one by one."""
 
@@ -52,7 +53,6 @@ class SharePartition:
         self.complete = 0
         """Offsets in flight that nobody gets again (Kafka's deliveryCompleteCount)."""
         self.batches: list[InFlightBatch] = []
-        self._firsts: list[int] = []
         self._must_search = False
         """True if something between start and end may be available."""
         self._gap: tuple[int, int] | None = None
@@ -99,17 +99,15 @@ class SharePartition:
 
     def floor(self, offset: int) -> InFlightBatch | None:
         """The last batch that begins at `offset` or before."""
-        at = bisect_right(self._firsts, offset)
+        at = bisect_right(self.batches, offset, key=_first)
         return self.batches[at - 1] if at else None
 
     def beginning_between(self, first: int, last: int) -> list[InFlightBatch]:
-        return self.batches[bisect_left(self._firsts, first) : bisect_right(self._firsts, last)]
+        return self.batches[bisect_left(self.batches, first, key=_first) : bisect_right(self.batches, last, key=_first)]
 
     def add(self, batch: InFlightBatch) -> None:
         """A new batch, at the end or in a gap."""
-        at = bisect_left(self._firsts, batch.first)
-        self._firsts.insert(at, batch.first)
-        self.batches.insert(at, batch)
+        insort(self.batches, batch, key=_first)
 
     def next_fetch_offset(self) -> int:
         """Where the next record lies that can be acquired, as far as that is known."""
@@ -213,20 +211,18 @@ class SharePartition:
             return False
         if done == self.batches[-1].last:
             self.start_offset = self.end_offset = done + 1
-            self._firsts.clear()
             self.batches.clear()
             self.complete = 0
             return True
-        gone = bisect_right(self._firsts, done) - 1
+        gone = bisect_right(self.batches, done, key=_first) - 1
         if done == self.batches[gone].last:
             gone += 1
-            self.start_offset = max(self.start_offset, self._firsts[gone])
+            self.start_offset = max(self.start_offset, self.batches[gone].first)
             if self.gap_start >= 0:
                 self.start_offset = min(self.gap_start, self.start_offset)
         else:
             self.start_offset = max(self.start_offset, done + 1)
         self.complete -= complete
-        del self._firsts[:gone]
         del self.batches[:gone]
         return True
 

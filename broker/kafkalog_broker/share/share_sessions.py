@@ -5,7 +5,6 @@ A session belongs to a connection and ends with it. Its epoch counts the request
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 from uuid import UUID
@@ -48,7 +47,6 @@ class ShareSessions:
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._sessions: dict[SessionKey, ShareSession] = {}
-        self._members: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -66,7 +64,6 @@ class ShareSessions:
         if len(self._sessions) >= self._slots:
             raise BrokerError(ErrorCode.share_session_limit_reached, "The limit of share sessions has been reached.")
         session = self._sessions[key] = ShareSession(key, partitions)
-        self._members[key.group_id] += 1
         return session
 
     def next_request(self, key: SessionKey, epoch: int) -> ShareSession:
@@ -81,13 +78,10 @@ class ShareSessions:
         return session
 
     def remove(self, key: SessionKey) -> None:
-        if self._sessions.pop(key, None) is not None:
-            self._members[key.group_id] -= 1
-            if not self._members[key.group_id]:
-                del self._members[key.group_id]
+        self._sessions.pop(key, None)
 
     def is_current(self, session: ShareSession) -> bool:
         return self._sessions.get(session.key) is session
 
     def has_members(self, group_id: str) -> bool:
-        return group_id in self._members
+        return any(key.group_id == group_id for key in self._sessions)

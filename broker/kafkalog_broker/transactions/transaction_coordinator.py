@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.coordinator_log import TOMBSTONES_A_WRITE, CoordinatorLog
+from kafkalog_broker.coordinator.coordinator_log import TOMBSTONES_A_WRITE, CoordinatorLog, ProducerIdAndEpoch
 from kafkalog_broker.coordinator.runtime import CoordinatorRuntime
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.clock import Clock
@@ -25,7 +25,6 @@ from kafkalog_broker.transactions.transaction_metadata import (
     EPOCH_BUMP,
     LAST_EPOCH,
     EndMarker,
-    ProducerIdAndEpoch,
     TopicPartition,
     TransactionMetadata,
     TransactionState,

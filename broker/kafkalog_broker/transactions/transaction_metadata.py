@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ControlType
 
@@ -74,13 +75,6 @@ MAY_FOLLOW: dict[TransactionState, frozenset[TransactionState]] = {
 """To each state those that it may follow."""
 
 
-class IllegalTransition(RuntimeError):
-    """A defect of this program: the table has no such step."""
-
-    def __init__(self, transactional_id: str, before: TransactionState, after: TransactionState) -> None:
-        super().__init__(f"transactional id {transactional_id!r} cannot go from {before.label} to {after.label}")
-
-
 MAX_EPOCH = 2**15 - 1
 LAST_EPOCH = MAX_EPOCH - 1
 """No producer gets a higher one: the coordinator must be able to fence it (TransactionMetadata.isEpochExhausted)."""
@@ -98,11 +92,6 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
-
-
-class ProducerIdAndEpoch(NamedTuple):
-    producer_id: int
-    epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,8 +130,7 @@ class TransactionMetadata:
         return self.state.may_expire and self.last_update_ms <= now_ms - expiration_ms
 
     def _to(self, state: TransactionState, now_ms: int, **changes: Any) -> TransactionMetadata:
-        if self.state not in MAY_FOLLOW.get(state, ()):
-            raise IllegalTransition(self.transactional_id, self.state, state)
+        assert self.state in MAY_FOLLOW[state], f"{self.transactional_id!r}: {state.label} after {self.state.label}"
         return replace(self, state=state, last_update_ms=now_ms, previous_producer_id=self.producer_id, **changes)
 
     # ---- InitProducerId

@@ -29,7 +29,7 @@ def test_groups_without_members_are_deleted_with_their_offsets(version: int) -> 
     assert [group.group_id for group in broker.groups.list_groups()] == ["g"]
     assert broker.world.state("simple") == "Dead"
     assert broker.world.state() == "Stable"
-    assert len(broker.groups._shard("g").offsets) == 0
+    assert len(broker.groups.shard("g").offsets) == 0
 
 
 def test_a_failure_of_the_request_has_an_answer() -> None:

@@ -19,17 +19,17 @@ def test_what_exists_is_committed_and_the_rest_refused(version: int) -> None:
     answer = call(broker, COMMIT, version, **commit_values())
     missing = "unknown_topic_or_partition"
     assert codes(answer) == [["none", "none", missing], ["unknown_topic_id" if version >= 10 else missing]]
-    committed = broker.groups._shard("g").offsets.get(OffsetKey("g", "orders", 0))
+    committed = broker.groups.shard("g").offsets.get(OffsetKey("g", "orders", 0))
     assert (committed.offset, committed.metadata, committed.topic_id) == (10, "note", broker.topics["orders"].id)
     assert committed.leader_epoch == (3 if version >= 6 else -1)
-    assert broker.groups._shard("g").offsets.get(OffsetKey("g", "orders", 1)).metadata == ""
+    assert broker.groups.shard("g").offsets.get(OffsetKey("g", "orders", 1)).metadata == ""
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
 def test_a_retention_time_goes_with_the_offset(version: int) -> None:
     broker = FakeBroker()
     call(broker, COMMIT, version, **commit_values(retention_time=5000))
-    committed = broker.groups._shard("g").offsets.get(OffsetKey("g", "orders", 0))
+    committed = broker.groups.shard("g").offsets.get(OffsetKey("g", "orders", 0))
     assert committed.expire_timestamp_ms == committed.commit_timestamp_ms + 5000
 
 
@@ -46,7 +46,7 @@ def test_version_1_may_name_the_time_of_each_commit(named: int) -> None:
     values = commit_values()
     values["topics"][0]["partitions"][0]["commit_timestamp"] = named
     call(broker, COMMIT, 1, **values)
-    first, second = (broker.groups._shard("g").offsets.get(OffsetKey("g", "orders", part)) for part in (0, 1))
+    first, second = (broker.groups.shard("g").offsets.get(OffsetKey("g", "orders", part)) for part in (0, 1))
     now = second.commit_timestamp_ms
     assert now > 1_000
     assert first.commit_timestamp_ms == (now if named == -1 else named)

@@ -22,7 +22,7 @@ def test_offsets_of_a_group_without_members_are_deleted() -> None:
     broker = FakeBroker()
     call(broker, COMMIT, 9, **commit_values())
     assert codes(delete(broker)) == [["none", "unknown_topic_or_partition"], ["unknown_topic_or_partition"]]
-    offsets = broker.groups._shard("g").offsets
+    offsets = broker.groups.shard("g").offsets
     assert offsets.get(OffsetKey("g", "orders", 0)) is None
     assert offsets.get(OffsetKey("g", "orders", 1)).offset == 11
     assert broker.world.log.records()[-1][1] is None

@@ -83,7 +83,7 @@ def test_topics_that_do_not_exist_have_no_id_to_be_told_by() -> None:
 @pytest.mark.parametrize("version", range(7, 11))
 def test_an_offset_in_an_open_transaction_is_unstable(version: int) -> None:
     broker = committed_broker()
-    store = broker.groups._shard("g").offsets
+    store = broker.groups.shard("g").offsets
     store.put_pending(4, OffsetKey("g", "orders", 0), OffsetAndMetadata(99, 0))
     for stable, expected in ((True, ("unstable_offset_commit", -1)), (False, ("none", 10))):
         group = only_group(call(broker, FETCH, version, **fetch_values(require_stable=stable)), version)

@@ -94,7 +94,7 @@ def test_a_commit_is_taken_by_the_group_as_it_is_when_it_is_written(turns):
     turns.do = another
     call(broker, COMMIT, 8, **commits(*[0] * MANY, offset=10))
     assert len(broker.world.log.records()) == 1 + MANY
-    assert broker.groups._shard("g").offsets.get(OffsetKey("g", "orders", 0)).offset == 10
+    assert broker.groups.shard("g").offsets.get(OffsetKey("g", "orders", 0)).offset == 10
 
 
 def test_each_partition_of_a_commit_that_failed_as_a_whole_has_the_error():

@@ -75,4 +75,5 @@ def test_without_the_protocol_its_members_are_refused() -> None:
     with pytest.raises(BrokerError) as refused:
         world.join("a", "orders")
     assert refused.value.code is ErrorCode.unsupported_version
-    assert world.coordinator.describe_consumer_group("g").error is ErrorCode.unsupported_version
+    with pytest.raises(BrokerError, match="leaves the consumer protocol out"):
+        world.coordinator.consumer_groups("g")

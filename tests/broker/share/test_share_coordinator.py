@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, OffsetsBatch, ProducerEpoch, Record
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, OffsetsBatch, ProducerIdAndEpoch, Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.share.share_coordinator import (
     KEYS_A_STEP,
@@ -51,7 +51,7 @@ class Topic(CoordinatorLog):
             yield OffsetsBatch(offset, -1, False, None, [self.records[offset]])
 
     def append(
-        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None
+        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerIdAndEpoch | None = None
     ) -> int:
         assert not isinstance(records, EncodedRecords)
         if self.fails is not None:

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.transaction_metadata import (
     CLASSIC,
     EPOCH_BUMP,
     LAST_EPOCH,
-    ProducerIdAndEpoch,
     TransactionState,
 )
 from tests.broker.transactions.helpers.ledger import ALL, ORDERS, Ledger

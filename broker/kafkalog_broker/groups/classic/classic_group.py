@@ -6,9 +6,9 @@ Every change goes through a method of Group, which keeps the counts that decide 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
@@ -21,21 +21,13 @@ from kafkalog_broker.groups.classic.messages import (
     Protocols,
     SyncAnswer,
     SyncCallback,
-    TransactionalCommit,
 )
 from kafkalog_broker.groups.classic.offset_records import GroupMetadata, MemberMetadata
 
-# The states of a classic group, and the events that lead from one to the next (Kafka's ClassicGroupState).
-#
-# Empty ──MEMBER_JOINED──► PreparingRebalance ──JOINED──► CompletingRebalance ──ASSIGNED──► Stable
-#   ▲                        │    ▲   ▲                         │                             │
-#   └────────ALL_GONE────────┘    │   └────────REBALANCE────────┘                             │
-#                                 └────────────────────REBALANCE──────────────────────────────┘
-# and DELETED leads from every state to Dead, where a group stays.
-
 
 class GroupState(Enum):
-    """The value is the name that ListGroups and DescribeGroups show."""
+    """State of a classic group (Kafka's ClassicGroupState). The value is the name that ListGroups and DescribeGroups
+    show."""
 
     EMPTY = "Empty"
     """No members. Its offsets expire, and it goes when the last one has."""
@@ -44,54 +36,21 @@ class GroupState(Enum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     """A generation has begun and waits for its leader's assignment."""
     STABLE = "Stable"
-    """Every member has its assignment."""
+    """Every member has its assignment, which is in the log."""
     DEAD = "Dead"
     """Deleted, or handed to another coordinator. Only who kept the object still sees it."""
 
 
-class GroupEvent(Enum):
-    """Events of a group's state machine."""
+_S = GroupState
 
-    MEMBER_JOINED = auto()
-    """The first member of an empty group."""
-    REBALANCE = auto()
-    """Members came, went, or changed what they can do: all have to join again."""
-    JOINED = auto()
-    """The join phase ended with members: the next generation begins."""
-    ALL_GONE = auto()
-    """The join phase ended without a member."""
-    ASSIGNED = auto()
-    """The leader's assignment is in the log."""
-    DELETED = auto()
-
-
-class IllegalTransition(RuntimeError):
-    """An event in a state that cannot have it: a defect of the coordinator, never of a client."""
-
-    def __init__(self, group_id: str, state: GroupState, event: GroupEvent) -> None:
-        expected = ", ".join(known.value for known, wanted in TRANSITIONS if wanted is event)
-        super().__init__(f"group {group_id!r}: {event.name} in state {state.value}, expected one of {expected}")
-
-
-_S, _E = GroupState, GroupEvent
-
-TRANSITIONS: dict[tuple[GroupState, GroupEvent], GroupState] = {
-    (_S.EMPTY, _E.MEMBER_JOINED): _S.PREPARING_REBALANCE,
-    (_S.STABLE, _E.REBALANCE): _S.PREPARING_REBALANCE,
-    (_S.COMPLETING_REBALANCE, _E.REBALANCE): _S.PREPARING_REBALANCE,
-    (_S.PREPARING_REBALANCE, _E.JOINED): _S.COMPLETING_REBALANCE,
-    (_S.PREPARING_REBALANCE, _E.ALL_GONE): _S.EMPTY,
-    (_S.COMPLETING_REBALANCE, _E.ASSIGNED): _S.STABLE,
-    **{(state, _E.DELETED): _S.DEAD for state in GroupState},
+MAY_FOLLOW: Mapping[GroupState, frozenset[GroupState]] = {
+    _S.EMPTY: frozenset({_S.PREPARING_REBALANCE}),
+    _S.PREPARING_REBALANCE: frozenset({_S.EMPTY, _S.COMPLETING_REBALANCE, _S.STABLE}),
+    _S.COMPLETING_REBALANCE: frozenset({_S.PREPARING_REBALANCE}),
+    _S.STABLE: frozenset({_S.COMPLETING_REBALANCE}),
+    _S.DEAD: frozenset(_S),
 }
-
-
-def next_state(group_id: str, state: GroupState, event: GroupEvent) -> GroupState:
-    """Where `event` leads from `state`. Raises IllegalTransition."""
-    try:
-        return TRANSITIONS[state, event]
-    except KeyError:
-        raise IllegalTransition(group_id, state, event) from None
+"""To each state those that it may follow."""
 
 
 # A member of a classic group (Kafka's ClassicGroupMember).
@@ -216,9 +175,9 @@ class Group:
             self.protocol_type or "", self.generation, self.protocol, self.leader, self.state_timestamp_ms, members
         )
 
-    def apply(self, event: GroupEvent) -> None:
-        """Go where the table leads. Raises IllegalTransition."""
-        self.previous_state, self.state = self.state, next_state(self.group_id, self.state, event)
+    def become(self, state: GroupState) -> None:
+        assert self.state in MAY_FOLLOW[state], f"group {self.group_id!r}: {state.value} after {self.state.value}"
+        self.previous_state, self.state = self.state, state
         self.state_timestamp_ms = self._now_ms()
 
     def is_in(self, *states: GroupState) -> bool:
@@ -330,26 +289,20 @@ class Group:
                 f"group {self.group_id!r} is in generation {self.generation}, the member in {generation}",
             )
 
-    def check_transactional_commit(self, commit: TransactionalCommit) -> None:
-        """Raises BrokerError (ClassicGroup.validateOffsetCommit). Producers before Kafka 2.5 name no member, and are
-        let through in any state."""
-        if commit.generation < 0 and self.state is GroupState.EMPTY:
-            return
-        if commit.generation >= 0 or commit.member_id != NO_MEMBER or commit.group_instance_id is not None:
-            self.check_member(commit.member_id, commit.group_instance_id)
-            self.check_generation(commit.generation)
-
     def check_commit(self, request: CommitRequest) -> None:
         """Raises BrokerError (ClassicGroup.validateOffsetCommit)."""
         if request.generation < 0 and self.state is GroupState.EMPTY:
             return  # an administrator, or a consumer that assigns itself
+        in_transaction = request.producer is not None
         if request.generation < 0 and request.member_id == NO_MEMBER and request.group_instance_id is None:
+            if in_transaction:
+                return  # producers before Kafka 2.5 name no member
             raise BrokerError(
                 ErrorCode.unknown_member_id, f"group {self.group_id!r} has members, who commit themselves"
             )
         self.check_member(request.member_id, request.group_instance_id)
         self.check_generation(request.generation)
-        if self.state is GroupState.COMPLETING_REBALANCE:
+        if not in_transaction and self.state is GroupState.COMPLETING_REBALANCE:
             # Its member knows the new generation but not its assignment yet: what it commits may be another's by now.
             raise BrokerError(ErrorCode.rebalance_in_progress, f"group {self.group_id!r} waits for its assignment")
 
@@ -389,7 +342,7 @@ class Group:
         self.generation += 1
         self.protocol = self.select_protocol() if self.members else None
         self.topics = self._subscribed_topics()
-        self.apply(GroupEvent.JOINED if self.members else GroupEvent.ALL_GONE)
+        self.become(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY)
         self.pending_sync.clear()
 
     def _subscribed_topics(self) -> frozenset[str] | None:
@@ -413,14 +366,12 @@ class Group:
 
     # answers
 
-    def answer_join(self, member: Member, answer: JoinAnswer) -> bool:
-        """Answer who waits for a generation. False when it does not wait."""
+    def answer_join(self, member: Member, answer: JoinAnswer) -> None:
+        """Answer a member if it waits for a generation."""
         waiting, member.awaiting_join = member.awaiting_join, None
-        if waiting is None:
-            return False
-        self.awaiting_join_count -= 1
-        waiting(answer)
-        return True
+        if waiting is not None:
+            self.awaiting_join_count -= 1
+            waiting(answer)
 
     def answer_sync(self, member: Member, answer: SyncAnswer) -> bool:
         """Answer who waits for its assignment. False when it does not wait."""

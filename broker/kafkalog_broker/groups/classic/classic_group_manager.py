@@ -6,9 +6,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from kafkalog_broker.coordinator.runtime import Timers, Write, write_error
+from kafkalog_broker.coordinator.runtime import Timers, Write
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.classic_group import Group, GroupEvent, GroupState, Member
+from kafkalog_broker.groups.classic.classic_group import Group, GroupState, Member
 from kafkalog_broker.groups.classic.messages import (
     NO_MEMBER,
     JoinAnswer,
@@ -54,7 +54,7 @@ class ClassicGroupManager:
             try:
                 group = self._create(request.group_id)
             except BrokerError as error:
-                answer(JoinAnswer(write_error(error.code)))
+                answer(JoinAnswer(error.code))
                 return
         if not self._has_room(group, request.member_id):
             self._drop_pending(group, request.member_id)
@@ -173,8 +173,7 @@ class ClassicGroupManager:
             self._timers.cancel(_heartbeat_key(group, new_id))
             restored = group.replace_static(instance, new_id, old_id)
             self.expect_heartbeat(group, restored)
-            code = write_error(error.code)
-            answer(JoinAnswer(code, NO_MEMBER, group.generation, group.protocol_type, group.protocol, old_leader))
+            answer(JoinAnswer(error.code, NO_MEMBER, group.generation, group.protocol_type, group.protocol, old_leader))
             return
         group.answer_join(member, self._kept_assignment(group, request, new_id, old_leader))
 
@@ -197,16 +196,11 @@ class ClassicGroupManager:
     # SyncGroup
 
     def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
-        """`answer` is called once: now, or when the leader's assignment is there."""
+        """`answer` is called once: now, or when the leader's assignment is there. Raises BrokerError."""
         group = self.groups.get(request.group_id)
         if group is None or group.state is GroupState.EMPTY:
-            answer(SyncAnswer(ErrorCode.unknown_member_id))
-            return
-        try:
-            self._check_sync(group, request)
-        except BrokerError as error:
-            answer(SyncAnswer(error.code))
-            return
+            raise BrokerError(ErrorCode.unknown_member_id, f"group {request.group_id!r} has no members")
+        self._check_sync(group, request)
         member = group.members[request.member_id]
         match group.state:
             case GroupState.PREPARING_REBALANCE:
@@ -290,7 +284,7 @@ class ClassicGroupManager:
         self._timers.cancel(_sync_key(group))
         for member_id in (*group.members, *group.pending_members):
             self._timers.cancel(_heartbeat_key(group, member_id))
-        group.apply(GroupEvent.DELETED)
+        group.become(GroupState.DEAD)
         self.groups.pop(group.group_id, None)
 
     def forget(self, group: Group) -> None:
@@ -387,7 +381,7 @@ class ClassicGroupManager:
         if first:
             delay = self._config.group_initial_rebalance_delay_ms
             self._schedule_initial_join(group, delay, max(group.rebalance_timeout_ms - delay, 0))
-        group.apply(GroupEvent.MEMBER_JOINED if first else GroupEvent.REBALANCE)
+        group.become(GroupState.PREPARING_REBALANCE)
         log.info("group %.200r: rebalance after generation %d (%.200r)", group.group_id, group.generation, reason)
         if first:
             return
@@ -486,12 +480,12 @@ class ClassicGroupManager:
             self._write([(group_key(group.group_id), group_value(group.to_record(complete)))])
         except BrokerError as error:
             log.warning("group %.200r: its assignment could not be written: %s", group.group_id, error)
-            self._propagate_error(group, write_error(error.code))
+            self._propagate_error(group, error.code)
             self._rebalance_or_complete(group, f"the assignment could not be written ({error.code.name})")
             return
         for member in group.members.values():
             member.assignment = complete[member.member_id]
-        group.apply(GroupEvent.ASSIGNED)
+        group.become(GroupState.STABLE)
         for member in group.members.values():
             answer = SyncAnswer(ErrorCode.none, group.protocol_type, group.protocol, member.assignment)
             if group.answer_sync(member, answer):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 from uuid import UUID
 
+from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
 from kafkalog_broker.errors import ErrorCode
 
 Protocols = tuple[tuple[str, bytes], ...]
@@ -116,40 +116,10 @@ class CommitRequest:
     retention_ms: int = -1
     """v2-4 may name one; -1: the broker's."""
     knows_group_id_not_found: bool = True
-    """v9+. Before, an unknown group is ILLEGAL_GENERATION, and members of consumer groups do not commit."""
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionalCommit:
-    """A TxnOffsetCommit of a producer whose transaction holds the group's partition of __consumer_offsets."""
-
-    group_id: str
-    producer_id: int
-    producer_epoch: int
-    partitions: tuple[CommittedPartition, ...]
-    member_id: str = NO_MEMBER
-    generation: int = NO_GENERATION
-    group_instance_id: str | None = None
-    retention_ms: ClassVar[int] = -1
-    """As of a commit that names none."""
-
-
-@dataclass(frozen=True, slots=True)
-class FetchedTopic:
-    """Offsets wanted of a topic. `topic_id`: the id that the topic has now, None when it does not exist."""
-
-    topic: str
-    partitions: tuple[int, ...]
-    topic_id: UUID | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FetchedOffset:
-    partition: int
-    offset: int = NO_OFFSET
-    leader_epoch: int = NO_EPOCH
-    metadata: str = ""
-    error: ErrorCode = ErrorCode.none
+    """v9+. Before, and in transactions, an unknown group is ILLEGAL_GENERATION. Before, members of
+    consumer groups do not commit."""
+    producer: ProducerIdAndEpoch | None = None
+    """Whose transaction the offsets are part of (TxnOffsetCommit): they count when it commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,24 +130,3 @@ class ListedGroup:
     state_filter: str
     """The state as filters have it, in small letters."""
     type: str = "classic"
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedMember:
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    metadata: bytes
-    assignment: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedGroup:
-    group_id: str
-    state: str
-    protocol_type: str = ""
-    protocol: str = ""
-    members: tuple[DescribedMember, ...] = ()
-    error: ErrorCode = ErrorCode.none
-    error_message: str | None = None

@@ -17,6 +17,7 @@ from kafkalog_broker.groups.classic.messages import (
     JoinRequest,
     LeavingMember,
     SyncAnswer,
+    SyncCallback,
     SyncRequest,
 )
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
@@ -117,8 +118,9 @@ class ClassicMembers:
 
     # ---- SyncGroup, Heartbeat, LeaveGroup
 
-    def sync(self, group: ConsumerGroup, request: SyncRequest) -> SyncAnswer:
-        """Raises BrokerError."""
+    def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
+        """`answer` is called at once. Raises BrokerError."""
+        group = self._groups.group(request.group_id)
         member = _classic(group, request.member_id, request.group_instance_id)
         _check_generation(member, request.generation)
         assert member.classic is not None
@@ -142,19 +144,21 @@ class ClassicMembers:
             {topic: tuple(epochs) for topic, epochs in member.assigned.items()}, self._groups.context.topics
         )
         version = int.from_bytes(metadata[:2], "big")
-        return SyncAnswer(ErrorCode.none, request.protocol_type, request.protocol, assignment_of(assigned, version))
+        assignment = assignment_of(assigned, version)
+        answer(SyncAnswer(ErrorCode.none, request.protocol_type, request.protocol, assignment))
 
-    def heartbeat(self, group: ConsumerGroup, member_id: str, generation: int, instance_id: str | None) -> None:
+    def heartbeat(self, group_id: str, member_id: str, generation: int, instance_id: str | None) -> None:
         """Raises BrokerError, REBALANCE_IN_PROGRESS when the member has to join again."""
+        group = self._groups.group(group_id)
         member = _classic(group, member_id, instance_id)
         _check_generation(member, generation)
         assert member.classic is not None
-        self._groups.begin_session(group.group_id, member_id, member.classic.session_timeout_ms)
+        self._groups.begin_session(group_id, member_id, member.classic.session_timeout_ms)
         freed = member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_partitions(member)
         if member.epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS or freed:
             self._expect_join(group, member)
             raise BrokerError(
-                ErrorCode.rebalance_in_progress, f"member {member_id} of group {group.group_id} has to join again"
+                ErrorCode.rebalance_in_progress, f"member {member_id} of group {group_id} has to join again"
             )
 
     def _expect_join(self, group: ConsumerGroup, member: ConsumerMember) -> None:
@@ -164,10 +168,10 @@ class ClassicMembers:
             "the classic member failed to join within the rebalance timeout", if_absent=True,
         )  # fmt: skip
 
-    def leave(self, group: ConsumerGroup, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
+    def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
         """Error codes, one for each member, in their order; also those with the consumer protocol, for administrators.
         Raises BrokerError."""
-        codes, gone = [], {}
+        group, codes, gone = self._groups.group(group_id), [], {}
         for request in leaving:
             member_id, instance = request.member_id, request.group_instance_id
             try:

@@ -76,42 +76,6 @@ class ConsumerHeartbeatRequest(HeartbeatRequest):
         return self.rebalance_timeout_ms != UNCHANGED and subscribes and self.owned is not None
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedTopic:
-    topic_id: UUID
-    name: str
-    partitions: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedConsumer:
-    """Description of a member. is_classic: it speaks JoinGroup."""
-
-    member_id: str
-    instance_id: str | None
-    rack_id: str | None
-    epoch: int
-    client_id: str
-    client_host: str
-    topics: tuple[str, ...]
-    regex: str | None
-    assignment: tuple[DescribedTopic, ...]
-    target: tuple[DescribedTopic, ...]
-    is_classic: bool
-
-
-@dataclass(frozen=True, slots=True)
-class DescribedConsumerGroup:
-    group_id: str
-    state: str = ""
-    epoch: int = 0
-    assignment_epoch: int = 0
-    assignor: str = ""
-    members: tuple[DescribedConsumer, ...] = ()
-    error: ErrorCode = ErrorCode.none
-    error_message: str | None = None
-
-
 class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember]):
     group_class = ConsumerGroup
 
@@ -131,36 +95,6 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
         """The group is no more."""
         super().forget(group)
         self._created_versions.pop(group.group_id, None)
-
-    def describe(self, group_id: str) -> DescribedConsumerGroup:
-        """Never raises: errors are in the answer."""
-        try:
-            group = self.group(group_id)
-        except BrokerError as error:
-            return DescribedConsumerGroup(group_id, error=error.code, error_message=error.what)
-        return DescribedConsumerGroup(
-            group_id, group.state.value, group.epoch, group.assignment_epoch,
-            self.assignor(group, group.members.values()),
-            tuple(self._described(group, member) for member in group.members.values()),
-        )  # fmt: skip
-
-    def _described(self, group: ConsumerGroup, member: ConsumerMember) -> DescribedConsumer:
-        def with_names(partitions: Mapping[UUID, Iterable[int]]) -> tuple[DescribedTopic, ...]:
-            """Without topics that do not exist any more."""
-            topics = ((self.context.topics.by_id(topic_id), indexes) for topic_id, indexes in partitions.items())
-            return tuple(
-                DescribedTopic(topic.id, topic.name, tuple(indexes)) for topic, indexes in topics if topic is not None
-            )
-
-        held: dict[UUID, list[int]] = {}
-        for owned in (member.assigned, member.pending_revocation):  # until it has given them up, they are its
-            for topic_id, epochs in owned.items():
-                held.setdefault(topic_id, []).extend(epochs)
-        return DescribedConsumer(
-            member.member_id, member.instance_id, member.rack_id, member.epoch, member.client_id, member.client_host,
-            tuple(sorted(member.topics)), member.regex, with_names(held),
-            with_names(group.target.get(member.member_id, {})), member.classic is not None,
-        )  # fmt: skip
 
     # ---- heartbeats
 
@@ -251,7 +185,7 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
         self, group: ConsumerGroup, member: ConsumerMember, target_epoch: int, target: Partitions,
         reported: Reported | None, *, subscription_changed: bool,
     ) -> ConsumerMember:  # fmt: skip
-        topics = map(self.context.topics.by_name, group.topics_of(member))
+        topics = map(self.context.topics.get, group.topics_of(member))
         return reconciled(
             group, member, target_epoch, target, reported, subscription_changed=subscription_changed,
             subscribed={topic.id for topic in topics if topic is not None},
@@ -272,7 +206,8 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
         return max(sorted(counts), key=lambda name: counts[name], default=default)
 
     def assignable(self, group: ConsumerGroup, topic_id: UUID) -> Sequence[int]:
-        return range(self.context.topics.partition_count(topic_id))
+        topic = self.context.topics.by_id(topic_id)
+        return range(0 if topic is None else topic.partitions)
 
     # ---- members that leave
 
@@ -358,13 +293,13 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
         return age_ms > _SHORTEST_REFRESH_MS and (
             is_new
             or len(subscribed) != len(group.regexes)
-            or self._created_versions.get(group.group_id, -1) != self.context.topics.created_version
+            or self._created_versions.get(group.group_id, -1) != self.context.topics.created_generation
             or age_ms > self.context.config.group_consumer_regex_refresh_interval_ms
         )
 
     def _resolve(self, group_id: str, subscribed: list[str], may_describe: MayDescribe) -> None:
         topics, now_ms = self.context.topics, self.context.clock.now_ms()
-        version, created, names = topics.version, topics.created_version, topics.names()
+        version, created, names = topics.generation, topics.created_generation, topics.topics
         self._resolving.add(group_id)
 
         def done(matched: Mapping[str, Iterable[str]] | Exception) -> None:
@@ -397,7 +332,7 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
                 present[regex] = new
                 result.put(RecordKind.REGEX, regex, new)
         names = {*group.names, *(name for regex in present.values() for name in regex.topics)}
-        metadata_hash = self.context.topics.metadata_hash(names)
+        metadata_hash = self.context.metadata_hash(names)
         if bump or metadata_hash != group.metadata_hash:
             result.put(RecordKind.EPOCH, "", EpochValue(group.epoch + 1, metadata_hash))
             log.info("group %.200r: epoch %d, its expressions match other topics", group_id, group.epoch + 1)

@@ -18,7 +18,7 @@ from kafkalog_broker.groups.classic.consumer_protocol import (
 )
 from kafkalog_broker.groups.classic.offset_records import group_key, group_value
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
-from kafkalog_broker.groups.modern.group_context import GroupContext, TopicsView
+from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_manager import CoordinatorResult
 from kafkalog_broker.groups.modern.group_records import (
     ClassicMetadata,
@@ -27,6 +27,7 @@ from kafkalog_broker.groups.modern.group_records import (
     RecordKind,
     TargetEpochValue,
 )
+from kafkalog_broker.storage.topic_registry import TopicRegistry
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ def upgraded(context: GroupContext, result: CoordinatorResult, classic: Group) -
                 classic=ClassicMetadata(member.session_timeout_ms, member.protocols),
             )
         )  # fmt: skip
-    group.metadata_hash = context.topics.metadata_hash(group.names)
+    group.metadata_hash = context.metadata_hash(group.names)
     result.records.append((group_key(group.group_id), None))
     for consumer in group.members.values():
         result.put_member(consumer)
@@ -90,7 +91,7 @@ def _not_upgraded(group_id: str, why: str) -> BrokerError:
     return BrokerError(ErrorCode.group_id_not_found, what)
 
 
-def _assigned(group_id: str, assignment: bytes, topics: TopicsView) -> Partitions:
+def _assigned(group_id: str, assignment: bytes, topics: TopicRegistry) -> Partitions:
     if not assignment:
         return {}  # it has joined, and not synced yet
     partitions, user_data = parse_assignment(assignment)
@@ -103,9 +104,9 @@ def _assigned(group_id: str, assignment: bytes, topics: TopicsView) -> Partition
     return by_id(partitions, topics)
 
 
-def by_id(partitions: NamedPartitions, topics: TopicsView) -> dict[UUID, tuple[int, ...]]:
+def by_id(partitions: NamedPartitions, topics: TopicRegistry) -> dict[UUID, tuple[int, ...]]:
     """Without topics that do not exist."""
-    found = ((topics.by_name(name), tuple(indexes)) for name, indexes in partitions.items())
+    found = ((topics.get(name), tuple(indexes)) for name, indexes in partitions.items())
     return {topic.id: indexes for topic, indexes in found if topic is not None}
 
 
@@ -159,7 +160,7 @@ def downgrade(
     return classic
 
 
-def by_name(partitions: Mapping[UUID, Sequence[int]], topics: TopicsView) -> dict[str, Sequence[int]]:
+def by_name(partitions: Mapping[UUID, Sequence[int]], topics: TopicRegistry) -> dict[str, Sequence[int]]:
     """Without topics that do not exist."""
     found = ((topics.by_id(topic_id), indexes) for topic_id, indexes in partitions.items())
     return {topic.name: indexes for topic, indexes in found if topic is not None}

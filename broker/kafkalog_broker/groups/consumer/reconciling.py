@@ -19,7 +19,6 @@ from kafkalog_broker.groups.classic.messages import (
     NO_MEMBER,
     CommitRequest,
     CommittedPartition,
-    TransactionalCommit,
 )
 from kafkalog_broker.groups.classic.offset_records import group_key
 from kafkalog_broker.groups.modern.group_context import GroupContext
@@ -93,28 +92,25 @@ class ReconcilingGroup(ModernGroup[R]):
     def check_commit(self, request: CommitRequest) -> None:
         """Raises BrokerError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION, UNSUPPORTED_VERSION. An epoch
         before the member's is taken for partitions that it has had since then."""
+        in_transaction = request.producer is not None
         if request.generation < 0 and not self.members:
             return  # an administrator, or a consumer that assigns itself
+        names_nobody = request.member_id == NO_MEMBER and request.group_instance_id is None
+        if in_transaction and request.generation == NO_GENERATION and names_nobody:
+            return  # producers before Kafka 2.5 name no member
         member = self.member(request.member_id)
-        if not member.is_classic and not request.knows_group_id_not_found:
+        if not (in_transaction or member.is_classic or request.knows_group_id_not_found):
             raise BrokerError(
                 ErrorCode.unsupported_version,
                 f"OffsetCommit version 9 or above must be used by members using the {self.group_type.value} group "
                 "protocol",
             )
-        self._check_commit_epoch(member, request)
-
-    def check_transactional_commit(self, commit: TransactionalCommit) -> None:
-        """Raises BrokerError: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION. Producers before Kafka 2.5 name no member."""
-        names_nobody = commit.member_id == NO_MEMBER and commit.group_instance_id is None
-        if (commit.generation == NO_GENERATION and names_nobody) or (commit.generation < 0 and not self.members):
-            return
         try:
-            self._check_commit_epoch(self.member(commit.member_id), commit)
+            self._check_commit_epoch(member, request)
         except BrokerError as error:
-            if error.code is not ErrorCode.stale_member_epoch:
-                raise
-            raise BrokerError(ErrorCode.illegal_generation, error.what) from None
+            if in_transaction and error.code is ErrorCode.stale_member_epoch:
+                raise BrokerError(ErrorCode.illegal_generation, error.what) from None
+            raise
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
         """Raises BrokerError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION."""
@@ -124,7 +120,7 @@ class ReconcilingGroup(ModernGroup[R]):
         if epoch != member.epoch:
             raise stale(member, f"The received member epoch {epoch} does not match the expected one {member.epoch}.")
 
-    def _check_commit_epoch(self, member: R, request: CommitRequest | TransactionalCommit) -> None:
+    def _check_commit_epoch(self, member: R, request: CommitRequest) -> None:
         epoch = request.generation
         if epoch == member.epoch:
             return

@@ -6,6 +6,7 @@ import struct
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -29,10 +30,15 @@ _I32, _U64, _TWO_U64 = struct.Struct("<i"), struct.Struct("<Q"), struct.Struct("
 
 def topic_hash(topic: Topic, rack: str | None) -> int:
     """rack: of the one replica, this broker."""
+    return _topic_hash(topic.name, topic.id, topic.partitions, rack)
+
+
+@lru_cache(1 << 14)  # a few MB, however many topics come and go
+def _topic_hash(name: str, topic_id: UUID, partitions: int, rack: str | None) -> int:
     racks = b"" if rack is None else _I32.pack(len(rack)) + _text(rack)
-    high, low = divmod(topic.id.int, 1 << 64)
-    head = _MAGIC + _TWO_U64.pack(high, low) + _text(topic.name) + _I32.pack(topic.partitions)
-    return xxhash.xxh3_64_intdigest(head + b"".join(_I32.pack(index) + racks for index in range(topic.partitions)))
+    high, low = divmod(topic_id.int, 1 << 64)
+    head = _MAGIC + _TWO_U64.pack(high, low) + _text(name) + _I32.pack(partitions)
+    return xxhash.xxh3_64_intdigest(head + b"".join(_I32.pack(index) + racks for index in range(partitions)))
 
 
 def group_hash(topics: Iterable[tuple[str, int]]) -> int:
@@ -49,58 +55,6 @@ def _text(value: str) -> bytes:
     """Hashes of text end with the number of its characters."""
     units = value.encode("utf-16-le")
     return units + _I32.pack(len(units) // 2)
-
-
-class TopicsView:
-    """Topics of the registry, with the rack of this broker; no topics without a registry."""
-
-    def __init__(self, registry: TopicRegistry | None = None, rack: Callable[[], str | None] = lambda: None) -> None:
-        self._registry = registry
-        self._rack = rack
-        self._hashes: dict[str, tuple[Topic, int]] = {}
-
-    @property
-    def version(self) -> int:
-        """Another number after any change of topics."""
-        return 0 if self._registry is None else self._registry.generation
-
-    @property
-    def created_version(self) -> int:
-        """The version in which topics were last added."""
-        return 0 if self._registry is None else self._registry.created_generation
-
-    def by_name(self, name: str) -> Topic | None:
-        return None if self._registry is None else self._registry.get(name)
-
-    def by_id(self, topic_id: UUID) -> Topic | None:
-        return None if self._registry is None else self._registry.by_id(topic_id)
-
-    def names(self) -> Iterable[str]:
-        """Names of all topics; the registry replaces its mapping, and never changes it."""
-        return () if self._registry is None else self._registry.topics.keys()
-
-    def partitions_of(self, name: str) -> int | None:
-        """How many a topic has; None: it does not exist."""
-        topic = self.by_name(name)
-        return None if topic is None else topic.partitions
-
-    def partition_count(self, topic_id: UUID) -> int:
-        topic = self.by_id(topic_id)
-        return 0 if topic is None else topic.partitions
-
-    def metadata_hash(self, names: Iterable[str]) -> int:
-        """Hash of the topics with these names, each computed once for as long as the topic is the same."""
-        hashes = []
-        for name in names:
-            topic = self.by_name(name)
-            if topic is None:
-                self._hashes.pop(name, None)
-                continue
-            cached = self._hashes.get(name)
-            if cached is None or cached[0] != topic:
-                cached = self._hashes[name] = topic, topic_hash(topic, self._rack())
-            hashes.append((name, cached[1]))
-        return group_hash(hashes)
 
 
 # ---- settings: the broker's properties, and what was set for a group itself (Kafka's GroupConfig). Times in ms.
@@ -258,8 +212,13 @@ class GroupContext:
     config: BrokerConfig
     clock: Clock
     scheduler: Scheduler
-    topics: TopicsView = field(default_factory=TopicsView)
+    topics: TopicRegistry = field(default_factory=lambda: TopicRegistry([]))
     overrides: Callable[[str], Mapping[str, str]] = lambda group_id: {}
     background: Callable[[Callable[[], Any], Callable[[Any], None]], None] = lambda compute, done: done(compute())
     new_id: Callable[[], str] = lambda: str(uuid.uuid4())
     initialize: Callable[[str, int, Mapping[UUID, SharedTopic]], None] = lambda group_id, epoch, topics: None
+
+    def metadata_hash(self, names: Iterable[str]) -> int:
+        """Hash of the topics with these names, as far as they exist."""
+        topics, rack = self.topics.topics, self.config.broker_rack
+        return group_hash((name, topic_hash(topics[name], rack)) for name in names if name in topics)

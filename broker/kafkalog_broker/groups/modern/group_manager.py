@@ -118,7 +118,7 @@ class ModernGroupManager(Generic[G, M]):
     group_class: type[G]
     result_class: type[CoordinatorResult] = CoordinatorResult
     reconciles_on_bump = False
-    """Whether a new epoch takes topics that are gone from a member before there is a new target assignment."""
+    """A new epoch takes topics that are gone from a member before there is a new target assignment."""
 
     def __init__(self, context: GroupContext, timers: Timers, write: Write, type_of: TypeOf) -> None:
         self.groups: dict[str, G] = {}
@@ -278,7 +278,7 @@ class ModernGroupManager(Generic[G, M]):
     def bump_epoch(self, result: CoordinatorResult, group: G, member: M, updated: M, *, bump: bool) -> int:
         """The group's epoch, the next one where the subscriptions or their topics have changed. Raises BrokerError
         (INVALID_REQUEST)."""
-        version, group_id = self.context.topics.version, group.group_id
+        version, group_id = self.context.topics.generation, group.group_id
         if not bump and group.seen_topics_version == version:
             return group.epoch
         names = group.names_after([member], [updated])
@@ -286,7 +286,7 @@ class ModernGroupManager(Generic[G, M]):
             raise BrokerError(
                 ErrorCode.invalid_request, f"{len(names)} topics, at most {MOST_NAMES} may be named by a group"
             )
-        metadata_hash = self.context.topics.metadata_hash(names | group.matched_after([member], [updated]))
+        metadata_hash = self.context.metadata_hash(names | group.matched_after([member], [updated]))
         epoch = group.epoch
         if bump or metadata_hash != group.metadata_hash:
             epoch += 1
@@ -345,7 +345,7 @@ class ModernGroupManager(Generic[G, M]):
     def takes_long(self, group: G, updated: M) -> bool:
         cost = MEMBER_COSTS * len(group.members)
         for name in group.names_after([], [updated]) | group.matched_after([]):
-            topic = self.context.topics.by_name(name)
+            topic = self.context.topics.get(name)
             cost += 0 if topic is None else topic.partitions
             if cost > INLINE_COST:
                 return True
@@ -374,7 +374,7 @@ class ModernGroupManager(Generic[G, M]):
         for member_id in sorted(members):
             names = group.topics_of(members[member_id])
             if names not in topic_ids:
-                topics = map(self.context.topics.by_name, sorted(names))
+                topics = map(self.context.topics.get, sorted(names))
                 topic_ids[names] = [topic.id for topic in topics if topic is not None]
             target = group.target_of(members[member_id])
             assigned[member_id] = AssignedMember(topic_ids[names], target, members[member_id].instance_id)
@@ -456,7 +456,7 @@ class ModernGroupManager(Generic[G, M]):
         """The group without these members, in its next epoch."""
         for member in members:
             result.remove_member(member.member_id)
-        metadata_hash = self.context.topics.metadata_hash(group.names_after(members) | group.matched_after(members))
+        metadata_hash = self.context.metadata_hash(group.names_after(members) | group.matched_after(members))
         result.put(RecordKind.EPOCH, "", EpochValue(group.epoch + 1, metadata_hash))
 
 

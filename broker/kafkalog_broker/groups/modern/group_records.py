@@ -197,7 +197,7 @@ MEMBER_FIELDS = {
         "user_endpoint", "client_tags",
     ),
 }  # fmt: skip
-"""Of a member, in the order of the record's."""
+"""Fields of a member, in the order of the record's."""
 CURRENT_FIELDS = {
     GroupType.CONSUMER: ("epoch", "previous_epoch", "state", "assigned", "pending_revocation"),
     GroupType.SHARE: ("epoch", "previous_epoch", "state", "assigned"),

@@ -104,7 +104,7 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
         self, group: ShareGroup, member: ModernMember, target_epoch: int, target: Partitions,
         reported: Reported | None, *, subscription_changed: bool,
     ) -> ModernMember:  # fmt: skip
-        topics = map(self.context.topics.by_name, member.topics)
+        topics = map(self.context.topics.get, member.topics)
         subscribed = {topic.id for topic in topics if topic is not None}
         assigned = {topic: indexes for topic, indexes in target.items() if topic in subscribed}
         if target_epoch == member.epoch:
@@ -142,7 +142,7 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
         present = merged(state.initialized, under_way)
         missing = {}
         for name in names:
-            topic = self.context.topics.by_name(name)
+            topic = self.context.topics.get(name)
             if topic is not None:
                 indexes = present[topic.id].partitions if topic.id in present else ()
                 if len(indexes) < topic.partitions:

@@ -234,24 +234,29 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
     def _with_topics(
         self, result: StreamsResult, group: StreamsGroup, topology: Topology
     ) -> tuple[bool, ConfiguredTopology]:
-        """Whether the topology's topics have changed, and the topology with them. Raises BrokerError
+        """Two answers: whether the topology's topics have changed, and the topology with them. Raises BrokerError
         (STREAMS_INVALID_TOPOLOGY)."""
-        topics, is_new, fitted = self.context.topics, group.topology is None, group.configured
+        version, is_new, fitted = self.context.topics.generation, group.topology is None, group.configured
         result.metadata_hash = group.metadata_hash
-        if fitted is not None and not is_new and group.seen_topics_version == topics.version:
+        if fitted is not None and not is_new and group.seen_topics_version == version:
             return False, fitted
-        result.metadata_hash = topics.metadata_hash(topology.required_topics)
+        result.metadata_hash = self.context.metadata_hash(topology.required_topics)
         has_changed = result.metadata_hash != group.metadata_hash
         if fitted is None or is_new or has_changed:
-            fitted = group.configured = configured(topology, topics.partitions_of)
+            fitted = group.configured = configured(topology, self.partition_count)
         return has_changed, fitted
+
+    def partition_count(self, name: str) -> int | None:
+        """Partitions of a topic; None: it does not exist."""
+        topic = self.context.topics.get(name)
+        return None if topic is None else topic.partitions
 
     def bump_epoch(
         self, result: CoordinatorResult, group: StreamsGroup, member: StreamsMember, updated: StreamsMember, *,
         bump: bool,
     ) -> int:  # fmt: skip
         assert isinstance(result, StreamsResult)
-        group_id, version = group.group_id, self.context.topics.version
+        group_id, version = group.group_id, self.context.topics.generation
         epoch = group.epoch + bump
         if bump:
             configs = self.assignment_configs(group_id)
@@ -288,7 +293,7 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
             topology = group.configured
             sources = () if topology is None else topology.subtopologies.values()
             names = {name for each in sources for name in each.subtopology.sources}
-            counts = {name: self.context.topics.partitions_of(name) or 0 for name in names}
+            counts = {name: self.partition_count(name) or 0 for name in names}
             result.endpoints = list(group.endpoints(updated, counts))
         if group.group_id in self.groups:
             result.endpoint_epoch = group.endpoint_epoch

@@ -83,7 +83,7 @@ def test_kafkas_tools_read_what_is_written_here(tmp_path: Path) -> None:
     parts = (CommittedPartition("orders", 3, 42, 5, "a note", UUID(int=0x1234)), CommittedPartition("orders", 4, 43))
     commit_at_once(world.coordinator, CommitRequest("g", parts, leader.member_id, 1))
     commit_at_once(world.coordinator, CommitRequest("old", parts[:1], retention_ms=1000))
-    world.coordinator.delete("old")
+    world.coordinator.shard("old").delete("old")
     path = tmp_path / "00000000000000000000.log"
     offset, log = 0, b""
     for batch in decode_batches(world.log.batches[0]):

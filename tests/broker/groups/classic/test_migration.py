@@ -38,7 +38,7 @@ def test_a_classic_member_that_died_before_the_upgrade_is_put_out_after_its_sess
     classic(world, session_ms=10_000)
     assert world.join("new", "orders").assignment == {}
     world.time.advance(9_999)
-    assert len(world.coordinator.describe_consumer_group("g").members) == 2
+    assert len(world.described().members) == 2
     world.time.advance(1)
     answer = world.heartbeat("new", 2)
     assert sum(map(len, (answer.assignment or {}).values())) == 6
@@ -118,7 +118,7 @@ def test_a_crash_amid_a_migration_loses_nobody() -> None:
     assert world.heartbeat("new", 2).member_epoch == 2
     assert kind(world) == ("consumer", "Stable")
     world.time.advance(1_000)
-    assert world.coordinator.leave("g", [LeavingMember(member.member_id)]) == [ErrorCode.none]
+    assert world.leave(LeavingMember(member.member_id)) == [ErrorCode.none]
     answer = world.heartbeat("new", 2)
     assert sum(map(len, (answer.assignment or {}).values())) == 6
 
@@ -126,7 +126,7 @@ def test_a_crash_amid_a_migration_loses_nobody() -> None:
 def test_an_administrator_removes_a_static_member_of_either_protocol() -> None:
     world = Groups()
     world.join("a", "orders", instance_id="i")
-    assert world.coordinator.leave("g", [LeavingMember("", "i"), LeavingMember("", "j")]) == [
+    assert world.leave(LeavingMember("", "i"), LeavingMember("", "j")) == [
         ErrorCode.none, ErrorCode.unknown_member_id
     ]  # fmt: skip
     assert kind(world) == ("consumer", "Empty")

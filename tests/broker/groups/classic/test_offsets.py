@@ -7,7 +7,7 @@ import pytest
 
 from kafkalog_broker.coordinator.coordinator_log import OffsetsBatch, Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition, FetchedTopic
+from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition
 from kafkalog_broker.groups.classic.offset_records import (
     GroupKey,
     OffsetAndMetadata,
@@ -37,8 +37,8 @@ def by(client: Client) -> dict[str, object]:
 
 
 def fetched(world: World, topic: str = "orders", partition: int = 0, group_id: str = "g") -> int:
-    (answer,) = world.coordinator.fetch(group_id, [FetchedTopic(topic, (partition,))])
-    return answer[1][0].offset
+    (answer,) = world.coordinator.shard(group_id).offsets.fetch(group_id, topic, (partition,))
+    return answer.committed_offset
 
 
 def tombstones(world: World) -> list[OffsetKey | GroupKey | None]:
@@ -299,7 +299,7 @@ def test_offsets_expire_after_a_restart_before_anybody_has_asked_for_them() -> N
 def test_many_offsets_are_deleted_in_batches_that_fit() -> None:
     world = World()
     commit(world, *(("orders", partition, 1) for partition in range(2500)))
-    assert world.coordinator.delete("g") is ErrorCode.none
+    world.coordinator.shard("g").delete("g")
     assert [len(batch.records) for batch in world.log.scan(0)] == [2500, 1000, 1000, 500, 1]
 
 
@@ -373,7 +373,7 @@ def test_a_group_with_metadata_of_an_unknown_shape_is_subscribed_to_everything()
     world = World()
     world.stable(1, protocols=(("range", subscription("orders")[:-6]),))
     assert world.group().is_subscribed_to("anything")
-    codes = world.coordinator.delete_offsets("g", [("anything", 0)])
+    codes = world.coordinator.shard("g").delete_offsets("g", [("anything", 0)])
     assert codes == [ErrorCode.group_subscribed_to_topic]
 
 

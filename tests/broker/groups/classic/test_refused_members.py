@@ -146,9 +146,7 @@ def test_a_full_group_keeps_those_who_join_again_first() -> None:
 def test_members_leave_together_each_with_its_own_code() -> None:
     world = World()
     one, two, three = world.stable(3)
-    codes = world.coordinator.leave(
-        "g", [LeavingMember(one.member_id), LeavingMember("stranger"), LeavingMember(two.member_id, "i")]
-    )
+    codes = world.leave(LeavingMember(one.member_id), LeavingMember("stranger"), LeavingMember(two.member_id, "i"))
     assert codes == [ErrorCode.none, ErrorCode.unknown_member_id, ErrorCode.unknown_member_id]
     assert three.heartbeat() is ErrorCode.rebalance_in_progress
     assert set(world.group().members) == {two.member_id, three.member_id}

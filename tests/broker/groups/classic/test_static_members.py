@@ -94,7 +94,7 @@ def test_a_static_group_of_which_nobody_returns_waits_for_sessions_to_end() -> N
     new.leave()
     leader = world.group().leader
     assert leader is not None
-    world.coordinator.leave("g", [LeavingMember(leader)])
+    world.leave(LeavingMember(leader))
     assert world.state() == "PreparingRebalance"
     world.time.advance(10_000)
     assert world.state() == "PreparingRebalance"
@@ -112,7 +112,7 @@ def test_the_member_id_of_a_static_member_shows_its_instance() -> None:
 def test_an_administrator_removes_a_static_member_by_its_instance() -> None:
     world = World()
     one, two = world.stable(2, instance="i")
-    codes = world.coordinator.leave("g", [LeavingMember("", two.instance), LeavingMember("", "unknown")])
+    codes = world.leave(LeavingMember("", two.instance), LeavingMember("", "unknown"))
     assert codes == [ErrorCode.none, ErrorCode.unknown_member_id]
     assert set(world.group().members) == {one.member_id}
     assert two.heartbeat() is ErrorCode.unknown_member_id
@@ -173,7 +173,7 @@ def test_what_clients_say_is_quoted_and_cut_in_the_log(caplog: pytest.LogCapture
     me = world.client(group_id=group, client_id=forged[:200], version=0).join()
     world.time.advance(0)
     me.sync()
-    world.coordinator.leave(group, [LeavingMember(me.member_id, None, forged)])
+    world.leave(LeavingMember(me.member_id, None, forged), group_id=group)
     told = [record.getMessage() for record in caplog.records]
     assert any("leaves" in line and "disk is on fire" in line for line in told)
     assert not any("\n" in line or "\x1b" in line for line in told)

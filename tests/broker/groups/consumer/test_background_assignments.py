@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from kafkalog_broker.groups.consumer.consumer_group_manager import DescribedConsumerGroup
 from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse
 from tests.broker.groups.consumer.test_consumer_group_machine import Groups
 
@@ -34,19 +33,17 @@ class LateGroups(Groups):
         found = compute()
         return lambda: done(found)
 
-    def described(self) -> DescribedConsumerGroup:
-        return self.coordinator.describe_consumer_group("g")
-
     def targets(self) -> dict[str, int]:
         """Partitions that each member shall have."""
-        return {one.member_id: sum(len(topic.partitions) for topic in one.target) for one in self.described().members}
+        seen = self.described()
+        return {name: sum(map(len, seen.target.get(name, {}).values())) for name in seen.members}
 
     def settle(self, **instances: str) -> None:
         """Members beat and give up what they must, until nothing changes."""
         held: dict[str, dict[UUID, set[int]]] = {name: {} for name in instances}
         for _ in range(6):
             for name, instance in instances.items():
-                epoch = next(one.epoch for one in self.described().members if one.member_id == name)
+                epoch = self.described().members[name].epoch
                 answer: HeartbeatResponse = self.heartbeat(name, epoch, instance_id=instance, owned=held[name])
                 if answer.assignment is not None:
                     held[name] = {topic: set(parts) for topic, parts in answer.assignment.items()}
@@ -78,8 +75,7 @@ def test_an_older_assignment_does_not_replace_a_newer_one() -> None:
     world = LateGroups()
     world.join("a", "orders")
     late = world.take()
-    world.topics.topics.pop("orders")
-    world.topics._version += 1
+    world.topics.remove("orders")
     newer = world.heartbeat("a", 1).member_epoch  # nothing to compute for long: at once
     before = world.described()
     assert before.assignment_epoch == before.epoch == newer > 1
@@ -93,7 +89,7 @@ def test_an_assignment_of_a_group_that_was_deleted_and_made_anew_is_dropped() ->
     world.join("a", "orders")
     late = world.take()
     world.heartbeat("a", -1)
-    world.coordinator.delete("g")
+    world.coordinator.shard("g").delete("g")
     world.join("a", "orders")
     before = world.described()
     late()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
@@ -13,15 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition, FetchedTopic
-from kafkalog_broker.groups.consumer.consumer_group_manager import (
-    ConsumerHeartbeatRequest,
-    DescribedConsumerGroup,
-    DescribedTopic,
-)
-from kafkalog_broker.groups.modern.group_context import TopicsView
+from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition
+from kafkalog_broker.groups.consumer.consumer_group import ConsumerMember
+from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerHeartbeatRequest
 from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse
-from kafkalog_broker.storage.topic_registry import Topic
+from kafkalog_broker.groups.modern.group_records import Partitions
+from kafkalog_broker.storage.topic_registry import RegistryState, Topic, TopicRegistry
 from tests.broker.groups.helpers.commits import commit_at_once
 from tests.broker.groups.helpers.virtual_time import World
 
@@ -29,47 +27,46 @@ NAMES = ("a", "b", "c", "d")
 TIMEOUT_MS, SESSION_MS = 30_000, 45_000
 
 
-class Topics(TopicsView):
-    """Topics that can be changed."""
+class Topics(TopicRegistry):
+    """Topics that can be changed, on no disk."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._version = self._created_version = 1
-        self.topics: dict[str, Topic] = {}
-        self.set("orders", 6)
-        self.set("clicks", 3)
+    def __init__(self, *topics: Topic) -> None:
+        super().__init__([])
+        self.put(*topics)
+
+    def put(self, *topics: Topic) -> None:
+        generation = self.generation + 1
+        if any(topic.name not in self for topic in topics):
+            self.created_generation = generation
+        self._use({**self.topics, **{topic.name: topic for topic in topics}})
 
     def set(self, name: str, partitions: int) -> None:
-        known = self.topics.get(name)
-        topic_id = UUID(int=100 + len(self.topics)) if known is None else known.id
-        self.topics[name] = Topic(name, topic_id, partitions)
-        self._version += 1
-        if known is None:
-            self._created_version = self._version
+        known = self.get(name)
+        self.put(Topic(name, UUID(int=100 + len(self)) if known is None else known.id, partitions))
 
-    @property
-    def version(self) -> int:
-        return self._version
+    def remove(self, name: str) -> None:
+        self._use({known: topic for known, topic in self.topics.items() if known != name})
 
-    @property
-    def created_version(self) -> int:
-        return self._created_version
+    def _use(self, topics: dict[str, Topic]) -> None:
+        self._state = RegistryState(self.generation + 1, topics)
+        self._by_id = {topic.id: topic for topic in topics.values()}
 
-    def by_name(self, name: str) -> Topic | None:
-        return self.topics.get(name)
 
-    def by_id(self, topic_id: UUID) -> Topic | None:
-        return next((topic for topic in self.topics.values() if topic.id == topic_id), None)
+class Described(NamedTuple):
+    """A group at a moment. members, target: by member id."""
 
-    def names(self) -> list[str]:
-        return list(self.topics)
+    state: str = ""
+    epoch: int = 0
+    assignment_epoch: int = 0
+    members: Mapping[str, ConsumerMember] = MappingProxyType({})
+    target: Mapping[str, Partitions] = MappingProxyType({})
 
 
 class Groups(World):
     """A World with topics, in which assignments are made at once."""
 
     def __init__(self, **config: int) -> None:
-        self.topics = Topics()
+        self.topics = Topics(Topic("orders", UUID(int=100), 6), Topic("clicks", UUID(int=101), 3))
         super().__init__(group_consumer_assignment_interval_ms=0, **config)
 
     def start(self) -> Any:
@@ -77,8 +74,15 @@ class Groups(World):
         coordinator.context.topics = self.topics
         return coordinator
 
+    def described(self) -> Described:
+        group = self.coordinator.consumer_groups("g").groups.get("g")
+        if group is None:
+            return Described()
+        state = group.state.value
+        return Described(state, group.epoch, group.assignment_epoch, dict(group.members), dict(group.target))
+
     def heartbeat(self, member: str, epoch: int, **how: Any) -> HeartbeatResponse:
-        return self.coordinator.consumer_heartbeat(ConsumerHeartbeatRequest("g", member, epoch, **how))
+        return self.coordinator.consumer_groups("g").heartbeat(ConsumerHeartbeatRequest("g", member, epoch, **how))
 
     def join(self, member: str, *topics: str, **how: Any) -> HeartbeatResponse:
         full: dict[str, Any] = {"rebalance_timeout_ms": TIMEOUT_MS, "topics": topics, "owned": {}}
@@ -105,45 +109,45 @@ def test_a_member_that_is_not_heard_of_is_put_out_after_its_session() -> None:
     world.time.advance(SESSION_MS - 1)
     world.heartbeat("a", 2)
     world.time.advance(SESSION_MS)
-    assert world.coordinator.describe_consumer_group("g").state == "Empty"
+    assert world.described().state == "Empty"
 
 
 def test_a_write_that_fails_changes_nothing() -> None:
     world = Groups()
     world.join("a", "orders")
-    before = world.coordinator.describe_consumer_group("g")
+    before = world.described()
     world.log.failure = ErrorCode.not_leader_or_follower
     with pytest.raises(BrokerError):
         world.join("b", "orders")
     with pytest.raises(BrokerError):
         world.heartbeat("a", -1)
     world.time.advance(SESSION_MS)  # its session ends, which cannot be written either
-    assert world.coordinator.describe_consumer_group("g") == before
+    assert world.described() == before
     world.log.failure = None
     world.time.advance(500)
-    assert world.coordinator.describe_consumer_group("g").members == ()
+    assert world.described().members == {}
 
 
 def test_a_restart_finds_the_group_and_gives_everybody_a_session() -> None:
     world = Groups()
     world.join("a", "orders")
     world.join("b", "orders")
-    before = _described(world)
+    before = world.described()
     world.crash()
-    assert _described(world) == before
+    assert world.described() == before
     world.time.advance(SESSION_MS - 1)
-    assert len(world.coordinator.describe_consumer_group("g").members) == 2
+    assert len(world.described().members) == 2
     world.time.advance(1)
-    assert world.coordinator.describe_consumer_group("g").members == ()
+    assert world.described().members == {}
 
 
 def test_a_deleted_group_leaves_nothing() -> None:
     world = Groups()
     world.join("a", "orders")
     world.heartbeat("a", -1)
-    assert world.coordinator.delete("g") is ErrorCode.none
+    world.coordinator.shard("g").delete("g")
     world.crash()
-    assert world.coordinator.describe_consumer_group("g").error is ErrorCode.group_id_not_found
+    assert world.described() == Described()
     assert world.coordinator.list_groups() == []
 
 
@@ -153,7 +157,7 @@ def test_an_assignment_waits_for_its_interval() -> None:
     world.time.advance(10)
     assert world.join("a", "orders").member_epoch == 2
     assert world.join("b", "orders").member_epoch == 2
-    assert world.coordinator.describe_consumer_group("g").state == "Assigning"
+    assert world.described().state == "Assigning"
     world.time.advance(1000)
     assert world.heartbeat("b", 2).member_epoch == 3
 
@@ -179,7 +183,7 @@ def test_the_assignment_of_a_large_group_is_made_away_from_the_requests() -> Non
     compute, done = waiting[-1]
     done(compute())
     assert world.heartbeat("c", 1).member_epoch == 5
-    assert {len(one.target[0].partitions) for one in world.coordinator.describe_consumer_group("g").members} == {2000}
+    assert {len(target[world.topics.topics["orders"].id]) for target in world.described().target.values()} == {2000}
 
 
 def test_offsets_of_topics_that_nobody_subscribes_to_expire() -> None:
@@ -193,18 +197,9 @@ def test_offsets_of_topics_that_nobody_subscribes_to_expire() -> None:
     world.time.advance(world.config.offsets_retention_check_interval_ms - 2 * SESSION_MS)
     world.join("a", "orders")
     world.coordinator.tick()
-    found = world.coordinator.fetch("g", [FetchedTopic("orders", (0,)), FetchedTopic("clicks", (0,))])
-    assert [offsets[0].offset for _, offsets in found] == [5, -1]
-
-
-def _described(world: Groups) -> DescribedConsumerGroup:
-    """Members have no order."""
-    found = world.coordinator.describe_consumer_group("g")
-    return dataclasses.replace(found, members=tuple(sorted(found.members, key=lambda member: member.member_id)))
-
-
-def _sets(topics: Iterable[DescribedTopic]) -> dict[str, set[int]]:
-    return {topic.name: set(topic.partitions) for topic in topics}
+    offsets = world.coordinator.shard("g").offsets
+    found = [offsets.fetch("g", topic, (0,))[0].committed_offset for topic in ("orders", "clicks")]
+    assert found == [5, -1]
 
 
 class Machine(RuleBasedStateMachine):
@@ -263,8 +258,8 @@ class Machine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from((10, 1_000, TIMEOUT_MS, SESSION_MS)))
     def time_passes(self, ms: int) -> None:
         self.world.time.advance(ms)
-        described = self.world.coordinator.describe_consumer_group("g")
-        for member in set(self.epochs) - {one.member_id for one in described.members}:
+        described = self.world.described()
+        for member in set(self.epochs) - set(described.members):
             self._gone(member)  # a client gives everything up when its session is over
 
     @rule(more=st.integers(1, 3))
@@ -273,9 +268,9 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def broker_crashes(self) -> None:
-        before = _described(self.world)
+        before = self.world.described()
         self.world.crash()
-        assert _described(self.world) == before
+        assert self.world.described() == before
 
     @invariant()
     def only_who_was_put_out_is_refused(self) -> None:
@@ -296,10 +291,11 @@ class Machine(RuleBasedStateMachine):
                     self._answered(member, self.world.heartbeat(member, self.epochs[member], owned=self.held[member]))
                 except BrokerError:
                     self._gone(member)
-        described = self.world.coordinator.describe_consumer_group("g")
+        described = self.world.described()
         assert described.state in ("Stable", "Empty", "")
-        for one in described.members:
-            assert _sets(one.assignment) == _sets(one.target)
+        for member_id, seen in described.members.items():
+            target = described.target.get(member_id, {}).items()
+            assert {t: set(p) for t, p in seen.assigned.items()} == {t: set(p) for t, p in target if p}
 
 
 Machine.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)

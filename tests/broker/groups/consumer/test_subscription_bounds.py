@@ -19,16 +19,16 @@ def test_all_members_of_a_group_together_name_so_many_topics() -> None:
     world = Groups()
     epoch = world.join("a", *names(0, MOST - 10)).member_epoch
     epoch_b = world.join("b", *names(MOST - 10, 10)).member_epoch  # as many as may be named
-    before = world.coordinator.describe_consumer_group("g")
+    before = world.described()
     with pytest.raises(BrokerError, match=f"{MOST + 1} topics, at most {MOST} may be named by a group") as refused:
         world.join("c", *names(MOST, 1))
     assert refused.value.code is ErrorCode.invalid_request
     with pytest.raises(BrokerError, match=f"at most {MOST} may be named by a group"):
         world.heartbeat("b", epoch_b, topics=names(MOST, 11))
-    assert world.coordinator.describe_consumer_group("g") == before
+    assert world.described() == before
     world.join("c", *names(5, 100))  # what others name already
     assert world.heartbeat("a", epoch).member_epoch >= epoch
-    assert len(world.coordinator.describe_consumer_group("g").members) == 3
+    assert len(world.described().members) == 3
 
 
 def test_a_regular_expression_fits_the_key_of_a_record() -> None:

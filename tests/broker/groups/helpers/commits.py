@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.messages import CommitRequest, TransactionalCommit
+from kafkalog_broker.groups.classic.messages import CommitRequest
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.offset_store import PreparedCommit
 
 
-def commit_at_once(coordinator: GroupCoordinator, request: CommitRequest | TransactionalCommit) -> list[ErrorCode]:
+def commit_at_once(coordinator: GroupCoordinator, request: CommitRequest) -> list[ErrorCode]:
     """Prepare all of it, then commit."""
     steps = coordinator.prepare_commit(request)
     while True:
@@ -17,6 +17,4 @@ def commit_at_once(coordinator: GroupCoordinator, request: CommitRequest | Trans
         except StopIteration as done:
             prepared: PreparedCommit = done.value
             break
-    if isinstance(request, TransactionalCommit):
-        return coordinator.commit_in_transaction(request, prepared)
-    return coordinator.commit(request, prepared)
+    return coordinator.shard(request.group_id).commit(request, prepared)

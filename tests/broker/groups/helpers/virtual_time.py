@@ -12,7 +12,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinator.coordinator_log import (
     CoordinatorLog,
     OffsetsBatch,
-    ProducerEpoch,
+    ProducerIdAndEpoch,
     Record,
     decode_batches,
     encode_batch,
@@ -82,7 +82,7 @@ class MemoryLog(CoordinatorLog):
         self.failure: ErrorCode | None = None
 
     def append(
-        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None
+        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerIdAndEpoch | None = None
     ) -> int:
         if self.failure is not None:
             raise BrokerError(self.failure, "the log says no")
@@ -189,7 +189,7 @@ class Client:
         return self.world.coordinator.heartbeat(self.group_id, self.member_id, self.generation, self.instance)
 
     def leave(self) -> ErrorCode:
-        (code,) = self.world.coordinator.leave(self.group_id, [LeavingMember(self.member_id, self.instance)])
+        (code,) = self.world.leave(LeavingMember(self.member_id, self.instance), group_id=self.group_id)
         return code
 
 
@@ -226,10 +226,14 @@ class World:
 
     def group(self, group_id: str = "g") -> Group:
         """The group itself, to look at what clients cannot see."""
-        return self.coordinator._shard(group_id).groups[group_id]
+        return self.coordinator.shard(group_id).groups[group_id]
+
+    def leave(self, *members: LeavingMember, group_id: str = "g") -> list[ErrorCode]:
+        return self.coordinator.named_shard(group_id).classic_protocol(group_id).leave(group_id, members)
 
     def state(self, group_id: str = "g") -> str:
-        return self.coordinator.describe(group_id).state
+        groups = self.coordinator.shard(group_id).groups
+        return groups[group_id].state.value if group_id in groups else "Dead"
 
     def stable(self, count: int, **how: Any) -> list[Client]:
         """A group of `count` members that all have their assignments, the leader first."""

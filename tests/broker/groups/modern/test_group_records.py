@@ -96,7 +96,7 @@ def test_the_metadata_hash_is_kafkas() -> None:
 
 def groups() -> ConsumerGroupManager:
     """Without a log."""
-    return World().coordinator._shard("g").consumer
+    return World().coordinator.shard("g").consumer
 
 
 def test_a_start_finds_what_the_records_say() -> None:

@@ -67,20 +67,14 @@ class ShareWorld(World):
         request = HeartbeatRequest(
             "g1", member, epoch, topics=topics or None, client_id="client", client_host="/127.0.0.1"
         )
-        return self.coordinator.share_heartbeat(request)
+        return self.share.heartbeat(request)
 
-    def leave(self, member: str) -> None:
+    def goes(self, member: str) -> None:
         self.beat(member, -1)
 
 
-def topics_of(*topics: Topic) -> Topics:
-    view = Topics()
-    view.topics = {topic.name: topic for topic in topics}
-    return view
-
-
 def orders(partitions: int = 3) -> Topics:
-    return topics_of(Topic("orders", ORDERS, partitions))
+    return Topics(Topic("orders", ORDERS, partitions))
 
 
 def kafkas() -> list[Record]:
@@ -128,7 +122,7 @@ def test_topics_are_counted_as_members_come_change_and_go(changes):
             world.beat(member, 0, *topics)
             subscribed[member] = topics
         elif subscribed.pop(member, None) is not None:
-            world.leave(member)
+            world.goes(member)
         for _ in range(2):
             group = world.share.groups.get("g1")
             if group is not None:
@@ -261,7 +255,7 @@ def test_a_group_with_members_is_not_deleted():
         with pytest.raises(BrokerError) as refused:
             ask("g1")
         assert refused.value.code is ErrorCode.non_empty_group
-    world.leave("m")
+    world.goes("m")
     assert world.share.all_with_state("g1") == {ORDERS: SharedTopic("orders", (0, 1, 2))}
     world.share.delete("g1")
     assert "g1" not in world.share.groups

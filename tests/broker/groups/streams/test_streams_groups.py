@@ -33,9 +33,7 @@ class StreamsWorld(World):
     """Streams groups with topics, in virtual time."""
 
     def __init__(self, **properties: int) -> None:
-        self.topics = Topics()
-        for number, name in enumerate(("orders", "store")):
-            self.topics.topics[name] = Topic(name, UUID(int=number + 1), TASKS)
+        self.topics = Topics(Topic("orders", UUID(int=1), TASKS), Topic("store", UUID(int=2), TASKS))
         named = {"group_streams_initial_rebalance_delay_ms": 0, "group_streams_assignment_interval_ms": 0}
         super().__init__(**(named | properties))
 
@@ -68,7 +66,9 @@ class Member:
                 "stated_roles": NO_TASKS,
             }  # fmt: skip
         request = StreamsHeartbeatRequest(GROUP, self.name, epoch, **(values | changes))  # type: ignore[arg-type]
-        self.last = answer = self.world.coordinator.streams_heartbeat(request)
+        answer = self.world.coordinator.streams_groups(GROUP).heartbeat(request)
+        assert isinstance(answer, StreamsHeartbeatResponse)
+        self.last = answer
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
             self.owned = dict(answer.assignment)
@@ -154,8 +154,7 @@ def test_the_first_assignment_waits_for_more_members_and_a_shutdown_ends_with_th
 def test_large_groups_are_assigned_in_the_background() -> None:
     """Members go on with what they have until the assignment is there."""
     world = StreamsWorld()
-    world.topics.topics["orders"] = Topic("orders", UUID(int=1), 4_000)
-    world.topics.topics["store"] = Topic("store", UUID(int=2), 4_000)
+    world.topics.put(Topic("orders", UUID(int=1), 4_000), Topic("store", UUID(int=2), 4_000))
     waiting = []
     world.coordinator.context.background = lambda compute, done: waiting.append((compute, done))
     member = Member(world, "a", "P")

@@ -8,7 +8,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.coordinator.coordinator_log import (
     CoordinatorLog,
     OffsetsBatch,
-    ProducerEpoch,
+    ProducerIdAndEpoch,
     Record,
     decode_batches,
     encode_batch,
@@ -44,7 +44,7 @@ class MemoryStateLog(CoordinatorLog):
         return range(self._partitions)
 
     def append(
-        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerEpoch | None = None
+        self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerIdAndEpoch | None = None
     ) -> int:
         if self.failure is not None:
             raise BrokerError(self.failure, "the log says no")
