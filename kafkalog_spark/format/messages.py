@@ -1,9 +1,9 @@
 """Messages of Kafka's internal topics, read and written by their definitions (MessageGenerator, KIP-482).
 
-`kafka_messages.json` has the definitions by topic, in the terms of Kafka's own: a field has a type, the versions that
-have it, those in which it may be null, and a tag and a default where it is tagged. Three things differ: structs stand
-where they are used, a uuid that may be null is null where Kafka writes zeros, and a number that is a state has the
-largest one (`most`).
+`kafka_messages.json` has the definitions by topic, and those of what consumers tell each other, in the terms of Kafka's
+own: a field has a type, the versions that have it, those in which it may be null, and a tag and a default where it is
+tagged. Three things differ: structs stand where they are used, a uuid that may be null is null where Kafka writes
+zeros, and a number that is a state has the largest one (`most`).
 
 A message is read as a named tuple: its fields in the order of the definition, then the tagged ones; names as in
 `leader_epoch`. A field that the version does not have is its default; unknown tagged fields are passed over. Arrays are

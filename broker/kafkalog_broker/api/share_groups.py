@@ -320,7 +320,7 @@ async def delete_group(broker: Broker, group_id: str) -> None:
     for outcome in (await _delete_state(broker, group_id, found, TimeSlice())).values():
         if outcome is not None:
             raise outcome
-    share_groups.delete(group_id)
+    share_groups.delete(share_groups.group(group_id))
 
 
 async def _delete_state(

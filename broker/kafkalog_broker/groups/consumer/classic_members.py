@@ -10,7 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE, assignment_of, parse_subscription
+from kafkalog_broker.groups.classic.consumer_protocol import (
+    PROTOCOL_TYPE,
+    assignment_of,
+    parse_subscription,
+    version_of,
+)
 from kafkalog_broker.groups.classic.messages import (
     NO_MEMBER,
     JoinAnswer,
@@ -109,7 +114,7 @@ class ClassicMembers:
         else:
             target_epoch, target = groups.target(result, group, epoch, member, updated)
         if not rebalance:
-            owned = by_id(subscription.owned, groups.context.topics)
+            owned = by_id(dict(subscription.owned_partitions), groups.context.topics)
             updated = groups.reconcile(result, group, updated, target_epoch, target, owned, subscription_changed=bump)
         if replaces_last:
             stale = f"Downgrade group {group.group_id} from consumer to classic with stale assignment."
@@ -143,7 +148,7 @@ class ClassicMembers:
         assigned = by_name(
             {topic: tuple(epochs) for topic, epochs in member.assigned.items()}, self._groups.context.topics
         )
-        version = int.from_bytes(metadata[:2], "big")
+        version = version_of(metadata)
         assignment = assignment_of(assigned, version)
         answer(SyncAnswer(ErrorCode.none, request.protocol_type, request.protocol, assignment))
 

@@ -15,6 +15,7 @@ from kafkalog_broker.groups.classic.consumer_protocol import (
     assignment_of,
     parse_assignment,
     parse_subscription,
+    version_of,
 )
 from kafkalog_broker.groups.classic.offset_records import group_key, group_value
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
@@ -52,7 +53,7 @@ def upgraded(context: GroupContext, result: CoordinatorResult, classic: Group) -
         group.put(
             ConsumerMember(
                 member.member_id, group.epoch, group.epoch,
-                instance_id=member.group_instance_id, rack_id=subscription.rack_id,
+                instance_id=member.group_instance_id, rack_id=subscription.rack_id or None,
                 rebalance_timeout_ms=member.rebalance_timeout_ms, client_id=member.client_id,
                 client_host=member.client_host, topics=frozenset(subscription.topics),
                 assigned={topic: dict.fromkeys(partitions, group.epoch) for topic, partitions in target.items()},
@@ -154,7 +155,7 @@ def downgrade(
         target = group.target.get(classic_member.member_id, {})
         if joining is not None and classic_member.member_id == joining.member_id:
             target = group.target_of(joining)
-        version = int.from_bytes(classic_member.metadata(classic.protocol)[:2], "big")
+        version = version_of(classic_member.metadata(classic.protocol))
         classic_member.assignment = assignment_of(by_name(target, context.topics), version)
     result.records.append((group_key(group.group_id), group_value(classic.to_record())))
     return classic

@@ -27,7 +27,6 @@ from kafkalog_broker.groups.modern.group_manager import (
     ModernGroupManager,
     Reported,
     TypeOf,
-    put_group_removal,
 )
 from kafkalog_broker.groups.modern.group_records import (
     GroupRecord,
@@ -267,32 +266,12 @@ class ReconcilingGroupManager(ModernGroupManager[RG, R], Generic[RG, R]):
 
     def group_for(self, result: CoordinatorResult, *, joins: bool) -> RG:
         """Also in the place of a classic group that is empty."""
-        group_id = result.group_id
-        group, classic = self.groups.get(group_id), self.classic.groups.get(group_id)
-        if group is not None:
-            return group
-        if joins and classic is not None and classic.state is GroupState.EMPTY:
-            result.records.append((group_key(group_id), None))
+        classic = self.classic.groups.get(result.group_id)
+        if joins and classic is not None and classic.state is GroupState.EMPTY and result.group_id not in self.groups:
+            result.records.append((group_key(result.group_id), None))
             result.then(lambda: self.classic.forget(classic))
-            return self.group_class(group_id)
-        self.check_type(group_id)
-        if not joins:
-            kind = self.group_class.group_type.value.capitalize()
-            raise BrokerError(ErrorCode.group_id_not_found, f"{kind} group {group_id} not found.")
-        return self.group_class(group_id)
-
-    def delete(self, group: RG) -> None:
-        """Raises BrokerError (NON_EMPTY_GROUP)."""
-        if group.members:
-            raise BrokerError(ErrorCode.non_empty_group, f"group {group.group_id!r} is {group.state.value}")
-        result = CoordinatorResult(group.group_type, group.group_id)
-        put_group_removal(result, group)
-        result.then(lambda: self.forget(group))
-        self.commit(result)
-
-    def forget(self, group: RG) -> None:
-        """The group is no more."""
-        self.cancel_timers(group.group_id, group.members)
+            return self.group_class(result.group_id)
+        return super().group_for(result, joins=joins)
 
 
 def changed(member: T, stated: Mapping[str, Any], **others: Any) -> T:

@@ -140,7 +140,15 @@ class ModernGroupManager(Generic[G, M]):
 
     def group_for(self, result: CoordinatorResult, *, joins: bool) -> G:
         """The group of a heartbeat, a new one included. Raises BrokerError (GROUP_ID_NOT_FOUND)."""
-        raise NotImplementedError
+        group_id = result.group_id
+        group = self.groups.get(group_id)
+        if group is not None:
+            return group
+        self.check_type(group_id)
+        if not joins:
+            kind = self.group_class.group_type.value.capitalize()
+            raise BrokerError(ErrorCode.group_id_not_found, f"{kind} group {group_id} not found.")
+        return self.group_class(group_id)
 
     def member_for(self, result: CoordinatorResult, group: G, request: Any) -> M:
         """The member as it was, a new one before it has said anything. Raises BrokerError."""
@@ -451,6 +459,19 @@ class ModernGroupManager(Generic[G, M]):
         self.put_removal(result, group, members)
         result.then(lambda: self.cancel_timers(group.group_id, [member.member_id for member in members]))
         self.commit(result)
+
+    def delete(self, group: G) -> None:
+        """Raises BrokerError (NON_EMPTY_GROUP)."""
+        if group.members:
+            raise BrokerError(ErrorCode.non_empty_group, f"group {group.group_id!r} is {group.state.value}")
+        result = CoordinatorResult(group.group_type, group.group_id)
+        put_group_removal(result, group)
+        result.then(lambda: self.forget(group))
+        self.commit(result)
+
+    def forget(self, group: G) -> None:
+        """The group is no more."""
+        self.cancel_timers(group.group_id, group.members)
 
     def put_removal(self, result: CoordinatorResult, group: G, members: Sequence[M]) -> None:
         """The group without these members, in its next epoch."""

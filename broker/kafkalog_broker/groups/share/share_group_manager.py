@@ -19,7 +19,6 @@ from kafkalog_broker.groups.modern.group_manager import (
     Reported,
     check_epoch,
     check_not_blank,
-    put_group_removal,
 )
 from kafkalog_broker.groups.modern.group_records import (
     GroupRecord,
@@ -64,14 +63,6 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
             raise BrokerError(ErrorCode.invalid_request, "SubscribedTopicNames must be set in first request.")
         if request.member_epoch < LEAVING:
             raise BrokerError(ErrorCode.invalid_request, "MemberEpoch is invalid.")
-
-    def group_for(self, result: CoordinatorResult, *, joins: bool) -> ShareGroup:
-        group = self.groups.get(result.group_id)
-        if group is None:
-            self.check_type(result.group_id)
-        if group is None and not joins:
-            raise BrokerError(ErrorCode.group_id_not_found, f"Share group {result.group_id} not found.")
-        return group or ShareGroup(result.group_id)
 
     def member_for(self, result: CoordinatorResult, group: ShareGroup, request: HeartbeatRequest) -> ModernMember:
         member_id, epoch = request.member_id, request.member_epoch
@@ -205,12 +196,6 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
         return {
             topic.id: SharedTopic(topic.name, tuple(range(topic.partitions))) for topic in topics if topic is not None
         }
-
-    def delete(self, group_id: str) -> None:
-        """Raises BrokerError: group_id_not_found, non_empty_group."""
-        result = CoordinatorResult(GroupType.SHARE, group_id)
-        put_group_removal(result, self._empty(self.group(group_id)))
-        self.commit(result)
 
     def forget_topics(self, topics: Collection[UUID]) -> None:
         """They are deleted. Raises BrokerError."""
