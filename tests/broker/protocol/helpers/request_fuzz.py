@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import kio.serial
+import kio.serial.errors
 
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.protocol import api_registry
@@ -46,10 +47,13 @@ def header(key: int, version: int) -> bytes:
 
 def is_what_kio_reads(entity: Any, kind: Any, body: bytes) -> bool:
     """Whether kio's reader makes the same of a body, or knows a tag or an error code in it not, or has narrower bounds:
-    of times, and of booleans, of which all but 0 are true for Kafka (ByteBufferAccessor). To be asked only of what was
-    read: kio makes room for any number of elements."""
+    of times, of booleans, of which all but 0 are true for Kafka (ByteBufferAccessor), and of tagged fields, which it
+    does not take null. To be asked only of what was read: kio makes room for any number of elements."""
     try:
-        return bool(kio.serial.entity_reader(kind)(body, 0)[0] == entity)
+        found = kio.serial.entity_reader(kind)(body, 0)[0]
+        return found == entity or repr(found) == repr(entity)  # a number may be none, which equals nothing
+    except kio.serial.errors.UnexpectedNull:
+        return True
     except (KeyError, ValueError) as error:
         return isinstance(error, KeyError) or any(what in str(error) for what in ("ErrorCode", "boolean", "overflow"))
 
