@@ -64,19 +64,13 @@ def check_new_topic(broker: Broker, new: NewTopic, configs_of: LogConfigs) -> tu
     return partitions, config
 
 
-def check_total(partitions: int) -> None:
-    """Raises BrokerError (POLICY_VIOLATION) for more new partitions than one request may ask for."""
-    if partitions > MAX_PARTITIONS_PER_REQUEST:
-        raise _too_many_partitions()
-
-
 def _too_many_partitions() -> BrokerError:
     return BrokerError(ErrorCode.policy_violation, "Excessively large number of partitions per request.")
 
 
 def check_totals(broker: Broker, topics: Iterable[tuple[int, int]]) -> None:
-    """As check_total, for all topics of a request: (number of partitions or DEFAULT, number of assignments) of each
-    (ReplicationControlManager.validateTotalNumberOfPartitions)."""
+    """Raises BrokerError (POLICY_VIOLATION) for more new partitions than one request may ask for. topics: (number of
+    partitions or DEFAULT, assignments) of each (ReplicationControlManager.validateTotalNumberOfPartitions)."""
     total = 0
     for partitions, assignments in topics:
         if assignments:
@@ -85,7 +79,8 @@ def check_totals(broker: Broker, topics: Iterable[tuple[int, int]]) -> None:
             total += broker.config.num_partitions
         else:
             total += max(partitions, 0)
-    check_total(total)
+    if total > MAX_PARTITIONS_PER_REQUEST:
+        raise _too_many_partitions()
 
 
 def check_assignment(broker: Broker, nodes: Sequence[int]) -> None:

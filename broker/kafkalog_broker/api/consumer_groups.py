@@ -39,7 +39,7 @@ def consumer_group_heartbeat(request: Request, broker: Broker) -> Any:
     asked = request.entity
     try:
         check_topics(request, asked.subscribed_topic_names or ())
-        return _answer(request, broker.groups.consumer_groups(asked.group_id).heartbeat(_heartbeat(request)))
+        return heartbeat_response(request, broker.groups.consumer_groups(asked.group_id).heartbeat(_heartbeat(request)))
     except BrokerError as error:
         return error_response(request, error.code, error.message)
 
@@ -81,7 +81,7 @@ def _heartbeat(request: Request) -> ConsumerHeartbeatRequest:
     )
 
 
-def _answer(request: Request, answer: HeartbeatResponse) -> Any:
+def heartbeat_response(request: Request, answer: HeartbeatResponse) -> Any:
     assignment = None
     if answer.assignment is not None:
         topics = [{"topic_id": topic, "partitions": indexes} for topic, indexes in answer.assignment.items()]

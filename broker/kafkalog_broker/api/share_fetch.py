@@ -99,7 +99,7 @@ async def _context(request: Request, broker: Broker, has_acks: bool) -> _Context
     forgotten = [
         (topic.topic_id or NO_TOPIC, index) for topic in asked.forgotten_topics_data for index in topic.partitions
     ]
-    session.update(named, forgotten)
+    sessions.update(session, named, forgotten)
     partitions = list(session.partitions)
     turned = epoch % len(partitions) if partitions else 0
     return _Context(partitions[turned:] + partitions[:turned], session)

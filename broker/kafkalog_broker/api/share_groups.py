@@ -18,7 +18,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
-from kafkalog_broker.api.consumer_groups import Described, assignment, check_topics, describe_groups, topic_names
+from kafkalog_broker.api.consumer_groups import (
+    Described,
+    assignment,
+    check_topics,
+    describe_groups,
+    heartbeat_response,
+    topic_names,
+)
 from kafkalog_broker.api.share_fetch import check_member_id
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.log_config import internal_topic_configs
@@ -54,14 +61,7 @@ async def share_group_heartbeat(request: Request, broker: Broker) -> Any:
         await broker.flush_offsets(asked.group_id)
     except BrokerError as error:
         return error_response(request, error.code, error.message)
-    assigned = None
-    if answer.assignment is not None:
-        topics = [{"topic_id": topic, "partitions": partitions} for topic, partitions in answer.assignment.items()]
-        assigned = {"topic_partitions": topics}
-    return respond(
-        request, member_id=asked.member_id, member_epoch=answer.member_epoch, assignment=assigned,
-        heartbeat_interval=answer.interval_ms,
-    )  # fmt: skip
+    return heartbeat_response(request, answer)
 
 
 @api(77, 1, 1)
@@ -157,23 +157,18 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
     asked, turn = request.entity, TimeSlice()
     if not asked.group_id:
         raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
+    unknown = BrokerError(ErrorCode.unknown_topic_or_partition, UNKNOWN_PARTITION)
     wanted: dict[UUID, dict[int, int]] = {}
-    refused: dict[str, ErrorCode] = {}
+    refused: dict[str, BrokerError] = {}
     for topic in asked.topics:
         known = broker.topics.get(topic.topic_name)
-        code = request.refused(topic.topic_name)
-        if code is ErrorCode.none and known is None:
-            code = ErrorCode.unknown_topic_or_partition
-        if code is not ErrorCode.none or known is None:
-            refused[topic.topic_name] = code
-            continue
-        wanted[known.id] = {
-            one.partition_index: one.start_offset
-            for one in topic.partitions
-            if 0 <= one.partition_index < known.partitions
-        }
+        if code := request.refused(topic.topic_name):
+            refused[topic.topic_name] = BrokerError(code)
+        elif known is not None:
+            offsets = ((one.partition_index, one.start_offset) for one in topic.partitions)
+            wanted[known.id] = {index: offset for index, offset in offsets if 0 <= index < known.partitions}
     try:
-        failed_partitions = await _alter_offsets(broker, asked.group_id, wanted, turn)
+        failed = await _alter_offsets(broker, asked.group_id, wanted, turn)
     except BrokerError as error:
         return error_response(request, error.code, error.what)
     await broker.flush_offsets(asked.group_id)
@@ -181,17 +176,13 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
     for topic in asked.topics:
         known = broker.topics.get(topic.topic_name)
         topic_id = None if known is None else known.id
-        refusal = refused.get(topic.topic_name)
         partitions = []
-        for one in topic.partitions:
-            code, message = refusal or ErrorCode.none, None
-            if refusal is None and (topic_id is None or one.partition_index not in wanted.get(topic_id, ())):
-                code = ErrorCode.unknown_topic_or_partition
-            elif refusal is None and (failure := failed_partitions.get((topic_id, one.partition_index))) is not None:
-                code, message = failure.code, failure.what
-            if code is ErrorCode.unknown_topic_or_partition:
-                message = UNKNOWN_PARTITION
-            partitions.append({"partition_index": one.partition_index, "error_code": code, "error_message": message})
+        for index in (one.partition_index for one in topic.partitions):
+            why = refused.get(topic.topic_name) or failed.get((topic_id, index))
+            if why is None and (topic_id is None or index not in wanted.get(topic_id, ())):
+                why = unknown
+            code, message = (ErrorCode.none, None) if why is None else (why.code, why.message)
+            partitions.append({"partition_index": index, "error_code": code, "error_message": message})
         topics.append({"topic_name": topic.topic_name, "topic_id": topic_id, "partitions": partitions})
     return respond(request, responses=topics)
 

@@ -13,6 +13,9 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 _LAST_EPOCH = 2**31 - 1
+MAX_PARTITIONS = 100_000
+"""Partitions that all sessions together remember, of some 200 bytes each. Kafka bounds only the number of sessions; a
+member may name any number of partitions, also such as there are not."""
 
 
 class SessionKey(NamedTuple):
@@ -33,12 +36,6 @@ class ShareSession:
         self.key = key
         self.epoch = 1
         self.partitions: dict[Partition, bool] = dict.fromkeys(partitions, False)
-
-    def update(self, added: Iterable[Partition], forgotten: Iterable[Partition]) -> None:
-        for partition in added:
-            self.partitions.setdefault(partition, True)
-        for partition in forgotten:
-            self.partitions.pop(partition, None)
 
 
 class ShareSessions:
@@ -64,7 +61,24 @@ class ShareSessions:
         if len(self._sessions) >= self._slots:
             raise BrokerError(ErrorCode.share_session_limit_reached, "The limit of share sessions has been reached.")
         session = self._sessions[key] = ShareSession(key, partitions)
+        self._check_room(session)
         return session
+
+    def update(self, session: ShareSession, added: Iterable[Partition], forgotten: Iterable[Partition]) -> None:
+        """Raises BrokerError share_session_limit_reached, and then the session is over."""
+        before = len(session.partitions)
+        for partition in added:
+            session.partitions.setdefault(partition, True)
+        for partition in forgotten:
+            session.partitions.pop(partition, None)
+        if len(session.partitions) > before:
+            self._check_room(session)
+
+    def _check_room(self, session: ShareSession) -> None:
+        if sum(len(each.partitions) for each in self._sessions.values()) > MAX_PARTITIONS:
+            self.remove(session.key)
+            what = f"Share sessions remember {MAX_PARTITIONS} partitions at most, all together."
+            raise BrokerError(ErrorCode.share_session_limit_reached, what)
 
     def next_request(self, key: SessionKey, epoch: int) -> ShareSession:
         """The session of a request that is neither its first nor its last. Raises BrokerError:

@@ -180,7 +180,9 @@ class ModernGroupManager(Generic[G, M]):
         """The member one step further towards its target, or itself. Raises BrokerError (FENCED_MEMBER_EPOCH)."""
         raise NotImplementedError
 
-    def finish_heartbeat(self, result: CoordinatorResult, group: G, member: M, updated: M, epoch: int) -> None:
+    def finish_heartbeat(
+        self, result: CoordinatorResult, group: G, member: M, updated: M, epoch: int, request: Any
+    ) -> None:
         """Put what else follows from a heartbeat."""
 
     # ---- records
@@ -234,7 +236,7 @@ class ModernGroupManager(Generic[G, M]):
             subscription_changed=subscription_changed or names_changed
             or (self.reconciles_on_bump and epoch > group.epoch),
         )  # fmt: skip
-        self.finish_heartbeat(result, group, member, updated, epoch)
+        self.finish_heartbeat(result, group, member, updated, epoch, request)
         result.then(lambda: self.begin_session(group_id, updated.member_id, settings.session_timeout_ms))
         self.commit(result)
         assignment = None

@@ -111,8 +111,9 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
         return group.partitions.initialized[topic_id].partitions
 
     def finish_heartbeat(
-        self, result: CoordinatorResult, group: ShareGroup, member: ModernMember, updated: ModernMember, epoch: int
-    ) -> None:
+        self, result: CoordinatorResult, group: ShareGroup, member: ModernMember, updated: ModernMember, epoch: int,
+        request: HeartbeatRequest,
+    ) -> None:  # fmt: skip
         """Begin the state of share partitions that members subscribe to."""
         subscribes_anew = member.topics != updated.topics
         missing = self._without_state(group, group.names_after([member], [updated]) if subscribes_anew else group.names)

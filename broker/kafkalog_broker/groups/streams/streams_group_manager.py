@@ -101,7 +101,6 @@ class StreamsResult(CoordinatorResult):
         self.missing_topics: Mapping[str, TopicInfo] = {}
         self.endpoint_epoch = 0
         self.endpoints: list[EndpointPartitions] | None = None
-        self.request: StreamsHeartbeatRequest | None = None
 
 
 class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
@@ -188,7 +187,6 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
     ) -> tuple[bool, bool]:  # fmt: skip
         """The topology, its topics, and what the assignment depends on beside them."""
         assert isinstance(result, StreamsResult)
-        result.request = request
         topology = self._topology(result, group, request)
         if group.topology is not None and updated.topology_epoch < group.topology.epoch:
             detail = (
@@ -277,13 +275,12 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
         return member if is_waiting(member, step) else stepped(member, step)
 
     def finish_heartbeat(
-        self, result: CoordinatorResult, group: StreamsGroup, member: StreamsMember, updated: StreamsMember, epoch: int
-    ) -> None:
+        self, result: CoordinatorResult, group: StreamsGroup, member: StreamsMember, updated: StreamsMember, epoch: int,
+        request: StreamsHeartbeatRequest,
+    ) -> None:  # fmt: skip
         """Who asks for the end of the application, and where members can be asked for their state. Both are lost in the
         heartbeat that makes a group, as in Kafka."""
         assert isinstance(result, StreamsResult)
-        request = result.request
-        assert request is not None
         if request.shutdown_application:
             self._shut_down(group, member.member_id)
         is_told = request.member_epoch == 0 or member.assigned != updated.assigned
