@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import Source
 from kafkalog_broker.net.connection import Connection
-from kafkalog_broker.net.tls_transport import TlsTransport
 from kafkalog_broker.runtime.process import LogRate
 
 # Bounds on connections, in Kafka's property names.
@@ -144,8 +143,7 @@ _NOTHING_WRONG = (BlockingIOError, InterruptedError, ConnectionAbortedError)
 class Acceptor:
     """Takes connections from one bound socket and hands each to a protocol that `connection` makes.
 
-    failed: where what goes wrong is logged, at a bounded rate. secure: makes the transport of a listener with TLS,
-    which knows its protocol. To be used inside its event loop.
+    failed: where what goes wrong is logged, at a bounded rate. To be used inside its event loop.
     """
 
     def __init__(
@@ -154,10 +152,8 @@ class Acceptor:
         connection: Callable[[], asyncio.BaseProtocol],
         loop: asyncio.AbstractEventLoop,
         failed: LogRate,
-        secure: Callable[[socket.socket], TlsTransport] | None = None,
     ) -> None:
         self._socket, self._connection, self._loop, self._failed = bound, connection, loop, failed
-        self._secure = secure
         self._opening: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
 
@@ -195,10 +191,7 @@ class Acceptor:
 
     async def _open(self, peer: socket.socket) -> None:
         try:
-            if self._secure is not None:
-                self._secure(peer).start()
-            else:
-                await self._loop.connect_accepted_socket(self._connection, peer)
+            await self._loop.connect_accepted_socket(self._connection, peer)
         except OSError as error:
             peer.close()
             self._failed.log(logging.WARNING, "a connection could not be opened: %s", error)

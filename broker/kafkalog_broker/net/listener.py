@@ -76,7 +76,7 @@ class Network:
             receive_buffer=memoryview(bytearray(RECEIVE_BUFFER_BYTES)),
             send_buffer=SendBuffer(),
         )
-        self.tls_turns = TlsTurns(loop, watch=self.shared.watch)
+        self.tls_turns = TlsTurns(loop, self.shared.watch)
         self._bound: list[tuple[Listener, socket.socket]] = []  # not served yet
         self._acceptors: list[Acceptor] = []
         self._idle_check: asyncio.TimerHandle | None = None
@@ -103,9 +103,7 @@ class Network:
         the same address at the same time, was first."""
         while self._bound:
             listener, bound = self._bound[0]
-            connection = partial(self.new_connection, listener.name)
-            secure = None if listener.tls is None else partial(self._secured, listener.name, listener.tls)
-            acceptor = Acceptor(bound, connection, self.loop, self.shared.closed_lines, secure)
+            acceptor = Acceptor(bound, partial(self._protocol, listener), self.loop, self.shared.closed_lines)
             try:
                 acceptor.start(self.admission.limits.backlog)
             except OSError as error:
@@ -120,8 +118,9 @@ class Network:
         gate = next((one.gate for one in self.listeners if one.name == listener), None)
         return Connection(self.shared, listener, self.admission.limits.max_request_bytes, gate)
 
-    def _secured(self, listener: str, tls: Secured, peer: socket.socket) -> TlsTransport:
-        return TlsTransport(self.loop, peer, self.new_connection(listener), self.tls_turns, tls)
+    def _protocol(self, listener: Listener) -> asyncio.BaseProtocol:
+        connection = self.new_connection(listener.name)
+        return connection if listener.tls is None else TlsTransport(self.loop, connection, self.tls_turns, listener.tls)
 
     def close_listeners(self) -> None:
         """Give the addresses back: of listeners that were never served, too."""

@@ -30,7 +30,7 @@ class LoopWatch:
         self.note_named(api_name(key) if key in registry() else "unknown", seconds)
 
     def note_named(self, name: str, seconds: float) -> None:
-        if seconds > self._longest.get(name, 0.0):
+        if seconds > self._longest.get(name, NOTED_S):
             self._longest[name] = seconds
 
     @property
