@@ -377,9 +377,10 @@ class Connection(asyncio.BufferedProtocol):
             self._deadline = None
 
     def _close_at_once(self, why: str, level: int) -> None:
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None:
             return
-        self._shared.closed_lines.log(level, "connection %s closed: %s", self.info, why)
+        if not self._transport.is_closing():  # else for a peer that reads what is left of the answers, or does not
+            self._shared.closed_lines.log(level, "connection %s closed: %s", self.info, why)
         self.requests.ended = True
         self.requests.drop()
         self._transport.abort()

@@ -17,10 +17,8 @@ from kafkalog_broker.config.sasl_settings import SaslSettings
 from kafkalog_broker.net.dispatch import Answer, ConnectionClosed, Dispatch, Frame, answer_of
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, registry
 from kafkalog_broker.protocol.codec import API_VERSIONS, api_name
-from kafkalog_broker.security.sasl import Event, KnownUsers, Refused, SaslExchange, Session
+from kafkalog_broker.security.sasl import AUTHENTICATE, HANDSHAKE, KnownUsers, Refused, SaslExchange, Session
 
-HANDSHAKE, AUTHENTICATE = 17, 36
-_EVENTS = {API_VERSIONS: Event.API_VERSIONS, HANDSHAKE: Event.HANDSHAKE, AUTHENTICATE: Event.TOKEN}
 _HANDSHAKE = HANDSHAKE.to_bytes(2, "big")
 _KEY_AND_VERSION = struct.Struct(">hh")
 
@@ -74,15 +72,15 @@ class SaslGate:
         if self._raw:
             pieces = await self._raw_token(exchange, frame)
         else:
-            event, version = _event(exchange, frame)
+            key, version = _expected(exchange, frame)
             connection.sasl = exchange
             try:
                 pieces = await answer_of(self._serve(frame, connection))
             finally:
                 connection.sasl = None
-            if event is Event.API_VERSIONS and registry()[API_VERSIONS].serves(version):
+            if key == API_VERSIONS and registry()[API_VERSIONS].serves(version):
                 exchange.api_versions()
-            self._raw = event is Event.HANDSHAKE and version == 0
+            self._raw = key == HANDSHAKE and version == 0
         if exchange.refused is not None:
             # The answer is what a client that guesses passwords waits for.
             await asyncio.sleep(self._settings().failed_delay_ms / 1000)
@@ -102,15 +100,14 @@ class SaslGate:
         return [struct.pack(">i", len(answer)) + answer]
 
 
-def _event(exchange: SaslExchange, frame: Frame) -> tuple[Event, int]:
-    """Raises ConnectionClosed for a request that may not come now."""
+def _expected(exchange: SaslExchange, frame: Frame) -> tuple[int, int]:
+    """API key and version of a request. Raises ConnectionClosed for one that may not come now."""
     if len(frame) < _KEY_AND_VERSION.size:
         raise ConnectionClosed(f"a frame of {len(frame)} bytes has no room for a request header")
     key, version = _KEY_AND_VERSION.unpack_from(frame)
-    event = _EVENTS.get(key)
-    if event is Event.HANDSHAKE and exchange.wants_tokens:
+    if key == HANDSHAKE and AUTHENTICATE in exchange.expected:
         exchange.refuse("it sent a second SaslHandshake")  # which is answered
-    elif event is None or not exchange.may(event):
+    elif key not in exchange.expected:
         name = api_name(key) if key in registry() else f"API key {key}"
         raise ConnectionClosed(f"it sent {name} where it has to authenticate first (is its sasl.mechanism set?)")
-    return event, version
+    return key, version

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import enum
 import hashlib
 import hmac
 import json
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SCRAM, SaslSettings
+from kafkalog_broker.protocol.codec import API_VERSIONS
 from kafkalog_broker.security.oauth_tokens import InvalidToken, Token
 
 # Why a peer is not who it says it is.
@@ -255,31 +255,7 @@ def _as_json(error: InvalidToken) -> str:
     return '{"status":"insufficient_scope", "scope":' + json.dumps(error.scope) + "}"
 
 
-class State(enum.Enum):
-    """Where an exchange stands."""
-
-    BEGIN = "begin"
-    HANDSHAKE = "handshake"
-    TOKENS = "tokens"
-    DONE = "done"
-    FAILED = "failed"
-
-
-class Event(enum.Enum):
-    """States of an exchange, by what may come next."""
-
-    API_VERSIONS = "ApiVersions"
-    HANDSHAKE = "SaslHandshake"
-    TOKEN = "SaslAuthenticate"
-
-
-NEXT: Mapping[tuple[State, Event], State] = {
-    (State.BEGIN, Event.API_VERSIONS): State.HANDSHAKE,
-    (State.BEGIN, Event.HANDSHAKE): State.TOKENS,
-    (State.HANDSHAKE, Event.HANDSHAKE): State.TOKENS,
-    (State.TOKENS, Event.TOKEN): State.TOKENS,
-}
-"""Everything else ends the connection."""
+HANDSHAKE, AUTHENTICATE = 17, 36
 
 
 class Mechanism(Protocol):
@@ -294,7 +270,7 @@ class Mechanism(Protocol):
 @dataclass(frozen=True, slots=True)
 class KnownUsers:
     """Known users. find(mechanism, name): stored credential of a user of SCRAM. check: the claims of a token of
-    OAUTHBEARER says; raises InvalidToken. now_ms: since 1970, for when tokens end."""
+    OAUTHBEARER; raises InvalidToken. now_ms: since 1970, for when tokens end."""
 
     find: Callable[[str, str], Credential | None]
     check: Callable[[str], Token]
@@ -312,11 +288,12 @@ class Session:
 
 
 class SaslExchange:
-    """`session` is there when it has succeeded. again: the session that a re-authentication is to renew (KIP-368)."""
+    """expected: API keys of which one comes next; any other request ends the connection. `session` is there when it has
+    succeeded. again: the session that a re-authentication is to renew (KIP-368)."""
 
     def __init__(self, settings: SaslSettings, known: KnownUsers, again: Session | None = None) -> None:
         self._settings, self._known, self._again = settings, known, again
-        self._state = State.BEGIN
+        self.expected: tuple[int, ...] = (API_VERSIONS, HANDSHAKE)
         self._mechanism = ""
         self._server: Mechanism | None = None
         self.session: Session | None = None
@@ -328,31 +305,20 @@ class SaslExchange:
         """Those that are enabled."""
         return self._settings.mechanisms
 
-    @property
-    def wants_tokens(self) -> bool:
-        """True if a mechanism was chosen and its messages are to come."""
-        return self._state is State.TOKENS
-
     def refuse(self, why: str) -> None:
-        """Something came that may not come now."""
-        self._state = State.FAILED
-        self.refused = why
-
-    def may(self, event: Event) -> bool:
-        """True if this may come now."""
-        return (self._state, event) in NEXT
+        """It is over. why: for the log."""
+        self.expected, self.refused = (), why
 
     def api_versions(self) -> None:
         """They were asked for and answered."""
-        self._state = NEXT[self._state, Event.API_VERSIONS]
+        self.expected = (HANDSHAKE,)
 
     def handshake(self, mechanism: str) -> bool:
         """The peer has chosen; False when that mechanism is not enabled."""
         if mechanism not in self._settings.mechanisms:
-            self._state = State.FAILED
-            self.refused = f"the mechanism {mechanism[:40]!r} is not enabled"
+            self.refuse(f"the mechanism {mechanism[:40]!r} is not enabled")
             return False
-        self._state = NEXT[self._state, Event.HANDSHAKE]
+        self.expected = (AUTHENTICATE,)
         self._mechanism = mechanism
         self._server = _server(mechanism, self._settings, self._known)
         return True
@@ -372,8 +338,7 @@ class SaslExchange:
             if self._server.done:
                 self._complete(self._server.user, getattr(self._server, "expires_ms", None))
         except Refused as error:
-            self._state = State.FAILED
-            self.refused = f"{self._mechanism}: {error}"
+            self.refuse(f"{self._mechanism}: {error}")
             if error.shown is None:
                 what = "authentication" if again is None else "re-authentication"
                 error.shown = (
@@ -389,7 +354,7 @@ class SaslExchange:
         if again is not None and principal != again.principal:
             one, other = (text.replace(":", ".", 1) for text in (again.principal, principal))
             raise Refused(f"Cannot change principals during re-authentication from {one}: {other}", "another principal")
-        self._state = State.DONE
+        self.expected = ()
         bound = self._settings.max_reauth_ms[self._mechanism]
         lifetime = bound if bound > 0 else None
         if expires_ms is not None:

@@ -102,6 +102,23 @@ def test_a_peer_that_never_reads_is_idle_and_one_that_reads_slowly_is_not(monkey
     run(test)
 
 
+def test_a_connection_that_ends_and_is_not_read_to_its_end_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        net = network(Handler(), max_idle_ms=10_000)
+        peer = Peer(net)
+        peer.transport.peer_reads = False
+        peer.send(framed(b"hello"))
+        peer.connection.eof_received()
+        await settle()
+        assert (peer.transport.closing, peer.transport.lost) == (True, False)
+        move_time(monkeypatch, 11)
+        assert net.close_idle() == 1
+        await settle()
+        assert peer.transport.lost
+
+    run(test)
+
+
 @in_a_loop
 async def test_stopping_lets_the_request_in_work_finish_and_takes_no_other() -> None:
     handler = Handler(hold=True)
