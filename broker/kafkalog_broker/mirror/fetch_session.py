@@ -6,7 +6,6 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
@@ -69,17 +68,7 @@ class ClientSession:
         self._epoch = _FIRST_EPOCH
 
 
-class PartitionAction(Enum):
-    """Next step of a response."""
-
-    APPEND = "append what came"
-    PARTED = "the leader's log is another one from some offset on: find it, truncate"
-    OUT_OF_RANGE = "the leader has no such offset: ask where its log begins and ends"
-    ASK_AGAIN = "the leader is another one, or not ready: look at the metadata"
-    REFUSED = "it will not be answered until somebody changes something"
-
-
-_ASK_AGAIN = frozenset(
+PASSING = frozenset(
     {
         ErrorCode.unknown_topic_or_partition, ErrorCode.leader_not_available, ErrorCode.not_leader_or_follower,
         ErrorCode.replica_not_available, ErrorCode.fenced_leader_epoch, ErrorCode.unknown_leader_epoch,
@@ -87,6 +76,7 @@ _ASK_AGAIN = frozenset(
         ErrorCode.kafka_storage_error, ErrorCode.unknown_server_error,
     }
 )  # fmt: skip
+"""Error codes of a partition whose leader is another one, or not ready: the metadata are looked at again."""
 
 SESSION_ERRORS = frozenset(
     {
@@ -95,23 +85,6 @@ SESSION_ERRORS = frozenset(
     }
 )  # fmt: skip
 """Error codes of a response that ask for a new session."""
-
-
-def outcome_of_error(number: int) -> PartitionAction:
-    """Next step after an error of Kafka's code."""
-    match error_code(number):
-        case ErrorCode.none:
-            return PartitionAction.APPEND
-        case ErrorCode.offset_out_of_range:
-            return PartitionAction.OUT_OF_RANGE
-        case code:
-            return PartitionAction.ASK_AGAIN if code in _ASK_AGAIN else PartitionAction.REFUSED
-
-
-def outcome_of(fetched: Fetched) -> PartitionAction:
-    """Next step of a partition's response."""
-    found = outcome_of_error(fetched.error)
-    return PartitionAction.PARTED if found is PartitionAction.APPEND and fetched.diverging is not None else found
 
 
 def error_code(number: int) -> ErrorCode | None:

@@ -11,17 +11,16 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 
-from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.fetch_session import (
+    PASSING,
     SESSION_ERRORS,
     ClientSession,
     ImpossibleAnswer,
-    PartitionAction,
     check_fetched,
     error_code,
     error_text,
-    outcome_of,
 )
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror, Received
 from kafkalog_broker.mirror.source import end_of_epoch, log_bounds
@@ -170,7 +169,7 @@ class NodeFetcher:
             mirror = None if key is None else wanted.get(key)
             if mirror is None or mirror.owner is not self or mirror.next_offset != asked[mirror.key]:
                 continue
-            if outcome_of(fetched) is not PartitionAction.APPEND:
+            if fetched.error or fetched.diverging is not None:
                 await self._guarded(mirror, self._handle(mirror, fetched))
                 continue
             try:
@@ -229,12 +228,12 @@ class NodeFetcher:
         mirror.wait(why, failed=True)
 
     async def _handle(self, mirror: PartitionMirror, fetched: Fetched) -> None:
-        match outcome_of(fetched):
-            case PartitionAction.PARTED:
+        match error_code(fetched.error):
+            case ErrorCode.none:
                 await self._parted(mirror, fetched)
-            case PartitionAction.OUT_OF_RANGE:
+            case ErrorCode.offset_out_of_range:
                 await self._out_of_range(mirror)
-            case PartitionAction.ASK_AGAIN:
+            case code if code in PASSING:
                 mirror.wait(error_text(fetched.error))
                 self._ask_again()
             case _:

@@ -9,15 +9,14 @@ from collections.abc import Collection, Mapping, Sequence
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.fetch_session import (
+    PASSING,
     UNKNOWN,
     ImpossibleAnswer,
-    PartitionAction,
     check_epoch,
     check_log_bounds,
     check_offset,
     error_code,
     error_text,
-    outcome_of_error,
 )
 from kafkalog_broker.mirror.source_connection import SourceConnection, SourceUnreachable
 from kafkalog_broker.protocol.client_codec import (
@@ -180,7 +179,7 @@ async def find_ends(
                 ends[key] = answered_offset(asked)
             except (BrokerError, ImpossibleAnswer) as error:
                 _log.warning("%s-%d: %s", *key, error)
-                if outcome_of_error(asked.error) is PartitionAction.ASK_AGAIN:
+                if error_code(asked.error) in PASSING:
                     return None
                 failed["{}-{}".format(*key)] = str(error)
     return ends, failed

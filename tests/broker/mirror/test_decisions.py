@@ -10,7 +10,7 @@ import pytest
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.mirror.client_properties import client_settings
-from kafkalog_broker.mirror.fetch_session import ClientSession, PartitionAction, error_text, outcome_of
+from kafkalog_broker.mirror.fetch_session import PASSING, ClientSession, error_code, error_text
 from kafkalog_broker.mirror.mirror_file import (
     MIRROR_FILE,
     OtherSource,
@@ -21,7 +21,7 @@ from kafkalog_broker.mirror.mirror_file import (
 )
 from kafkalog_broker.mirror.node_fetcher import Backoff, RateLimit
 from kafkalog_broker.mirror.source import parse_bootstrap
-from kafkalog_broker.protocol.client_codec import Fetched, FetchFrom, SourcePartition, SourceTopic
+from kafkalog_broker.protocol.client_codec import FetchFrom, SourcePartition, SourceTopic
 from kafkalog_broker.storage.topic_registry import Topic
 from kafkalog_spark.errors import OptionError
 
@@ -121,32 +121,23 @@ def test_without_sessions_every_request_names_everything():
             session.answered(0)  # a server without room for another one
 
 
-def fetched(error=0, diverging=None):
-    return Fetched("orders", 0, error, 5, 0, memoryview(b""), diverging)
-
-
 @pytest.mark.parametrize(
-    ("error", "outcome"),
+    ("error", "passes"),
     [
-        (ErrorCode.none, PartitionAction.APPEND),
-        (ErrorCode.offset_out_of_range, PartitionAction.OUT_OF_RANGE),
-        (ErrorCode.not_leader_or_follower, PartitionAction.ASK_AGAIN),
-        (ErrorCode.fenced_leader_epoch, PartitionAction.ASK_AGAIN),
-        (ErrorCode.unknown_topic_id, PartitionAction.ASK_AGAIN),
-        (ErrorCode.topic_authorization_failed, PartitionAction.REFUSED),
-        (ErrorCode.corrupt_message, PartitionAction.REFUSED),
+        (ErrorCode.not_leader_or_follower, True),
+        (ErrorCode.fenced_leader_epoch, True),
+        (ErrorCode.unknown_topic_id, True),
+        (ErrorCode.topic_authorization_failed, False),
+        (ErrorCode.corrupt_message, False),
     ],
 )
-def test_outcomes(error, outcome):
-    assert outcome_of(fetched(error.value)) is outcome
-    assert outcome_of(fetched(error.value, (3, 7))) is (
-        PartitionAction.PARTED if outcome is PartitionAction.APPEND else outcome
-    )
+def test_some_errors_pass_by_themselves(error, passes):
+    assert (error_code(error.value) in PASSING) is passes
     assert error_text(error.value) == error.name.upper()
 
 
 def test_errors_of_later_releases():
-    assert outcome_of(fetched(31999)) is PartitionAction.REFUSED
+    assert error_code(31999) not in PASSING
     assert error_text(31999) == "error code 31999"
 
 

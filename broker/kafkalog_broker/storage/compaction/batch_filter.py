@@ -160,8 +160,8 @@ class BatchFilter:
     def _plain(self, window: Window, verdict: Verdict, first: int, last: int) -> Iterator[RetainedBatches]:
         kept = ~verdict.drop[first:last]
         starts, ends = window.records(first, last)
-        units = _units(window, verdict, np.flatnonzero(kept) + first)
-        for _, results in self._run(window, window.payload, starts[kept], ends[kept], units, copy_whole=True):
+        units = _units(window, verdict, np.flatnonzero(kept) + first, starts[kept], ends[kept])
+        for _, results in self._run(window, window.payload, units, copy_whole=True):
             stays = results[results[:, CleanResult.OUTCOME] != CleanOutcome.DROPPED]
             batches = stays[:, [CleanResult.OUT_SIZE, CleanResult.LAST_OFFSET, CleanResult.MAX_TIMESTAMP]]
             yield RetainedBatches(self._out.data[: int(self._limits[CleanLimit.OUT_AT])], batches)
@@ -176,10 +176,8 @@ class BatchFilter:
             kept = ~verdict.drop[first + begin : first + end]
             rows = np.flatnonzero(kept) + first + begin
             payload = self._decompressor.scratch.read_only()
-            units = _units(window, verdict, rows)
-            for begun, results in self._run(
-                window, payload, starts[begin:end][kept], ends[begin:end][kept], units, copy_whole=False
-            ):
+            units = _units(window, verdict, rows, starts[begin:end][kept], ends[begin:end][kept])
+            for begun, results in self._run(window, payload, units, copy_whole=False):
                 yield self._packed(window, rows[begun : begun + len(results)], results)
 
     def _packed(self, window: Window, rows: npt.NDArray[np.int64], results: npt.NDArray[np.int64]) -> RetainedBatches:
@@ -199,20 +197,14 @@ class BatchFilter:
         return RetainedBatches(b"".join(pieces), np.array(batches, np.int64).reshape(-1, 3))
 
     def _run(
-        self,
-        window: Window,
-        payload: npt.NDArray[np.uint8],
-        starts: npt.NDArray[np.int64],
-        ends: npt.NDArray[np.int64],
-        units: npt.NDArray[np.int64],
-        *,
-        copy_whole: bool,
+        self, window: Window, payload: npt.NDArray[np.uint8], units: npt.NDArray[np.int64], *, copy_whole: bool
     ) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
         """(first unit, results) for as many batches as `out` takes; the caller takes them away before going on."""
         if not len(units):
             return
         # No batch has more records than bytes for them, whatever its header says; the kernel finds that out.
-        most = np.minimum(units[:, CleanUnit.COUNT], (ends - starts) // layout.MIN_RECORD_SIZE)
+        sizes = units[:, CleanUnit.END] - units[:, CleanUnit.START]
+        most = np.minimum(units[:, CleanUnit.COUNT], sizes // layout.MIN_RECORD_SIZE)
         if most.max(initial=0) > self._keep.size:
             self._keep = np.empty(int(most.max()), np.uint8)
         limits = self._limits
@@ -223,8 +215,8 @@ class BatchFilter:
             begun = int(limits[CleanLimit.UNIT])
             limits[CleanLimit.OUT_AT] = 0
             status = clean_batches(
-                window.payload, payload, starts, ends, units, self._table, self._secret, self._keep, limits, self._out,
-                results, CRC32C_TABLE,
+                window.payload, payload, units, self._table, self._secret, self._keep, limits, self._out, results,
+                CRC32C_TABLE,
             )  # fmt: skip
             done = int(limits[CleanLimit.UNIT])
             if done > begun:
@@ -252,7 +244,13 @@ def _packed_again(batch: bytes | memoryview, codec: int) -> bytes:
     return bytes(packed)
 
 
-def _units(window: Window, verdict: Verdict, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _units(
+    window: Window,
+    verdict: Verdict,
+    rows: npt.NDArray[np.int64],
+    starts: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
     table = window.table[rows]
     units = np.empty((len(table), len(CleanUnit)), np.int64)
     units[:, : CleanUnit.HEADER_AT] = table[
@@ -263,4 +261,5 @@ def _units(window: Window, verdict: Verdict, rows: npt.NDArray[np.int64]) -> npt
     units[:, CleanUnit.RULE] = verdict.rule[rows]
     units[:, CleanUnit.KEEP_EMPTY] = verdict.keep_empty[rows]
     units[:, CleanUnit.ENDED_EMPTY] = verdict.ended_empty[rows]
+    units[:, CleanUnit.START], units[:, CleanUnit.END] = starts, ends
     return units

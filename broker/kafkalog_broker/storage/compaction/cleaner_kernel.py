@@ -43,6 +43,8 @@ class CleanUnit(IntEnum):
     RULE = 8
     KEEP_EMPTY = 9  # 1: its header stays when no record does
     ENDED_EMPTY = 10  # 1: a marker whose transaction has no batch left; its horizon begins to count
+    START = 11  # byte of `payload` where its uncompressed records begin, and where they end
+    END = 12
 
 
 class Rule(IntEnum):
@@ -187,26 +189,26 @@ _UINT64 = types.Array(types.uint64, 1, "C")
 _UINT64_2 = types.Array(types.uint64, 2, "C")
 _CRC = types.Array(types.uint32, 2, "C")
 _I64 = types.int64
-_CLEAN = _I64(_BYTES, _BYTES, _INT64, _INT64, _INT64_2, _UINT64_2, _UINT64, _OUT, _INT64, _OUT, _INT64_2, _CRC)
+_CLEAN = _I64(_BYTES, _BYTES, _INT64_2, _UINT64_2, _UINT64, _OUT, _INT64, _OUT, _INT64_2, _CRC)
 
 
 @kernel_for(_CLEAN)
 def clean_batches(  # type: ignore[no-untyped-def]
-    source, payload, starts, ends, units, table, secret, keep, limits, out, results, crc_table
+    source, payload, units, table, secret, keep, limits, out, results, crc_table
 ):
     """Write what stays of some v2 batches to `out`, from unit limits[UNIT] on.
 
-    source: where the batches lie as they are; batch i's uncompressed records lie in payload[starts[i]:ends[i]].
-    keep: uint8[], room for one flag for each record of the largest batch. A batch that changes is written with its
-    records uncompressed and the codec of its attributes cleared: compressing it is the caller's matter. A batch with
-    malformed records stays as it is (UNREADABLE): the keys that it may hold are not known.
+    source: where the batches lie as they are. payload: where their uncompressed records lie. keep: uint8[], a flag for
+    each record of the largest batch. A batch that changes is written with its records uncompressed and the codec of its
+    attributes cleared: compressing it is the caller's matter. A batch with malformed records stays as it is
+    (UNREADABLE): the keys that it may hold are not known.
     Returns a CleanStatus; with NEED_ROOM the batches before limits[UNIT] are done.
     """
     new_horizon, copy_whole = limits[CleanLimit.HORIZON], limits[CleanLimit.COPY_WHOLE] != 0
     at_out: Any = np.int64(limits[CleanLimit.OUT_AT])
-    for i in range(limits[CleanLimit.UNIT], starts.size):
+    for i in range(limits[CleanLimit.UNIT], units.shape[0]):
         unit, row = units[i], results[i]
-        start, end = starts[i], ends[i]
+        start, end = unit[CleanUnit.START], unit[CleanUnit.END]
         has_horizon = unit[CleanUnit.ATTRIBUTES] & layout.ATTRIBUTE_DELETE_HORIZON
         readable, kept, tombstones = _choose_records(payload, start, end, unit, table, secret, keep, limits)
         sets_horizon = kept > 0 and (tombstones or unit[CleanUnit.ENDED_EMPTY] != 0) and has_horizon == 0
@@ -251,7 +253,7 @@ def clean_batches(  # type: ignore[no-untyped-def]
                 attributes |= layout.ATTRIBUTE_DELETE_HORIZON
         _put_header(out, first, at_out, attributes, base_timestamp, row[CleanResult.MAX_TIMESTAMP], kept, crc_table)
         row[CleanResult.OUT_SIZE] = at_out - first
-    limits[CleanLimit.OUT_AT], limits[CleanLimit.UNIT] = at_out, starts.size
+    limits[CleanLimit.OUT_AT], limits[CleanLimit.UNIT] = at_out, units.shape[0]
     return np.int64(CleanStatus.DONE)
 
 
