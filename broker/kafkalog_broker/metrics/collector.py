@@ -208,12 +208,12 @@ def _version() -> str:
 
 _OF_LOGS: Mapping[str, Callable[[Log], float]] = {
     "bytes_in_total": lambda log: log.appended_bytes,
-    "records_in_total": lambda log: log.work.records,
+    "records_in_total": lambda log: max(0, log.log_end_offset - log.local.opened_at),
     "log_size_bytes": lambda log: log.size_bytes,
     "segments": lambda log: len(log.segments),
     "unflushed_records": lambda log: max(0, log.log_end_offset - log.recovery_point),
-    "flushes_total": lambda log: log.work.flushes,
-    "flush_seconds_total": lambda log: log.work.flush_seconds,
+    "flushes_total": lambda log: log.local.flushes,
+    "flush_seconds_total": lambda log: log.local.flush_seconds,
 }
 """Metrics of a topic that are sums over its open logs."""
 

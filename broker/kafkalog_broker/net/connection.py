@@ -74,7 +74,10 @@ class UnreadResponses:
             if self._total <= UNREAD_BYTES:
                 break
             self.read(connection)
-            connection.close_unread(held, UNREAD_BYTES)
+            connection.close_at_once(
+                f"its peer has not read a byte for a second, {held} bytes wait for it, and all connections together "
+                f"hold more than {UNREAD_BYTES}"
+            )
         if self._total > UNREAD_BYTES:
             self._check = self._loop.call_later(CHECK_S, self.close_those_that_do_not_read)
 
@@ -169,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waits = self.turn_in_s > 0
         if self._dispatch is not self._shared.dispatch:
             why = f"it has not authenticated in {AUTHENTICATE_S:.0f} s"
-            self._deadline = self._loop.call_later(AUTHENTICATE_S, self._close_at_once, why, logging.WARNING)
+            self._deadline = self._loop.call_later(AUTHENTICATE_S, self.close_at_once, why)
         self.task = self._loop.create_task(self._serve(), name=f"connection {self.info}")
         self.task.add_done_callback(lambda _: self.requests.drop())
 
@@ -182,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self.requests.received(nbytes, self._busy)
         except (MalformedRequest, MemoryError) as error:
-            self._close_at_once(str(error) or "no memory for the request", logging.WARNING)
+            self.close_at_once(str(error) or "no memory for the request")
 
     def eof_received(self) -> bool:
         """The peer sends nothing more. True keeps the transport open until what it has sent is handled."""
@@ -246,34 +249,31 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def idle_since(self) -> float | None:
-        """When bytes last moved, in the loop's time; None while a request is being handled."""
-        if self._busy and self._writer.can_write is None:
-            return None
-        self._writer.look_at_unsent()
-        return max(self._last_read, self._writer.last_moved)
+    def close_at_once(self, why: str, level: int = logging.WARNING) -> None:
+        """Close without waiting for anything. why: for the log."""
+        if self._transport is None:
+            return
+        if not self._transport.is_closing():  # else for a peer that reads what is left of the answers, or does not
+            self._shared.closed_lines.log(level, "connection %s closed: %s", self.info, why)
+        self.requests.ended = True
+        self.requests.drop()
+        self._transport.abort()
 
     @property
     def unread_bytes(self) -> int:
         """Bytes of responses that the peer has not read."""
         return self._writer.unread_bytes
 
-    def close_unread(self, held: int, bound: int) -> None:
-        """Close a connection whose peer does not read, to have its memory."""
-        self._close_at_once(
-            f"its peer has not read a byte for a second, {held} bytes wait for it, and all connections together hold "
-            f"more than {bound}",
-            logging.WARNING,
-        )
-
     def close_idle(self, before: float) -> bool:
         """Close a connection on which nothing has moved since `before`, in the loop's time: connections.max.idle.ms.
         True if it is one."""
-        since = self.idle_since()
-        is_idle = since is not None and since < before
-        if is_idle:
-            self._close_at_once("nothing sent or read for connections.max.idle.ms", logging.INFO)
-        return is_idle
+        if self._busy and self._writer.can_write is None:
+            return False
+        self._writer.look_at_unsent()
+        if max(self._last_read, self._writer.last_moved) >= before:
+            return False
+        self.close_at_once("nothing sent or read for connections.max.idle.ms", logging.INFO)
+        return True
 
     # -- the life of a connection
 
@@ -375,15 +375,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-    def _close_at_once(self, why: str, level: int) -> None:
-        if self._transport is None:
-            return
-        if not self._transport.is_closing():  # else for a peer that reads what is left of the answers, or does not
-            self._shared.closed_lines.log(level, "connection %s closed: %s", self.info, why)
-        self.requests.ended = True
-        self.requests.drop()
-        self._transport.abort()
 
 
 def _address(name: Any) -> tuple[str, int]:

@@ -34,7 +34,6 @@ from kafkalog_broker.storage.log_directory import (
 from kafkalog_broker.storage.log_table import (
     CallSoon,
     Key,
-    LogConfigOf,
     LogEntry,
     LogTable,
     is_the_directorys,
@@ -142,9 +141,8 @@ class LogManager(LogTable):
         call_soon: CallSoon = lambda function: function(),
         run_blocking: RunBlocking = lambda function: function(),
         on_all_offline: Callable[[], None] = lambda: None,
-        log_config_of: LogConfigOf = LogConfig.of,
     ) -> None:
-        super().__init__(dirs, config, topics, clock, call_soon, on_all_offline, log_config_of)
+        super().__init__(dirs, config, topics, clock, call_soon, on_all_offline)
         self._housekeeping = Housekeeping(self, run_blocking)
         self._schedule_removal = self._housekeeping.schedule_removal
         self.cleaner = LogCleaner(self, self._schedule_removal)

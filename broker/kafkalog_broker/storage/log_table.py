@@ -34,7 +34,6 @@ _log = logging.getLogger(__name__)
 
 CallSoon = Callable[[Callable[[], object]], object]
 """Runs something in the thread that owns the logs: at once, or soon."""
-LogConfigOf = Callable[[BrokerConfig, Mapping[str, str]], LogConfig]
 
 Key = tuple[str, int]
 """Topic and partition."""
@@ -103,7 +102,6 @@ class LogTable:
         clock: Clock,
         call_soon: CallSoon,
         on_all_offline: Callable[[], None],
-        log_config_of: LogConfigOf,
     ) -> None:
         self.dirs = dirs
         self.config = config
@@ -111,7 +109,6 @@ class LogTable:
         self.clock = clock
         self.call_soon = call_soon
         self._on_all_offline = on_all_offline
-        self._log_config_of = log_config_of
         self.entries: dict[Key, LogEntry] = {}
         self.absent: set[Key] = set()
         for log_dir in dirs.all:
@@ -152,7 +149,7 @@ class LogTable:
 
     def config_of(self, topic: Topic | None) -> LogConfig:
         """The configuration of a topic's logs. Raises ConfigError for overrides that no release of this broker took."""
-        return self._log_config_of(self.config, {} if topic is None else topic.configs)
+        return LogConfig.of(self.config, {} if topic is None else topic.configs)
 
     def open(self, entry: LogEntry, on_bytes: Callable[[int], None] | None = None) -> Log:
         """The log of a partition that is not open yet. on_bytes: as in load_log. Raises BrokerError

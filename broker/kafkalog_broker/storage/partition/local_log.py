@@ -100,19 +100,12 @@ class FoundRange(NamedTuple):
     next_offset: int
 
 
-class LogWork(NamedTuple):
-    """records: offsets given out. flushes: how many, and what they took together."""
-
-    records: int
-    flushes: int
-    flush_seconds: float
-
-
 class LocalLog:
     """segments: by base offset, the last one is the active one; replaced as a whole, so that readers in other threads
     hold one picture of them. swaps: how often compaction has put other files under names that `segments` had before;
     whoever read meanwhile may have read one file by what another one's index says. recovery_point: everything below is
-    on disk. jitter: draws what is taken off segment.ms."""
+    on disk. jitter: draws what is taken off segment.ms. opened_at: the log end
+    offset then. flushes, flush_seconds: how many there were since, and what they took together."""
 
     def __init__(
         self, loaded: LoadedLog, config: LogConfig, now_ms: int, handles: FileHandles, jitter: random.Random
@@ -120,7 +113,7 @@ class LocalLog:
         self.directory = loaded.directory
         self.config = config
         self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = self._opened_at = loaded.log_end_offset
+        self.log_end_offset = self.opened_at = loaded.log_end_offset
         self.swaps = 0
         self._is_abandoned = False
         self._handles = handles
@@ -135,7 +128,7 @@ class LocalLog:
         )
         self.recovery_point = loaded.recovery_point
         self.flush_lock = threading.RLock()
-        self._flushes, self._flush_seconds = 0, 0.0
+        self.flushes, self.flush_seconds = 0, 0.0
         self._names_changed = True  # files made or renamed since the directory was last synced
         self._removed: deque[LogSegment] = deque()  # by retention, their writers still open
         self._unflushed_since_ms: int | None = None
@@ -156,11 +149,6 @@ class LocalLog:
             created_ms=now_ms,
             jitter_ms=self._jitter.randrange(most) if most > 0 else 0,
         )
-
-    @property
-    def work(self) -> LogWork:
-        """Counts since the log was opened."""
-        return LogWork(max(0, self.log_end_offset - self._opened_at), self._flushes, self._flush_seconds)
 
     @property
     def active(self) -> LogSegment:
@@ -530,8 +518,8 @@ class LocalLog:
         # What was appended since has been waiting since then at the earliest.
         self._unflushed_since_ms = appended_until if self._last_append_ms > appended_until else None
         self.recovery_point = max(self.recovery_point, end)
-        self._flushes += 1
-        self._flush_seconds += perf_counter() - began
+        self.flushes += 1
+        self.flush_seconds += perf_counter() - began
         return end
 
     def release_files(self) -> None:

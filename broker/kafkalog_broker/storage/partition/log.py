@@ -23,7 +23,7 @@ from typing import NamedTuple, NoReturn
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
-from kafkalog_broker.storage.partition.local_log import FoundRange, LoadedLog, LocalLog, LogIdentity, LogWork
+from kafkalog_broker.storage.partition.local_log import FoundRange, LoadedLog, LocalLog, LogIdentity
 from kafkalog_broker.storage.partition.log_segment import FileHandles, FileSlice, LogSegment, is_passing
 from kafkalog_broker.storage.partition.offset_lookup import (
     TimestampAndOffset,
@@ -133,11 +133,6 @@ class Log:
         high_watermark = self.high_watermark
         unstable = self.producer_state.first_unstable_offset(high_watermark)
         return high_watermark if unstable is None else min(max(unstable, self.local.log_start_offset), high_watermark)
-
-    @property
-    def work(self) -> LogWork:
-        """Counts since the log was opened."""
-        return self.local.work
 
     @property
     def recovery_point(self) -> int:
