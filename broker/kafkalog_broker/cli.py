@@ -83,9 +83,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--stop-at-eof", action="store_true", help="stop when stdin is closed: a broker that ends with its parent"
     )
-    made.add_argument(
-        "--control-fd", type=int, help=argparse.SUPPRESS
-    )  # kafkalog_broker.testing: see for_tests/control.py
+    made.add_argument("--control-fd", type=int, help=argparse.SUPPRESS)  # of testing_support/control.py
     made.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     return made
 

@@ -42,6 +42,9 @@ class PartitionMirror:
     `quiet_until_ms` (by the monotonic clock), `trouble` (why it stands still, in words),
     `has_failed` (and that it will not go on by itself)."""
 
+    log: Log
+    follower: Follower
+
     def __init__(self, key: Key, topic_id: uuid.UUID, logs: LogManager, workers: Workers, clock: Clock) -> None:
         self.key = key
         self.topic_id = topic_id
@@ -54,8 +57,6 @@ class PartitionMirror:
         self._logs = logs
         self._workers = workers
         self._clock = clock
-        self._log: Log | None = None
-        self._follower: Follower | None = None
         self.next_offset = 0
         self._last_epoch = -1
         self.open()
@@ -63,16 +64,6 @@ class PartitionMirror:
     @property
     def name(self) -> str:
         return "{}-{}".format(*self.key)
-
-    @property
-    def log(self) -> Log:
-        assert self._log is not None
-        return self._log
-
-    @property
-    def follower(self) -> Follower:
-        assert self._follower is not None
-        return self._follower
 
     @property
     def lag(self) -> int | None:
@@ -86,8 +77,8 @@ class PartitionMirror:
             raise BrokerError(ErrorCode.unknown_topic_or_partition, "there is no log of it any more").at(
                 topic_partition=self.name
             )
-        if log is not self._log:
-            self._log, self._follower = log, Follower(log)
+        if log is not getattr(self, "log", None):
+            self.log, self.follower = log, Follower(log)
         self.rewind()
 
     def rewind(self) -> None:

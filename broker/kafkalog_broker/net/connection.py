@@ -2,7 +2,7 @@
 
 One request of a connection is handled at a time, as Kafka does it, so the order of responses needs no bookkeeping. What
 has been read ahead waits in a queue of bounded size (`request_reader`). A connection that has used up its slice of the
-event loop stands in line for a turn (`turn.Line`), so one that sends its requests without waiting gets its share only.
+event loop stands in line for a turn (`FairQueue`), so one that sends its requests without waiting gets its share only.
 When the peer does not read its responses, no further request is handled (`response_writer`).
 
 A peer that ends its side of the connection still gets its complete requests handled, and their responses if it reads

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext
 from inspect import isawaitable
+from traceback import walk_tb
 from types import CoroutineType
 from typing import Any, TypeVar
 
@@ -180,12 +181,8 @@ async def answer_of(served: Answer | Coroutine[Any, Any, Answer]) -> Answer:
 
 
 def _crashed(who: str, api_key: int, version: int, error: Exception) -> ConnectionClosed:
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    place = ""
-    if traceback is not None:
-        place = f" at {traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
+    frames = list(walk_tb(error.__traceback__))
+    place = f" at {frames[-1][0].f_code.co_filename}:{frames[-1][1]}" if frames else ""
     _logger.debug("%s of %s", who, api_name(api_key), exc_info=error)
     text = " ".join(str(error).split())
     return ConnectionClosed(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -77,8 +76,7 @@ class Network:
             send_buffer=SendBuffer(),
         )
         self.tls_turns = TlsTurns(loop, self.shared.watch)
-        self._bound: list[tuple[Listener, socket.socket]] = []  # not served yet
-        self._acceptors: list[Acceptor] = []
+        self._acceptors: dict[Listener, Acceptor] = {}
         self._idle_check: asyncio.TimerHandle | None = None
 
     async def bind(
@@ -94,22 +92,19 @@ class Network:
             raise _not_bound(name, host, port, error) from None
         address = bound.getsockname()
         listener = Listener(name, str(address[0]), int(address[1]), tls, gate)
-        self._bound.append((listener, bound))
+        acceptor = Acceptor(bound, partial(self._protocol, listener), self.loop, self.shared.closed_lines)
+        self._acceptors[listener] = acceptor
         self.listeners.append(listener)
         return listener
 
     async def serve(self) -> None:
         """Accept connections on every listener that is bound. Raises KafkalogError when another process, which bound
         the same address at the same time, was first."""
-        while self._bound:
-            listener, bound = self._bound[0]
-            acceptor = Acceptor(bound, partial(self._protocol, listener), self.loop, self.shared.closed_lines)
+        for listener, acceptor in self._acceptors.items():
             try:
                 acceptor.start(self.admission.limits.backlog)
             except OSError as error:
                 raise _not_bound(listener.name, listener.host, listener.port, error) from None
-            del self._bound[0]
-            self._acceptors.append(acceptor)
         if self._idle_check is None:
             self._check_idle()
 
@@ -124,11 +119,8 @@ class Network:
 
     def close_listeners(self) -> None:
         """Give the addresses back: of listeners that were never served, too."""
-        for acceptor in self._acceptors:
+        for acceptor in self._acceptors.values():
             acceptor.close()
-        for _, bound in self._bound:
-            bound.close()
-        self._bound.clear()
 
     async def stop(self, grace_s: float = 5.0) -> None:
         """Accept nothing more, let requests in work finish for up to `grace_s` seconds, close all connections."""
@@ -138,7 +130,7 @@ class Network:
             self._idle_check.cancel()
         self.shared.unread.stop()
         self.close_listeners()
-        for acceptor in self._acceptors:
+        for acceptor in self._acceptors.values():
             await acceptor.opened()
         for connection in list(self.admission.waiting):
             connection.abort()

@@ -119,11 +119,6 @@ class FrameAssembler:
         """From the next frame on, `max_bytes` is the largest."""
         self._max_bytes = max_bytes
 
-    @property
-    def partial_bytes(self) -> int:
-        """Bytes received of the frame that is not complete yet."""
-        return len(self._rest) + self._filled
-
     def buffer(self) -> memoryview:
         """Where the next bytes go. Never empty."""
         if self._frame is not None:

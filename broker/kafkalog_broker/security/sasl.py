@@ -293,17 +293,13 @@ class SaslExchange:
 
     def __init__(self, settings: SaslSettings, known: KnownUsers, again: Session | None = None) -> None:
         self._settings, self._known, self._again = settings, known, again
+        self.mechanisms = settings.mechanisms
         self.expected: tuple[int, ...] = (API_VERSIONS, HANDSHAKE)
         self._mechanism = ""
         self._server: Mechanism | None = None
         self.session: Session | None = None
         self.refused: str | None = None
         """Why it has failed, for the log."""
-
-    @property
-    def mechanisms(self) -> tuple[str, ...]:
-        """Those that are enabled."""
-        return self._settings.mechanisms
 
     def refuse(self, why: str) -> None:
         """It is over. why: for the log."""
@@ -315,7 +311,7 @@ class SaslExchange:
 
     def handshake(self, mechanism: str) -> bool:
         """The peer has chosen; False when that mechanism is not enabled."""
-        if mechanism not in self._settings.mechanisms:
+        if mechanism not in self.mechanisms:
             self.refuse(f"the mechanism {mechanism[:40]!r} is not enabled")
             return False
         self.expected = (AUTHENTICATE,)

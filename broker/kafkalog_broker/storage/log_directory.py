@@ -223,9 +223,7 @@ def open_log_dirs(
         now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
         for log_dir in opened:
             if log_dir.is_online:
-                meta = metas.get(
-                    log_dir.path
-                )  # where it lacks something, that is written; what else stands there is kept
+                meta = metas.get(log_dir.path)  # what it lacks is written; what else stands there is kept
                 log_dir.id = (meta.directory_id if meta else None) or uuid_to_text(new_uuid())
                 whole = MetaProperties(VERSION_KRAFT, agreed, node_id, log_dir.id, meta.other if meta else {})
                 if meta != whole:

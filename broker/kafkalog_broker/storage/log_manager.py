@@ -123,7 +123,7 @@ class NewPartitions:
 
 
 class LogManager(LogTable):
-    """dirs: opened and locked (log_dir.open_log_dirs). topics: loaded. `cleaner`: compacts once it is started.
+    """dirs: opened and locked (open_log_dirs). topics: loaded. `cleaner`: compacts once it is started.
 
     call_soon, run_blocking: how to get into the owning thread, and out of it; by default everything happens at once.
     on_all_offline: called, once and in the owning thread, when the last log directory has failed.

@@ -57,22 +57,20 @@ class DelayedDeletions:
     tried again before the next start."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, int, Path]] = []
-        self._counter = 0  # of equal times, first come, first served; paths are never compared
+        self._waiting: list[tuple[int, Path]] = []
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def schedule(self, path: Path, due_ms: int) -> None:
         """Remove `path` at the first `run` at or after `due_ms`, in the clock of the caller."""
-        heapq.heappush(self._waiting, (due_ms, self._counter, path))
-        self._counter += 1
+        heapq.heappush(self._waiting, (due_ms, path))
 
     def run(self, now_ms: int) -> int:
         """Remove what is due; returns how many. Blocks as long as the file system takes."""
         removed = 0
         while self._waiting and self._waiting[0][0] <= now_ms:
-            path = heapq.heappop(self._waiting)[2]
+            path = heapq.heappop(self._waiting)[1]
             try:
                 remove(path)
                 removed += 1

@@ -153,7 +153,7 @@ Outcome = Topic | BrokerError
 class TopicRegistry:
     """Topics by name and by id. Reading needs no lock and never blocks; a change blocks until it is on disk.
 
-    dirs: the log directories (log_dir.open_log_dirs). Call `load` before anything else.
+    dirs: the log directories (open_log_dirs). Call `load` before anything else.
     """
 
     def __init__(self, dirs: Iterable[LogDirectory]) -> None:
@@ -480,7 +480,7 @@ def reconcile(
     internal: Mapping[str, Mapping[str, str]],
 ) -> Reconciled:
     """Bring directories and registry together. compacted: topics that a cleaner checkpoint names. internal: the
-    overrides of internal topics (config.internal_topics).
+    overrides of internal topics (internal_topic_configs).
 
     Raises LogDirError when a partition lies in two log directories.
     """

@@ -113,8 +113,8 @@ def validate_batch(
 ) -> EncodedBatch:
     """Check what a producer sent for one partition, and make of it what goes into the log, in memory of its own.
 
-    at_once: bytes of decompressed records that the caller, the event loop, has the time for (see validation_cost); None
-    in a thread.
+    at_once: bytes of decompressed records that the caller, the event loop, has the time for (`bytes_at_once`); None in
+    a thread.
 
     Raises BrokerError (message_too_large, corrupt_message, invalid_record, invalid_timestamp,
     unsupported_compression_type) and InvalidRecordErrors; with `at_once` TakesTooLong, which says nothing of the batch.

@@ -69,12 +69,11 @@ class AppendInfo(NamedTuple):
 
 
 class Log:
-    """Made of what `log_loader.load_log` found in a directory, or of a new partition's files (create_log_files).
+    """Made of what `load_log` found in a directory, or of a new partition's files (create_log_files).
 
-    config: replaced as a whole by `update_config`. call_soon: how `flush`, in its thread, hands the wake-up of
-    subscribers to the thread they live in (an event loop's call_soon_threadsafe). high_watermark: offset up to which
-    consumers read. appended_bytes: since the log was opened; never less than before, whatever retention takes. follows:
-    the log copies another broker's, and takes no appends of its own. failure: the error that took it offline.
+    call_soon: how `flush`, in its thread, hands the wake-up of subscribers to the thread they live in (an event loop's
+    call_soon_threadsafe). high_watermark: offset up to which consumers read. appended_bytes: since the log was opened.
+    follows: the log copies another broker's, and takes no appends of its own. failure: the error that took it offline.
     on_failure: called, once and through call_soon, with the log and an error that was met in it.
     """
 
