@@ -48,37 +48,59 @@ PIECE_BYTES = 32 << 10
 """Bytes that go into OpenSSL's memory at once, encrypted or to be encrypted. It is kept as long as the connection is,
 so this bounds what a connection holds that once was busy: 40 kB for each direction."""
 
-RECORDS_AT_ONCE = 256
-"""Records may hold one byte each: so many are decrypted in one step, which takes half a millisecond."""
+RECEIVED_BYTES = 128 << 10
+"""Bytes that one read from a socket can bring."""
+
+RECORDS_AT_ONCE = 512
+"""Records may hold one byte each: so many are decrypted in one step, which takes a millisecond."""
 
 
 class TlsRecords:
     """The broker's side of one connection. Errors are those of `ssl`."""
 
-    __slots__ = ("_in", "_out", "_read", "closed", "more", "tls")
+    __slots__ = ("_in", "_out", "_read", "_rest", "closed", "more", "tls")
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = context.wrap_bio(self._in, self._out, server_side=True)
         self._read = self.tls.read
+        self._rest = memoryview(b"")  # not in OpenSSL's memory yet
         self.more = False
         """True if what came may hold another whole record."""
         self.closed = False
         """Nothing more can be read: the peer has said so, or its bytes have ended."""
 
     def received(self, data: memoryview) -> None:
-        """The peer has sent these bytes, at most PIECE_BYTES of them."""
-        self._in.write(data)
+        """The peer has sent these bytes; `keep` them before they change."""
+        self._feed_all()
+        self._rest = data
         self.more = True
+
+    def keep(self) -> None:
+        """The bytes that were received last are about to change."""
+        if self._rest:
+            self._rest = memoryview(bytes(self._rest))
 
     def ended(self) -> None:
         """The peer sends nothing more."""
+        self._feed_all()
         self._in.write_eof()
         self.more = True
+
+    def _feed(self) -> bool:
+        """Give OpenSSL the next piece of what came; False when there is none."""
+        self._in.write(self._rest[:PIECE_BYTES])
+        fed, self._rest = bool(self._rest), self._rest[PIECE_BYTES:]
+        return fed
+
+    def _feed_all(self) -> None:
+        while self._rest:
+            self._feed()
 
     def handshake(self) -> bytes | None:
         """Go on with what has come. Raises ssl.SSLWantReadError where more has to come; else the peer's certificate
         (DER), None without one."""
+        self._feed_all()
         self.tls.do_handshake()
         self.more = bool(self._in.pending)
         return self.tls.getpeercert(binary_form=True)
@@ -87,24 +109,26 @@ class TlsRecords:
         """Decrypt what has come, as much as has room, at most RECORDS_AT_ONCE records; how many bytes there are now.
         `more`: call it again."""
         read, came, filled, size = self._read, self._in, 0, len(into)
-        try:
-            for _ in range(RECORDS_AT_ONCE):
+        for _ in range(RECORDS_AT_ONCE):
+            try:
                 count: int = read(size - filled, into[filled:])  # type: ignore[arg-type, assignment]  # any buffer
-                if not count:
-                    self.closed = True
-                    break
-                filled += count
-                if filled == size:
-                    self.more = bool(came.pending or self.tls.pending())
-                    return filled
-                if not came.pending and not came.eof:
-                    break
-            else:
+            except ssl.SSLWantReadError:
+                if self._feed():
+                    continue
+                break
+            except ssl.SSLEOFError:  # without a goodbye, as many clients end
+                count = 0
+            if not count:
+                self.closed = True
+                break
+            filled += count
+            if filled == size:
+                self.more = bool(self._rest or came.pending or self.tls.pending())
                 return filled
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLEOFError:  # without a goodbye, as many clients end
-            self.closed = True
+            if not came.pending and not came.eof and not self._feed():
+                break
+        else:
+            return filled
         self.more = False
         return filled
 
@@ -144,7 +168,7 @@ class TlsTurns:
     ) -> None:
         self._loop, self._watch, self._clock = loop, watch, clock
         self.done = self.failed = 0
-        self.received = memoryview(bytearray(PIECE_BYTES))
+        self.received = memoryview(bytearray(RECEIVED_BYTES))
         """Where encrypted bytes are received, one connection after the other."""
         self._waiting: deque[Callable[[], None]] = deque()
 
@@ -191,7 +215,6 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._tls: TlsRecords | None = None
         self._open = False  # the handshake is done
         self._reads = True  # the connection takes what comes
-        self._ended = False  # the peer sends nothing more
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._full = self._waits = False  # the socket's transport takes no more for now; the connection was told
@@ -217,10 +240,8 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
 
     def resume_reading(self) -> None:
         self._reads = True
-        if not self._ended:
-            self._socket.resume_reading()
         if self._open:
-            self._loop.call_soon(self._read_on)  # what OpenSSL holds already makes no socket readable
+            self._loop.call_soon(self._read_on)
 
     def write(self, data: Any) -> None:
         """Encrypt and send what the peer takes, keep the rest without a copy."""
@@ -258,15 +279,15 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._protocol.connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._turns.received
+        return self._turns.received if self._open else self._turns.received[:PIECE_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._records.received(self._turns.received[:nbytes])
         self._go_on()
+        self._records.keep()
 
     def eof_received(self) -> bool:
         """True: what was sent is still answered."""
-        self._ended = True
         self._records.ended()
         self._go_on()
         return True
@@ -321,7 +342,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     # -- what was sent
 
     def _read_on(self) -> None:
-        """Decrypt what has come, as far as the connection takes it."""
+        """Decrypt what has come, as far as the connection takes it; more is read when nothing is left."""
         tls = self._records
         while tls.more and self._reads and not self._closing:
             buffer = self._protocol.get_buffer(-1)
@@ -338,16 +359,14 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
                     self.close()
             elif tls.more and count < len(buffer):  # others go before the records that are left
                 self._socket.pause_reading()
-                self._loop.call_soon(self._resume_if_wanted)
+                self._loop.call_soon(self._read_on)
                 break
         if tls.unsent_bytes > MAX_ALERTS_BYTES:
             self.abort()
         elif not self._closing:
             self._send(tls)
-
-    def _resume_if_wanted(self) -> None:
-        if self._reads and not self._closing:
-            self.resume_reading()
+            if self._reads and not (tls.more or tls.closed):
+                self._socket.resume_reading()
 
     # -- what is to be sent
 

@@ -37,11 +37,10 @@ Whole = tuple[Right, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Permissions that an API needs. note: remarks beyond the columns."""
+    """Permissions that an API needs."""
 
     whole: Whole | Callable[[Request], Whole] = ()
     each: Right | None = None
-    note: str = ""
 
     def of(self, request: Request) -> Whole:
         return self.whole(request) if callable(self.whole) else self.whole
@@ -55,8 +54,8 @@ def _on_cluster(operation: Operation, *keys: int) -> dict[int, Rights]:
     return dict.fromkeys(keys, Rights((Right(operation, _R.CLUSTER),)))
 
 
-def _each(operation: Operation, resource: ResourceType, unless: Operation | None = None, note: str = "") -> Rights:
-    return Rights(each=Right(operation, resource, None, None if unless is None else cluster(unless)), note=note)
+def _each(operation: Operation, resource: ResourceType, unless: Operation | None = None) -> Rights:
+    return Rights(each=Right(operation, resource, None, None if unless is None else cluster(unless)))
 
 
 _READ_GROUP = Right(_O.READ, _R.GROUP, "group_id")
@@ -85,49 +84,43 @@ RIGHTS: Mapping[int, Rights] = {
     **_on_cluster(_O.CLUSTER_ACTION, 83, 84, 85, 86, 87),
     **dict.fromkeys((11, 12, 13, 14), Rights((_READ_GROUP,))),
     **dict.fromkeys((78, 79, 91), Rights((_READ_GROUP,), _TOPIC[_O.READ])),
-    0: Rights(each=_TOPIC[_O.WRITE], note="with transactional batches also WRITE TRANSACTIONAL_ID"),
-    1: Rights(each=_TOPIC[_O.READ], note="followers: CLUSTER_ACTION CLUSTER instead"),
+    0: Rights(each=_TOPIC[_O.WRITE]),  # with transactional batches also WRITE TRANSACTIONAL_ID
+    1: Rights(each=_TOPIC[_O.READ]),  # followers: CLUSTER_ACTION CLUSTER instead
     2: Rights(each=_TOPIC[_O.DESCRIBE]),
-    3: Rights(each=_TOPIC[_O.DESCRIBE], note="to create one: CREATE TOPIC or CREATE CLUSTER"),
+    3: Rights(each=_TOPIC[_O.DESCRIBE]),  # to create one: CREATE TOPIC or CREATE CLUSTER
     8: Rights((_READ_GROUP,), _TOPIC[_O.READ]),
-    9: Rights(each=Right(_O.DESCRIBE, _R.GROUP), note="and DESCRIBE TOPIC for each topic"),
-    10: Rights(note="DESCRIBE GROUP or DESCRIBE TRANSACTIONAL_ID for each key"),
+    9: Rights(each=Right(_O.DESCRIBE, _R.GROUP)),  # and DESCRIBE TOPIC for each topic
+    10: Rights(),  # DESCRIBE GROUP or DESCRIBE TRANSACTIONAL_ID for each key
     15: _each(_O.DESCRIBE, _R.GROUP),
-    16: _each(_O.DESCRIBE, _R.GROUP, _O.DESCRIBE, "others are left out"),
-    19: _each(_O.CREATE, _R.TOPIC, _O.CREATE, "DESCRIBE_CONFIGS TOPIC to be shown its configuration"),
-    20: _each(_O.DELETE, _R.TOPIC, _O.DELETE, "by name DESCRIBE TOPIC too"),
+    16: _each(_O.DESCRIBE, _R.GROUP, _O.DESCRIBE),  # others are left out
+    19: _each(_O.CREATE, _R.TOPIC, _O.CREATE),  # DESCRIBE_CONFIGS TOPIC to be shown its configuration
+    20: _each(_O.DELETE, _R.TOPIC, _O.DELETE),  # by name DESCRIBE TOPIC too
     21: _each(_O.DELETE, _R.TOPIC),
-    22: Rights(
-        _init_producer_id, note="WRITE TRANSACTIONAL_ID; without an id IDEMPOTENT_WRITE CLUSTER or WRITE some TOPIC"
-    ),
+    22: Rights(_init_producer_id),  # WRITE TRANSACTIONAL_ID; without an id IDEMPOTENT_WRITE CLUSTER or WRITE some TOPIC
     23: _each(_O.DESCRIBE, _R.TOPIC, _O.CLUSTER_ACTION),
-    24: Rights(
-        _add_partitions, _TOPIC[_O.WRITE], "WRITE TRANSACTIONAL_ID; from version 4 on CLUSTER_ACTION CLUSTER alone"
-    ),
+    24: Rights(_add_partitions, _TOPIC[_O.WRITE]),  # WRITE TRANSACTIONAL_ID; from version 4 on CLUSTER_ACTION CLUSTER
     25: Rights((_WRITE_ID, _READ_GROUP)),
     26: Rights((_WRITE_ID,)),
     27: Rights((Right(_O.CLUSTER_ACTION, _R.CLUSTER, None, cluster(_O.ALTER)),)),
     28: Rights((_WRITE_ID, _READ_GROUP), _TOPIC[_O.READ]),
-    32: Rights(note="DESCRIBE_CONFIGS of each TOPIC and GROUP; of the CLUSTER for everything else"),
-    33: Rights(note="ALTER_CONFIGS of each TOPIC and GROUP; of the CLUSTER for everything else"),
+    32: Rights(),  # DESCRIBE_CONFIGS of each TOPIC and GROUP; of the CLUSTER for everything else
+    33: Rights(),  # ALTER_CONFIGS of each TOPIC and GROUP; of the CLUSTER for everything else
     37: _each(_O.ALTER, _R.TOPIC),
-    38: Rights(note="for somebody else CREATE_TOKENS USER"),
+    38: Rights(),  # for somebody else CREATE_TOKENS USER
     42: _each(_O.DELETE, _R.GROUP),
-    44: Rights(note="as AlterConfigs"),
+    44: Rights(),  # as AlterConfigs
     47: Rights((Right(_O.DELETE, _R.GROUP, "group_id"),), _TOPIC[_O.READ]),
-    60: Rights(note="authorized operations with DESCRIBE CLUSTER only"),
+    60: Rights(),  # authorized operations with DESCRIBE CLUSTER only
     61: _each(_O.READ, _R.TOPIC),
-    65: _each(_O.DESCRIBE, _R.TRANSACTIONAL_ID, note="topics without DESCRIBE TOPIC are left out"),
-    66: _each(_O.DESCRIBE, _R.TRANSACTIONAL_ID, note="others are left out"),
-    68: Rights((_READ_GROUP,), note="DESCRIBE TOPIC for each topic that is subscribed to by its name"),
-    69: _each(_O.DESCRIBE, _R.GROUP, note="and DESCRIBE TOPIC for each topic that its members are assigned"),
+    65: _each(_O.DESCRIBE, _R.TRANSACTIONAL_ID),  # topics without DESCRIBE TOPIC are left out
+    66: _each(_O.DESCRIBE, _R.TRANSACTIONAL_ID),  # others are left out
+    68: Rights((_READ_GROUP,)),  # DESCRIBE TOPIC for each topic that is subscribed to by its name
+    69: _each(_O.DESCRIBE, _R.GROUP),  # and DESCRIBE TOPIC for each topic that its members are assigned
     75: _each(_O.DESCRIBE, _R.TOPIC),
-    76: Rights((_READ_GROUP,), note="DESCRIBE TOPIC for each topic it subscribes to"),
-    77: _each(_O.DESCRIBE, _R.GROUP, note="and DESCRIBE TOPIC for each topic that is assigned"),
-    88: Rights(
-        (_READ_GROUP,), note="DESCRIBE TOPIC for each topic of the topology; CREATE CLUSTER or TOPIC for internal ones"
-    ),
-    89: _each(_O.DESCRIBE, _R.GROUP, note="and DESCRIBE TOPIC for each topic of the topology"),
-    90: Rights(each=Right(_O.DESCRIBE, _R.GROUP), note="and DESCRIBE TOPIC for each topic"),
-    92: Rights((Right(_O.DELETE, _R.GROUP, "group_id"),), note="and READ TOPIC for each topic"),
+    76: Rights((_READ_GROUP,)),  # DESCRIBE TOPIC for each topic it subscribes to
+    77: _each(_O.DESCRIBE, _R.GROUP),  # and DESCRIBE TOPIC for each topic that is assigned
+    88: Rights((_READ_GROUP,)),  # DESCRIBE TOPIC for the topology's topics; CREATE CLUSTER or TOPIC for internal ones
+    89: _each(_O.DESCRIBE, _R.GROUP),  # and DESCRIBE TOPIC for each topic of the topology
+    90: Rights(each=Right(_O.DESCRIBE, _R.GROUP)),  # and DESCRIBE TOPIC for each topic
+    92: Rights((Right(_O.DELETE, _R.GROUP, "group_id"),)),  # and READ TOPIC for each topic
 }

@@ -42,15 +42,19 @@ def plain(user: str = "alice", password: str = "secret", authzid: str = "") -> b
     return f"{authzid}\0{user}\0{password}".encode()
 
 
+def allowed(one: SaslExchange) -> tuple[int, ...]:
+    return one.expected
+
+
 def test_requests_come_in_order():
     one = exchange()
-    assert one.expected == (API_VERSIONS, HANDSHAKE)
+    assert allowed(one) == (API_VERSIONS, HANDSHAKE)
     one.api_versions()
-    assert one.expected == (HANDSHAKE,)
+    assert allowed(one) == (HANDSHAKE,)
     assert one.handshake("PLAIN")
-    assert one.expected == (AUTHENTICATE,)
+    assert allowed(one) == (AUTHENTICATE,)
     assert one.token(plain()) == b""
-    assert one.expected == ()
+    assert allowed(one) == ()
     assert one.session == Session("PLAIN", "User:alice", None)
 
 
