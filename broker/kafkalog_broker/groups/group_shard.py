@@ -286,7 +286,7 @@ class GroupShard:
         group = self._existing(group_id)
         if group.state not in (GroupState.EMPTY, ModernGroupState.EMPTY):
             raise BrokerError(ErrorCode.non_empty_group, f"group {group_id!r} is {group.state.value}")
-        self._remove_offsets(list(self.offsets.keys(group_id)))
+        self._remove_offsets(self.offsets.keys(group_id))
         self._remove_group(group)
 
     def list_groups(self) -> list[ListedGroup]:
@@ -333,7 +333,7 @@ class GroupShard:
         """Topics have been deleted: so are the offsets committed to them. Step by step, a group at a time; raises
         BrokerError."""
         for group_id in list(self.offsets.group_ids()):
-            keys = self.offsets.keys_of_topics(group_id, topics)
+            keys = self.offsets.keys(group_id, topics)
             if keys:
                 self._remove_offsets(keys)
             yield

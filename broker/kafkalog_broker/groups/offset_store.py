@@ -5,7 +5,7 @@ Offsets that a transaction commits are kept apart until its marker comes; until 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
@@ -93,23 +93,15 @@ class OffsetStore:
         """topic -> partition -> offset; empty for an unknown group."""
         return self._groups.get(group_id, {})
 
-    def keys(self, group_id: str) -> Iterator[OffsetKey]:
-        """Keys of all offsets of a group, pending ones too, each once."""
-        for topic, partitions in self.of_group(group_id).items():
-            for partition in partitions:
-                yield OffsetKey(group_id, topic, partition)
-        yield from sorted(key for key in self._producers.get(group_id, ()) if self.get(key) is None)
-
-    def keys_of_topics(self, group_id: str, topics: Collection[str]) -> list[OffsetKey]:
-        """As `keys`, of some topics."""
-        committed = self.of_group(group_id)
+    def keys(self, group_id: str, topics: Collection[str] | None = None) -> list[OffsetKey]:
+        """Keys of all offsets of a group, or those of some topics, pending ones too, each once."""
         keys = [
             OffsetKey(group_id, topic, partition)
-            for topic in committed
-            if topic in topics
-            for partition in committed[topic]
+            for topic, partitions in self.of_group(group_id).items()
+            if topics is None or topic in topics
+            for partition in partitions
         ]
-        pending = (key for key in self._producers.get(group_id, ()) if key.topic in topics)
+        pending = (key for key in self._producers.get(group_id, ()) if topics is None or key.topic in topics)
         return keys + sorted(key for key in pending if self.get(key) is None)
 
     def __len__(self) -> int:
