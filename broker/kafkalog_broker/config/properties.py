@@ -171,7 +171,7 @@ def check_local_retention(name: str, total: int, local: int) -> None:
 
 
 def plugin_prefixes(layers: tuple[Mapping[str, str], ...]) -> tuple[str, str]:
-    """What names of properties begin with that belong to remote storage (`rsm.config.`) and to the manager of its
+    """Beginnings of the names of properties that belong to remote storage (`rsm.config.`) and to the manager of its
     metadata (`rlmm.config.`)."""
     storage, metadata = (first_value(layers, name) or "" for name in (STORAGE_PREFIX, METADATA_PREFIX))
     return storage, metadata
