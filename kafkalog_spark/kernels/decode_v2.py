@@ -8,6 +8,7 @@ there, so each rule is checked in one of the two before anything is written.
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
 from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
 from kafkalog_spark.kernels.primitives import (
@@ -59,7 +60,8 @@ def _put_headers(payload, at, end, count, cursor, rows):  # type: ignore[no-unty
     return np.int64(Status.DONE) if at == end else np.int64(Status.RECORD_LENGTH)
 
 
-@inlined
+# Optimised by itself and once more in the kernel, unlike `inlined`: with that small records decode 3 % slower.
+@njit(forceinline=True, _nrt=False)
 def _plain_records(payload, at, end, record, previous_delta, unit, cursor, limits, rows):  # type: ignore[no-untyped-def]
     """Append records as most are: lengths of three bytes at most, no headers, wanted, room in the buffers.
 

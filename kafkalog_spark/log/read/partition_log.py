@@ -126,8 +126,9 @@ class Checkpoints:
         return self._read[directory, name]
 
 
-LISTINGS = 10
-"""A listing is taken again when a file it names has gone; the cleaner is never that often in a reader's way."""
+LISTINGS = 100
+"""A listing is taken again when a file it names has gone or was replaced. A cleaner is never that often in a reader's
+way; where a gateway serves a segment that a broker appends to, most listings are old before the segment is read."""
 
 
 class IndexedAborts(NamedTuple):
@@ -421,7 +422,7 @@ class PartitionLog:
             "the segment is listed and cannot be opened: it does not exist",
             topic_partition=self.name,
             path=path,
-            hint="a symbolic link that leads nowhere is listed like this",
+            hint="a symbolic link that leads nowhere is listed like this, and an object that is replaced all the time",
         )
 
     def list_again(self, file: SegmentFile, gone: FileNotFoundError, tries: int) -> None:
