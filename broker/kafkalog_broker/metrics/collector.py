@@ -126,8 +126,10 @@ class Collector:
         by_topic: dict[str, Counter[str]] = {}
         async for partition in turn.spread(list(remote.partitions.values())):
             sums = by_topic.setdefault(partition.remote.partition.topic, Counter())
-            sums["copy_lag_segments"] += partition.lag[0]
-            sums["copy_lag_bytes"] += partition.lag[1]
+            sums["copy_lag_segments"] += partition.copy_lag[0]
+            sums["copy_lag_bytes"] += partition.copy_lag[1]
+            sums["delete_lag_segments"] += partition.delete_lag[0]
+            sums["delete_lag_bytes"] += partition.delete_lag[1]
             sums["log_size_bytes"] += partition.remote.finished_bytes
             sums["log_metadata_count"] += len(partition.remote)
         for topic in sorted(by_topic)[:MAX_TOPICS]:

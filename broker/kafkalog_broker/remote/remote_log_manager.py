@@ -86,19 +86,20 @@ class RemoteCounts:
 @dataclass(slots=True, eq=False)
 class RemotePartition:
     """A partition with remote segments, or one that is to have some. log: None once its topic is deleted. copying:
-    segments that are being copied. lag: (segments, bytes) that wait to be copied."""
+    segments that are being copied. copy_lag, delete_lag: (segments, bytes) that wait to be copied, and deleted."""
 
     remote: RemoteLogMetadataCache
     log: Log | None
     copying: set[UUID]
     failures: int = 0
     next_try_ms: int = 0
-    lag: tuple[int, int] = (0, 0)
+    copy_lag: tuple[int, int] = (0, 0)
+    delete_lag: tuple[int, int] = (0, 0)
 
     def count_lag(self, log: Log) -> bool:
         """False if nothing waits."""
         waiting = [segment.size for segment, _ in segments_to_copy(log)]
-        self.lag = len(waiting), sum(waiting)
+        self.copy_lag = len(waiting), sum(waiting)
         return bool(waiting)
 
 
@@ -267,7 +268,9 @@ class RemoteLogManager:
         if first is not None or (lineage and _has_epochs(log)):  # they may be cut further than the checkpoint says
             begins = max(begins if first is None else min(first, begins), lineage[0].start_offset)
         log.move_log_start(min(begins, log.high_watermark))
-        partition = self.partitions[key] = RemotePartition(remote, log, set())
+        if partition is None:
+            partition = self.partitions[key] = RemotePartition(remote, log, set())
+        partition.log = log  # what an earlier object of the log began to copy is still being copied
         return partition
 
     async def run_due(self) -> None:
@@ -278,7 +281,7 @@ class RemoteLogManager:
                 async for number in turn.spread(range(topic.partitions)):
                     self._look_at(topic, number)
         async for key, cache in turn.spread(list(self.metadata.partitions.items())):
-            if not len(cache):
+            if not len(cache) and not cache.is_deleted:
                 continue
             partition = self.partitions.get(key)
             if partition is None:
@@ -369,9 +372,9 @@ class RemoteLogManager:
                 for segment in remote.in_state(COPY_STARTED, DELETE_STARTED)
                 if segment.segment_id not in partition.copying
             ]
-            await self._delete(remote, unfinished)
+            await self._delete(partition, unfinished)
             if remote.is_deleted:
-                await self._delete(remote, remote.in_state(COPY_FINISHED))
+                await self._delete(partition, remote.in_state(COPY_FINISHED))
                 if not len(remote):
                     done = PartitionDeleteState.DELETE_PARTITION_FINISHED
                     await self.metadata.mark_deleted([remote.partition], done)
@@ -382,14 +385,14 @@ class RemoteLogManager:
                 if log.config.remote_log_delete_on_disable:
                     log.move_log_start(log.local_log_start_offset)
                     log.highest_offset_in_remote_storage = -1
-                    await self._delete(remote, remote.in_state(COPY_FINISHED))
+                    await self._delete(partition, remote.in_state(COPY_FINISHED))
             else:
-                await self._delete_expired(log, remote)
+                await self._delete_expired(log, partition)
         except (KafkalogError, OSError) as error:
             self.counts.delete_errors += 1
             _log.warning("remote segments of %s are not deleted, and tried again: %s", remote.partition, error)
 
-    async def _delete_expired(self, log: Log, remote: RemoteLogMetadataCache) -> None:
+    async def _delete_expired(self, log: Log, partition: RemotePartition) -> None:
         only_local = sum(
             segment.size for segment in log.segments if segment.base_offset > log.highest_offset_in_remote_storage
         )
@@ -399,19 +402,21 @@ class RemoteLogManager:
         )  # fmt: skip
         now_ms = self._clock.now_ms()
         expired = await asyncio.get_running_loop().run_in_executor(
-            self._expiring.threads, expired_segments, remote, log.config, bounds, now_ms
+            self._expiring.threads, expired_segments, partition.remote, log.config, bounds, now_ms
         )
         if expired.log_start_offset is not None:
             log.check()
             log.move_log_start(min(expired.log_start_offset, log.high_watermark))
-        await self._delete(remote, expired.segments)
+        await self._delete(partition, expired.segments)
 
-    async def _delete(self, remote: RemoteLogMetadataCache, segments: list[RemoteSegment]) -> None:
+    async def _delete(self, partition: RemotePartition, segments: list[RemoteSegment]) -> None:
         """DELETE_SEGMENT_STARTED before the first object goes, DELETE_SEGMENT_FINISHED after the last has gone."""
         loop = asyncio.get_running_loop()
+        count, size = len(segments), sum(segment.size for segment in segments)
+        partition.delete_lag = count, size
         for at in range(0, len(segments), _DELETED_AT_ONCE):
             some = segments[at : at + _DELETED_AT_ONCE]
-            events = (remote.event(segment.segment_id) for segment in some)
+            events = (partition.remote.event(segment.segment_id) for segment in some)
             begun = [event.segment for event in events if event is not None and event.state is not DELETE_STARTED]
             await self.metadata.update(begun, DELETE_STARTED)
             gone: list[RemoteSegment] = []
@@ -420,6 +425,7 @@ class RemoteLogManager:
                     self.counts.delete_requests += 1
                     await loop.run_in_executor(self._expiring.threads, self._storage.delete, segment)
                     gone.append(segment)
+                    count, size = partition.delete_lag = count - 1, size - segment.size
             finally:
                 await self.metadata.update(gone, DELETE_FINISHED)
 

@@ -33,7 +33,7 @@ class EpochSegments:
     """Finished segments with records of one leader epoch (RemoteLogLeaderEpochState).
 
     starts, segments: by the offset at which the epoch begins in them, without those that a later one covers, which are
-    in `covered`. highest: the last offset of the epoch that was ever copied.
+    in `covered`. highest: the last offset of the epoch that was copied.
     """
 
     __slots__ = ("covered", "highest", "segments", "starts")
@@ -121,7 +121,10 @@ class RemoteLogMetadataCache:
             return
         if before.state is COPY_FINISHED:
             for epoch, _ in before.segment.leader_epochs:
-                self._epochs[epoch].remove(event.segment_id)
+                of_epoch = self._epochs[epoch]
+                of_epoch.remove(event.segment_id)
+                if not of_epoch.all():  # a highest offset of which nothing is left would keep it from being copied
+                    del self._epochs[epoch]
             self.finished_bytes -= before.segment.size
         if event.state is DELETE_FINISHED:
             del self._segments[event.segment_id]
@@ -156,7 +159,7 @@ class RemoteLogMetadataCache:
     @property
     def epochs(self) -> list[int]:
         """The leader epochs of finished segments, rising."""
-        return sorted(epoch for epoch, segments in self._epochs.items() if segments.segments or segments.covered)
+        return sorted(self._epochs)
 
     def of_epoch(self, epoch: int) -> Sequence[RemoteSegment]:
         """Finished segments with records of the epoch, by start offset; overlapping ones too."""
@@ -201,6 +204,6 @@ class RemoteLogMetadataCache:
         ends = [*(entry.start_offset for entry in lineage[1:]), log_end_offset]
         for entry, end in zip(reversed(lineage), reversed(ends), strict=True):
             of_epoch = self._epochs.get(entry.epoch)
-            if of_epoch is not None and of_epoch.highest >= 0:
+            if of_epoch is not None:
                 return min(of_epoch.highest, end - 1)
         return -1

@@ -51,7 +51,7 @@ def metadata_topic_configs(topic: MetadataTopic) -> Mapping[str, str]:
 
 class RemoteLogMetadataManager:
     """log_of: the log of a partition of `__remote_log_metadata`. run_blocking: runs a flush. partitions: of users, that
-    ever had remote segments, by their ids. Used in the event loop's thread, but for `load`."""
+    have or had remote segments and are not deleted, by their ids. Used in the event loop's thread, but for `load`."""
 
     def __init__(
         self,
@@ -93,6 +93,8 @@ class RemoteLogMetadataManager:
     def _take(self, event: RemoteLogEvent) -> None:
         partition = event.segment.partition if isinstance(event, SegmentEvent) else event.partition
         self.of(partition).take(event)
+        if isinstance(event, PartitionDeletion) and event.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
+            del self.partitions[partition.topic_id, partition.partition]
 
     def of(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         """What is known of a partition."""
@@ -138,4 +140,4 @@ class RemoteLogMetadataManager:
         end = log.append_batch(batch.data, now_ms).last_offset + 1
         await self._run_blocking(log.flush, end)
         for event in events:
-            self.of(partition).take(event)
+            self._take(event)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.remote.remote_log_metadata_cache import DELETE_STARTED
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from tests.broker.remote.helpers.remote_logs import SEGMENT, TOPIC, RemoteLogs
@@ -206,6 +207,58 @@ def test_a_topic_that_leaves_remote_storage_leaves_nothing_there(tmp_path: Path)
     asyncio.run(run())
 
 
+def test_a_topic_that_comes_back_to_remote_storage_is_copied_anew(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data", local_retention_bytes=4 * SEGMENT)
+        logs.append(range(60))
+        await logs.settle()
+        broker, before = logs.broker, logs.broker.topic().configs
+        first_local = broker.log().local_log_start_offset
+        away = {**before, "remote.storage.enable": "false", "remote.log.delete.on.disable": "true"}
+        broker.topics.set_all_configs({"orders": away})
+        broker.logs.update_topic_config("orders")
+        logs.manager.topic_changed(broker.topic())
+        await logs.manager.idle()
+        assert logs.objects() == set()
+        broker.topics.set_all_configs({"orders": {**before, "local.retention.bytes": str(SEGMENT)}})
+        await logs.stop()
+        logs = RemoteLogs(tmp_path / "data")  # it knows no more than what the metadata says
+        await logs.start()
+        await logs.settle()
+        assert logs.broker.log().local_log_start_offset > first_local
+        assert await logs.offsets() == list(range(first_local, 60))
+        await logs.stop()
+
+    asyncio.run(run())
+
+
+def test_what_is_being_copied_stays_when_the_log_becomes_another_object(tmp_path: Path) -> None:
+    async def run() -> None:
+        logs = await begun(tmp_path / "data")
+        goes_on, begun_to_put = threading.Event(), threading.Event()
+
+        def waits(step: str) -> bool:
+            if step == "put LOG" and not goes_on.is_set():
+                begun_to_put.set()
+                goes_on.wait(30)
+            return False
+
+        logs.steps.fails = waits
+        logs.append(range(60))
+        await logs.manager.run_due()
+        assert await asyncio.to_thread(begun_to_put.wait, 30)
+        (partition,) = logs.manager.partitions.values()
+        partition.log = None  # as after a move to another directory: the present one is found anew
+        await logs.manager.run_due()
+        goes_on.set()
+        await logs.settle()
+        assert logs.steps.what.count("objects to delete") == 0
+        assert logs.objects() == logs.finished() != set()
+        await logs.stop()
+
+    asyncio.run(run())
+
+
 def test_a_segment_whose_first_records_were_deleted_before_it_was_copied_is_whole(tmp_path: Path) -> None:
     async def run() -> None:
         logs = await begun(tmp_path / "data")
@@ -246,18 +299,21 @@ def test_a_topic_made_anew_under_its_old_name_is_another_one(tmp_path: Path) -> 
         broker.topics.delete_all(["orders"])
         removal = broker.logs.detach_topic(old)
         logs.steps.fails = lambda step: step.startswith("objects")  # the store is away
+        (partition,) = logs.manager.partitions.values()
         await logs.manager.topic_deleted(old)
         removal.finish()
         broker.create("orders", 1, **TOPIC)
         logs.append(range(30))
         await logs.settle()
         assert await logs.offsets() == list(range(30))
+        waiting = partition.remote.in_state(DELETE_STARTED)
+        assert partition.delete_lag == (len(waiting), sum(segment.size for segment in waiting))
+        assert partition.delete_lag[0] > 5
         logs.steps.fails = lambda step: False
         await logs.settle()
+        assert partition.delete_lag == (0, 0)
         assert logs.objects() == logs.finished()
-        assert {str(cache.partition.topic_id) for cache in logs.manager.metadata.partitions.values() if len(cache)} == {
-            str(broker.topic().id)
-        }
+        assert list(logs.manager.metadata.partitions) == [(broker.topic().id, 0)]  # of the other one nothing is kept
         assert await logs.offsets() == list(range(30))
         await logs.stop()
 
