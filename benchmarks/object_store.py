@@ -30,8 +30,8 @@ from kafkalog_spark.source.batch_reader import rows_of_splits, scan_range, scan_
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.option_spec import ReadOptions
 from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.partition_bounds import opened_bounds
 from kafkalog_spark.source.planning import Split, plan
-from kafkalog_spark.source.resolve_partitions import opened_bounds
 from kafkalog_spark.store.object_client import RequestCounts, all_counts
 from tests.interop.connector import Connector
 from tests.interop.real_kafka import RealKafka

@@ -55,14 +55,14 @@ class KafkaLogDataSource(DataSource):
     def schema(self) -> StructType:
         """The schema of the columns asked for. Options and paths are checked here, so that mistakes show at load()."""
         from kafkalog_spark.source.batch_reader import check_pushdown
-        from kafkalog_spark.source.resolve_partitions import check_load
+        from kafkalog_spark.source.partition_bounds import check_load
         from kafkalog_spark.source.resolved_read import load_schema
 
         options = self._load_options.either()
         check_pushdown(options)
         check_load(options)
         if options.table is not None:
-            from kafkalog_spark.source.table_reader import table_schema
+            from kafkalog_spark.source.batch_reader import table_schema
 
             return table_schema(options.table)
         self._warm(options)
@@ -74,7 +74,7 @@ class KafkaLogDataSource(DataSource):
 
         options = self._load_options.one_of(streaming=False)
         if options.table is not None:
-            from kafkalog_spark.source.table_reader import TableReader
+            from kafkalog_spark.source.batch_reader import TableReader
 
             return TableReader(options, schema)
         self._warm(options)
@@ -134,7 +134,7 @@ class KafkaLogDataSource(DataSource):
 
     @staticmethod
     def _warm(options: ReadOptions) -> None:
-        from kafkalog_spark.spark.worker_process import warm_in_background
+        from kafkalog_spark.spark.interface import warm_in_background
 
         warm_in_background(side.format for side in options.formats.values())
 

@@ -26,7 +26,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataC
 from kafkalog_spark.kernels.cache_directories import BASELINE, cache_directories, writable_directory
 
 _BASELINE_FEATURES = {"x86_64": ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")}
-"""What a processor must have to run kernels of its machine's BASELINE (x86-64 psABI, level 3)."""
+"""Features a processor needs to run kernels of its machine's BASELINE (x86-64 psABI, level 3)."""
 _IMPORT = re.compile(rb"^from (kafkalog_(?:spark|broker)[\w.]*) import \(?([^()\n]*(?:\n {4}[^()\n]*)*)", re.MULTILINE)
 """`from a.b import c, d` of our packages, at the top of a module, over several lines too."""
 

@@ -28,8 +28,7 @@ from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation
 from kafkalog_spark.log.write.segment_writer import PieceStamper
 from kafkalog_spark.sink.commit import record_file
 from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment
-from kafkalog_spark.sink.medium import INDEX_SUFFIXES, Medium
-from kafkalog_spark.sink.partition_end import locate_end_in_bucket
+from kafkalog_spark.sink.medium import INDEX_SUFFIXES, Medium, locate_end_in_bucket
 from kafkalog_spark.store import object_writer
 from kafkalog_spark.store.interface import Listing
 from kafkalog_spark.store.object_store import AgedObject, Buffer, ObjectStore, modified, objects_below

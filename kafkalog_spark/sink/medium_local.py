@@ -34,8 +34,7 @@ from kafkalog_spark.log.write.log_dir_lock import LogDirLock
 from kafkalog_spark.log.write.segment_writer import restamp_segment
 from kafkalog_spark.sink import commit_plan, staging
 from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment
-from kafkalog_spark.sink.medium import INDEX_SUFFIXES, Medium
-from kafkalog_spark.sink.partition_end import recover_and_locate_end
+from kafkalog_spark.sink.medium import INDEX_SUFFIXES, Medium, recover_and_locate_end
 from kafkalog_spark.store.local_store import LOCAL
 
 _log = logging.getLogger(__name__)

@@ -27,8 +27,7 @@ from kafkalog_spark.sink.medium import Medium
 from kafkalog_spark.sink.medium_bucket import Bucket
 from kafkalog_spark.sink.medium_local import LocalMedium
 from kafkalog_spark.sink.options import WriteOptions
-from kafkalog_spark.spark.interface import StreamWriterBase, first_line
-from kafkalog_spark.spark.worker_process import freeze_gc_once
+from kafkalog_spark.spark.interface import StreamWriterBase, first_line, freeze_gc_once
 from kafkalog_spark.store.interface import is_local
 from kafkalog_spark.store.object_store import ObjectStore
 from kafkalog_spark.store.storage_options import is_storage_option

@@ -19,8 +19,8 @@ from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import TopicPartition, tp_text
 from kafkalog_spark.source.option_spec import SUBSCRIPTION_OPTIONS
 from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.partition_bounds import PartitionRange, open_log_dirs, partition_ranges
 from kafkalog_spark.source.planning import segments_of, splits_of
-from kafkalog_spark.source.resolve_partitions import PartitionRange, open_log_dirs, partition_ranges
 
 _EVERY_ROW = RowFilter()
 

@@ -19,9 +19,9 @@ from kafkalog_spark.format.checkpoint import LOG_START_OFFSET_CHECKPOINT
 from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read import discovery
+from kafkalog_spark.log.read.batch_search import LogEnd
 from kafkalog_spark.log.read.discovery import ReplicaCopy, Replicas, Root
 from kafkalog_spark.log.read.last_stable_offset import StableOffsetWalk
-from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import (
     LISTINGS,
     NO_HINTS,
@@ -32,7 +32,7 @@ from kafkalog_spark.log.read.partition_log import (
 )
 from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions
 from kafkalog_spark.source.option_spec import ReadOptions
-from kafkalog_spark.source.resolve_partitions import for_each_place, open_log_dirs, requests_logged
+from kafkalog_spark.source.partition_bounds import for_each_place, open_log_dirs, requests_logged
 from kafkalog_spark.store.interface import FileFacts, Store
 
 LookAt = Callable[["PartitionLocation", "LiveLog | None"], "LiveLog | None"]

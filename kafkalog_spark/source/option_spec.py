@@ -33,12 +33,12 @@ from kafkalog_spark.options import (
     specs_of,
 )
 from kafkalog_spark.source import offsets
-from kafkalog_spark.source.partition_bounds import NoMatch
 from kafkalog_spark.store.interface import is_local, normalised
 from kafkalog_spark.store.storage_options import StorageOptions
 
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 Pushdown = Literal["auto", "true", "false"]
+NoMatch = Literal["error", "latest"]
 Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 
 
@@ -127,7 +127,7 @@ END_OPTIONS = (
     OptionSpec("endingOffsetsByTimestamp", offsets.bound_by_timestamp),
     OptionSpec("endingOffsets", offsets.bound_by_offset, "latest"),
 )
-"""Of each three, the first one given decides; the others are not even looked at."""
+"""The first one given of each three decides; the others are not even looked at."""
 
 _isolation_level = choice("read_uncommitted", "read_committed")
 

@@ -15,16 +15,23 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from kafkalog_spark.errors import CorruptBatch, OptionError, UnsupportedFormat
-from kafkalog_spark.log.read.batch_search import position_for_timestamp
-from kafkalog_spark.log.read.log_end import LogEnd
+from kafkalog_spark.log.read.batch_search import LogEnd, position_for_timestamp
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.source import resolve_partitions
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import TopicPartition
 from kafkalog_spark.source.option_spec import ReadOptions
-from kafkalog_spark.source.partition_bounds import OffsetRange, cut_range, split_ranges
-from kafkalog_spark.source.resolve_partitions import PartitionRange
+from kafkalog_spark.source.partition_bounds import (
+    OffsetRange,
+    PartitionRange,
+    cut_range,
+    ends_before_last_segment,
+    for_each_place,
+    open_log_dirs,
+    partition_ranges,
+    requests_logged,
+    split_ranges,
+)
 
 SMALL_SPLIT = 8 << 20
 """Bytes. What is smaller shares a task with its neighbours. A task whose worker has to be started costs about 1 s, and
@@ -282,9 +289,9 @@ class Split:
 
 def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
     """Plan the splits of a batch read; `tasks_of` makes tasks of it. Raises what `partition_ranges` raises."""
-    dirs = resolve_partitions.open_log_dirs(options)
-    with resolve_partitions.requests_logged("planning", (root.store for root in dirs.roots)):
-        partitions = resolve_partitions.partition_ranges(options, dirs, row_filter)
+    dirs = open_log_dirs(options)
+    with requests_logged("planning", (root.store for root in dirs.roots)):
+        partitions = partition_ranges(options, dirs, row_filter)
         if options.tail is not None:
             # the task of a range finds where its last records begin, so no segment is opened for that here
             return [
@@ -299,9 +306,7 @@ def segments_of(
     partitions: Iterable[PartitionRange], options: ReadOptions, row_filter: RowFilter
 ) -> list[list[SegmentFacts]]:
     """The segments that each range needs."""
-    return resolve_partitions.for_each_place(
-        lambda each: segment_facts(each.log, each.range, row_filter, options), partitions
-    )
+    return for_each_place(lambda each: segment_facts(each.log, each.range, row_filter, options), partitions)
 
 
 def splits_of(
@@ -357,7 +362,7 @@ def _split(
 ) -> Split:
     """The split, with the end of the log where its task will look for that."""
     log, fixed_end = partition.log, None if offsets.end_is_latest else offsets.end
-    looks_for_end = fixed_end is None or not resolve_partitions.ends_before_last_segment(log, fixed_end)
+    looks_for_end = fixed_end is None or not ends_before_last_segment(log, fixed_end)
     return Split(
         partition.place.carrying(log, offsets.start, fixed_end),
         offsets,

@@ -29,13 +29,12 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
 from kafkalog_spark.log.read.partition_log import OpenHints
 from kafkalog_spark.source.batch_reader import as_large_as_its_rows, read_splits, scan_range
-from kafkalog_spark.source.data_loss import created_again, deleted
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import JsonOffsets, offsets_by_topic, offsets_of
 from kafkalog_spark.source.option_spec import RateLimits, ReadOptions, StreamOptions
 from kafkalog_spark.source.planning import Split, tasks_of
 from kafkalog_spark.source.resolved_read import ResolvedRead
-from kafkalog_spark.source.stream_planner import StreamPlanner
+from kafkalog_spark.source.stream_planner import StreamPlanner, created_again, deleted
 from kafkalog_spark.spark.interface import first_line, first_line_of, raise_first_line
 
 if TYPE_CHECKING:  # the log's scan comes with the kernels

@@ -18,9 +18,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkalog_spark.cli import cat, cat_options
-from kafkalog_spark.cli.cat import CatReader
-from kafkalog_spark.cli.cat_options import Bounds, CatOptions, Start, Where, bounds_of, moment_ms, wanted_of
+from kafkalog_spark.cli import cat
+from kafkalog_spark.cli.cat import Bounds, CatOptions, CatReader, Start, Where, bounds_of, moment_ms, wanted_of
 from kafkalog_spark.cli.common import BROKEN_PIPE
 from kafkalog_spark.cli.record_output import RecordFormat, json_text
 from kafkalog_spark.errors import KafkalogError, OptionError
@@ -375,7 +374,7 @@ def test_the_defaults_are_those_of_a_scan(golden: Path, printed: Printed) -> Non
 
 def test_moments_are_not_mistaken_for_years() -> None:
     with pytest.raises(OptionError):
-        cat_options.moment_ms("2026", "--from")
+        cat.moment_ms("2026", "--from")
 
 
 def test_json_has_no_control_characters_and_the_same_values() -> None:

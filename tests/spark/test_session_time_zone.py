@@ -14,8 +14,8 @@ from pyspark.sql.types import ArrayType, DateType, StructField, StructType, Time
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.source.resolved_read import LoadOptions
-from kafkalog_spark.spark import worker_process
-from kafkalog_spark.spark.worker_process import session_time_zone
+from kafkalog_spark.spark import interface
+from kafkalog_spark.spark.interface import session_time_zone
 from tests.source.helpers.made_logs import append
 from tests.spark.helpers.loads import load
 from tests.spark.helpers.spark_functions import comparable
@@ -148,7 +148,7 @@ def test_a_spark_that_does_not_say_it_is_named_in_the_log_once(
 ) -> None:
     task = OldTask()
     monkeypatch.setattr(TaskContext, "get", staticmethod(lambda: task))
-    worker_process._unknown_zone.cache_clear()
+    interface._unknown_zone.cache_clear()
     assert [session_time_zone(), session_time_zone()] == ["UTC", "UTC"]
     assert [record.getMessage().split(",")[0] for record in caplog.records] == ["spark.sql.session.timeZone is not set"]
     task.zone = "Asia/Tokyo"

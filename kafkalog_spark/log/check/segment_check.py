@@ -19,8 +19,7 @@ from kafkalog_spark.format.transaction_index import ENTRY_SIZE as TRANSACTION_EN
 from kafkalog_spark.format.transaction_index import AbortedTransaction, parse_transaction_index
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
-from kafkalog_spark.log.read.batch_search import find_batch_behind
-from kafkalog_spark.log.read.log_end import judge_tail
+from kafkalog_spark.log.read.batch_search import find_batch_behind, judge_tail
 from kafkalog_spark.log.read.segment_file import SegmentFile, Table, Window, too_large
 
 Rows = npt.NDArray[np.bool_]

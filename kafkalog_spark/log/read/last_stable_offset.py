@@ -13,8 +13,7 @@ from kafkalog_spark.format.batch_header import BatchHeader, announced_batch, con
 from kafkalog_spark.format.layout import ControlType, H
 from kafkalog_spark.format.producer_snapshot import open_transactions
 from kafkalog_spark.format.transaction_index import AbortedTransaction
-from kafkalog_spark.log.read.batch_search import find_batch_behind, ordered_headers
-from kafkalog_spark.log.read.log_end import LogEnd
+from kafkalog_spark.log.read.batch_search import LogEnd, find_batch_behind, ordered_headers
 from kafkalog_spark.log.read.partition_log import LISTINGS, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 

@@ -20,8 +20,8 @@ from typing import NamedTuple
 from kafkalog_spark.errors import KafkalogError, NotALogDirectory
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.names import SegmentFiles
+from kafkalog_spark.log.read.batch_search import LogEnd
 from kafkalog_spark.log.read.discovery import RemoteDir
-from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import PartitionLog, leader_epochs, topic_id
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing, RemoteMetadata
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of

@@ -16,8 +16,8 @@ from typing import Any
 
 from kafkalog_spark.errors import CorruptManifest, CorruptRemoteMetadata, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
+from kafkalog_spark.log.read.batch_search import find_log_end
 from kafkalog_spark.log.read.discovery import RemoteDir, chosen_copy
-from kafkalog_spark.log.read.log_end import find_log_end
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote
 from kafkalog_spark.log.tiered.lineage import without_empty_epochs

@@ -20,8 +20,8 @@ from typing import Self
 from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
+from kafkalog_spark.log.read.batch_search import LogEnd
 from kafkalog_spark.log.read.discovery import RemoteDir
-from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import (
     LISTINGS,
     NO_HINTS,

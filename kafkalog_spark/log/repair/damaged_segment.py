@@ -17,8 +17,7 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, H
-from kafkalog_spark.log.read.batch_search import find_batch_behind
-from kafkalog_spark.log.read.log_end import judge_tail
+from kafkalog_spark.log.read.batch_search import find_batch_behind, judge_tail
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile, Table, Window, too_large
 

@@ -43,7 +43,7 @@ _LEADER_EPOCH = 0
 
 @dataclass
 class TierReport:
-    """What was found. segments: of each partition, by start offset. unreadable: paths and why."""
+    """Result of the walk. segments: of each partition, by start offset. unreadable: paths and why."""
 
     segments: dict[TopicIdPartition, list[RemoteSegment]] = field(default_factory=dict)
     unreadable: list[tuple[str, str]] = field(default_factory=list)
@@ -149,11 +149,11 @@ def write_metadata_topic(root: Path, partitions: int, found: dict[TopicIdPartiti
 
 
 _EVENTS = 100
-"""Of a batch: some 20 kB."""
+"""Records of a batch: some 20 kB."""
 
 
 def _events(segments: Iterable[RemoteSegment]) -> Iterable[SegmentEvent | SegmentUpdate]:
-    """What the broker that copied them wrote."""
+    """Events as the broker that copied them wrote them."""
     for one in segments:
         yield SegmentEvent(one, RemoteSegmentState.COPY_SEGMENT_STARTED)
         yield SegmentUpdate(

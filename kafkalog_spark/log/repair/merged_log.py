@@ -23,8 +23,8 @@ from kafkalog_spark.errors import NotALogDirectory, OptionError
 from kafkalog_spark.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, EpochEntry, TopicPartition
 from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, H
 from kafkalog_spark.format.names import SegmentFiles
+from kafkalog_spark.log.read.batch_search import LogEnd
 from kafkalog_spark.log.read.discovery import check_one_topic, chosen_copy
-from kafkalog_spark.log.read.log_end import LogEnd
 from kafkalog_spark.log.read.partition_log import (
     NO_HINTS,
     OpenHints,

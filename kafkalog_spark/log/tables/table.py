@@ -19,7 +19,7 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 """As in `records`. What lies outside of what it can hold (year 294,247 and more) is null."""
 _LARGEST_MS = (2**63 - 1) // 1000
 _ROWS_A_BATCH = 8 << 10
-"""Of tables whose rows are made one by one."""
+"""Batch size of tables whose rows are made one by one."""
 TEXT, BOOL, INT, LONG, DOUBLE = pa.string(), pa.bool_(), pa.int32(), pa.int64(), pa.float64()
 
 

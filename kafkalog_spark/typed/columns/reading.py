@@ -35,7 +35,7 @@ class DecodeFaults(NamedTuple):
 
 
 class Program:
-    """What a kernel runs, as it is written: its rows in lists, operands beyond them in `tables` and `texts`.
+    """Program of a kernel, as it is written: its rows in lists, operands beyond them in `tables` and `texts`.
 
     java_texts: columns of strings that Java decodes into a String: what is not UTF-8 in them is replaced.
     """

@@ -13,8 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafkalog_spark.typed.columns import java_text
-from kafkalog_spark.typed.json.jackson import JacksonReader, JsonError, Token
-from kafkalog_spark.typed.json.options import INTEGERS, JsonOptions, check_types
+from kafkalog_spark.typed.json.jackson import INTEGERS, JacksonReader, JsonError, JsonOptions, Token, check_types
 
 Converter = Callable[[JacksonReader], Any]
 """Takes the value that the reader is at. For one that is not of its type it raises BadField, JsonError, ValueError or

@@ -11,7 +11,7 @@ from kafkalog_spark.typed.columns.buffer_pool import BufferPool, Values
 from kafkalog_spark.typed.ddl import schema_of_ddl
 from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, ValueDecoder
 from kafkalog_spark.typed.json.fallback import BadValue, JsonRows
-from kafkalog_spark.typed.json.options import OPTIONS, JsonOptions, check_types, json_options
+from kafkalog_spark.typed.json.jackson import OPTIONS, JsonOptions, check_types, json_options
 from kafkalog_spark.typed.json.program import JsonProgram
 
 __all__ = ["OPTIONS", "JsonDecoder", "decoder", "schema"]

@@ -1,4 +1,5 @@
-"""JSON as Jackson's ReaderBasedJsonParser reads it, token by token, errors and what follows them included.
+"""JSON as Jackson's ReaderBasedJsonParser reads it, token by token, errors and what follows them included; the options
+of from_json, which switch its features and more.
 
 from_json goes on after some errors, and what it then finds depends on what the parser has looked at already: the value
 after a name is read together with the name, but of a string only the first quote. So the steps here are Jackson's:
@@ -9,11 +10,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import tzinfo
 from enum import Enum
+from typing import NoReturn
 
-from kafkalog_spark.options import boolean, option
-from kafkalog_spark.typed.columns.java_text import BASE64, base64_bytes
+import pyarrow as pa
+
+from kafkalog_spark.errors import OptionError
+from kafkalog_spark.options import OptionSpec, boolean, option, parsed, parsed_fields, plain_text, specs_of
+from kafkalog_spark.typed.columns.java_text import BASE64, base64_bytes, pattern_reader, zone_of
 
 
 class Token(Enum):
@@ -455,3 +462,110 @@ class JacksonReader(JacksonScanner):
         if begins_identifier(sign):
             self._invalid_token(sign)
         raise self._unexpected(sign, "expected a valid value")
+
+
+# The options of from_json, each of which means what it means there or is refused.
+
+
+def _zone(name: str, text: str) -> tzinfo:
+    try:
+        return zone_of(text)
+    except ValueError as error:
+        raise OptionError(f"option '{name}': {error}") from None
+
+
+def _pattern(name: str, text: str) -> Reader:
+    try:
+        return pattern_reader(text)
+    except ValueError as error:
+        raise OptionError(
+            f"option '{name}': {error}", hint="patterns here are made of yyyy MM dd HH mm ss S XXX and signs"
+        ) from None
+
+
+def _locale(name: str, text: str) -> str:
+    if text.lower() not in ("en-us", "en_us"):
+        raise OptionError(f"option '{name}' must be en-US, got '{text}'")
+    return text
+
+
+def _refused(name: str, text: str) -> NoReturn:
+    raise OptionError(f"option '{name}' is not taken here", hint="docs/typed.md lists the options of json")
+
+
+_REFUSED = (
+    "maxNestingDepth", "maxNumLen", "maxStringLen", "encoding", "charset", "timeFormat", "singleVariantColumn",
+    "compression", "pretty", "sortKeys", "writeNonAsciiCharacterAsCodePoint",
+)  # fmt: skip
+_WITHOUT_EFFECT = (
+    "primitivesAsString", "prefersDecimal", "dropFieldIfAllNull", "samplingRatio", "inferTimestamp",
+    "ignoreNullFields", "multiLine", "lineSep",
+)  # fmt: skip
+"""On values that are read with a schema, as in from_json."""
+Reader = Callable[..., tuple[int, int, tzinfo | None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonOptions(Features):
+    """Options of JSON, parsed. The three readers: None for Spark's own forms."""
+
+    corrupt: str = option("columnNameOfCorruptRecord", plain_text, "_corrupt_record")
+    zone: tzinfo = option("timeZone", _zone, "UTC")
+    read_timestamp: Reader | None = option("timestampFormat", _pattern)
+    read_local: Reader | None = option("timestampNTZFormat", _pattern)
+    read_date: Reader | None = option("dateFormat", _pattern)
+    fallback: bool | None = option("enableDateTimeParsingFallback", boolean)
+    locale: str = option("locale", _locale, "en-US")
+
+
+OPTIONS = (
+    OptionSpec("schema", plain_text),
+    *specs_of(JsonOptions),
+    *(OptionSpec(name, _refused) for name in _REFUSED),
+    *(OptionSpec(name, plain_text) for name in _WITHOUT_EFFECT),
+)
+
+
+def json_options(options: Mapping[str, str]) -> JsonOptions:
+    """Names in small letters. Raises OptionError for a value that cannot be used, and for what is refused."""
+    parsed(OPTIONS, options)
+    return JsonOptions(**parsed_fields(JsonOptions, options))
+
+
+# The types that JSON is decoded to.
+
+INTEGERS = {pa.int8(): (-128, 255), pa.int16(): (-(1 << 15), (1 << 15) - 1), pa.int32(): (-(1 << 31), (1 << 31) - 1),
+             pa.int64(): (-(1 << 63), (1 << 63) - 1)}  # fmt: skip
+"""Ranges that Jackson takes for them: its bytes go to 255, and what is above 127 becomes negative."""
+
+
+def check_types(schema: pa.Schema) -> None:
+    """Raises OptionError for a type that JSON is not decoded to here, and for two columns of one name."""
+    _check_names([field.name for field in schema], "the schema")
+    for one in schema:
+        _check_type(one.type, one.name)
+
+
+def _check_names(names: list[str], what: str) -> None:
+    if len(set(names)) < len(names):
+        raise OptionError(f"{what} has two fields of one name: {', '.join(names)}")
+
+
+def _check_type(kind: pa.DataType, path: str) -> None:
+    if pa.types.is_struct(kind):
+        _check_names([field.name for field in kind], f"column '{path}'")
+        for one in kind:
+            _check_type(one.type, f"{path}.{one.name}")
+    elif pa.types.is_map(kind):
+        if kind.key_type != pa.string():
+            raise OptionError(f"column '{path}': keys of a map in JSON are strings, not {kind.key_type}")
+        _check_type(kind.item_type, f"{path}.value")
+    elif pa.types.is_list(kind):
+        _check_type(kind.value_type, f"{path}.element")
+    elif not (
+        kind in INTEGERS
+        or kind in (pa.bool_(), pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.date32())
+        or pa.types.is_decimal128(kind)
+        or kind in (pa.timestamp("us"), pa.timestamp("us", tz="UTC"))
+    ):
+        raise OptionError(f"column '{path}': the type {kind} is not decoded from JSON here")

@@ -15,9 +15,8 @@ from kafkalog_spark.typed.columns.buffer_pool import Values
 from kafkalog_spark.typed.columns.projection import NOT_PROJECTED, ColumnTree, check_projection
 from kafkalog_spark.typed.columns.reading import NO_ENTRY, NOWHERE, DecodeFaults, SchemaReading
 from kafkalog_spark.typed.protobuf import types
-from kafkalog_spark.typed.protobuf.kernel import LEVELS, Level, Workspace, decode_protobuf
+from kafkalog_spark.typed.protobuf.kernel import LEVELS, LONGEST_NAME, Level, Workspace, decode_protobuf
 from kafkalog_spark.typed.protobuf.plan import Absent, Kind, Message, Plan, ProtobufFault, Slot
-from kafkalog_spark.typed.protobuf.scalar_kernel import LONGEST_NAME
 from kafkalog_spark.typed.protobuf.wire import MOST_NESTED, Seen
 
 # Messages that the kernel does not read by itself, written anew so that it does: decided in plain Python, field by

@@ -11,8 +11,7 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.log.decode.record_schema import ScanRequest
 from kafkalog_spark.log.read import partition_scan
-from kafkalog_spark.log.read.batch_search import follower_lies, ordered_headers
-from kafkalog_spark.log.read.log_end import LogEnd
+from kafkalog_spark.log.read.batch_search import LogEnd, follower_lies, ordered_headers
 from kafkalog_spark.log.read.partition_log import OpenHints
 from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition
 from kafkalog_spark.log.read.segment_file import SegmentFile

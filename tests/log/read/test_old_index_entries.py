@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.format.offset_index import OffsetPosition
-from kafkalog_spark.log.read.log_end import find_log_end
+from kafkalog_spark.log.read.batch_search import find_log_end
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.partition_scan import scan_partition
 from tests.golden_data import KAFKA_2_8, DumpedBatch, GoldenLog, golden_logs

@@ -15,7 +15,7 @@ from kafkalog_spark.typed.columns.buffer_pool import BufferPool, Values
 from kafkalog_spark.typed.ddl import ddl_of_schema, schema_of_ddl
 from kafkalog_spark.typed.decoder import format_of
 from kafkalog_spark.typed.json.format import JsonDecoder
-from kafkalog_spark.typed.json.options import json_options
+from kafkalog_spark.typed.json.jackson import json_options
 from tests.spark.helpers.random_json import DDL, random_values
 from tests.spark.helpers.spark_functions import assert_same, comparable
 from tests.typed.given_formats import decoder_of
