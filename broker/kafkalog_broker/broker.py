@@ -48,7 +48,7 @@ EnsureTopic = Callable[[str, int, Mapping[str, str]], Awaitable[Topic]]
 
 
 CONVERTED_AT_ONCE = 8
-"""Answers that messages v0 or v1 are being made for, of 4 MB each at most (fetching/converted_read.py). They are in
+"""Answers that messages v0 or v1 are being made for, of 4 MB each at most (fetching/down_conversion.py). They are in
 memory, however many clients of that time ask at once; the others wait for their turn."""
 
 

@@ -1,5 +1,5 @@
 """1 Fetch, versions 0 to 18: whole batches from an offset on, as they lie in the log; up to version 3 messages v0 and
-v1, which batches are made for those who cannot read them (`fetching/converted_read.py`).
+v1, which batches are made for those who cannot read them (`fetching/down_conversion.py`).
 
 Waits up to max_wait_ms for min_bytes, woken by appends; with an error, or data enough, it answers at once. A partition
 named several times is read once, as the last mention says.
