@@ -423,3 +423,22 @@ def test_spoiled_answers_make_no_other_errors_than_ours(fetch, tmp_path, caplog,
         asyncio.run(run())
     assert "Traceback" not in caplog.text
     assert all(record.getMessage().isprintable() for record in caplog.records)
+
+
+def test_a_mirror_that_is_cancelled_as_its_metadata_get_old_ends(tmp_path):
+    async def run() -> None:
+        source = ScriptedSource(honest())
+        async with source.serving():
+            for steps in range(4):  # of the event loop, between the one and the other
+                made = Running(source, tmp_path / "mirror")
+                await made.__aenter__()
+                await made.until_copied(("orders", 0), ("orders", 1), ("clicks", 0))
+                made.mirror._stale.set()
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                made.running.cancel()
+                done, _ = await asyncio.wait([made.running], timeout=10)
+                assert done
+                await made.__aexit__()
+
+    asyncio.run(run())
