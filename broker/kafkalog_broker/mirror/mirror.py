@@ -22,7 +22,7 @@ from kafkalog_broker.mirror.mirror_file import MirroredTopics, check_source, is_
 from kafkalog_broker.mirror.node_fetcher import Backoff, NodeFetcher, RateLimit
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror
 from kafkalog_broker.mirror.source import Address, Source, find_ends
-from kafkalog_broker.mirror.source_connection import SourceUnreachable, check_not_cancelled
+from kafkalog_broker.mirror.source_connection import SourceUnreachable
 from kafkalog_broker.protocol.client_codec import Key, SourceCluster, SourceTopic
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
@@ -125,7 +125,6 @@ class Mirror:
         """Mirror. Raises OtherSource, BrokerError when the log directory fails."""
         try:
             while not (self._options.once and self.is_complete):
-                check_not_cancelled()
                 self._stale.clear()
                 try:
                     await self._refresh()
@@ -148,6 +147,7 @@ class Mirror:
         until = asyncio.get_running_loop().time() + seconds
         while (left := until - asyncio.get_running_loop().time()) > 0:
             try:
+                # wait_for of Python 3.11 loses a cancellation that comes just as what it waits for is done
                 async with asyncio.timeout(min(left, _AGAIN_S)):
                     await self._stale.wait()
             except TimeoutError:

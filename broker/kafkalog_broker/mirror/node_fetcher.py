@@ -24,7 +24,7 @@ from kafkalog_broker.mirror.fetch_session import (
 )
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror, Received
 from kafkalog_broker.mirror.source import end_of_epoch, log_bounds
-from kafkalog_broker.mirror.source_connection import SourceConnection, SourceUnreachable, check_not_cancelled
+from kafkalog_broker.mirror.source_connection import SourceConnection, SourceUnreachable
 from kafkalog_broker.protocol.client_codec import FETCH, SESSIONS, TOPIC_IDS, FetchAnswer, FetchCall, Fetched, Key
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
@@ -98,7 +98,6 @@ class NodeFetcher:
         sessions = {version: ClientSession(is_served=version >= SESSIONS) for version in (self._version, TOPIC_IDS - 1)}
         try:
             while True:
-                check_not_cancelled()
                 version, wanted = self._wanted()
                 session = sessions[version]
                 if not wanted:

@@ -184,13 +184,5 @@ class SourceConnection:
             await asyncio.sleep(0)
 
 
-def check_not_cancelled() -> None:
-    """Raise CancelledError where the running task was cancelled and has not heard of it: wait_for of Python 3.11, which
-    aiokafka uses, loses a cancellation that comes just as what it waits for is done."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
-
-
 def _unreachable(address: str, error: BaseException) -> SourceUnreachable:
     return SourceUnreachable(f"{address}: {type(error).__name__}: {error}")
