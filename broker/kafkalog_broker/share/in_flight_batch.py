@@ -37,7 +37,8 @@ class AcknowledgeType(enum.IntEnum):
 
 
 NO_MEMBER = ""
-_first = attrgetter("first")
+first_offset = attrgetter("first")
+"""Key by which runs and batches are in order."""
 
 
 @dataclass(slots=True, eq=False)
@@ -97,7 +98,7 @@ class InFlightBatch:
         """The runs of [first, last], cut at these offsets. They may be changed while they are looked at."""
         self._cut(first)
         self._cut(last + 1)
-        at = bisect_right(self.runs, first - 1, key=_first)
+        at = bisect_right(self.runs, first - 1, key=first_offset)
         while at < len(self.runs) and self.runs[at].first <= last:
             yield self.runs[at]
             at += 1
@@ -124,7 +125,7 @@ class InFlightBatch:
         return self.run_at(run.first)
 
     def run_at(self, offset: int) -> Run:
-        return self.runs[bisect_right(self.runs, offset, key=_first) - 1]
+        return self.runs[bisect_right(self.runs, offset, key=first_offset) - 1]
 
     def merge_runs(self) -> None:
         """Merge neighbours that differ in their offsets only."""
@@ -142,7 +143,7 @@ class InFlightBatch:
     def _cut(self, offset: int) -> None:
         if not self.first < offset <= self.last:
             return
-        at = bisect_right(self.runs, offset, key=_first) - 1
+        at = bisect_right(self.runs, offset, key=first_offset) - 1
         run = self.runs[at]
         if run.first != offset:
             rest = run.copy()

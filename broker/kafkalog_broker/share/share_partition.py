@@ -9,17 +9,23 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_context import Limits
-from kafkalog_broker.share.in_flight_batch import NO_MEMBER, AcknowledgeType, InFlightBatch, RecordState, Run
+from kafkalog_broker.share.in_flight_batch import (
+    NO_MEMBER,
+    AcknowledgeType,
+    InFlightBatch,
+    RecordState,
+    Run,
+    first_offset,
+)
 from kafkalog_broker.share.state_records import StateBatch
 
 NEVER = 1 << 62
 """A deadline that does not come."""
-_first = attrgetter("first")
 _FEW_RUNS = 8
 """Runs of one acknowledgement that are looked up one by one."""
 
@@ -99,15 +105,16 @@ class SharePartition:
 
     def floor(self, offset: int) -> InFlightBatch | None:
         """The last batch that begins at `offset` or before."""
-        at = bisect_right(self.batches, offset, key=_first)
+        at = bisect_right(self.batches, offset, key=first_offset)
         return self.batches[at - 1] if at else None
 
     def beginning_between(self, first: int, last: int) -> list[InFlightBatch]:
-        return self.batches[bisect_left(self.batches, first, key=_first) : bisect_right(self.batches, last, key=_first)]
+        at = bisect_left(self.batches, first, key=first_offset)
+        return self.batches[at : bisect_right(self.batches, last, at, key=first_offset)]
 
     def add(self, batch: InFlightBatch) -> None:
         """A new batch, at the end or in a gap."""
-        insort(self.batches, batch, key=_first)
+        insort(self.batches, batch, key=first_offset)
 
     def next_fetch_offset(self) -> int:
         """Where the next record lies that can be acquired, as far as that is known."""
@@ -214,7 +221,7 @@ class SharePartition:
             self.batches.clear()
             self.complete = 0
             return True
-        gone = bisect_right(self.batches, done, key=_first) - 1
+        gone = bisect_right(self.batches, done, key=first_offset) - 1
         if done == self.batches[gone].last:
             gone += 1
             self.start_offset = max(self.start_offset, self.batches[gone].first)

@@ -104,8 +104,8 @@ class LocalLog:
     """segments: by base offset, the last one is the active one; replaced as a whole, so that readers in other threads
     hold one picture of them. swaps: how often compaction has put other files under names that `segments` had before;
     whoever read meanwhile may have read one file by what another one's index says. recovery_point: everything below is
-    on disk. jitter: draws what is taken off segment.ms. opened_at: the log end
-    offset then. flushes, flush_seconds: how many there were since, and what they took together."""
+    on disk. jitter: draws what is taken off segment.ms. opened_at: the log end offset when it was opened. flushes,
+    flush_seconds: how many there were since, and what they took together."""
 
     def __init__(
         self, loaded: LoadedLog, config: LogConfig, now_ms: int, handles: FileHandles, jitter: random.Random
