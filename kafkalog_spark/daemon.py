@@ -15,8 +15,7 @@ import traceback
 
 from pyspark import daemon
 
-READS_AND_WRITES = "pyspark.worker"
-"""The worker module of tasks. The others plan, and decode nothing."""
+READS_AND_WRITES = "pyspark.worker"  # the worker module of tasks. The others plan, and decode nothing.
 FOR_PLANNING = ("pyarrow", "pyspark.sql.datasource", "kafkalog_spark.source.batch_reader")
 FOR_TASKS = (
     "pyspark.sql.pandas.serializers",

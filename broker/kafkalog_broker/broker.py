@@ -56,10 +56,8 @@ class ChangesUnderWay:
     """Changes of topics and configuration that others have to wait for."""
 
     def __init__(self) -> None:
-        self.ensuring = asyncio.Lock()
-        """Held while an internal topic is made."""
-        self.altering = asyncio.Lock()
-        """Held while configuration is changed."""
+        self.ensuring = asyncio.Lock()  # held while an internal topic is made
+        self.altering = asyncio.Lock()  # held while configuration is changed
         self.leaving: dict[str, asyncio.Event] = {}
         """Topics whose directories are being renamed: a new one of that name waits for it."""
 
@@ -88,8 +86,7 @@ class Broker:
     ensure_topic: EnsureTopic
     quota_file: StateCopies[Quotas]
     scram_users: ScramUsers
-    loading: asyncio.Task[None]
-    """Reads the coordinators' topics."""
+    loading: asyncio.Task[None]  # reads the coordinators' topics
 
     def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
         self.config = config
@@ -106,10 +103,8 @@ class Broker:
             Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000),
             lambda: self.clock.monotonic_ms(),
         )
-        self.traffic: Traffic | None = None
-        """Where handlers count for the metrics; None without them."""
-        self.remote: RemoteLogManager | None = None
-        """None without remote.log.storage.system.enable."""
+        self.traffic: Traffic | None = None  # where handlers count for the metrics; None without them
+        self.remote: RemoteLogManager | None = None  # None without remote.log.storage.system.enable
         self.telemetry = ClientInstances(
             self.clock.now_ms, config.telemetry_max_bytes, lambda: self.dynamic_configs.of[CLIENT_METRICS]
         )

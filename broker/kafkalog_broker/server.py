@@ -63,8 +63,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-CERTIFICATES_S = 5.0
-"""How often the files of certificates are looked at: one stat each."""
+CERTIFICATES_S = 5.0  # how often the files of certificates are looked at: one stat each
 
 _TICK_S = 1.0
 """How often the log manager and the groups are asked whether something is due; each knows its own intervals."""
@@ -92,12 +91,10 @@ class Server(Broker):
         self.mirrored = None if mirror is None else mirror.source
         self._metrics_at = metrics
         self.metrics_address: tuple[str, int] | None = None
-        self.scheduler: Scheduler = self.schedule
-        """How groups run something later."""
+        self.scheduler: Scheduler = self.schedule  # how groups run something later
         self._new_users = new_users
         self.ensure_topic = partial(topic_changes.ensure_topic, self)
-        self.tokens: dict[str, Tokens] = {}
-        """By listener, of those with OAUTHBEARER."""
+        self.tokens: dict[str, Tokens] = {}  # by listener, of those with OAUTHBEARER
         self._started = AsyncExitStack()
         self._open_files = 0
 

@@ -81,10 +81,8 @@ class RunningBroker:
     ) -> None:
         self.security = security
         self._control, self._metrics = control, metrics
-        self.metrics_url = ""
-        """Where its metrics are, with `metrics`."""
-        self.schema_registry_url = ""
-        """Where Karapace serves, with `schema_registry`."""
+        self.metrics_url = ""  # where its metrics are, with `metrics`
+        self.schema_registry_url = ""  # where Karapace serves, with `schema_registry`
         self._channel = Channel()
         self.faults, self.clock = Faults(self._channel), RemoteClock(self._channel)
         """Faults and clock of the broker."""
@@ -93,8 +91,7 @@ class RunningBroker:
         self.properties = dict(properties or {})
         self.arguments = list(arguments)
         self.host, self.port = "127.0.0.1", 0
-        self.ports: dict[str, int] = {}
-        """Addresses of the listeners, by name."""
+        self.ports: dict[str, int] = {}  # addresses of the listeners, by name
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

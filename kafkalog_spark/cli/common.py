@@ -17,12 +17,10 @@ from kafkalog_spark.store.storage_options import StorageOptions, is_storage_opti
 
 OK, FAILED, WRONG_USAGE = 0, 1, 2
 """FAILED: what the command is for did not come out clean; each says what that means."""
-BROKEN_PIPE = 141
-"""128 + SIGPIPE: what a shell says of a program whose reader went away, `| head`."""
+BROKEN_PIPE = 141  # 128 + SIGPIPE: what a shell says of a program whose reader went away, `| head`
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Errors of a full disk. Commands that have no error of their own for them write to stdout alone."""
-INTERRUPTED = 130
-"""128 + SIGINT: of one that was ended by Ctrl-C."""
+INTERRUPTED = 130  # 128 + SIGINT: of one that was ended by Ctrl-C
 
 Arguments = Sequence[str] | None
 
@@ -107,8 +105,7 @@ def command_parser(
 
 # The file that a command writes: never part of what it reads, whole or not there.
 
-_MODE = 0o666
-"""Mode of a new file, less the umask, as `open` has it."""
+_MODE = 0o666  # mode of a new file, less the umask, as `open` has it
 
 
 def refuse_inside(output: str, sources: Iterable[str]) -> None:

@@ -31,8 +31,7 @@ from kafkalog_spark.typed.decoder import (
     decode_column,
 )
 
-_LARGE = pa.large_binary()
-"""Type of composed texts: they may be larger than 2 GB where their columns are not."""
+_LARGE = pa.large_binary()  # type of composed texts: they may be larger than 2 GB where their columns are not
 
 _COLUMN_OF = {
     "s": "value", "S": "value", "R": "value", "k": "key", "K": "key", "t": "topic", "p": "partition", "o": "offset",
@@ -165,8 +164,7 @@ _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t"), ("\r", "
 time."""
 _TO_ESCAPE = '["\\\\\n\t\r]'
 _RARE = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}]"
-_C1 = re.compile("[\x7f-\x9f]")
-"""Control characters that JSON allows as they are, and that a terminal obeys."""
+_C1 = re.compile("[\x7f-\x9f]")  # control characters that JSON allows as they are, and that a terminal obeys
 
 
 Shown = Callable[[pa.RecordBatch], pa.Array]

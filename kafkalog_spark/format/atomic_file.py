@@ -20,8 +20,7 @@ from kafkalog_spark.errors import CorruptFile, KafkalogError
 
 Content = TypeVar("Content")
 
-OWNER_ONLY = 0o600
-"""The mode of files that hold passwords."""
+OWNER_ONLY = 0o600  # the mode of files that hold passwords
 FILE_MODE, DIRECTORY_MODE = 0o664, 0o775
 """Modes of all other files and directories, less the umask: never writable by everybody."""
 

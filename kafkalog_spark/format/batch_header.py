@@ -20,21 +20,17 @@ _PREFIX = struct.Struct(">qi4xb")  # offset, length, magic
 _V0 = struct.Struct(">qiIbb")
 _V1 = struct.Struct(">qiIbbq")
 
-HEADER_SIZES = (*layout.LEGACY_MIN_SIZE, layout.RECORDS_AT)
-"""Smallest size in bytes of a batch, by magic."""
+HEADER_SIZES = (*layout.LEGACY_MIN_SIZE, layout.RECORDS_AT)  # smallest size in bytes of a batch, by magic
 
-PREFIX_SIZE = layout.MAGIC_AT + 1
-"""Bytes that tell format and size of a batch."""
+PREFIX_SIZE = layout.MAGIC_AT + 1  # bytes that tell format and size of a batch
 
 
-Read = Callable[[int, int], bytes]
-"""(position, size) to the bytes there, fewer at the end of the file."""
+Read = Callable[[int, int], bytes]  # (position, size) to the bytes there, fewer at the end of the file
 
 BELIEVED = 16 << 20
 """Bytes of a batch up to which memory is taken for it before its CRC is known: a larger length may be damage."""
 
-_CRC_READ = 1 << 20
-"""Bytes read at once for a CRC in pieces."""
+_CRC_READ = 1 << 20  # bytes read at once for a CRC in pieces
 
 
 class BatchHeader(NamedTuple):

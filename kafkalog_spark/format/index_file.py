@@ -15,8 +15,7 @@ from kafkalog_spark.errors import CorruptIndex, KafkalogError, SegmentFull
 from kafkalog_spark.format.atomic_file import OpenFile, open_regular
 from kafkalog_spark.format.layout import LEGACY_MIN_SIZE, MAX_INT32
 
-MAX_INDEX_SIZE = 10 * 1024 * 1024
-"""Bytes; Kafka's default of segment.index.bytes."""
+MAX_INDEX_SIZE = 10 * 1024 * 1024  # bytes; Kafka's default of segment.index.bytes
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """Offsets in an index are i32, relative to the base offset of the segment; so are positions."""

@@ -61,8 +61,7 @@ BASE_SEQUENCE_AT = 53
 RECORD_COUNT_AT = 57
 RECORDS_AT = 61
 BATCH_OVERHEAD = RECORDS_AT
-BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
-"""The 61 bytes in the order of the table above."""
+BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")  # the 61 bytes in the order of the table above
 
 # message v0 / v1
 LEGACY_CRC_AT = 12
@@ -93,8 +92,7 @@ MAX_DECOMPRESSED = 64 << 20
 """Bytes that one batch may decompress to. Producers fill batches of 16 KB to a few MB before compression, and a broker
 takes 1 MB of compressed bytes by default (message.max.bytes). A worker has 170 MB before its first batch; with such a
 batch, even one of a single record that takes as much again in its Arrow buffer, it stays within 300 MB."""
-MAX_SEGMENT_SIZE = MAX_INT32
-"""Bytes of a .log file: positions in it are Java ints."""
+MAX_SEGMENT_SIZE = MAX_INT32  # bytes of a .log file: positions in it are Java ints
 
 
 class FaultCode(IntEnum):

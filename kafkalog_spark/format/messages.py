@@ -55,8 +55,7 @@ class Codec(NamedTuple):
     read: Callable[[bytes, int], tuple[Any, int]]
     write: Callable[[Any], bytes]
     least: int
-    is_fixed: bool = False
-    """Each value has `least` bytes."""
+    is_fixed: bool = False  # each value has `least` bytes
 
 
 class Message:
@@ -371,8 +370,7 @@ def _cut(data: bytes, at: int, form: str) -> None:
         at += size
 
 
-_Tagged = list[tuple[int, Codec, Any]]
-"""Tag, codec and default."""
+_Tagged = list[tuple[int, Codec, Any]]  # tag, codec and default
 
 
 def _read_tags(known: _Tagged, data: bytes, at: int) -> list[Any]:

@@ -20,8 +20,7 @@ from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 from kafkalog_spark.format.atomic_file import read_state, replace_file
 
 META_PROPERTIES_FILE = "meta.properties"
-MOST_BYTES = 1 << 20
-"""Largest meta.properties in bytes: a broker writes five lines and its own keys."""
+MOST_BYTES = 1 << 20  # largest meta.properties in bytes: a broker writes five lines and its own keys
 VERSION_ZOOKEEPER = 0
 VERSION_KRAFT = 1
 

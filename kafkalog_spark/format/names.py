@@ -20,12 +20,9 @@ TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 PRODUCER_SNAPSHOT_SUFFIX = ".snapshot"
 
-DELETED_SUFFIX = ".deleted"
-"""Waits for its removal (file.delete.delay.ms)."""
-CLEANED_SUFFIX = ".cleaned"
-"""Being written by the cleaner or by a split: not yet part of the log."""
-SWAP_SUFFIX = ".swap"
-"""Written whole, and about to take the place of older segments."""
+DELETED_SUFFIX = ".deleted"  # waits for its removal (file.delete.delay.ms)
+CLEANED_SUFFIX = ".cleaned"  # being written by the cleaner or by a split: not yet part of the log
+SWAP_SUFFIX = ".swap"  # written whole, and about to take the place of older segments
 
 DELETE_DIR_SUFFIX = "-delete"
 
@@ -36,8 +33,7 @@ REMOTE_STORAGE_FILE = "kafkalog.remote-storage.properties"
 INDEX_CACHE_DIR = "remote-log-index-cache"
 """Copies of remote segments' indexes, in a log directory (RemoteIndexCache.DIR_NAME): no partition's directory."""
 
-OFFSETS_TOPIC = "__consumer_offsets"
-"""Groups and committed offsets (Topic.GROUP_METADATA_TOPIC_NAME)."""
+OFFSETS_TOPIC = "__consumer_offsets"  # groups and committed offsets (Topic.GROUP_METADATA_TOPIC_NAME)
 TRANSACTION_TOPIC = "__transaction_state"
 """Transactional ids and their transactions (Topic.TRANSACTION_STATE_TOPIC_NAME)."""
 SHARE_STATE_TOPIC = "__share_group_state"
@@ -46,8 +42,7 @@ INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 """KRaft's own log. It may lie between the partitions, but it is no topic: no consumer can subscribe to it."""
 
-MAX_TOPIC_NAME_LENGTH = 249
-"""Characters; a directory name has 255 at most, and "-" and the partition follow."""
+MAX_TOPIC_NAME_LENGTH = 249  # characters; a directory name has 255 at most, and "-" and the partition follow
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _PARTITION_DIR = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})")
@@ -68,14 +63,10 @@ class DirKind(Enum):
     """State of a partition directory. Readers of a log directory take LIVE ones only."""
 
     LIVE = "live"
-    DELETE = "delete"
-    """The topic was deleted; the files go a minute later."""
-    FUTURE = "future"
-    """A replica that is being moved into this log directory, not yet complete."""
-    STRAY = "stray"
-    """A partition that the cluster metadata does not place on this broker (Kafka >= 3.7)."""
-    METADATA = "metadata"
-    """`__cluster_metadata-0`, KRaft's own log."""
+    DELETE = "delete"  # the topic was deleted; the files go a minute later
+    FUTURE = "future"  # a replica that is being moved into this log directory, not yet complete
+    STRAY = "stray"  # a partition that the cluster metadata does not place on this broker (Kafka >= 3.7)
+    METADATA = "metadata"  # `__cluster_metadata-0`, KRaft's own log
 
 
 class PartitionDir(NamedTuple):

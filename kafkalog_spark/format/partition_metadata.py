@@ -19,15 +19,13 @@ from kafkalog_spark.format.atomic_file import TEMPORARY_SUFFIX, read_state, repl
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT
 
 PARTITION_METADATA_FILE = "partition.metadata"
-MOST_BYTES = 4 << 10
-"""Largest partition.metadata in bytes: it has two lines, of 45 bytes."""
+MOST_BYTES = 4 << 10  # largest partition.metadata in bytes: it has two lines, of 45 bytes
 VERSION = 0
 
 _UUID_TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
 # Newer versions are read as Kafka reads them: it only rejects negative ones.
 _FILE = re.compile(rb"version:\s+([0-9]{1,9})\r?\ntopic_id:\s+(\S+)\s*")
-_ZERO = uuid.UUID(int=0)
-"""Kafka's Uuid.ZERO_UUID: no topic has it."""
+_ZERO = uuid.UUID(int=0)  # Kafka's Uuid.ZERO_UUID: no topic has it
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,7 @@ class RecordView(NamedTuple):
     value_size: int
 
 
-_SHORT = [(byte >> 1) ^ -(byte & 1) for byte in range(0x80)]
-"""Values of zigzag varints of one byte."""
+_SHORT = [(byte >> 1) ^ -(byte & 1) for byte in range(0x80)]  # values of zigzag varints of one byte
 
 _new = tuple.__new__  # RecordView(...) makes the same in three times the time
 

@@ -5,8 +5,7 @@ Kafka's ByteUtils. Protobuf and Avro have the same. All of them raise IndexError
 
 from __future__ import annotations
 
-UVARINT_BYTES, UVARLONG_BYTES = 5, 10
-"""At most, of 32 and of 64 bits."""
+UVARINT_BYTES, UVARLONG_BYTES = 5, 10  # at most, of 32 and of 64 bits
 
 _SHORT = [bytes((value,)) for value in range(0x80)]
 

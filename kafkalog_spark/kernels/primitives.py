@@ -26,8 +26,7 @@ reference-counted: counting costs 100-200 ns a record."""
 
 _HELPER = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": HelperCompiler}
 """Options of what only kernels call. Python must not call it: there is no code for that."""
-helper: Any = njit(**_HELPER)
-"""Decorator of a function that kernels call; LLVM inlines it or not."""
+helper: Any = njit(**_HELPER)  # decorator of a function that kernels call; LLVM inlines it or not
 inlined: Any = njit(forceinline=True, **_HELPER)
 """Decorator of a function that becomes part of each kernel that calls it. LLVM inlines it: it is typed once, where
 Numba's own inline="always" types each copy anew."""
@@ -233,8 +232,7 @@ def _varint(bits: int, most_bytes: int) -> Any:
 
 varint = _varint(64, 10)
 """Java's readVarlong: of a record only the timestamp delta is one, all else is varint32."""
-varint32 = _varint(32, 5)
-"""Java's readVarint."""
+varint32 = _varint(32, 5)  # Java's readVarint
 
 
 @njit(inline="always")

@@ -19,8 +19,7 @@ here."""
 _SMALLEST_V0, _SMALLEST_V1 = layout.LEGACY_MIN_SIZE
 
 NOT_WHOLE = -1
-BAD_RECORD_LENGTH = -2
-"""Result of end_of_records where the records do not end."""
+BAD_RECORD_LENGTH = -2  # result of end_of_records where the records do not end
 
 
 class SweepStatus(IntEnum):

@@ -19,15 +19,11 @@ COLUMNS = (
 )  # fmt: skip
 """Columns of the table `batches` that totals are made of."""
 
-MOST_SEGMENTS = 64
-"""Bars of one partition in a timeline; of more segments neighbours are put together."""
-MOST_SAMPLES = 8
-"""Batches of a topic and codec that are decompressed, spread over its log."""
-MOST_PRODUCERS = 10_000
-"""Producer ids that are counted; of more those with the fewest bytes are dropped."""
+MOST_SEGMENTS = 64  # bars of one partition in a timeline; of more segments neighbours are put together
+MOST_SAMPLES = 8  # batches of a topic and codec that are decompressed, spread over its log
+MOST_PRODUCERS = 10_000  # producer ids that are counted; of more those with the fewest bytes are dropped
 
-_NONE = -1
-"""No timestamp, in int64 columns here."""
+_NONE = -1  # no timestamp, in int64 columns here
 _Ints = npt.NDArray[np.int64]
 
 
@@ -262,8 +258,7 @@ def merged_pairs(segments: list[TimelineSegment]) -> list[TimelineSegment]:
 
 # Sums of lag over all committed offsets; the largest of them one by one.
 
-MOST_LAGS = 500
-"""Committed offsets that are shown, those with the largest lag first."""
+MOST_LAGS = 500  # committed offsets that are shown, those with the largest lag first
 MOST_TOPICS = 8
 """Topics of a group with a lag of their own, those with the largest: as many colours as can be told apart."""
 

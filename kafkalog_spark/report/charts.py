@@ -17,16 +17,11 @@ from kafkalog_spark.report.words import bytes_text, count_text, duration_text, r
 Spec = dict[str, Any]
 Row = dict[str, Any]
 
-MOST_BARS = 20
-"""Bars of one chart: what is below them is in the table."""
-_BAR = 22
-"""Pixels of one bar."""
-_WIDE_RATIO = 1000
-"""Largest to smallest value from which on an axis is logarithmic."""
-_CODECS = [*(codec.name.lower() for codec in Codec), "unknown"]
-"""A codec has the same colour in every chart."""
-_OTHERS = "(others)"
-"""No topic is called that: a name of Kafka has no parentheses."""
+MOST_BARS = 20  # bars of one chart: what is below them is in the table
+_BAR = 22  # pixels of one bar
+_WIDE_RATIO = 1000  # largest to smallest value from which on an axis is logarithmic
+_CODECS = [*(codec.name.lower() for codec in Codec), "unknown"]  # a codec has the same colour in every chart
+_OTHERS = "(others)"  # no topic is called that: a name of Kafka has no parentheses
 
 
 def charts(facts: Facts) -> dict[str, Spec]:

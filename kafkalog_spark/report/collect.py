@@ -21,14 +21,11 @@ from kafkalog_spark.report.facts import Facts, KeyCounts, Row, TopKeys
 
 _log = logging.getLogger(__name__)
 
-SHOWN_TOPICS = 8
-"""Topics with a series of their own: as many colours as can be told apart."""
-MOST_FINDINGS = 500
-"""Findings that are shown, errors first; all are counted."""
+SHOWN_TOPICS = 8  # topics with a series of their own: as many colours as can be told apart
+MOST_FINDINGS = 500  # findings that are shown, errors first; all are counted
 MOST_TOP_KEYS = 25
 
-OnProgress = Callable[[str, int, int], None]
-"""Called with what is being done, bytes done and bytes in all."""
+OnProgress = Callable[[str, int, int], None]  # called with what is being done, bytes done and bytes in all
 
 
 @dataclass(frozen=True, slots=True)

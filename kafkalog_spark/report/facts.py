@@ -12,15 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Row = dict[str, Any]
-"""A row of a table of the log (docs/tables.md)."""
+Row = dict[str, Any]  # a row of a table of the log (docs/tables.md)
 
 # The most frequent keys of a topic in bounded memory.
 
-MOST_KEYS = 100_000
-"""Keys that are counted at once: 20 MB with keys of 100 bytes."""
-MOST_BYTES = 32_000_000
-"""Bytes of the keys that are counted at once: keys may have as many as a batch has."""
+MOST_KEYS = 100_000  # keys that are counted at once: 20 MB with keys of 100 bytes
+MOST_BYTES = 32_000_000  # bytes of the keys that are counted at once: keys may have as many as a batch has
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +138,7 @@ class Span:
 _OUTSIDE = 0.001
 """Part of all bytes that may lie before the span, and after it, when their times are far away."""
 _MINUTE_MS = 60_000
-_FAR = 3
-"""Times the length of the span without them."""
+_FAR = 3  # times the length of the span without them
 
 
 def span_of(bins: list[TimeBins]) -> Span | None:

@@ -65,8 +65,7 @@ def mark(value: str, kind: str) -> Cell:
     return Cell(value, kind=kind)
 
 
-MOST_ROWS = 1000
-"""Rows of a table on the page: it stays readable, and below its size."""
+MOST_ROWS = 1000  # rows of a table on the page: it stays readable, and below its size
 
 
 def html_table(columns: Mapping[str, Callable[[Any], Cell]], items: Sequence[Any], what: str) -> str:
@@ -105,8 +104,7 @@ def _cell(cell: Cell) -> str:
     return f'<td class="{"num bar" if bar else "num"}" data-v="{cell.value}"{bar}>{shown}</td>'
 
 
-_SHOWN_UNREAD = 5
-"""Stretches that cannot be read, in a line about a topic; the findings have all."""
+_SHOWN_UNREAD = 5  # stretches that cannot be read, in a line about a topic; the findings have all
 
 
 def page(facts: Facts, title: str = "Kafka log report") -> str:

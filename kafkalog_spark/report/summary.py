@@ -9,14 +9,10 @@ from kafkalog_spark.format.names import is_internal
 from kafkalog_spark.report import facts
 from kafkalog_spark.report.batch_totals import BatchTotals, PartitionTotal, merged_pairs
 
-SLICES = 120
-"""Points of a curve: two to four pixels each on a phone."""
-TIMELINES = 24
-"""Partitions with a timeline of their segments, the largest ones: what fits on a screen."""
-MOST_BARS = 1200
-"""Bars of all timelines together; 100 bytes each in the file."""
-MOST_PRODUCERS = 100
-"""Producers that are listed, those with the most bytes."""
+SLICES = 120  # points of a curve: two to four pixels each on a phone
+TIMELINES = 24  # partitions with a timeline of their segments, the largest ones: what fits on a screen
+MOST_BARS = 1200  # bars of all timelines together; 100 bytes each in the file
+MOST_PRODUCERS = 100  # producers that are listed, those with the most bytes
 
 
 class Rates(NamedTuple):

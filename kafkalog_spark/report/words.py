@@ -8,8 +8,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATIONS = (("years", 31_557_600_000), ("days", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 """Units and their ms."""
-NOTHING = "–"
-"""Where there is no value."""
+NOTHING = "–"  # where there is no value
 
 
 def size_text(size: float) -> str:

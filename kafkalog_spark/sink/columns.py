@@ -42,8 +42,7 @@ _COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     "headers": ((), "array<struct<key:string,value:binary>>"),  # its type is compared by this text
 }
 RECORD_COLUMNS = ("key", "value", "headers", "timestamp")
-_OF_TEXTS = ("string", "confluent-json")
-"""Formats that are made of a column of texts, all others of a struct."""
+_OF_TEXTS = ("string", "confluent-json")  # formats that are made of a column of texts, all others of a struct
 
 
 @dataclass(frozen=True)

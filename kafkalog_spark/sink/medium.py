@@ -58,16 +58,11 @@ class Medium(ABC):
     remote: bool
     """True where nothing is locked, a request may come through after its answer was given up, and the store may ignore
     conditions."""
-    commits: str
-    """Prefix of the names of commit records."""
-    join_bytes: int
-    """Staged files up to this size are joined to one segment."""
-    parallel: int
-    """Steps that are taken at once, at most."""
-    word: str
-    """Name of what is not a directory, in messages."""
-    needs: str
-    """Hint of errors: conditions for a writer there."""
+    commits: str  # prefix of the names of commit records
+    join_bytes: int  # staged files up to this size are joined to one segment
+    parallel: int  # steps that are taken at once, at most
+    word: str  # name of what is not a directory, in messages
+    needs: str  # hint of errors: conditions for a writer there
 
     def path(self, name: str = "") -> str:
         """Full path, for messages."""
@@ -261,8 +256,7 @@ class Medium(ABC):
         """After all segments: make sure that they are on disk."""
 
 
-FIRST_EPOCH = 0
-"""Leader epoch of a log that has none yet."""
+FIRST_EPOCH = 0  # leader epoch of a log that has none yet
 
 EMPTY_END = PartitionEnd(0, FIRST_EPOCH, (EpochEntry(FIRST_EPOCH, 0),))
 """Append position of a partition that is not there yet."""

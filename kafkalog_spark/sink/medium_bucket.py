@@ -54,8 +54,7 @@ long, must still find its number taken. Writers look again after commit.LOOK_SEC
 signed 15 minutes ago. Also how long staged objects stay that nobody uses: longer than any job takes (Kafka's
 transactional.id.expiration.ms)."""
 
-PRUNE_EVERY = 100
-"""Commits after which old records are removed: a listing and some deletions."""
+PRUNE_EVERY = 100  # commits after which old records are removed: a listing and some deletions
 
 
 @dataclass(frozen=True)
@@ -318,8 +317,7 @@ def _is_complete(segment: PlannedSegment, sizes: Mapping[str, int]) -> bool:
     )
 
 
-_PUTS_AT_ONCE = 2
-"""With as many that wait, 64 MiB."""
+_PUTS_AT_ONCE = 2  # with as many that wait, 64 MiB
 
 
 class BucketStage:

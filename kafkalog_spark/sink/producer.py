@@ -29,8 +29,7 @@ DEFAULTS = {
 }
 """Settings unless `kafka.*` options say otherwise."""
 
-_COMPRESSION = ("compression.type", "compression.codec")
-"""librdkafka's two names of it."""
+_COMPRESSION = ("compression.type", "compression.codec")  # librdkafka's two names of it
 _ANY_PARTITION = -1  # librdkafka's RD_KAFKA_PARTITION_UA
 _POLL_SECONDS = 0.1  # while librdkafka's queue is full
 _ROWS_BETWEEN_POLLS = 1000

@@ -33,8 +33,7 @@ _STAGED = re.compile(r"kafkalog\.sink-(?P<job>[0-9a-f]{32})(\.job|-[0-9a-z-]+\.(
 class Stage(Protocol):
     """Staged files of one task attempt. All methods raise OSError."""
 
-    piece_bytes: int
-    """Most bytes of a file."""
+    piece_bytes: int  # most bytes of a file
     held_bytes: int
     """Most bytes of all files that are begun and not finished: a task finishes some when there are more."""
 

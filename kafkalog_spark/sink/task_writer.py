@@ -57,8 +57,7 @@ class Partitioner:
     record_columns: tuple[str, ...]
     count_of: Callable[[str], int]
     first: int = 0
-    partitions: dict[str, int] = field(default_factory=dict)
-    """Number of partitions of each topic met so far."""
+    partitions: dict[str, int] = field(default_factory=dict)  # number of partitions of each topic met so far
     _next_keyless: dict[str, int] = field(default_factory=dict)
 
     def shares(self, window: Sequence[pa.RecordBatch]) -> list[Share]:

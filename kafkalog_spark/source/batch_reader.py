@@ -264,8 +264,7 @@ SMALL_BATCH = 64 << 10
 """Bytes of rows up to which a batch is copied and coalesced with its neighbours; a larger one is handed on as it is."""
 SMALL_ROWS = 1 << 10
 """So is a batch of as many rows, which is what a scan gives first (row_buffers.FIRST_BATCH_ROWS), for show()."""
-COALESCED_BATCH = 1 << 20
-"""Bytes of rows that are handed over together."""
+COALESCED_BATCH = 1 << 20  # bytes of rows that are handed over together
 _FIRST_COALESCED = 64 << 10
 """The first ones are smaller, so that show() and limit() have their rows early. It is what the buffer between a Python
 worker and Spark holds: fewer do not arrive any earlier."""

@@ -120,8 +120,7 @@ class Description:
     """
 
     partitions: Sequence[PartitionRange]
-    tail: int | None = None
-    """Only the last so many records of each range."""
+    tail: int | None = None  # only the last so many records of each range
 
     def __str__(self) -> str:
         ranges = [partition.range for partition in self.partitions]

@@ -281,8 +281,7 @@ ONLY_OF_READS = frozenset(
 )
 """Names that have no meaning in a write, in small letters."""
 
-OF_SPARK = ("maxFilesPerTrigger",)
-"""The same, of Spark's other sources."""
+OF_SPARK = ("maxFilesPerTrigger",)  # the same, of Spark's other sources
 
 OTHER_NAMES = {
     "topic": "subscribe",

@@ -24,14 +24,12 @@ from kafkalog_spark.source.option_spec import CommitGroup
 from kafkalog_spark.source.options import parse_read_options
 from kafkalog_spark.spark import librdkafka
 
-REQUEST_SECONDS = 10.0
-"""Until a commit that no broker answers has failed."""
+REQUEST_SECONDS = 10.0  # until a commit that no broker answers has failed
 PATIENCE_SECONDS = 5.0
 """How long a trigger waits for a commit that has just been sent: the process may end with this trigger
 (Trigger.AvailableNow). A commit takes milliseconds, the first one also a connection; after one that failed no trigger
 waits."""
-RETRY_SECONDS = 5.0
-"""Between a commit that failed and the next one."""
+RETRY_SECONDS = 5.0  # between a commit that failed and the next one
 
 _log = logging.getLogger(__name__)
 

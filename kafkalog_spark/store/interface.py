@@ -55,8 +55,7 @@ class RangeReader(Protocol):
 class OpenFile(RangeReader, Protocol):
     """A file open for reading. Used by one thread at a time."""
 
-    size: int
-    """Bytes it had when it was opened; what was appended since is not read."""
+    size: int  # bytes it had when it was opened; what was appended since is not read
 
     def has_changed(self) -> bool:
         """True if it has been written to, cut, replaced or removed since it was opened."""

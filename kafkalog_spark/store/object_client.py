@@ -242,8 +242,7 @@ class RetryState:
     """Retry state of one request."""
 
     policy: RetryPolicy
-    known: bool
-    """The store has answered before."""
+    known: bool  # the store has answered before
     now: Callable[[], float] = time.monotonic
     part: Callable[[], float] = field(default=random.random)
     tries: int = 0
@@ -263,8 +262,7 @@ class RetryState:
         return wait if self.now() + wait < self._end else None
 
 
-OBJECT_SCHEMES = S3_SCHEMES | GCS_SCHEMES | AZURE_SCHEMES
-"""Schemes that this library serves."""
+OBJECT_SCHEMES = S3_SCHEMES | GCS_SCHEMES | AZURE_SCHEMES  # schemes that this library serves
 
 _CLIENT_DEFAULTS = {"timeout": "60s", "connect_timeout": "5s", "read_timeout": "20s"}
 """A block of 8 MiB in 60 s is 140 kB/s: slower lines are taken for broken ones. A server that sends nothing for 20 s
@@ -419,8 +417,7 @@ class RequestCounts(NamedTuple):
 
 
 T = TypeVar("T")
-Wait = Callable[[float], bool]
-"""Wait for so many seconds; True to give up before."""
+Wait = Callable[[float], bool]  # wait for so many seconds; True to give up before
 
 
 class TryFailed(Exception):
@@ -520,8 +517,7 @@ def _sleep(seconds: float) -> bool:
 
 _lock = threading.Lock()
 _clients: dict[tuple[str, str, StorageOptions], ObjectClient] = {}
-_used_in: int | None = None
-"""The process in which the library's threads were started."""
+_used_in: int | None = None  # the process in which the library's threads were started
 
 
 def client_for(scheme: str, bucket: str, options: StorageOptions) -> ObjectClient:

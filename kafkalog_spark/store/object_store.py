@@ -32,10 +32,8 @@ T = TypeVar("T")
 
 WORKER_BYTES = 256 << 20
 """Bytes fetched ahead, or being fetched, of all files of a process: a worker may take 300 MB, and decodes too."""
-FILE_BYTES = 32 << 20
-"""Such bytes of one file: the block that is read, the one before it, and two ahead."""
-THREADS = 16
-"""Four files of a task with four requests each: a request waits for the network, not for a core."""
+FILE_BYTES = 32 << 20  # such bytes of one file: the block that is read, the one before it, and two ahead
+THREADS = 16  # four files of a task with four requests each: a request waits for the network, not for a core
 
 
 class ReadAhead:
@@ -95,14 +93,10 @@ there; but many of these reads need 61 bytes, and over a slow line or in a worke
 NEAR = 1 << 20
 """A read that begins at most so far after the last piece goes on from it: pieces grow, and what lies between is
 fetched, which is as fast as a request of its own."""
-BLOCK = 8 << 20
-"""Bytes of a block fetched ahead."""
-FIRST_BLOCK = 2 << 20
-"""Bytes of the first one: its rows should be seen soon. The next ones double."""
-IN_FLIGHT = 2
-"""Blocks fetched ahead of the one that is read."""
-KEPT = 8 << 20
-"""Bytes of pieces kept."""
+BLOCK = 8 << 20  # bytes of a block fetched ahead
+FIRST_BLOCK = 2 << 20  # bytes of the first one: its rows should be seen soon. The next ones double.
+IN_FLIGHT = 2  # blocks fetched ahead of the one that is read
+KEPT = 8 << 20  # bytes of pieces kept
 
 
 class _Fetched:
@@ -303,8 +297,7 @@ class ObjectFile:
         return min(position + -position % self._align, self.size)
 
 
-PAGE = 1000
-"""Keys that a store lists in one request, at most: S3, Google and versitygw 1,000; Azure more."""
+PAGE = 1000  # keys that a store lists in one request, at most: S3, Google and versitygw 1,000; Azure more
 
 
 @dataclass(frozen=True)

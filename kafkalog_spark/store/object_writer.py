@@ -86,8 +86,7 @@ class ObjectWriter:
             self.store.client.ask(paths[begin], partial(_delete, keys=some), delete=1)
 
 
-_DELETED_AT_ONCE = 1000
-"""Keys that S3 takes in one request."""
+_DELETED_AT_ONCE = 1000  # keys that S3 takes in one request
 
 
 def _create(library: Any, key: str, data: Buffer) -> bool | None:
@@ -120,8 +119,7 @@ def _delete(library: Any, *, keys: list[str]) -> None:
 # Objects that are written in ways that whole puts do not cover: larger than memory should hold, or in the place of
 # one that is empty.
 
-UPLOADS_AT_ONCE = 2
-"""Parts in flight of one upload: with the part that is being filled, 48 MiB."""
+UPLOADS_AT_ONCE = 2  # parts in flight of one upload: with the part that is being filled, 48 MiB
 
 _CANNOT_REPLACE = Failure(
     errno.ENOTSUP,

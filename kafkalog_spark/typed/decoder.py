@@ -122,8 +122,7 @@ class ResolvedFormat:
 class Format(Protocol):
     """Interface of a format. Format json has no `encoder`."""
 
-    OPTIONS: tuple[OptionSpec, ...]
-    """Every option of the format, those that are refused too."""
+    OPTIONS: tuple[OptionSpec, ...]  # every option of the format, those that are refused too
 
     def decoder(self, format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
         """Raises OptionError for an option or a type that the format refuses."""

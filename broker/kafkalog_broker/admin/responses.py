@@ -65,11 +65,9 @@ def failed(request: Request, code: ErrorCode) -> Any:
     return error_response(request, code, TEXTS.get(code) if request.api_key in _BRIEF else needs_text(request, code))
 
 
-_BRIEF = frozenset((55, 80, 81))
-"""APIs of Kafka's quorum, which do not say which right is missing."""
+_BRIEF = frozenset((55, 80, 81))  # APIs of Kafka's quorum, which do not say which right is missing
 
-_WITHOUT_TEXT = frozenset((83, 84, 85, 86, 87))
-"""Between share coordinators."""
+_WITHOUT_TEXT = frozenset((83, 84, 85, 86, 87))  # between share coordinators
 
 NO_AUTHORIZER = "No Authorizer is configured."
 

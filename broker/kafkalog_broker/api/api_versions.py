@@ -20,8 +20,7 @@ from kafkalog_broker.protocol.response_entity import entity
 
 KEY = 18
 
-FINALIZED_FEATURES_EPOCH = 0
-"""Clients ignore the features of an answer whose epoch is negative."""
+FINALIZED_FEATURES_EPOCH = 0  # clients ignore the features of an answer whose epoch is negative
 
 
 class Feature(NamedTuple):

@@ -23,8 +23,7 @@ from kafkalog_broker.quotas.throttled_handlers import throttled
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 _logger = logging.getLogger(__name__)
-_LOGGED = 30
-"""Entities that a line of the log names."""
+_LOGGED = 30  # entities that a line of the log names
 
 
 @api(48, 0, 1)

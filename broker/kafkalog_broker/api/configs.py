@@ -47,8 +47,7 @@ MAX_RESPONSE_BYTES = 64 << 20
 synonyms and documentation 20 kB."""
 
 
-Keys = frozenset[str]
-"""The properties asked for; none: all."""
+Keys = frozenset[str]  # the properties asked for; none: all
 
 
 class DescribedResource(NamedTuple):

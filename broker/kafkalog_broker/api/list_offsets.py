@@ -52,14 +52,11 @@ if TYPE_CHECKING:
 
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 _FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-Found = tuple[int, int, int]
-"""timestamp, offset, leader epoch"""
+Found = tuple[int, int, int]  # timestamp, offset, leader epoch
 Answer = tuple[ErrorCode, Found]
-Key = tuple[str, int]
-"""topic, partition"""
+Key = tuple[str, int]  # topic, partition
 _NONE: Found = (-1, -1, -1)
-AT_ONCE_S = 0.005
-"""How long look-ups of one request keep a thread before those of others have theirs."""
+AT_ONCE_S = 0.005  # how long look-ups of one request keep a thread before those of others have theirs
 
 
 @api(2, 0, 11)

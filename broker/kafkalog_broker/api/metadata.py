@@ -76,8 +76,7 @@ def _operations(request: Request, name: str) -> int:
 async def _asked_topics(request: Request, broker: Broker, turn: TimeSlice) -> list[TopicMetadata]:
     """Those that exist first, each once; then what is missing, and what is not shown."""
     asked = request.entity
-    wanted: dict[Any, ErrorCode] = {}
-    """By name, or id; what is said of it if there is no such topic."""
+    wanted: dict[Any, ErrorCode] = {}  # by name, or id; what is said of it if there is no such topic
     refused: dict[Any, TopicMetadata] = {}
     no_name = None if request.version >= _NULL_NAMES_FROM else ""
     async for topic in turn.spread(asked.topics):

@@ -26,8 +26,7 @@ from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, in_parts
 
-AT_ONCE = 500
-"""Partitions that are looked up before others may have their turn: about 1 ms."""
+AT_ONCE = 500  # partitions that are looked up before others may have their turn: about 1 ms
 
 FIRST_VERSION_WITH_ERROR = 2
 FIRST_VERSION_WITH_GROUPS = 8

@@ -59,8 +59,7 @@ async def offset_commit(request: Request, broker: Broker) -> Any:
     return await _commit(request, broker)
 
 
-_LOAD_IN_PROGRESS_FROM = 2
-"""Before, clients could crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+_LOAD_IN_PROGRESS_FROM = 2  # before, clients could crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)
 
 
 @api(28, 0, 5)

@@ -211,8 +211,7 @@ async def share_acknowledge(request: Request, broker: Broker) -> Any:
 
 FIRST_RENEWING_VERSION = 2
 LONGEST_MEMBER_ID = 36
-BATCHES_A_STEP = 500
-"""Acknowledgements that are checked in half a millisecond."""
+BATCHES_A_STEP = 500  # acknowledgements that are checked in half a millisecond
 
 
 def check_member_id(member_id: str | None) -> None:

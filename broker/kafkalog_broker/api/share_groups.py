@@ -234,8 +234,7 @@ def _deleted_topic(
 # partitions' state, finished in the group. What is left half done by a crash is done again when it is asked for
 # again.
 
-Offsets = Mapping[UUID, Mapping[int, int]]
-"""Topic id to partition to start offset."""
+Offsets = Mapping[UUID, Mapping[int, int]]  # topic id to partition to start offset
 
 
 async def ensure_state_topic(broker: Broker) -> None:

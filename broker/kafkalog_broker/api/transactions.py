@@ -208,8 +208,7 @@ _NOT_READY = frozenset(
 )
 
 
-MarkerCodes = list[tuple[Any, dict[str, dict[int, ErrorCode]]]]
-"""By marker; topic and partition, each once."""
+MarkerCodes = list[tuple[Any, dict[str, dict[int, ErrorCode]]]]  # by marker; topic and partition, each once
 
 
 @api(27, 1, 2)

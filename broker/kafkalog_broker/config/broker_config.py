@@ -41,8 +41,7 @@ from kafkalog_broker.config.properties import (
     relatives,
 )
 
-ASSIGNORS = ("uniform", "range")
-"""Assignors of consumer groups that are served."""
+ASSIGNORS = ("uniform", "range")  # assignors of consumer groups that are served
 DEFAULT_NODE_ID = "1"  # Kafka has no default; a broker that is alone needs no choice
 CLEANER_MAP_ENTRY_BYTES = 24
 """Bytes of a key in the cleaner's map: 16 bytes of hash, 8 of offset. As in Kafka, so that a setting means the same.

@@ -22,8 +22,7 @@ GROUPS, CLIENT_METRICS = "groups", "client-metrics"
 
 _log = logging.getLogger(__name__)
 Layer = dict[str, str]
-Named = dict[str, Layer]
-"""Properties that were set, by the name of the resource."""
+Named = dict[str, Layer]  # properties that were set, by the name of the resource
 
 
 class StoredConfigs(NamedTuple):

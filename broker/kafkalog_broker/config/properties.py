@@ -152,8 +152,7 @@ PARTS = (
 `BrokerConfig.from_properties`), and those that remote storage's options are made of."""
 
 
-AS_RETENTION = -2
-"""local.retention.ms and local.retention.bytes: as retention.ms and retention.bytes are."""
+AS_RETENTION = -2  # local.retention.ms and local.retention.bytes: as retention.ms and retention.bytes are
 
 
 def check_local_retention(name: str, total: int, local: int) -> None:

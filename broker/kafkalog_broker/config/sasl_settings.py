@@ -131,8 +131,7 @@ class SaslSettings:
     max_reauth_ms: Mapping[str, int]
     max_receive_bytes: int
     failed_delay_ms: int
-    oauth: OAuthSettings | None = None
-    """Where OAUTHBEARER is enabled."""
+    oauth: OAuthSettings | None = None  # where OAUTHBEARER is enabled
 
     @classmethod
     def of(cls, value: Callable[[str], Value], own: Callable[[str], str | None]) -> Self:

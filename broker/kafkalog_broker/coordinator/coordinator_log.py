@@ -29,8 +29,7 @@ from kafkalog_spark.log.write.encoded_batch import EncodedRecords, batches_of, b
 
 _logger = logging.getLogger(__name__)
 
-Record = tuple[bytes, bytes | None]
-"""Key, and value or None for a tombstone."""
+Record = tuple[bytes, bytes | None]  # key, and value or None for a tombstone
 
 
 def encoded(kind: Message, values: Sequence[Any], version: int | None = None) -> bytes:
@@ -46,8 +45,7 @@ def too_long(error: InvalidRecord) -> BrokerError:
     return BrokerError(ErrorCode.unknown_server_error, error.what)
 
 
-TOMBSTONES_A_WRITE = 1_000
-"""Some 100 KB a batch, far from message.max.bytes."""
+TOMBSTONES_A_WRITE = 1_000  # some 100 KB a batch, far from message.max.bytes
 
 _BASE_SEQUENCE = 0  # Kafka's CoordinatorRuntime gives its batches 0 although no producer counts them
 _MAX_DECOMPRESSED_BYTES = 512 * 1024 * 1024  # far more than a coordinator writes into one batch
@@ -156,8 +154,7 @@ def _records(header: BatchHeader, data: bytes) -> list[Record]:
     ]
 
 
-LogOf = Callable[[str, int], Log]
-"""The log of a partition. Raises BrokerError when it is not here."""
+LogOf = Callable[[str, int], Log]  # the log of a partition. Raises BrokerError when it is not here.
 
 
 class CoordinatorLog:

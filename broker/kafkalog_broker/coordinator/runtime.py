@@ -22,10 +22,8 @@ from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 
 _log = logging.getLogger(__name__)
 
-L = TypeVar("L")
-"""Value that a partition is loaded as."""
-S = TypeVar("S")
-"""Shard that serves a partition."""
+L = TypeVar("L")  # value that a partition is loaded as
+S = TypeVar("S")  # shard that serves a partition
 
 
 class Write(Protocol):
@@ -180,8 +178,7 @@ all of them in one step."""
 
 # Timers with names: a new one of the same name takes the place of the old one (Kafka's CoordinatorTimer).
 
-RETRY_MS = 500
-"""After a time-out that could not be written (CoordinatorTimerImpl)."""
+RETRY_MS = 500  # after a time-out that could not be written (CoordinatorTimerImpl)
 
 
 class TimerHandle(Protocol):

@@ -21,8 +21,7 @@ READ_COMMITTED = 1
 READ_AT_ONCE_BYTES = 64 << 10
 """Bytes of records that are read with the request: one write sends them. Anything more is read from the file while the
 consumer takes it, so that slow consumers cost no memory."""
-TURN_EVERY = 16
-"""Partitions between two looks at the clock: about 0.5 ms. Few requests have as many."""
+TURN_EVERY = 16  # partitions between two looks at the clock: about 0.5 ms. Few requests have as many.
 MAX_SLICES = 32
 """How many files a response can keep open until the consumer has taken it: with 1 MB a partition, 32 MB. When all
 responses together keep so many open that descriptors may run out (MANY_OPEN), a response has no more than

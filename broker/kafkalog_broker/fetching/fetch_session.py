@@ -30,8 +30,7 @@ MAX_PARTITIONS = 100_000
 """Partitions that all sessions together remember, of about 400 bytes each. Kafka bounds only the number of sessions; a
 client may name a million partitions in each. Without a session a consumer names its partitions in every request."""
 
-TopicKey = Hashable
-"""A topic's name (requests up to v12) or id (from v13 on)."""
+TopicKey = Hashable  # a topic's name (requests up to v12) or id (from v13 on)
 PartitionKey = tuple[TopicKey, int]
 
 

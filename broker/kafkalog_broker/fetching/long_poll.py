@@ -23,8 +23,7 @@ _REST = 9
 """After a longer one the next comes after nine times as long: waiting polls take a tenth of the loop's time at most."""
 
 
-AWAKE_AT_ONCE = 8
-"""Woken requests that read without waiting for a turn: 0.5 ms."""
+AWAKE_AT_ONCE = 8  # woken requests that read without waiting for a turn: 0.5 ms
 
 
 class LongPoll:
@@ -34,8 +33,7 @@ class LongPoll:
 
     def __init__(self, polls: LongPolls, missing: int) -> None:
         self._polls = polls
-        self.missing = missing
-        """Bytes that have to come until reading is worth it."""
+        self.missing = missing  # bytes that have to come until reading is worth it
         self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def wake(self) -> None:
@@ -89,8 +87,7 @@ class _PollsOfLog:
         self._counting: set[LongPoll] = set()
         self._stable: dict[LongPoll, int] = {}
         """Those that were given all below the last stable offset, and that offset."""
-        self._any: set[LongPoll] = set()
-        """Those that appends bring nothing."""
+        self._any: set[LongPoll] = set()  # those that appends bring nothing
         self._counted = log.appended_bytes
         self._state = _state(log)
         self._next_look = 0.0

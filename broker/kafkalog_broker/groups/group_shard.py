@@ -50,8 +50,7 @@ from kafkalog_spark.format.layout import ControlType
 
 log = logging.getLogger(__name__)
 
-AnyGroup = Group | ReconcilingGroup[Any]
-"""A group that commits offsets."""
+AnyGroup = Group | ReconcilingGroup[Any]  # a group that commits offsets
 
 
 def expired_offsets(group: AnyGroup, offsets: OffsetStore, now_ms: int, retention_ms: int) -> list[OffsetKey]:

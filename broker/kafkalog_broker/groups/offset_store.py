@@ -37,8 +37,7 @@ class OffsetStore:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, dict[int, OffsetAndMetadata]]] = {}
-        self._pending: dict[int, dict[OffsetKey, _Pending]] = {}
-        """By producer id."""
+        self._pending: dict[int, dict[OffsetKey, _Pending]] = {}  # by producer id
         self._producers: dict[str, dict[OffsetKey, set[int]]] = {}
         """By group: who has something pending for a key."""
         self._next_position = 0
@@ -163,8 +162,7 @@ class OffsetStore:
 # Making and encoding a record takes some 10 microseconds, and nothing of it depends on the group. What does, whether
 # the group takes the commit, appending and remembering it, is one step afterwards.
 
-AT_ONCE = 10
-"""Partitions in a step: some 0.1 ms."""
+AT_ONCE = 10  # partitions in a step: some 0.1 ms
 
 
 class PreparedCommit(NamedTuple):

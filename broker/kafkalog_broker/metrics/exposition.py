@@ -17,8 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 MAX_TOPICS = 1000
 """Topics with series of their own, the first by name; `kafkalog_topics_left_out` says how many have none."""
 
-MAX_GROUPS = 500
-"""Groups with series of their own, with MAX_GROUP_TOPICS topics each."""
+MAX_GROUPS = 500  # groups with series of their own, with MAX_GROUP_TOPICS topics each
 
 MAX_GROUP_TOPICS = 20
 

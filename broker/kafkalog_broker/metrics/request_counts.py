@@ -13,8 +13,7 @@ from kafkalog_broker.net.dispatch import Answer, ConnectionClosed, Dispatch, Fra
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, registry
 from kafkalog_broker.protocol.codec import api_name
 
-_KEYS = 256
-"""Kafka's API keys are below 100."""
+_KEYS = 256  # Kafka's API keys are below 100
 
 
 class ApiCounts:

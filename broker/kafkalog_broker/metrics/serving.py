@@ -27,11 +27,9 @@ from kafkalog_broker.runtime.traffic import Traffic
 from kafkalog_broker.telemetry.client_instances import ClientMetrics
 from kafkalog_spark.errors import KafkalogError
 
-MAX_CONNECTIONS = 16
-"""Served at once, each by a thread: some scrapers and probes."""
+MAX_CONNECTIONS = 16  # served at once, each by a thread: some scrapers and probes
 
-TIMEOUT_S = 10.0
-"""For each read of a request, for the event loop's answer, and for sending it."""
+TIMEOUT_S = 10.0  # for each read of a request, for the event loop's answer, and for sending it
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PLAIN = "text/plain; charset=utf-8"

@@ -95,10 +95,8 @@ def serving_options(
 
 # How far a mirror is: a bar with --once, a line that is written over on a terminal, a line a minute elsewhere.
 
-_EVERY_S = 60.0
-"""Between two lines of a log that say how far it is."""
-TICK_S = 1.0
-"""How often `show` is to be called."""
+_EVERY_S = 60.0  # between two lines of a log that say how far it is
+TICK_S = 1.0  # how often `show` is to be called
 
 
 def summary(mirror: Mirror, received_before: int, seconds: float) -> str:

@@ -110,8 +110,7 @@ def error_text(number: int) -> str:
 _SIZE_BYTES = 4
 _POOLED_FROM = 256 << 10
 """Bytes from which on a response gets one of the buffers: below, the allocator has memory at hand."""
-_KEPT = 3
-"""Buffers that are kept: one that is read, one that is checked, one that is appended."""
+_KEPT = 3  # buffers that are kept: one that is read, one that is checked, one that is appended
 MAX_RESPONSE = 1 << 30
 """Bytes: what claims to be larger is no response of Kafka's. A batch larger than all limits comes whole (KIP-74)."""
 
@@ -232,12 +231,10 @@ def _view(buffer: Buffer) -> memoryview:
 
 # Bounds of the offsets and leader epochs in a source's answers: what lies outside is in no log.
 
-MAX_OFFSET = MAX_INT64 - 1
-"""A log that ends at 2^63-1 takes no record any more."""
+MAX_OFFSET = MAX_INT64 - 1  # a log that ends at 2^63-1 takes no record any more
 MAX_EPOCH = MAX_INT32 - 1
 """Largest leader epoch, as a takeover of the copy writes with a higher one, an int32 too."""
-UNKNOWN = -1
-"""In place of an offset or an epoch that the source does not know."""
+UNKNOWN = -1  # in place of an offset or an epoch that the source does not know
 
 
 class ImpossibleAnswer(KafkalogError):

@@ -35,12 +35,10 @@ from kafkalog_spark.format.names import is_internal
 
 _log = logging.getLogger(__name__)
 
-_AGAIN_S = 0.25
-"""After something went wrong: a leader takes a moment to be elected."""
+_AGAIN_S = 0.25  # after something went wrong: a leader takes a moment to be elected
 _SOURCE_MS, _NODE_MS = (1_000, 10_000), (250, 10_000)
 """Pauses, the first and the longest one, after the source or one of its nodes was away."""
-_LASTED_MS = 10_000
-"""A connection that lasted so long was a good one: it is tried again soon."""
+_LASTED_MS = 10_000  # a connection that lasted so long was a good one: it is tried again soon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

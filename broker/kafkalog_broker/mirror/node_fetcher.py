@@ -57,8 +57,7 @@ class RateLimit:
 
 _log = logging.getLogger(__name__)
 
-_IDLE_S = 0.1
-"""Between looks for a partition that may be asked for, while there is none."""
+_IDLE_S = 0.1  # between looks for a partition that may be asked for, while there is none
 _LONGEST_THROTTLE_S = 60.0
 """Kafka throttles for no longer than its quota's windows, 11 s unless they are configured."""
 _NO_ID = uuid.UUID(int=0)

@@ -20,8 +20,7 @@ from kafkalog_spark.log.read.segment_file import Window
 _log = logging.getLogger(__name__)
 
 _PIECE_BATCHES = 1000
-_PIECE_BYTES = 1 << 20
-"""Batches and bytes appended in a turn of the event loop: 3 ms and 1 ms."""
+_PIECE_BYTES = 1 << 20  # batches and bytes appended in a turn of the event loop: 3 ms and 1 ms
 _AFTER_ERROR_MS = 1_000
 _AFTER_FAILURE_MS = 30_000
 """For how long a partition is left alone: what the source says of it passes; what is wrong with it does not soon."""

@@ -33,10 +33,8 @@ logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what fails there is 
 T = TypeVar("T")
 
 _FAREWELL_S = 1.0
-_MAX_ANSWER = 64 << 20
-"""Bytes of an answer but to Fetch: Metadata of a million partitions."""
-_READ_AT_ONCE = 64 << 10
-"""Bytes of an answer that is read in the event loop: some 3 ms."""
+_MAX_ANSWER = 64 << 20  # bytes of an answer but to Fetch: Metadata of a million partitions
+_READ_AT_ONCE = 64 << 10  # bytes of an answer that is read in the event loop: some 3 ms
 _MAX_ITERATIONS = 1_000_000
 """Most iterations of SCRAM, as in librdkafka: a second of one processor. Kafka before KRaft had no limit of its own."""
 

@@ -23,11 +23,9 @@ from kafkalog_broker.runtime.process import LogRate
 
 # Bounds on connections, in Kafka's property names.
 
-UNLIMITED = 2**31 - 1
-"""Kafka's default of properties that limit connections."""
+UNLIMITED = 2**31 - 1  # Kafka's default of properties that limit connections
 
-FILES_FOR_LOGS = 0.25
-"""The share of open files that connections leave to segments and everything else."""
+FILES_FOR_LOGS = 0.25  # the share of open files that connections leave to segments and everything else
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,12 +257,9 @@ class Admission:
         it is closed."""
         self.limits = limits
         self.open: set[Connection] = set()
-        self.waiting: set[Connection] = set()
-        """Those that are refused, and closed a while later."""
-        self.stopped = False
-        """Nobody is admitted any more."""
-        self.admitted = self.refused = 0
-        """Connections so far."""
+        self.waiting: set[Connection] = set()  # those that are refused, and closed a while later
+        self.stopped = False  # nobody is admitted any more
+        self.admitted = self.refused = 0  # connections so far
         self._clock = clock
         self._ip_wait_ms = ip_wait_ms
         self._per_ip: Counter[str] = Counter()

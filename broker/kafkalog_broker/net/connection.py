@@ -35,11 +35,9 @@ from kafkalog_broker.runtime.process import LogRate
 # Kafka has no such bound. A response that lies in files costs one buffer (`ResponseStream`), so what counts here
 # are the others: a few kB as a rule, megabytes where a client asks for everything there is.
 
-UNREAD_BYTES = 32 << 20
-"""Bytes of responses that all connections together may hold for longer than CHECK_S."""
+UNREAD_BYTES = 32 << 20  # bytes of responses that all connections together may hold for longer than CHECK_S
 
-CHECK_S = 1.0
-"""A peer that reads nothing for so long while there is too much is closed."""
+CHECK_S = 1.0  # a peer that reads nothing for so long while there is too much is closed
 
 
 class UnreadResponses:
@@ -134,8 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         principal."""
         self.info = ConnectionInfo(listener=listener)
         self.turn_in_s = 0.0  # until requests are handled, or it is closed where it is refused; set by `admit`
-        self.task: asyncio.Task[None] | None = None
-        """Handles its requests; None when it was not admitted."""
+        self.task: asyncio.Task[None] | None = None  # handles its requests; None when it was not admitted
         self._shared, self._loop, self._line = shared, shared.loop, shared.line
         self._max_request_bytes = max_request_bytes
         self._dispatch: Dispatch = shared.dispatch

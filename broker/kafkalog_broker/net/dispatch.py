@@ -47,8 +47,7 @@ LONG_ARRAY = 2_000
 R = TypeVar("R", Request, Request | None)
 
 Frame = bytes | memoryview
-Answer = list[Any] | None
-"""The pieces of a response; None: there is none."""
+Answer = list[Any] | None  # the pieces of a response; None: there is none
 
 Dispatch = Callable[[Frame, ConnectionInfo], Answer | Coroutine[Any, Any, Answer]]
 """Function that a connection calls with a frame. A small request whose handler waits for nothing is answered at once,
@@ -66,8 +65,7 @@ class ConnectionClosed(Exception):
         self.last = last
 
 
-COUNT_THEMSELVES = (0, 1)
-"""Produce and Fetch tell Traffic of errors as they make their answers."""
+COUNT_THEMSELVES = (0, 1)  # Produce and Fetch tell Traffic of errors as they make their answers
 
 
 def dispatcher(broker: Any, served: Mapping[int, Api] | None = None, traffic: Traffic | None = None) -> Dispatch:

@@ -30,12 +30,10 @@ IDLE_CHECKS = 10
 """Idle connections are looked for this many times in connections.max.idle.ms: one is closed up to 10 % late."""
 
 
-Gate = Callable[[Dispatch, Callable[[str], None]], SaslGate]
-"""Made for each connection, as `Connection` says."""
+Gate = Callable[[Dispatch, Callable[[str], None]], SaslGate]  # made for each connection, as `Connection` says
 
 
-Secured = Callable[[], "ListenerTls"]
-"""TLS settings of the next connection."""
+Secured = Callable[[], "ListenerTls"]  # TLS settings of the next connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +43,8 @@ class Listener:
     name: str
     host: str
     port: int
-    tls: Secured | None = field(default=None, repr=False, compare=False)
-    """None: this listener has no TLS."""
-    gate: Gate | None = field(default=None, repr=False, compare=False)
-    """None: this listener has no SASL."""
+    tls: Secured | None = field(default=None, repr=False, compare=False)  # none: this listener has no TLS
+    gate: Gate | None = field(default=None, repr=False, compare=False)  # none: this listener has no SASL
 
 
 class Network:

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from kafkalog_broker.protocol.api_registry import registry
 from kafkalog_broker.protocol.codec import api_name
 
-NOTED_S = 0.001
-"""Shorter ones are not noted: they hold up nobody, and most requests cost one comparison then."""
+NOTED_S = 0.001  # shorter ones are not noted: they hold up nobody, and most requests cost one comparison then
 
 
 class LoopWatch:
@@ -50,11 +49,9 @@ class LoopWatch:
 # more than LATE_S is put off by GRACE_S: what has arrived is handled meanwhile, and cancels it where it was a
 # heartbeat.
 
-LATE_S = 0.1
-"""Twice what one request may hold the loop."""
+LATE_S = 0.1  # twice what one request may hold the loop
 
-GRACE_S = 0.25
-"""To read and handle what has arrived: some thousand heartbeats."""
+GRACE_S = 0.25  # to read and handle what has arrived: some thousand heartbeats
 
 
 class LateTimer:

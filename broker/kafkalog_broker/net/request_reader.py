@@ -27,8 +27,7 @@ from kafkalog_broker.errors import MalformedRequest
 # limit: a limit that is smaller than a request stops nobody. When nothing is left, no connection begins another
 # frame; those that have begun one read it to its end.
 
-UNLIMITED = -1
-"""Kafka's default."""
+UNLIMITED = -1  # Kafka's default
 
 
 class MemoryPool:
@@ -77,18 +76,15 @@ RECEIVE_BUFFER_BYTES = 256 << 10
 READ_BYTES = 128 << 10
 """Bytes that one read of the rest of a frame can bring, so that whoever reads can stop after it."""
 
-FRAME_OVERHEAD = 64
-"""Memory of a waiting frame besides its bytes: an object and its place in the queue."""
+FRAME_OVERHEAD = 64  # memory of a waiting frame besides its bytes: an object and its place in the queue
 
-FRAMES_AT_ONCE = 64
-"""How many frames are made of one read before some of them are handled."""
+FRAMES_AT_ONCE = 64  # how many frames are made of one read before some of them are handled
 
 MAX_OTHER_BYTES = 16 << 20
 """The largest request that carries no records. Kafka has no such limit, but what it stores of such a request (offsets,
 the assignments of a group) has to fit into one batch of 1 MB, and a Fetch of 16 MB names half a million partitions."""
 
-PRODUCE = b"\0\0"
-"""The API key that may be as large as socket.request.max.bytes."""
+PRODUCE = b"\0\0"  # the API key that may be as large as socket.request.max.bytes
 
 
 class FrameAssembler:
@@ -217,8 +213,7 @@ READ_AHEAD_BYTES = 64 << 10
 """Small pipelined requests are read many at a time; of large ones, one waits while one is handled."""
 
 
-ROUND_BYTES = 2 << 20
-"""Some 3 ms. A request of Produce has 1 MB by default."""
+ROUND_BYTES = 2 << 20  # some 3 ms. A request of Produce has 1 MB by default.
 
 READERS = 8
 """Connections that read on in one round: each reads one piece at least before the round is over for it."""
@@ -282,10 +277,8 @@ class RequestReader:
         self._paused = False
         self.frames: deque[bytes | memoryview] = deque()
         self.transport: asyncio.Transport | None = None
-        self.ended = False
-        """No further frames will come, or none are wanted."""
-        self.buffer = assembler.buffer
-        """Where the next bytes that are read go."""
+        self.ended = False  # no further frames will come, or none are wanted
+        self.buffer = assembler.buffer  # where the next bytes that are read go
 
     def received(self, count: int, busy: bool) -> None:
         """So many bytes have come into the buffer; `busy`: a request is being handled.

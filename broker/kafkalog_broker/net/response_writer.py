@@ -118,8 +118,7 @@ class ResponseWriter:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, buffers: SendBuffer) -> None:
         self._loop, self._buffers = loop, buffers
-        self.held: list[bytes] = []
-        """Responses that wait for the next one to go with."""
+        self.held: list[bytes] = []  # responses that wait for the next one to go with
         self._paused = False  # the transport holds too much
         self._muted: asyncio.TimerHandle | None = None  # until when
         self._taken: asyncio.Future[None] | None = None  # `stream` waits for the transport

@@ -22,8 +22,7 @@ from kafkalog_broker.security.sasl import AUTHENTICATE, HANDSHAKE, KnownUsers, R
 _HANDSHAKE = HANDSHAKE.to_bytes(2, "big")
 _KEY_AND_VERSION = struct.Struct(">hh")
 
-AGAIN_S = 1.0
-"""Re-authentications of a connection are so far apart at least, as in Kafka."""
+AGAIN_S = 1.0  # re-authentications of a connection are so far apart at least, as in Kafka
 
 
 class SaslGate:

@@ -48,8 +48,7 @@ PIECE_BYTES = 32 << 10
 """Bytes that go into OpenSSL's memory at once, encrypted or to be encrypted. It is kept as long as the connection is,
 so this bounds what a connection holds that once was busy: 40 kB for each direction."""
 
-RECEIVED_BYTES = 128 << 10
-"""Bytes that one read from a socket can bring."""
+RECEIVED_BYTES = 128 << 10  # bytes that one read from a socket can bring
 
 RECORDS_AT_ONCE = 512
 """Records may hold one byte each: so many are decrypted in one step, which takes a millisecond."""
@@ -65,10 +64,8 @@ class TlsRecords:
         self.tls = context.wrap_bio(self._in, self._out, server_side=True)
         self._read = self.tls.read
         self._rest = memoryview(b"")  # not in OpenSSL's memory yet
-        self.more = False
-        """True if what came may hold another whole record."""
-        self.closed = False
-        """Nothing more can be read: the peer has said so, or its bytes have ended."""
+        self.more = False  # True if what came may hold another whole record
+        self.closed = False  # nothing more can be read: the peer has said so, or its bytes have ended
 
     def received(self, data: memoryview) -> None:
         """The peer has sent these bytes; `keep` them before they change."""

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from kafkalog_broker.errors import ErrorCode
 
-CLUSTER_NAME = "kafka-cluster"
-"""The one name that the resource CLUSTER has."""
+CLUSTER_NAME = "kafka-cluster"  # the one name that the resource CLUSTER has
 WILDCARD = "*"
 
 

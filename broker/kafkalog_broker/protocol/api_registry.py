@@ -36,8 +36,7 @@ from typing import Any, Protocol, TypeVar
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.acls import OPERATIONS, Operation, ResourceType, operation_bits
 
-ANONYMOUS = "User:ANONYMOUS"
-"""Who did not authenticate."""
+ANONYMOUS = "User:ANONYMOUS"  # who did not authenticate
 
 
 def _nothing(*_: object) -> None:
@@ -122,10 +121,8 @@ class Request:
     client_id: str | None
     entity: Any
     connection: ConnectionInfo
-    size: int = 0
-    """Bytes of its frame, the size in front not counted."""
-    access: Access | None = None
-    """Rights of its sender; None: all."""
+    size: int = 0  # bytes of its frame, the size in front not counted
+    access: Access | None = None  # rights of its sender; None: all
     charge: Callable[[int], None] = _nothing
     """Called for each topic once all else was checked, before so many partitions are made or removed
     (`quotas/throttled_handlers.py`). Raises BrokerError throttling_quota_exceeded; without quotas it is free."""

@@ -97,8 +97,7 @@ VERSIONS: Mapping[int, tuple[int, int]] = {
 }  # fmt: skip
 """Versions spoken by this client, by API key: 0.11 knows the lowest ones (OffsetForLeaderEpoch: 2.1), 4.3 the highest
 ones."""
-SESSIONS, TOPIC_IDS = 7, 13
-"""Versions of Fetch from which on there are such."""
+SESSIONS, TOPIC_IDS = 7, 13  # versions of Fetch from which on there are such
 EARLIEST, LATEST = -2, -1
 _CONSUMER = -1
 _ZERO = uuid.UUID(int=0)
@@ -203,8 +202,7 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 # ---- Fetch: records stay where they lie in the response
 
-Key = tuple[str, int]
-"""Topic and partition."""
+Key = tuple[str, int]  # topic and partition
 
 
 class FetchFrom(NamedTuple):

@@ -99,8 +99,7 @@ def _head(frame: Body, connection: ConnectionInfo | None) -> tuple[Request, _Req
     return request, codec, position
 
 
-_served: dict[tuple[int, int], _RequestCodec] = {}
-"""Codecs by (API key, version), made at their first use."""
+_served: dict[tuple[int, int], _RequestCodec] = {}  # codecs by (API key, version), made at their first use
 
 
 def _codec_to_serve(api_key: int, version: int) -> _RequestCodec | None:

@@ -216,8 +216,7 @@ Read = Callable[..., Any]
 """(bytes, position, elements that all arrays together may have) to the entity that begins there. The last may be left
 out. Raises MalformedRequest."""
 
-UNBOUNDED = 1 << 62
-"""Elements of arrays in an entity, where only its size bounds them."""
+UNBOUNDED = 1 << 62  # elements of arrays in an entity, where only its size bounds them
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -412,8 +411,7 @@ class _ReaderSource(_Source):
         return 1 if self._flexible or kafka_type == "struct" else 2 if kafka_type == "string" else 4
 
 
-MAX_UNKNOWN_TAGS = 100
-"""Tagged fields of a header, of which none is known."""
+MAX_UNKNOWN_TAGS = 100  # tagged fields of a header, of which none is known
 
 
 def skip_tagged_fields(data: Body, position: int) -> int:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
 
-Topic = Hashable
-"""Name, or id in versions that name topics by it (from Fetch 13 on)."""
+Topic = Hashable  # name, or id in versions that name topics by it (from Fetch 13 on)
 
 
 class AbortedTransaction(NamedTuple):
@@ -93,8 +92,7 @@ class ShareFetchPartition:
     acknowledge_error_code: int = 0
     acknowledge_error_message: str | None = None
     records: Sequence[Any] = ()
-    acquired_records: Sequence[tuple[int, int, int]] = ()
-    """As share.acquisition.Acquired."""
+    acquired_records: Sequence[tuple[int, int, int]] = ()  # as share.acquisition.Acquired
     current_leader: ClassVar[_SameLeader] = _SameLeader()
 
 
@@ -109,5 +107,4 @@ class ShareFetchResponse(NamedTuple):
     error_message: str | None = None
     acquisition_lock_timeout: int = 0
     throttle_time: int = 0
-    node_endpoints: tuple[()] = ()
-    """There is one node."""
+    node_endpoints: tuple[()] = ()  # there is one node

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from kafkalog_broker.protocol.api_registry import Request
 
-DEFAULT = ""
-"""The name that stands for everybody who has no quota of their own: real names are never empty."""
+DEFAULT = ""  # the name that stands for everybody who has no quota of their own: real names are never empty
 
 PRODUCER, CONSUMER, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
 MUTATION, CONNECTION = "controller_mutation_rate", "connection_creation_rate"
@@ -42,8 +41,7 @@ class Entity(NamedTuple):
         return {kind: name or None for kind, name in names if name is not None}
 
 
-TYPES = ("user", "client-id", "ip")
-"""The protocol's words for Entity's fields."""
+TYPES = ("user", "client-id", "ip")  # the protocol's words for Entity's fields
 
 Quotas = Mapping[Entity, Mapping[str, float]]
 Holder = tuple[str | None, str | None]
@@ -71,8 +69,7 @@ def candidates(user: str, client_id: str) -> Iterator[tuple[Entity, Holder]]:
 # Times are ms of a clock that only rises. Kafka's org.apache.kafka.common.metrics.stats and QuotaUtils are what the
 # figures are held to.
 
-MAX_THROTTLE_MS = 2**31 - 1
-"""Largest throttle_time_ms, an int32: 25 days. No client has to wait longer."""
+MAX_THROTTLE_MS = 2**31 - 1  # largest throttle_time_ms, an int32: 25 days. No client has to wait longer.
 
 
 def _whole_ms(wait_ms: float) -> int:
@@ -191,8 +188,7 @@ class ClientQuotas:
     def __init__(self, windows: Windows, mutation_windows: Windows, now_ms: Callable[[], int]) -> None:
         self._windows, self._now_ms = windows, now_ms
         self.quotas: dict[Entity, Mapping[str, float]] = {}
-        self.in_use: frozenset[str] = frozenset()
-        """The quotas that somebody has."""
+        self.in_use: frozenset[str] = frozenset()  # the quotas that somebody has
         self._having: Counter[str] = Counter()  # entities, by quota
         keep = lru_cache(KNOWN)
         self._limit_of, self._any_limit_of = keep(self._find), keep(self._any_limit)

@@ -15,13 +15,11 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.quotas.client_quotas import TYPES, Entity, Quotas, entity_of
 from kafkalog_spark.errors import CorruptFile
 
-EXACT, OF_DEFAULT, ANY = 0, 1, 2
-"""How a component of a filter is meant (DescribeClientQuotas)."""
+EXACT, OF_DEFAULT, ANY = 0, 1, 2  # how a component of a filter is meant (DescribeClientQuotas)
 
 _BITS = {"LONG": 63, "INT": 31}
 _ARTICLES = {63: "a LONG", 31: "an INT"}
-_ALMOST = 1e-6
-"""Largest distance of a double from the whole number that it stands for."""
+_ALMOST = 1e-6  # largest distance of a double from the whole number that it stands for
 
 
 class QuotaChange(NamedTuple):

@@ -30,8 +30,7 @@ STRICT_FROM: Mapping[int, int] = {19: 6, 20: 5, 37: 3}
 
 
 PRODUCE = 0
-UNTHROTTLED = frozenset({17, 36})
-"""SaslHandshake and SaslAuthenticate: it is not known yet who asks."""
+UNTHROTTLED = frozenset({17, 36})  # SaslHandshake and SaslAuthenticate: it is not known yet who asks
 
 
 def throttled(quotas: ClientQuotas, api: Api) -> Api:

@@ -24,8 +24,7 @@ from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.log.remote.remote_storage import LogSegmentData, RemoteStorage
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
 
-_NAP_S = 0.05
-"""How long a copy that the quota holds up waits before it looks again, and whether it is to end."""
+_NAP_S = 0.05  # how long a copy that the quota holds up waits before it looks again, and whether it is to end
 
 
 def segments_to_copy(log: Log) -> Iterator[tuple[LogSegment, int]]:

@@ -61,10 +61,8 @@ from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartiti
 _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-_THREADS = 64
-"""Threads of each kind, at most; the properties of Kafka say how many of them are used."""
-_DEFAULT_SUFFIX = "-remote"
-"""Of the folder for remote segments where none is named."""
+_THREADS = 64  # threads of each kind, at most; the properties of Kafka say how many of them are used
+_DEFAULT_SUFFIX = "-remote"  # of the folder for remote segments where none is named
 _DELETED_AT_ONCE = 100
 """Segments whose deletion is one event: a topic of 10,000 takes a hundred flushes, not 20,000."""
 

@@ -35,8 +35,7 @@ from kafkalog_spark.log.write.encoded_batch import build_batch
 
 _log = logging.getLogger(__name__)
 
-_READ_BYTES = 1 << 20
-"""Bytes of the topic that are read at a time, some 4,000 events."""
+_READ_BYTES = 1 << 20  # bytes of the topic that are read at a time, some 4,000 events
 
 
 def metadata_topic_configs(topic: MetadataTopic) -> Mapping[str, str]:
@@ -66,8 +65,7 @@ class RemoteLogMetadataManager:
         self._run_blocking = run_blocking
         self._count = 0
         self.partitions: dict[tuple[UUID, int], RemoteLogMetadataCache] = {}
-        self.odd = 0
-        """Records that are no events."""
+        self.odd = 0  # records that are no events
 
     def load(self, topic: Topic) -> None:
         """Read the whole topic. Blocks; before anything else. Raises BrokerError, CorruptLog."""

@@ -30,8 +30,7 @@ T = TypeVar("T")
 TURN_S = 0.004
 """How long one request may go on in a round. The step in which the time runs out is still finished."""
 
-SHORT_TURN_S = 0.001
-"""The same while others wait to begin: they are more likely to be short."""
+SHORT_TURN_S = 0.001  # the same while others wait to begin: they are more likely to be short
 
 SLICE_S = 0.0005
 """Time that a connection may use before it has to queue: some ten small requests. With 50 connections that use up
@@ -40,8 +39,7 @@ theirs, the 51st waits for 25 ms of slices and 7 short turns."""
 FIRST_S = SLICE_S / 2
 """Time that a request may use before it has to queue: with what its connection has used already, about a slice."""
 
-SLICES = 8
-"""How many connections that stand in line begin in one round."""
+SLICES = 8  # how many connections that stand in line begin in one round
 
 STALE_S = 0.02
 """After this long a round is over even if nobody said so: longer than one in which everybody just gets in line."""

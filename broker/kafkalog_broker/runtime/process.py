@@ -61,11 +61,9 @@ def trim_memory() -> None:
 
 # Log lines that any client can cause: so many at once, so many a second, and how many were left out is said.
 
-AT_ONCE = 200
-"""Lines that may come together: what a restarted fleet of clients with one wrong setting causes."""
+AT_ONCE = 200  # lines that may come together: what a restarted fleet of clients with one wrong setting causes
 
-A_SECOND = 10
-"""Lines a second after that: 1.5 MB of log in an hour, and enough to see who it is."""
+A_SECOND = 10  # lines a second after that: 1.5 MB of log in an hour, and enough to see who it is
 
 
 class LogRate:

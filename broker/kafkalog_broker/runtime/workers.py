@@ -14,8 +14,7 @@ from kafkalog_broker.runtime.process import IdleTrim
 
 _log = logging.getLogger(__name__)
 
-_THREADS = 8
-"""For what waits for a disk."""
+_THREADS = 8  # for what waits for a disk
 T = TypeVar("T")
 
 

@@ -27,8 +27,7 @@ from kafkalog_broker.security.api_rights import RIGHTS, Right
 
 _log = logging.getLogger(__name__)
 
-KNOWN = 10_000
-"""Decisions that are remembered of one principal at one address, some 200 bytes each."""
+KNOWN = 10_000  # decisions that are remembered of one principal at one address, some 200 bytes each
 
 KNOWN_NAME = 249
 """Characters of the longest name about which a decision is remembered: no topic has a longer one, and groups with such

@@ -27,11 +27,9 @@ if TYPE_CHECKING:  # it takes a tenth of a second, so who has no such tokens doe
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
 """Those with a secret on both sides (HS256) are left out: the keys of a JWKS are public."""
-MAX_TOKEN_BYTES = 64 << 10
-"""Larger than any header of HTTP, in which such tokens travel."""
+MAX_TOKEN_BYTES = 64 << 10  # larger than any header of HTTP, in which such tokens travel
 
-_SHOWN = 5
-"""Keys that are left out and named in the log."""
+_SHOWN = 5  # keys that are left out and named in the log
 
 _log = logging.getLogger(__name__)
 _KINDS = {"RS": "RSA", "PS": "RSA", "ES": "EC"}
@@ -203,8 +201,7 @@ def _object(data: bytes) -> dict[str, Any]:
 UNKNOWN_AGAIN_S = 60.0
 """A key id that is still unknown after keys were read is looked for again after so long, as in Kafka: tokens with
 invented ids must not make the broker ask all the time."""
-UNKNOWN_IDS = 1_000
-"""Number of such ids that are remembered."""
+UNKNOWN_IDS = 1_000  # number of such ids that are remembered
 LOOK_AGAIN_S = 10.0
 """The least time between two readings that unknown ids cause, whatever their number: a new key of the server's is
 known after that at the latest, and who invents ids makes the broker ask six times a minute."""
@@ -276,8 +273,7 @@ class Tokens:
 # The bytes of a JSON Web Key Set, from a file or a server. Who can send the broker elsewhere decides whose tokens it
 # takes: kafkalog_spark/typed/registry/http_client.py goes nowhere else.
 
-MAX_BYTES = 1 << 20
-"""A set of some hundred keys has a tenth of it."""
+MAX_BYTES = 1 << 20  # a set of some hundred keys has a tenth of it
 
 
 def read_jwks(url: str, clock: Callable[[], float]) -> bytes:

@@ -298,8 +298,7 @@ class SaslExchange:
         self._mechanism = ""
         self._server: Mechanism | None = None
         self.session: Session | None = None
-        self.refused: str | None = None
-        """Why it has failed, for the log."""
+        self.refused: str | None = None  # why it has failed, for the log
 
     def refuse(self, why: str) -> None:
         """It is over. why: for the log."""

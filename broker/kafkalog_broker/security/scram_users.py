@@ -24,8 +24,7 @@ from kafkalog_broker.security.sasl import MAX_ITERATIONS, MIN_ITERATIONS, Creden
 FILE = "kafkalog.scram-credentials.json"
 _KEYS = ("salt", "stored_key", "server_key")
 
-Users = dict[str, dict[str, Credential]]
-"""Mechanism to name to what is kept."""
+Users = dict[str, dict[str, Credential]]  # mechanism to name to what is kept
 
 
 class ScramUsers:
@@ -71,8 +70,7 @@ def _decoded(state: Mapping[str, Any]) -> Users:
 
 Outcome = tuple[ErrorCode, str | None]
 
-_NUMBERS = {1: SCRAM[0], 2: SCRAM[1]}
-"""Mechanisms as the protocol numbers them."""
+_NUMBERS = {1: SCRAM[0], 2: SCRAM[1]}  # mechanisms as the protocol numbers them
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,7 @@ class RecordState(enum.IntEnum):
     ARCHIVED = 4
 
 
-TERMINAL = frozenset({RecordState.ACKNOWLEDGED, RecordState.ARCHIVED})
-"""Nobody gets such a record again."""
+TERMINAL = frozenset({RecordState.ACKNOWLEDGED, RecordState.ARCHIVED})  # nobody gets such a record again
 
 
 class AcknowledgeType(enum.IntEnum):
@@ -37,8 +36,7 @@ class AcknowledgeType(enum.IntEnum):
 
 
 NO_MEMBER = ""
-first_offset = attrgetter("first")
-"""Key by which runs and batches are in order."""
+first_offset = attrgetter("first")  # key by which runs and batches are in order
 
 
 @dataclass(slots=True, eq=False)

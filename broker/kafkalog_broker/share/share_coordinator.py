@@ -46,8 +46,7 @@ NO_EPOCH = -1
 KEYS_A_STEP = 64
 """Share partitions of a step: a snapshot is made, written and taken over in some 15 microseconds, and in more where
 there are many locks."""
-UNKNOWN_PARTITION = "This server does not host this topic-partition."
-"""Text of Kafka's error."""
+UNKNOWN_PARTITION = "This server does not host this topic-partition."  # text of Kafka's error
 _DROPPED = 2
 """Superseded entries dropped for each snapshot: more than one, or all would be dropped at the next look-up."""
 
@@ -61,8 +60,7 @@ class RedundantOffsets:
     def __init__(self) -> None:
         self._last: dict[SharePartitionKey, int] = {}
         self._heap: list[tuple[int, SharePartitionKey]] = []
-        self._end = 0
-        """After the last snapshot or tombstone that was seen."""
+        self._end = 0  # after the last snapshot or tombstone that was seen
 
     def moved(self, key: SharePartitionKey, offset: int, *, is_gone: bool) -> None:
         """A snapshot, or a tombstone, lies at `offset`."""
@@ -110,8 +108,7 @@ class Summary(NamedTuple):
 @dataclass(slots=True)
 class _Entry:
     state: ShareState
-    updates: int = 0
-    """Since the last snapshot."""
+    updates: int = 0  # since the last snapshot
 
 
 class ShareStateShard:

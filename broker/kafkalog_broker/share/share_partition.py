@@ -24,10 +24,8 @@ from kafkalog_broker.share.in_flight_batch import (
 )
 from kafkalog_broker.share.state_records import StateBatch
 
-NEVER = 1 << 62
-"""A deadline that does not come."""
-_FEW_RUNS = 8
-"""Runs of one acknowledgement that are looked up one by one."""
+NEVER = 1 << 62  # a deadline that does not come
+_FEW_RUNS = 8  # runs of one acknowledgement that are looked up one by one
 
 
 class Acknowledgement(NamedTuple):
@@ -56,16 +54,13 @@ class SharePartition:
     def __init__(self, start_offset: int, batches: Iterable[StateBatch] = ()) -> None:
         self.start_offset = start_offset
         self.end_offset = start_offset
-        self.complete = 0
-        """Offsets in flight that nobody gets again (Kafka's deliveryCompleteCount)."""
+        self.complete = 0  # offsets in flight that nobody gets again (Kafka's deliveryCompleteCount)
         self.batches: list[InFlightBatch] = []
-        self._must_search = False
-        """True if something between start and end may be available."""
+        self._must_search = False  # True if something between start and end may be available
         self._gap: tuple[int, int] | None = None
         """(end offset when it was loaded, where records begin that were not known then): not all that lies between
         loaded batches has been delivered."""
-        self.next_deadline = NEVER
-        """No acquisition lock ends before."""
+        self.next_deadline = NEVER  # no acquisition lock ends before
         self._load(batches)
 
     def _load(self, batches: Iterable[StateBatch]) -> None:

@@ -23,8 +23,7 @@ class SessionKey(NamedTuple):
     member_id: str
 
 
-Partition = tuple[UUID, int]
-"""Topic id and partition."""
+Partition = tuple[UUID, int]  # topic id and partition
 
 
 class ShareSession:

@@ -69,13 +69,11 @@ def combined(so_far: Iterable[StateBatch], new: Iterable[StateBatch], start_offs
     return result
 
 
-SNAPSHOT, UPDATE = 0, 1
-"""Types of keys."""
+SNAPSHOT, UPDATE = 0, 1  # types of keys
 
 NO_TOPIC = UUID(int=0)
 
-NOT_COUNTED = -1
-"""A delivery complete count that nobody has said."""
+NOT_COUNTED = -1  # a delivery complete count that nobody has said
 
 _KEYS = {SNAPSHOT: message("ShareSnapshotKey"), UPDATE: message("ShareUpdateKey")}
 _SNAPSHOT_VALUE, _UPDATE_VALUE = message("ShareSnapshotValue"), message("ShareUpdateValue")

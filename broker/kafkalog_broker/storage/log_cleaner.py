@@ -35,8 +35,7 @@ from kafkalog_spark.log.read.discovery import log_files
 
 _log = logging.getLogger(__name__)
 
-_LOGS_AT_ONCE = 50
-"""Logs that the owning thread is asked about at a time: a few us each."""
+_LOGS_AT_ONCE = 50  # logs that the owning thread is asked about at a time: a few us each
 _MEGABYTE = 1 << 20
 
 

@@ -63,8 +63,7 @@ from kafkalog_spark.format.partition_metadata import (
 _log = logging.getLogger(__name__)
 
 _UNKNOWN_BROKER_EPOCH = -1
-_CLOSING_THREADS = 8
-"""Each waits for a disk most of the time."""
+_CLOSING_THREADS = 8  # each waits for a disk most of the time
 
 
 class NewPartitions:

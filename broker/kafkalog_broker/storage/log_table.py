@@ -35,8 +35,7 @@ _log = logging.getLogger(__name__)
 CallSoon = Callable[[Callable[[], object]], object]
 """Runs something in the thread that owns the logs: at once, or soon."""
 
-Key = tuple[str, int]
-"""Topic and partition."""
+Key = tuple[str, int]  # topic and partition
 
 
 @dataclass(slots=True, eq=False)

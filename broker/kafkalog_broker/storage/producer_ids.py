@@ -33,8 +33,7 @@ from kafkalog_spark.store.local_store import DescriptorFile
 
 # How far a cluster of Kafka's has come in giving out producer ids, by the metadata log in a log directory (KRaft).
 
-_SNAPSHOT_SUFFIX = ".checkpoint"
-"""Suffix of KRaft's snapshots, whose batches are those of a log."""
+_SNAPSHOT_SUFFIX = ".checkpoint"  # suffix of KRaft's snapshots, whose batches are those of a log
 _PRODUCER_IDS = b"\x01\x0f\x00"
 """How the value of a ProducerIdsRecord begins: frame version 1, apiKey 15, version 0 (MetadataRecordSerde)."""
 _read_producer_ids = message("ProducerIdsRecord").read[0]

@@ -42,8 +42,7 @@ _T = TypeVar("_T")
 
 TOPICS_FILE = "kafkalog.topics.json"
 VERSION = 0
-_MOST_BYTES = 1 << 30
-"""A million topics have 100 MB."""
+_MOST_BYTES = 1 << 30  # a million topics have 100 MB
 _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -146,8 +145,7 @@ def read_registry(log_dir: LogDirectory) -> RegistryState | None:
     return None
 
 
-Outcome = Topic | BrokerError
-"""Outcome for one of several topics that are changed together."""
+Outcome = Topic | BrokerError  # outcome for one of several topics that are changed together
 
 
 class TopicRegistry:
@@ -163,8 +161,7 @@ class TopicRegistry:
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._folded: dict[str, set[str]] = {}
         self._lines: dict[str, str] = {}
-        self.created_generation = 0
-        """The generation in which topics were last added."""
+        self.created_generation = 0  # the generation in which topics were last added
         self.was_read = False
         """False after `load` found no file, or none it could read: topics then come from the partition directories."""
 

@@ -92,11 +92,9 @@ def _patterns(match: tuple[str, ...]) -> dict[str, str]:
 MAX_INSTANCES = 4096
 """Some 1 kB each, and clients make up their ids. The one that was silent for longest goes. (Kafka: 16,384.)"""
 
-EXPIRY_MS = 60_000
-"""Silence after which an instance is forgotten, if three of its intervals are not more."""
+EXPIRY_MS = 60_000  # silence after which an instance is forgotten, if three of its intervals are not more
 
-CODECS = range(5)
-"""CompressionType: none, gzip, snappy, lz4, zstd."""
+CODECS = range(5)  # CompressionType: none, gzip, snappy, lz4, zstd
 
 ASK_ANEW = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression_type)
 
@@ -239,20 +237,17 @@ def java_uuid(value: UUID) -> str:
 
 # Metrics that clients pushed.
 
-MAX_CLIENT_SERIES = 5000
-"""Series of metrics that clients push (KIP-714), in all; some 500 bytes each."""
+MAX_CLIENT_SERIES = 5000  # series of metrics that clients push (KIP-714), in all; some 500 bytes each
 
 MAX_SERIES_OF_A_CLIENT = 500
 """Such series of one client. A producer of Java's that pushes everything has some 150."""
 
-MAX_DECOMPRESSED = 2 << 20
-"""Bytes of one push: Kafka's clients push some 50 kB when they push everything."""
+MAX_DECOMPRESSED = 2 << 20  # bytes of one push: Kafka's clients push some 50 kB when they push everything
 
 MAX_NAME = 200
 """Characters of a client's id and of a metric's name; longer ones are left out. Kafka's are below 100."""
 
-MAX_ATTRIBUTES = 500
-"""Characters of all attributes of a series: names of topics are among them."""
+MAX_ATTRIBUTES = 500  # characters of all attributes of a series: names of topics are among them
 
 Series = dict[tuple[str, str], float]
 

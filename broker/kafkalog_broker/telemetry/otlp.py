@@ -33,8 +33,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, Any]]] = {
 }  # fmt: skip
 _EITHER = {"as_double", "as_int", "string_value", "bool_value", "int_value", "double_value"}
 """Fields of which a message has one, also where that is 0."""
-_ONE = {"gauge", "sum", "value"}
-"""Messages that come at most once in another."""
+_ONE = {"gauge", "sum", "value"}  # messages that come at most once in another
 
 
 class Point(NamedTuple):

@@ -28,10 +28,8 @@ class FaultError(ValueError):
 class Drop(Enum):
     """The connection is closed instead of an answer."""
 
-    BEFORE = "before"
-    """Nothing has happened."""
-    AFTER = "after"
-    """The request was carried out: a client that tries again does it twice."""
+    BEFORE = "before"  # nothing has happened
+    AFTER = "after"  # the request was carried out: a client that tries again does it twice
 
 
 @dataclass(slots=True)

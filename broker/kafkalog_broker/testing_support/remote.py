@@ -15,8 +15,7 @@ from typing import Any, Literal
 from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
 from kafkalog_broker.runtime.clock import Clock, SystemClock
 
-ANSWER_S = 60.0
-"""A broker that does not answer in that time has ended, or hangs."""
+ANSWER_S = 60.0  # a broker that does not answer in that time has ended, or hangs
 
 
 class Channel:

@@ -27,12 +27,10 @@ from kafkalog_broker.config.listeners import SASL_PROTOCOLS, TLS_PROTOCOLS
 from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SCRAM
 from kafkalog_broker.security.sasl import MIN_ITERATIONS, salted
 
-ADMIN = "kafkalog-testing"
-"""Principal of the broker's own helpers: `create_topic`, `ask`."""
+ADMIN = "kafkalog-testing"  # principal of the broker's own helpers: `create_topic`, `ask`
 
 HOSTS = ("localhost", "127.0.0.1")
-ISSUER, AUDIENCE = "https://issuer.example", "kafkalog"
-"""Audience of tokens."""
+ISSUER, AUDIENCE = "https://issuer.example", "kafkalog"  # audience of tokens
 TOKEN_S = 3600.0
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 

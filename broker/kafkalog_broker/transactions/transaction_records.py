@@ -65,8 +65,7 @@ def read_transaction_value(transactional_id: str, data: bytes) -> TransactionMet
     )
 
 
-Transactions = dict[str, TransactionMetadata]
-"""By transactional id."""
+Transactions = dict[str, TransactionMetadata]  # by transactional id
 
 
 def load(batches: Iterable[OffsetsBatch]) -> Transactions:

@@ -32,8 +32,7 @@ from kafkalog_spark.log.tiered.tier_options import KeyRing
 
 # One remote segment: its manifest and sizes, its indexes, and every batch as the broker had it.
 
-Batches = npt.NDArray[np.int64]
-"""int64[n, 4]: base offset, last offset, CRC and byte position of each batch."""
+Batches = npt.NDArray[np.int64]  # int64[n, 4]: base offset, last offset, CRC and byte position of each batch
 
 T = TypeVar("T")
 

@@ -90,8 +90,7 @@ def _reserved(size: int) -> np.ndarray:
 
 
 _FIRST_STEPS = 64 << 10, 128 << 10, 256 << 10, 512 << 10
-_LARGEST_STEP = 1 << 20
-"""Bytes at once: zlib holds up to three times that while it joins them to an object."""
+_LARGEST_STEP = 1 << 20  # bytes at once: zlib holds up to three times that while it joins them to an object
 _SURE_FROM = 1 << 20  # bytes from which on `served` is asked: small batches never pay for it
 
 _GZIP_FEED = 64 << 10

@@ -82,8 +82,7 @@ class RecordPredicate:
         return self != EVERY_RECORD
 
 
-EVERY_RECORD = RecordPredicate()
-"""No condition."""
+EVERY_RECORD = RecordPredicate()  # no condition
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,7 @@ Replicas = Literal["longest", "error", "merge"]
 "merge": that copy, and what is damaged in it from the others (repair/merged_copies)."""
 REPLICAS: tuple[Replicas, ...] = ("longest", "error", "merge")
 
-NO_EPOCH = -1
-"""Epoch of a copy without entries in its leader-epoch-checkpoint: Kafka's UNDEFINED_EPOCH."""
+NO_EPOCH = -1  # epoch of a copy without entries in its leader-epoch-checkpoint: Kafka's UNDEFINED_EPOCH
 _SHOWN = 5  # partitions in the line that reports the choice
 
 _log = logging.getLogger(__name__)

@@ -86,8 +86,7 @@ class AbortedRanges:
         return hidden
 
 
-_MARKER_SIZE = 128
-"""Bytes. Transaction markers have 78."""
+_MARKER_SIZE = 128  # bytes. Transaction markers have 78.
 
 
 def last_stable_offset(log: PartitionLog) -> int:

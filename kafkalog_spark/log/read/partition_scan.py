@@ -35,10 +35,8 @@ class ScanState:
     """Where a scan stands: what follows, and whether the file ended inside a batch."""
 
     position: int
-    next_offset: int
-    """Every record below it has been read, or cannot be wanted."""
-    done: bool = False
-    """The end of the offset range has been reached."""
+    next_offset: int  # every record below it has been read, or cannot be wanted
+    done: bool = False  # the end of the offset range has been reached
     stopped_by: KafkalogError | None = None
     """Why `position` holds no good batch: the caller knows whether that is the end of the log, damage, or a log that
     has changed since it was listed."""
@@ -424,8 +422,7 @@ def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> int | None:
 FIRST_STEP = 64 << 10
 """Bytes. One read, which takes no longer than opening the segment: some 600 records of 100 B."""
 _GROWTH = 4
-_LARGEST_STEP = 32 << 20
-"""Bytes. What is kept of a step are the offsets of its records, 8 bytes each."""
+_LARGEST_STEP = 32 << 20  # bytes. What is kept of a step are the offsets of its records, 8 bytes each.
 
 
 def tail_start(

@@ -36,8 +36,7 @@ Table = npt.NDArray[np.int64]
 
 _WINDOW = 8 << 20
 """Bytes read at once: large enough that one kernel call and one table cost nothing next to them."""
-_PLAIN_BELOW = 1 << 20
-"""Bytes up to which plain Python is quicker than loading Numba (0.3 s)."""
+_PLAIN_BELOW = 1 << 20  # bytes up to which plain Python is quicker than loading Numba (0.3 s)
 _TABLE_ROWS = 32 << 10
 
 
@@ -46,8 +45,7 @@ class Window:
     """Batches that were found good. table: int64[n, len(H)], POSITION in the file; `batch(row)` gives one's bytes."""
 
     table: Table
-    data: memoryview
-    """From position `start` of the file on."""
+    data: memoryview  # from position `start` of the file on
     start: int
 
     def batch(self, row: int) -> memoryview:
@@ -205,10 +203,8 @@ def what_is_wrong(data: memoryview, at: int, filled: int, position: int) -> Kafk
 
 NO_FACTS: Mapping[str, FileFacts] = MappingProxyType({})
 
-_JUMP_READ = 128
-"""Bytes read at a header when batches are large: a header with the record of a control batch."""
-_RUN_READ = 64 << 10
-"""Bytes read at once when batches are small."""
+_JUMP_READ = 128  # bytes read at a header when batches are large: a header with the record of a control batch
+_RUN_READ = 64 << 10  # bytes read at once when batches are small
 _LARGE_BATCH = 4 << 10
 """From this batch size on, jumping from header to header touches less than reading through."""
 

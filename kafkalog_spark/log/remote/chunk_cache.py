@@ -8,8 +8,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
-_THREADS = 8
-"""Pieces read ahead at once, of all who read."""
+_THREADS = 8  # pieces read ahead at once, of all who read
 
 
 class _Piece(NamedTuple):

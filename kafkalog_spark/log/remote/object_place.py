@@ -19,8 +19,7 @@ from kafkalog_spark.store.storage_options import StorageOptions
 if TYPE_CHECKING:
     from kafkalog_spark.store.object_store import Buffer, ObjectStore
 
-Pieces = Callable[[], Iterable[bytes]]
-"""An object's bytes from its beginning on; called for each try."""
+Pieces = Callable[[], Iterable[bytes]]  # an object's bytes from its beginning on; called for each try
 
 
 class ObjectPlace(Protocol):

@@ -18,10 +18,8 @@ from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
 
 CACHED_INDEXES = (RemoteFile.OFFSET_INDEX, RemoteFile.TIME_INDEX, RemoteFile.TRANSACTION_INDEX)
-BoundedDirectory = tuple[Path, Callable[[], int]]
-"""Where the cache is, and how many bytes it may have now."""
-_LOCKS = 64
-"""Segments whose indexes are fetched at once; those that share a lock wait for each other."""
+BoundedDirectory = tuple[Path, Callable[[], int]]  # where the cache is, and how many bytes it may have now
+_LOCKS = 64  # segments whose indexes are fetched at once; those that share a lock wait for each other
 
 
 class RemoteIndexCache:

@@ -43,8 +43,7 @@ from kafkalog_spark.log.tiered.manifest import (
 from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteSegment, remote_key
 from kafkalog_spark.store.object_writer import PART
 
-Throttle = Callable[[int], None]
-"""Called with how many bytes are sent next; waits while that is too many."""
+Throttle = Callable[[int], None]  # called with how many bytes are sent next; waits while that is too many
 
 
 @dataclass(frozen=True)
@@ -79,10 +78,8 @@ def _unlimited(_: int) -> None:
     """No throttle."""
 
 
-_MANIFESTS = 1000
-"""Manifests kept, those used last, as the plugin does: some kB each."""
-_READ = 1 << 20
-"""Bytes of a file read at once where it is not cut into chunks."""
+_MANIFESTS = 1000  # manifests kept, those used last, as the plugin does: some kB each
+_READ = 1 << 20  # bytes of a file read at once where it is not cut into chunks
 
 
 class _Stored(NamedTuple):

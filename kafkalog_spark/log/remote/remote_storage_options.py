@@ -40,8 +40,7 @@ _FOLDER, _S3, _GCS, _AZURE = (
     for name in ("filesystem.FileSystemStorage", "s3.S3Storage", "gcs.GcsStorage", "azure.AzureBlobStorage")
 )
 
-CHUNK_SIZE = 4 << 20
-"""Bytes: what the plugin's documentation has."""
+CHUNK_SIZE = 4 << 20  # bytes: what the plugin's documentation has
 _MOST_OF_CHUNK_SIZE = (1 << 30) - 1
 _CHUNK_CACHE = 64 << 20
 """Bytes: sixteen chunks, those of as many consumers that read different segments at once."""

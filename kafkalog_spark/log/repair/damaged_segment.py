@@ -171,8 +171,7 @@ def _longest_chain(firsts: npt.NDArray[np.int64], lasts: npt.NDArray[np.int64]) 
 # Offsets lie outside a batch's CRC, and what follows shows which of two that contradict each other is wrong: batches
 # are judged some at a time, with those at the end of each window held back until the next one is there.
 
-_HELD_BACK = 64
-"""Batches at the end of a window that are judged with those of the next."""
+_HELD_BACK = 64  # batches at the end of a window that are judged with those of the next
 OUT_OF_LINE = "its offsets do not follow those of the batches around it"
 BAD_RECORDS = "its records cannot be read, under a valid CRC"
 

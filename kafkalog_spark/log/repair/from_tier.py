@@ -36,8 +36,7 @@ from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment, To
 from kafkalog_spark.log.write.encoded_batch import build_batch
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
-METADATA_PARTITIONS = 50
-"""Kafka's default of rlmm.config.remote.log.metadata.topic.num.partitions."""
+METADATA_PARTITIONS = 50  # Kafka's default of rlmm.config.remote.log.metadata.topic.num.partitions
 _LEADER_EPOCH = 0
 
 
@@ -148,8 +147,7 @@ def write_metadata_topic(root: Path, partitions: int, found: dict[TopicIdPartiti
             writer.flush()
 
 
-_EVENTS = 100
-"""Records of a batch: some 20 kB."""
+_EVENTS = 100  # records of a batch: some 20 kB
 
 
 def _events(segments: Iterable[RemoteSegment]) -> Iterable[SegmentEvent | SegmentUpdate]:

@@ -19,8 +19,7 @@ from kafkalog_spark.log.read.segment_file import SegmentFile
 
 KEY_BYTES = 200
 """Bytes of a key that a report shows: keys may have a megabyte, and a report names 100 for each loss."""
-_SHOWN_KEYS = 10
-"""In a line of the report; all are in its JSON."""
+_SHOWN_KEYS = 10  # in a line of the report; all are in its JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +190,7 @@ MOST_KEYS = 100
 _MOST_BYTES = 16 << 20
 """Bytes of a batch whose keys are listed, compressed or not. Producers send 1 MB at most unless configured otherwise.
 """
-_MOST_RECORDS = 100_000
-"""Records of a loss whose keys are listed: plain Python reads some 500,000 a second."""
+_MOST_RECORDS = 100_000  # records of a loss whose keys are listed: plain Python reads some 500,000 a second
 
 
 def lost_keys(file: SegmentFile, position: int, size: int) -> tuple[dict[bytes, None], int]:

@@ -21,8 +21,7 @@ from kafkalog_spark.log.tables.table import BATCHES, constant, timestamp_us, tim
 
 # How large the records of a batch are without compression.
 
-_SCRATCH = 1 << 20
-"""Bytes of decompressed records to begin with."""
+_SCRATCH = 1 << 20  # bytes of decompressed records to begin with
 
 
 class Uncompressed:

@@ -18,8 +18,7 @@ from kafkalog_spark.format.layout import NO_TIMESTAMP
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 """As in `records`. What lies outside of what it can hold (year 294,247 and more) is null."""
 _LARGEST_MS = (2**63 - 1) // 1000
-_ROWS_A_BATCH = 8 << 10
-"""Batch size of tables whose rows are made one by one."""
+_ROWS_A_BATCH = 8 << 10  # batch size of tables whose rows are made one by one
 TEXT, BOOL, INT, LONG, DOUBLE = pa.string(), pa.bool_(), pa.int32(), pa.int64(), pa.float64()
 
 
@@ -182,8 +181,7 @@ FINDINGS = Table(
     },
 )  # fmt: skip
 
-RECORDS = "records"
-"""The table that a read is of by default: record_schema."""
+RECORDS = "records"  # the table that a read is of by default: record_schema
 
 TABLES = {
     table.name: table

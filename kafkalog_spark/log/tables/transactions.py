@@ -17,8 +17,7 @@ from kafkalog_spark.log.repair.damaged_segment import windows_from
 from kafkalog_spark.log.tables.internal_topics import TransactionalId, waits_for
 from kafkalog_spark.log.tables.table import timestamp_us
 
-Coordinators = Mapping[int, TransactionalId]
-"""By producer id."""
+Coordinators = Mapping[int, TransactionalId]  # by producer id
 
 
 @dataclass(slots=True)

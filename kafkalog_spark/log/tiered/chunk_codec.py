@@ -19,8 +19,7 @@ from kafkalog_spark.log.tiered.tier_options import DATA_KEY_SIZE, KeyRing, needs
 
 IV_SIZE = 12
 TAG_SIZE = 16
-ENCRYPTION_OVERHEAD = IV_SIZE + TAG_SIZE
-"""Bytes that encryption adds to each chunk and index."""
+ENCRYPTION_OVERHEAD = IV_SIZE + TAG_SIZE  # bytes that encryption adds to each chunk and index
 
 Buffer = bytes | bytearray | memoryview
 
@@ -119,8 +118,7 @@ def _cipher(data_key: bytes) -> Any:
     return AESGCM(data_key)
 
 
-_AAD_SIZE = 32
-"""Bytes, as the plugin draws them (AesEncryptionProvider)."""
+_AAD_SIZE = 32  # bytes, as the plugin draws them (AesEncryptionProvider)
 _CUT = "the object was cut short or is not the one that the manifest is of"
 _TAMPERED = "the object, its manifest's aad or the data key was changed or damaged after it was written"
 
@@ -140,8 +138,7 @@ def _decompress(data: Buffer, expected: int, what: str, path: str | None, positi
         raise _corrupt(what, f"cannot be decompressed (zstd): {error}", path, position) from None
 
 
-_MAX_WINDOW = 1 << 27
-"""Bytes; zstd's own limit. A frame that announces its size needs none."""
+_MAX_WINDOW = 1 << 27  # bytes; zstd's own limit. A frame that announces its size needs none.
 
 
 def _corrupt(what: str, wrong: str, path: str | None, position: int, hint: str | None = None) -> CorruptChunk:

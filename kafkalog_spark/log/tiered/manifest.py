@@ -87,8 +87,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:40]}..."
 
 
-MOST_OF_MANIFEST = 64 << 20
-"""Bytes. The sizes of a million chunks take 5 MB."""
+MOST_OF_MANIFEST = 64 << 20  # bytes. The sizes of a million chunks take 5 MB.
 
 INDEX_FIELDS = {
     RemoteFile.OFFSET_INDEX: "offset",

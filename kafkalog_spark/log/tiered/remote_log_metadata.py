@@ -133,8 +133,7 @@ def decode_event(value: bytes) -> RemoteLogEvent:
     )  # fmt: skip
 
 
-_MESSAGE_VERSION = 0
-"""The only one of Kafka 4.3's."""
+_MESSAGE_VERSION = 0  # the only one of Kafka 4.3's
 
 
 def encode_event(event: RemoteLogEvent) -> bytes:

@@ -83,8 +83,7 @@ class RemoteSegment:
         return f"{self.partition.topic}-{self.partition.partition} {self.name} [{self.start_offset}, {self.end_offset}]"
 
 
-LOCAL_TIERED_ROOT = "kafka-tiered-storage"
-"""The folder that LocalTieredStorage makes below rsm.config.dir."""
+LOCAL_TIERED_ROOT = "kafka-tiered-storage"  # the folder that LocalTieredStorage makes below rsm.config.dir
 
 
 class Layout(Enum):

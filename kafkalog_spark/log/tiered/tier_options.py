@@ -27,11 +27,9 @@ if TYPE_CHECKING:
 # Secrets stay out of reprs and errors. A key ring goes to Spark's tasks in pickled form, with the keys in it: never
 # print what holds it.
 
-DATA_KEY_SIZE = 32
-"""Bytes: AES-256."""
+DATA_KEY_SIZE = 32  # bytes: AES-256
 
-OPTION = "tiered.encryption.key."
-"""Prefix of the options that give a key; the id of the key pair follows."""
+OPTION = "tiered.encryption.key."  # prefix of the options that give a key; the id of the key pair follows
 
 _PEM_BEGIN = "-----BEGIN "
 _MAX_PEM = 1 << 20

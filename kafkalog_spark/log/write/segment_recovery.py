@@ -60,14 +60,11 @@ def end_of_closed_segment(fd: int, base_offset: int, last_entry: OffsetPosition,
 # When a partition goes on in a new segment: a decision on plain values, and the defaults of the settings it depends
 # on.
 
-SEGMENT_BYTES = 1 << 30
-"""Kafka's default of segment.bytes."""
+SEGMENT_BYTES = 1 << 30  # Kafka's default of segment.bytes
 
-SEGMENT_MS = 7 * 24 * 3600 * 1000
-"""Kafka's default of segment.ms."""
+SEGMENT_MS = 7 * 24 * 3600 * 1000  # Kafka's default of segment.ms
 
-INDEX_INTERVAL_BYTES = 4096
-"""Kafka's default of index.interval.bytes."""
+INDEX_INTERVAL_BYTES = 4096  # Kafka's default of index.interval.bytes
 
 
 def should_roll(

@@ -221,10 +221,8 @@ def _block(elements: list[bytes]) -> bytes:
     return (zigzag(len(elements)) + b"".join(elements) if elements else b"") + b"\0"
 
 
-Writer = Callable[[Entries], list[Fragment]]
-"""Function that encodes entries in Avro. Raises InvalidRecord."""
-_END = b"\0"
-"""End of the blocks of an array or a map."""
+Writer = Callable[[Entries], list[Fragment]]  # function that encodes entries in Avro. Raises InvalidRecord.
+_END = b"\0"  # end of the blocks of an array or a map
 
 
 class AvroEncoder:

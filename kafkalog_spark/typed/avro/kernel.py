@@ -16,8 +16,7 @@ from kafkalog_spark.typed.columns import column_builder_kernel as builder
 
 MOST_EMPTIES = 65_536
 """Elements that take no bytes (nulls, records without fields), a value: a count of them costs nothing to write."""
-STACK = 4096
-"""Loops and calls inside each other. Java's own stack ends at some thousands as well."""
+STACK = 4096  # loops and calls inside each other. Java's own stack ends at some thousands as well.
 
 _MOST_MILLIS = (2**63 - 1) // 1000
 _POWERS = np.array([10**i for i in range(19)], np.int64)

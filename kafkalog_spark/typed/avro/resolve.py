@@ -123,8 +123,7 @@ class _Compiler:
     def __init__(self, program: AvroProgram, meaning: AvroMeaning) -> None:
         self.program = program
         self.meaning = meaning
-        self._enums: dict[tuple[int, int], int] = {}
-        """Starts of their tables, by (writer, reader)."""
+        self._enums: dict[tuple[int, int], int] = {}  # starts of their tables, by (writer, reader)
         self._routines: dict[tuple[int, int], tuple[AvroType, AvroType | None, list[int], str]] = {}
         """Records that are read for no column, or skipped: (writer, reader) and the rows that call them. They may hold
         themselves."""

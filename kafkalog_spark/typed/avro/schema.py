@@ -28,8 +28,7 @@ class _NoDefault(Enum):
     NO_DEFAULT = 0
 
 
-NO_DEFAULT = _NoDefault.NO_DEFAULT
-"""The default of a field that has none; None is the default null."""
+NO_DEFAULT = _NoDefault.NO_DEFAULT  # the default of a field that has none; None is the default null
 _NAME = re.compile(r"[^\W\d]\w*")
 _LOGICAL_OF = {
     "date": "int",
@@ -43,8 +42,7 @@ _LOGICAL_OF = {
     "local-timestamp-nanos": "long",
 }
 _DEEPEST = 200
-_LARGEST = 2**31 - 1
-"""Largest whole number in a schema: they are ints in Java."""
+_LARGEST = 2**31 - 1  # largest whole number in a schema: they are ints in Java
 
 
 @dataclass(eq=False)

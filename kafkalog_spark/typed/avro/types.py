@@ -16,11 +16,9 @@ from kafkalog_spark.options import OptionSpec, boolean, option, parsed_fields, p
 from kafkalog_spark.typed.avro.schema import AvroType
 from kafkalog_spark.typed.ddl import MOST_COLUMNS, depth, recursion_bounded
 
-MAX_RECURSION = 15
-"""The largest `recursiveFieldMaxDepth` that Spark allows."""
+MAX_RECURSION = 15  # the largest `recursiveFieldMaxDepth` that Spark allows
 MAX_PRECISION = 38
-VALUE = "value"
-"""The column of a reader schema that is not a record."""
+VALUE = "value"  # the column of a reader schema that is not a record
 _PLAIN = {
     "boolean": pa.bool_(),
     "int": pa.int32(),

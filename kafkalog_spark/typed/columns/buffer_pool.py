@@ -11,16 +11,14 @@ import pyarrow as pa
 
 LARGEST = 16 << 20
 """Bytes of an array that is kept: a batch of one huge value must not be paid for to the end of the task."""
-MOST = 3
-"""Arrays kept of one kind: the consumer has one batch in hand, and another one is on its way to it."""
+MOST = 3  # arrays kept of one kind: the consumer has one batch in hand, and another one is on its way to it
 
 
 def _references(arrays: list[np.ndarray]) -> list[int]:
     return [sys.getrefcount(array) for array in arrays]
 
 
-_ALONE = _references([np.empty(1)])[0]
-"""Reference count of an array that only the list holds."""
+_ALONE = _references([np.empty(1)])[0]  # reference count of an array that only the list holds
 _COUNTS_ARE_EXACT = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 

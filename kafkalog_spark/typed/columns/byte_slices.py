@@ -145,8 +145,7 @@ def elements(array: pa.Array) -> tuple[pa.Array, np.ndarray]:
 
 # ByteSlices of numbers in binary: varints, what stands after its length, numbers of fixed width.
 
-_MOST_BYTES = 10
-"""Bytes of the longest varint of 64 bits."""
+_MOST_BYTES = 10  # bytes of the longest varint of 64 bits
 
 
 def whole_numbers(array: pa.Array) -> np.ndarray:
@@ -208,8 +207,7 @@ def shortest_unscaled(rows: np.ndarray) -> ByteSlices:
 
 # Entries of a column while rows are encoded, with the rows that they belong to, which errors name.
 
-NOWHERE = -1
-"""The row of an entry that is not written, being inside of a null."""
+NOWHERE = -1  # the row of an entry that is not written, being inside of a null
 
 
 class Entries(NamedTuple):

@@ -142,11 +142,9 @@ def base64_bytes(text: str) -> bytes:
 # Days and microseconds since 1970-01-01, in the proleptic Gregorian calendar, years from -9999999 to 9999999.
 
 DAY_US = 86_400_000_000
-_FIRST_GREGORIAN = -141_427
-"""1582-10-15."""
+_FIRST_GREGORIAN = -141_427  # 1582-10-15
 _JULIAN_DAY_OF_1970 = 2_440_588
-_DAYS_BEFORE, _YEARS_BEFORE = 32_082, 4800
-"""From March of the Julian year -4800 to the first Julian day."""
+_DAYS_BEFORE, _YEARS_BEFORE = 32_082, 4800  # from March of the Julian year -4800 to the first Julian day
 _TRIMMED = "".join(map(chr, [*range(33), 127]))
 _ERA_DAYS, _ERA_YEARS = 146_097, 400
 _SHORT_IDS = {

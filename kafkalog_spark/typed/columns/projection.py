@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 
-NOT_PROJECTED = -1
-"""The number of a part that is decoded, and so checked, but kept nowhere."""
+NOT_PROJECTED = -1  # the number of a part that is decoded, and so checked, but kept nowhere
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,8 @@ from kafkalog_spark.typed.columns.projection import check_projection, tree_of
 from kafkalog_spark.typed.ddl import recursion_bounded
 from kafkalog_spark.typed.decoder import Decoded
 
-NO_ENTRY = -1
-"""The entry of a value whose schema nobody knows."""
-NOWHERE = -1
-"""The place of a fault in a value of which no byte can be named."""
+NO_ENTRY = -1  # the entry of a value whose schema nobody knows
+NOWHERE = -1  # the place of a fault in a value of which no byte can be named
 
 
 class DecodeFaults(NamedTuple):
@@ -83,10 +81,8 @@ class Program:
 class SchemaReading(ABC):
     """The columns projected of a reader schema; knows the writer schemas that it was shown (`entry_of`)."""
 
-    faults: type[FaultCode]
-    """With members SIZE and NO_SCHEMA."""
-    full: int
-    """A program with more rows takes no further schema."""
+    faults: type[FaultCode]  # with members SIZE and NO_SCHEMA
+    full: int  # a program with more rows takes no further schema
 
     def __init__(self, projection: pa.Schema, has: pa.DataType) -> None:
         """has: the struct that the reader schema gives. Raises OptionError for a projected column that it does not

@@ -22,8 +22,7 @@ from kafkalog_spark.typed.json.scalar_kernel import (
 )
 
 _FIRST_NUMBERS = 1024
-_ALL_COLUMNS = -1
-"""Instead of a column's number: memory that all of them share."""
+_ALL_COLUMNS = -1  # instead of a column's number: memory that all of them share
 _ELEMENTS_A_ROW = 2
 """Room for elements of arrays and maps that a batch begins with, for each row; doubled whenever it is too little."""
 _MAX_INT32 = (1 << 31) - 1

@@ -70,8 +70,7 @@ _EXPONENT = re.compile(r"[eE][+-]?[0-9]+")
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "/": "/", "\\": "\\"}
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n\r]*", re.DOTALL)
 WHITE, PADDING, END = -1, -2, -3  # in base64, no six bits
-_LONGEST_TOKEN = 256
-"""Characters of a wrong word that Jackson passes over (ErrorReportConfiguration)."""
+_LONGEST_TOKEN = 256  # characters of a wrong word that Jackson passes over (ErrorReportConfiguration)
 _OF_IDENTIFIERS = frozenset(["Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Nd", "Sc", "Pc", "Mn", "Mc", "Cf"])
 _BEGINNING_IDENTIFIERS = _OF_IDENTIFIERS - {"Nd", "Mn", "Mc", "Cf"}
 _ASCII_OF_IDENTIFIERS = frozenset(
@@ -276,8 +275,7 @@ class JacksonScanner:
         return BASE64[sign]
 
 
-MAX_NAME = 50_000
-"""Characters of a name: StreamReadConstraints.DEFAULT_MAX_NAME_LEN."""
+MAX_NAME = 50_000  # characters of a name: StreamReadConstraints.DEFAULT_MAX_NAME_LEN
 
 
 class _Context:

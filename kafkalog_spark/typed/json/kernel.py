@@ -30,8 +30,7 @@ from kafkalog_spark.typed.json.scalar_kernel import (
 ROOT = 0
 DEPTH = 64
 _MAX_NAME = 40_000
-EXPECTED_NAMES = 32
-"""Names of an object that are expected where they were in the last one."""
+EXPECTED_NAMES = 32  # names of an object that are expected where they were in the last one
 _LONGEST_EXPECTED = 15
 
 

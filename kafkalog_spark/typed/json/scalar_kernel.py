@@ -16,8 +16,7 @@ from numba.extending import intrinsic
 from kafkalog_spark.kernels.primitives import byte_pointer, helper, inlined, load_i32, load_u8
 from kafkalog_spark.typed.json.program import LENGTH_BITS, UNESCAPED, Node, NodeKind
 
-DEFERRED = np.int64(-1)
-"""Instead of a position or number: the fallback decides."""
+DEFERRED = np.int64(-1)  # instead of a position or number: the fallback decides
 
 
 class Char(IntEnum):
@@ -50,8 +49,7 @@ class Char(IntEnum):
     CLOSE_BRACE = 0x7D
 
 
-LANES = 32
-"""Bytes that are looked at together."""
+LANES = 32  # bytes that are looked at together
 _ESCAPED = np.zeros(256, np.uint8)
 """Character that one after a backslash stands for; 0: there is no such escape."""
 _ESCAPED[list(b'"\\/bfnrt')] = list(b'"\\/\b\f\n\r\t')

@@ -105,13 +105,11 @@ def message_of(pool: Any, names: list[str], message: str, place: str) -> Any:
 
 # Schemas of Protobuf as registries keep them: the text of a .proto file, or a descriptor in base64.
 
-ROOT = "kafkalog.proto"
-"""The name of a schema's own file; those that it imports have names of their own."""
+ROOT = "kafkalog.proto"  # the name of a schema's own file; those that it imports have names of their own
 _IMPORTABLE = re.compile(r"(?:[\w+-][\w+.-]*/)*[\w+-][\w+.-]*\.proto", re.ASCII)
 """File names as protoc's users write them. No `=`, which ends a name where protoc is told of it."""
 _LONGEST_NAME = 255
-_TIMEOUT_S = 60
-"""protoc takes a tenth of a second."""
+_TIMEOUT_S = 60  # protoc takes a tenth of a second
 
 
 def file_descriptor(text: str, imported: Mapping[str, str], place: str) -> Any:

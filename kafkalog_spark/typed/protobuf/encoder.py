@@ -152,13 +152,11 @@ def message_of(field: Any) -> str:
     return str(field.containing_type.full_name)
 
 
-Values = Callable[[Entries], Scalars]
-"""Function that encodes entries without their tags, messages too."""
+Values = Callable[[Entries], Scalars]  # function that encodes entries without their tags, messages too
 Writer = Callable[[Entries, np.ndarray | None], list[Fragment]]
 """Function that writes a field of each message; the mask, bool[n]: which messages have it, None: those with an entry.
 """
-_KEY, _VALUE = 1, 2
-"""The fields of a map's entries."""
+_KEY, _VALUE = 1, 2  # the fields of a map's entries
 
 
 class ProtobufEncoder:

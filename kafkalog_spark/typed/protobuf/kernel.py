@@ -24,8 +24,7 @@ from kafkalog_spark.typed.protobuf.wire import (
 
 _MOST_MILLIS = (2**63 - 1) // 1000
 _MINUS, _ZERO = ord("-"), ord("0")
-LONGEST_NAME = 512
-"""Room for the name of an unknown number of an enum."""
+LONGEST_NAME = 512  # room for the name of an unknown number of an enum
 
 
 @helper

@@ -23,8 +23,7 @@ FieldType = IntEnum(
     "SFIXED32 SFIXED64 SINT32 SINT64",
 )
 """FieldDescriptorProto.Type."""
-VARINT, EIGHT_BYTES, SIZED, FOUR_BYTES = 0, 1, 2, 5
-"""Wire types."""
+VARINT, EIGHT_BYTES, SIZED, FOUR_BYTES = 0, 1, 2, 5  # wire types
 _WIRE_TYPES = {
     **dict.fromkeys((FieldType.FIXED64, FieldType.SFIXED64, FieldType.DOUBLE), EIGHT_BYTES),
     **dict.fromkeys((FieldType.FIXED32, FieldType.SFIXED32, FieldType.FLOAT), FOUR_BYTES),

@@ -9,12 +9,9 @@ import numpy as np
 from kafkalog_spark.kernels.primitives import helper, is_utf8
 from kafkalog_spark.typed.protobuf.plan import Kind, ProtobufFault, Slot
 
-FAR = np.int64(2**62)
-"""Position after a varint that does not end: beyond every end."""
-LENGTH_DELIMITED = 2
-"""Wire type of strings, bytes, messages and packed fields."""
-MOST_NESTED = 100
-"""Messages inside each other: Java's CodedInputStream allows as many."""
+FAR = np.int64(2**62)  # position after a varint that does not end: beyond every end
+LENGTH_DELIMITED = 2  # wire type of strings, bytes, messages and packed fields
+MOST_NESTED = 100  # messages inside each other: Java's CodedInputStream allows as many
 
 
 class Seen(IntEnum):

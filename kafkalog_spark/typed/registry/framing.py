@@ -22,11 +22,9 @@ from kafkalog_spark.typed.columns.buffer_pool import Values
 
 NO_ID = "it does not begin with a schema's id (0x00 and four bytes)"
 """Why a value that names no schema is bad."""
-FIRST = (0,)
-"""Indexes of the first message of a file."""
+FIRST = (0,)  # indexes of the first message of a file
 _ID_BYTES, _GUID_BYTES = 5, 17
-_MOST_NESTED = 64
-"""Messages are not nested deeper."""
+_MOST_NESTED = 64  # messages are not nested deeper
 
 
 class Framed(NamedTuple):

@@ -19,12 +19,10 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 TIMEOUT_S = 10.0
-REDIRECTS = 3
-"""On one server: a path that moved, and one more for a slash."""
+REDIRECTS = 3  # on one server: a path that moved, and one more for a slash
 
 _MOVED = (301, 302, 303, 307, 308)
-_MOVED_AS_IT_IS = (307, 308)
-"""Those after which a request with a body is the same request."""
+_MOVED_AS_IT_IS = (307, 308)  # those after which a request with a body is the same request
 _PORTS = {"http": 80, "https": 443}
 
 

@@ -29,16 +29,13 @@ class GroupState(Enum):
     """State of a classic group (Kafka's ClassicGroupState). The value is the name that ListGroups and DescribeGroups
     show."""
 
-    EMPTY = "Empty"
-    """No members. Its offsets expire, and it goes when the last one has."""
+    EMPTY = "Empty"  # no members. Its offsets expire, and it goes when the last one has.
     PREPARING_REBALANCE = "PreparingRebalance"
     """Waits until every member has (re)joined, or the rebalance timeout is over."""
     COMPLETING_REBALANCE = "CompletingRebalance"
     """A generation has begun and waits for its leader's assignment."""
-    STABLE = "Stable"
-    """Every member has its assignment, which is in the log."""
-    DEAD = "Dead"
-    """Deleted, or handed to another coordinator. Only who kept the object still sees it."""
+    STABLE = "Stable"  # every member has its assignment, which is in the log
+    DEAD = "Dead"  # deleted, or handed to another coordinator. Only who kept the object still sees it.
 
 
 _S = GroupState
@@ -72,8 +69,7 @@ class Member:
     assignment: bytes = b""
     awaiting_join: JoinCallback | None = None
     awaiting_sync: SyncCallback | None = None
-    is_new: bool = False
-    """Has not seen a generation yet, so it cannot send heartbeats."""
+    is_new: bool = False  # has not seen a generation yet, so it cannot send heartbeats
 
     @property
     def is_static(self) -> bool:
@@ -103,22 +99,18 @@ class Group:
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.previous_state = GroupState.DEAD
-        self.state_timestamp_ms = now_ms()
-        """-1: not known, the record is of Kafka 2.0 or before."""
+        self.state_timestamp_ms = now_ms()  # -1: not known, the record is of Kafka 2.0 or before
         self.generation = 0
-        self.protocol_type: str | None = None
-        """None for a simple group: it has only ever committed offsets."""
+        self.protocol_type: str | None = None  # None for a simple group: it has only ever committed offsets
         self.protocol: str | None = None
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
-        self.static_members: dict[str, str] = {}
-        """group.instance.id to member id."""
+        self.static_members: dict[str, str] = {}  # group.instance.id to member id
         self.pending_members: set[str] = set()
         """Ids that have been handed out (MEMBER_ID_REQUIRED) and not joined yet."""
         self.pending_sync: set[str] = set()
         """Members of this generation that have not asked for their assignment yet."""
-        self.new_member_added = False
-        """Somebody came during the first join phase, which is then extended."""
+        self.new_member_added = False  # somebody came during the first join phase, which is then extended
         self.topics: frozenset[str] | None = None
         """Topics that the members subscribe to; None where the coordinator cannot know them."""
         self.awaiting_join_count = 0

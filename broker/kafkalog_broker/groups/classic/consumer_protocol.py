@@ -11,8 +11,7 @@ from typing import Any
 
 from kafkalog_spark.format.messages import Message, message
 
-PROTOCOL_TYPE = "consumer"
-"""The protocol type of groups whose members are consumers (Connect's is "connect")."""
+PROTOCOL_TYPE = "consumer"  # the protocol type of groups whose members are consumers (Connect's is "connect")
 
 _SUBSCRIPTION, _ASSIGNMENT = message("ConsumerProtocolSubscription"), message("ConsumerProtocolAssignment")
 _NEWEST = 3

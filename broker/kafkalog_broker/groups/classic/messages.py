@@ -15,8 +15,7 @@ from kafkalog_broker.errors import ErrorCode
 Protocols = tuple[tuple[str, bytes], ...]
 """(name, metadata) of each assignment strategy a member supports, best first."""
 
-NO_MEMBER = ""
-"""The member id of who does not have one yet."""
+NO_MEMBER = ""  # the member id of who does not have one yet
 NO_GENERATION = -1
 NO_OFFSET = -1
 NO_EPOCH = -1
@@ -27,8 +26,7 @@ class JoinRequest:
     group_id: str
     member_id: str
     client_id: str
-    client_host: str
-    """As Kafka shows it: "/127.0.0.1"."""
+    client_host: str  # as Kafka shows it: "/127.0.0.1"
     protocol_type: str
     protocols: Protocols
     session_timeout_ms: int
@@ -56,8 +54,7 @@ class JoinAnswer:
     protocol_type: str | None = None
     protocol: str | None = None
     leader: str = NO_MEMBER
-    members: tuple[JoinedMember, ...] = ()
-    """For the leader only, who assigns."""
+    members: tuple[JoinedMember, ...] = ()  # for the leader only, who assigns
     skip_assignment: bool = False
 
 
@@ -69,8 +66,7 @@ class SyncRequest:
     group_instance_id: str | None = None
     protocol_type: str | None = None
     protocol: str | None = None
-    assignments: tuple[tuple[str, bytes], ...] = ()
-    """(member id, assignment), from the leader."""
+    assignments: tuple[tuple[str, bytes], ...] = ()  # (member id, assignment), from the leader
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +98,7 @@ class CommittedPartition:
     leader_epoch: int = NO_EPOCH
     metadata: str | None = None
     topic_id: UUID | None = None
-    commit_timestamp_ms: int = -1
-    """v1 may name one; -1: when it comes."""
+    commit_timestamp_ms: int = -1  # v1 may name one; -1: when it comes
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +108,7 @@ class CommitRequest:
     member_id: str = NO_MEMBER
     generation: int = NO_GENERATION
     group_instance_id: str | None = None
-    retention_ms: int = -1
-    """v2-4 may name one; -1: the broker's."""
+    retention_ms: int = -1  # v2-4 may name one; -1: the broker's
     knows_group_id_not_found: bool = True
     """v9+. Before, and in transactions, an unknown group is ILLEGAL_GENERATION. Before, members of
     consumer groups do not commit."""
@@ -127,6 +121,5 @@ class ListedGroup:
     group_id: str
     protocol_type: str
     state: str
-    state_filter: str
-    """The state as filters have it, in small letters."""
+    state_filter: str  # the state as filters have it, in small letters
     type: str = "classic"

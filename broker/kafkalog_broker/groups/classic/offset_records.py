@@ -62,8 +62,7 @@ class MemberMetadata(NamedTuple):
     client_host: str
     rebalance_timeout_ms: int
     session_timeout_ms: int
-    subscription: bytes
-    """Its metadata for the protocol that the group has chosen."""
+    subscription: bytes  # its metadata for the protocol that the group has chosen
     assignment: bytes
 
 
@@ -74,8 +73,7 @@ class GroupMetadata(NamedTuple):
     generation: int
     protocol: str | None
     leader: str | None
-    state_timestamp_ms: int
-    """When the group got into its state; -1 in records of Kafka 2.0 and before."""
+    state_timestamp_ms: int  # when the group got into its state; -1 in records of Kafka 2.0 and before
     members: tuple[MemberMetadata, ...] = ()
 
 

@@ -53,13 +53,10 @@ class ConsumerGroup(ReconcilingGroup[ConsumerMember]):
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
-        self.regexes: dict[str, ResolvedRegex] = {}
-        """Expressions that have been resolved."""
-        self.has_topics_record = False
-        """Kafka 4.0 left the topics' metadata in the log."""
+        self.regexes: dict[str, ResolvedRegex] = {}  # expressions that have been resolved
+        self.has_topics_record = False  # Kafka 4.0 left the topics' metadata in the log
         self.classic_members = 0
-        self.regex_names: Counter[str] = Counter()
-        """How many resolved expressions match a topic."""
+        self.regex_names: Counter[str] = Counter()  # how many resolved expressions match a topic
         self.subscribed_regexes: Counter[str] = Counter()
         self._owner_epochs: dict[UUID, dict[int, int]] = {}
 

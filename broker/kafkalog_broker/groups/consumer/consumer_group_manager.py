@@ -83,8 +83,7 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
         self, context: GroupContext, timers: Timers, write: Write, type_of: TypeOf, classic: ClassicGroupManager
     ) -> None:
         super().__init__(context, timers, write, type_of, classic)
-        self._resolving: set[str] = set()
-        """Groups whose expressions are matched in the background."""
+        self._resolving: set[str] = set()  # groups whose expressions are matched in the background
         self._created_versions: dict[str, int] = {}
         """Version of the topics that a group's expressions were last matched with in this process."""
 

@@ -40,8 +40,7 @@ from kafkalog_broker.groups.modern.modern_group import ModernGroup, ModernGroupS
 
 log = logging.getLogger(__name__)
 
-UNCHANGED = -1
-"""A rebalance timeout that is as in the last heartbeat."""
+UNCHANGED = -1  # a rebalance timeout that is as in the last heartbeat
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,7 @@ class GroupSpec(NamedTuple):
     partitions: Callable[[UUID], Sequence[int]]
 
 
-Assignments = Mapping[str, Partitions]
-"""By member id; who is not in it gets nothing."""
+Assignments = Mapping[str, Partitions]  # by member id; who is not in it gets nothing
 TopicPartition = tuple[UUID, int]
 T = TypeVar("T", bound=Hashable)
 
@@ -53,8 +52,7 @@ class _Topic:
     partitions: int
     members: int = 0
     next: int = 0
-    extra: int = -1
-    """How many members still get one more than the others; -1: nobody has got any."""
+    extra: int = -1  # how many members still get one more than the others; -1: nobody has got any
 
     def take(self) -> range:
         if self.extra < 0:
@@ -160,8 +158,7 @@ def _with(kept: Partitions, gained: Iterable[TopicPartition]) -> Partitions:
 # Everybody keeps what it subscribes to; what is free goes to the subscriber that has least; then partitions move
 # from who has most to who has least, topic by topic, until that brings nothing any more.
 
-_ROUNDS = 16
-"""Kafka's bound: where subscriptions overlap, each round about halves what is unequal."""
+_ROUNDS = 16  # Kafka's bound: where subscriptions overlap, each round about halves what is unequal
 _NOBODY = -1
 
 

@@ -68,8 +68,7 @@ class GroupSettings:
     max_size: int
 
 
-Bounds = tuple[int, int, int]
-"""Default, lowest and highest value of a property."""
+Bounds = tuple[int, int, int]  # default, lowest and highest value of a property
 
 
 def _bounded(overrides: Mapping[str, str], name: str, limits: Bounds) -> int:

@@ -126,8 +126,7 @@ class ModernGroupManager(Generic[G, M]):
         self.context = context
         self.timers = timers
         self._write = write
-        self._assigning: set[str] = set()
-        """Groups with an assignment in the background, one at a time each."""
+        self._assigning: set[str] = set()  # groups with an assignment in the background, one at a time each
 
     # ---- what types of groups differ in
 

@@ -78,14 +78,10 @@ class MemberState(IntEnum):
     """How far a member is on its way to the target assignment (Kafka's MemberState). Members of share groups are always
     STABLE."""
 
-    STABLE = 0
-    """It has its target assignment."""
-    UNREVOKED_PARTITIONS = 1
-    """It has to give up partitions first, and stays in its epoch until it says so."""
-    UNRELEASED_PARTITIONS = 2
-    """It waits for partitions that others still have."""
-    UNKNOWN = 127
-    """A state of a later release."""
+    STABLE = 0  # it has its target assignment
+    UNREVOKED_PARTITIONS = 1  # it has to give up partitions first, and stays in its epoch until it says so
+    UNRELEASED_PARTITIONS = 2  # it waits for partitions that others still have
+    UNKNOWN = 127  # a state of a later release
 
     @classmethod
     def of(cls, value: int) -> MemberState:

@@ -20,10 +20,8 @@ from kafkalog_broker.groups.modern.group_records import (
     RecordKind,
 )
 
-LEAVING = -1
-"""The member epoch of who leaves for good."""
-LEAVING_STATIC = -2
-"""The member epoch of a static member that will be back."""
+LEAVING = -1  # the member epoch of who leaves for good
+LEAVING_STATIC = -2  # the member epoch of a static member that will be back
 _FIRST_EPOCH = 1
 
 
@@ -33,10 +31,8 @@ class ModernGroupState(Enum):
     EMPTY = "Empty"
     NOT_READY = "NotReady"
     """Topics of a streams group's topology are missing, or not partitioned as it needs them."""
-    ASSIGNING = "Assigning"
-    """Members have changed, and the target assignment has not been made anew yet."""
-    RECONCILING = "Reconciling"
-    """Members are on their way to the target assignment."""
+    ASSIGNING = "Assigning"  # members have changed, and the target assignment has not been made anew yet
+    RECONCILING = "Reconciling"  # members are on their way to the target assignment
     STABLE = "Stable"
 
     @property
@@ -81,11 +77,9 @@ class ModernGroup(Generic[M]):
         self.assignment_epoch = _FIRST_EPOCH
         self.assignment_timestamp_ms = 0
         self.members: dict[str, M] = {}
-        self.static_members: dict[str, str] = {}
-        """group.instance.id to member id."""
+        self.static_members: dict[str, str] = {}  # group.instance.id to member id
         self.target: dict[str, Partitions] = {}
-        self.names: Counter[str] = Counter()
-        """How many members subscribe to a topic by name."""
+        self.names: Counter[str] = Counter()  # how many members subscribe to a topic by name
         self.seen_topics_version = -1
         """Version of the broker's topics when the metadata hash was last computed; -1: never."""
 

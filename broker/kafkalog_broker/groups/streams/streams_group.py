@@ -14,8 +14,7 @@ from kafkalog_broker.groups.streams.topology import ConfiguredTopology, Topology
 
 _FAILURES_SHOWN = 3
 
-Endpoint = tuple[str, int]
-"""Host and port where a member can be asked for its state."""
+Endpoint = tuple[str, int]  # host and port where a member can be asked for its state
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +49,9 @@ class StreamsGroup(ReconcilingGroup[StreamsMember]):
         self.topology: Topology | None = None
         self.configured: ConfiguredTopology | None = None
         """Not in the log: made from the topology at the first heartbeat, and when topics change."""
-        self.shutdown_member_id: str | None = None
-        """Who has asked for the end of the application."""
-        self.endpoint_epoch = 0
-        """Another number after any change of what members with endpoints have."""
-        self.creating: set[str] = set()
-        """Internal topics that are being made."""
+        self.shutdown_member_id: str | None = None  # who has asked for the end of the application
+        self.endpoint_epoch = 0  # another number after any change of what members with endpoints have
+        self.creating: set[str] = set()  # internal topics that are being made
         self.failed_topics: dict[str, tuple[str, int]] = {}
         """Why an internal topic could not be made, and the time in ms until which that is said."""
         self._processes: dict[TasksKey, dict[int, set[str]]] = {}

@@ -12,8 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from kafkalog_broker.groups.modern.group_records import Partitions, TaskRole, TasksKey
 
-Task = tuple[str, int]
-"""Subtopology id and partition."""
+Task = tuple[str, int]  # subtopology id and partition
 _by_partition = itemgetter(1, 0)
 
 
@@ -76,8 +75,7 @@ class _Member:
     def __init__(self, process: _Process) -> None:
         self.process = process
         self.count = 0
-        self.kept: Partitions = {}
-        """Active tasks that it had."""
+        self.kept: Partitions = {}  # active tasks that it had
         self.tasks: dict[TasksKey, list[int]] = {}
 
     def assigned(self) -> Partitions:

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 
-PartitionCount = Callable[[str], int | None]
-"""Partitions of a topic; None: there is none of that name."""
+PartitionCount = Callable[[str], int | None]  # partitions of a topic; None: there is none of that name
 _NAMES_SHOWN = 3
 
 

@@ -48,14 +48,12 @@ AT_ONCE: dict[int, int] = {
 }
 """Decompressed bytes of a batch that is validated in the event loop."""
 
-RECORDS_AT_ONCE = 50_000
-"""Records of a batch that is validated in the event loop."""
+RECORDS_AT_ONCE = 50_000  # records of a batch that is validated in the event loop
 PIECES_AT_ONCE = 200
 """Blocks or members of a compressed batch: gzip takes up to 10 us for each, the others 1 to 2."""
 PACKED_AT_ONCE = 64 << 10
 """Decompressed bytes of a batch that is compressed again, which is ten times the work: gzip packs 75 MB/s."""
-USUAL_RATIO = 4
-"""To how many times its size a batch decompresses, as long as it is not known."""
+USUAL_RATIO = 4  # to how many times its size a batch decompresses, as long as it is not known
 
 _I32 = struct.Struct(">i")
 
@@ -82,8 +80,7 @@ MAX_RECORDS = 1_000_000
 """Records of one batch. librdkafka makes no batch of more (batch.num.messages); Java's producer counts bytes, and 64 MB
 of records of 67 bytes and more are no more than so many. Seven bytes are enough for a record, so without a bound 64 MB
 would hold 9.5 million."""
-MAX_RECORD_ERRORS = 100
-"""Records that are listed in an answer. Kafka lists all: 65 MB for a million."""
+MAX_RECORD_ERRORS = 100  # records that are listed in an answer. Kafka lists all: 65 MB for a million.
 MOST_PIECES = 10_000
 """Blocks or members of a compressed batch. Clients fill blocks of 32 KB and more, Java's before 1.0 of 1 KB (snappy).
 Each costs a microsecond or two of Python, however small it is, for which all other threads wait."""

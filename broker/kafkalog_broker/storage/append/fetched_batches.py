@@ -12,8 +12,7 @@ from kafkalog_spark.log.read.segment_file import Table, Window, check_large, wha
 
 _PLAIN_BELOW = 64 << 10
 """Bytes up to which plain Python is quick enough not to load Numba for them: 16 us a batch."""
-_TABLE_ROWS = 4096
-"""Batches that one call of the kernel finds."""
+_TABLE_ROWS = 4096  # batches that one call of the kernel finds
 
 
 def fetched_batches(data: memoryview) -> Window:

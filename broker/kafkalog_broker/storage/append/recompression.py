@@ -15,8 +15,7 @@ from kafkalog_spark.log.decode.decompress import MAX_PIECES, Output, Scratch, de
 from kafkalog_spark.log.write.compress import compress
 from kafkalog_spark.log.write.encoded_batch import seal
 
-PRODUCER = "producer"
-"""The value of compression.type that keeps a producer's codec."""
+PRODUCER = "producer"  # the value of compression.type that keeps a producer's codec
 _LEVELS = {
     Codec.GZIP: "compression_gzip_level",
     Codec.LZ4: "compression_lz4_level",

@@ -24,8 +24,7 @@ from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import NO_TIMESTAMP, ControlType, H
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 
-NEVER_MS = 2**63 - 1
-"""The value of max.compaction.lag.ms that sets no limit."""
+NEVER_MS = 2**63 - 1  # the value of max.compaction.lag.ms that sets no limit
 
 
 class SegmentFacts(NamedTuple):

@@ -19,8 +19,7 @@ from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.producer_state import LastRecord
 from kafkalog_spark.format.atomic_file import fsync_directory
 
-_POLL_S = 0.2
-"""Interval at which a thread that waits for the logs' thread looks whether it is to stop."""
+_POLL_S = 0.2  # interval at which a thread that waits for the logs' thread looks whether it is to stop
 
 T = TypeVar("T")
 

@@ -39,8 +39,7 @@ from kafkalog_spark.log.read.segment_file import Window
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.segment_recovery import RecoveredSegment, should_roll
 
-PRODUCERS_AT_ONCE = 1_000
-"""Producers written into snapshots by the event loop: 3 ms."""
+PRODUCERS_AT_ONCE = 1_000  # producers written into snapshots by the event loop: 3 ms
 _REMEMBERED = 16
 """Positions that a log remembers: a consumer's next fetch begins where the last one ended. As many consumers of one
 partition go on without a search."""

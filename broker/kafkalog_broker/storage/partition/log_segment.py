@@ -55,8 +55,7 @@ class FileHandle:
     """A read-only descriptor."""
 
     __slots__ = ("fd",)
-    open_now = 0
-    """How many there are in this process."""
+    open_now = 0  # how many there are in this process
     _counting = threading.RLock()  # __del__ may come at any time, also while this thread is counting
 
     def __init__(self, path: str) -> None:

@@ -182,8 +182,7 @@ def _records(header: BatchHeader, batch: bytes) -> memoryview:
 # Before messages had timestamps this was how a consumer found a place by time: a segment counts as written when its
 # file was last modified.
 
-Place = tuple[int, int]
-"""An offset, and from when on it counts (ms)."""
+Place = tuple[int, int]  # an offset, and from when on it counts (ms)
 
 
 def listed_offsets(places: Sequence[Place], timestamp: int, most: int, high_watermark: int) -> list[int]:

@@ -167,8 +167,7 @@ class Verifications:
         return len(self._entries)
 
 
-_EPOCH_BUMP = 2
-"""The transaction version from which on the end of a transaction raises the epoch."""
+_EPOCH_BUMP = 2  # the transaction version from which on the end of a transaction raises the epoch
 
 
 class ProducerState:

@@ -114,8 +114,7 @@ def plan_startup(listing: Iterable[str], next_offset: Callable[[str], int]) -> S
     )
 
 
-_REMOVAL_ORDER = {names.SWAP_SUFFIX: 0, names.CLEANED_SUFFIX: 2}
-"""Everything else is removed in between."""
+_REMOVAL_ORDER = {names.SWAP_SUFFIX: 0, names.CLEANED_SUFFIX: 2}  # everything else is removed in between
 
 
 def tidy(directory: Path) -> StartupFiles:
