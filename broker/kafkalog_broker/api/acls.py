@@ -21,7 +21,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import error_response, respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
-from kafkalog_broker.security.acl import Acl, Pattern, acl_of, check_deletion, filter_of, has_zero
+from kafkalog_broker.security.acl import Acl, Pattern, acl_of, check_deletion, filter_of
 
 
 @api(29, 1, 3)
@@ -66,7 +66,8 @@ NO_AUTHORIZER = "No Authorizer is configured on the broker"
 
 
 def _is_malformed(request: Request) -> bool:
-    """True if a type, operation or permission is 0 in an ACL, or in a filter."""
+    """True if a type, operation or permission is 0 in an ACL, or in a filter: Kafka then closes the connection. (Larger
+    ones than there are, it takes for UNKNOWN and answers.)"""
     asked, suffix = request.entity, "_filter"
     named: Sequence[Any] = [asked]
     if request.api_key == 30:
@@ -75,7 +76,7 @@ def _is_malformed(request: Request) -> bool:
         named = asked.filters
     pattern_type = "pattern_type_filter" if suffix else "resource_pattern_type"
     fields = attrgetter(f"resource_type{suffix}", pattern_type, "operation", "permission_type")
-    return any(has_zero(*fields(one)) for one in named)
+    return not all(all(fields(one)) for one in named)
 
 
 _logger = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import ANONYMOUS, Request, api, on_error
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.security.sasl import Refused
-from kafkalog_broker.security.scram_users import Deletion, Outcome, Upsertion, changed, number_of
+from kafkalog_broker.security.scram_users import Outcome, changed, number_of
 
 
 @api(17, 0, 1)
@@ -92,15 +92,10 @@ _logger = logging.getLogger(__name__)
 
 @api(51, 0, 0)
 async def alter_user_scram_credentials(request: Request, broker: Broker) -> Any:
-    asked, known = request.entity, broker.scram_users
-    deletions = [Deletion(one.name, one.mechanism) for one in asked.deletions]
-    upsertions = [
-        Upsertion(one.name, one.mechanism, one.iterations, bytes(one.salt), bytes(one.salted_password))
-        for one in asked.upsertions
-    ]
+    known = broker.scram_users
     async with broker.changes.altering:
         users = known.copy()
-        outcomes: dict[str, Outcome] = await broker.run_blocking(changed, users, deletions, upsertions)
+        outcomes: dict[str, Outcome] = await broker.run_blocking(changed, users, request.entity)
         done = [name for name, (code, _) in outcomes.items() if code is ErrorCode.none]
         if done:
             await broker.save("the users", known.copies.save, users)

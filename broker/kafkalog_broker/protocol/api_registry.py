@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from inspect import isawaitable
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.protocol.acls import OPERATIONS, Operation, ResourceType, operation_bits
@@ -92,22 +92,6 @@ class ConnectionInfo:
         return f"{self.host}:{self.port} on {self.listener}"
 
 
-class Access(Protocol):
-    """Rights of the sender of a request (`security/authorizer.py`). quiet: a refusal is no denial to be logged."""
-
-    def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
-        """The code of a refusal to do the API's own thing with what is named, or `none`."""
-        ...
-
-    def may(self, operation: Operation, resource: ResourceType, name: str | None, *, quiet: bool = False) -> bool:
-        """True if an operation is allowed. name None: on some resource of the type."""
-        ...
-
-    def operations(self, resource: ResourceType, name: str) -> int:
-        """Bit n: the operation n is allowed (KIP-430)."""
-        ...
-
-
 @dataclass(slots=True)
 class Request:
     """A request. `entity` is kio's request of that version, except where a hot parser has its own class (Produce).
@@ -122,24 +106,24 @@ class Request:
     entity: Any
     connection: ConnectionInfo
     size: int = 0  # bytes of its frame, the size in front not counted
-    access: Access | None = None  # rights of its sender; None: all
+    access: Any = None  # rights of its sender, an Access of `security/authorizer.py`; None: all
     charge: Callable[[int], None] = _nothing
     """Called for each topic once all else was checked, before so many partitions are made or removed
     (`quotas/throttled_handlers.py`). Raises BrokerError throttling_quota_exceeded; without quotas it is free."""
 
     def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
-        """As Access.refused: `none` where the API's thing may be done with what is named."""
-        return ErrorCode.none if self.access is None else self.access.refused(name, quiet=quiet)
+        """The code of a refusal to do the API's own thing with what is named, or `none`. quiet: as for Access.may."""
+        code: ErrorCode = ErrorCode.none if self.access is None else self.access.refused(name, quiet=quiet)
+        return code
 
     def may(self, operation: Operation, resource: ResourceType, name: str, *, quiet: bool = False) -> bool:
-        """As Access.may."""
-        return self.access is None or self.access.may(operation, resource, name, quiet=quiet)
+        return self.access is None or bool(self.access.may(operation, resource, name, quiet=quiet))
 
     def operations(self, resource: ResourceType, name: str) -> int:
-        """As Access.operations."""
+        """Bit n: the operation n is allowed (KIP-430)."""
         if self.access is None:
             return operation_bits(OPERATIONS[resource])
-        return self.access.operations(resource, name)
+        return int(self.access.operations(resource, name))
 
 
 Handler = Callable[[Request, Any], Any]

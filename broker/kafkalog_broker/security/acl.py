@@ -145,12 +145,6 @@ def check_deletion(wanted: AclFilter) -> None:
         raise BrokerError(ErrorCode.invalid_request, "Unknown entryFilter.")
 
 
-def has_zero(*numbers: int) -> bool:
-    """True if one says UNKNOWN in so many words: Kafka then closes the connection. (Larger ones than there are, it
-    takes for UNKNOWN and answers.)"""
-    return not all(numbers)
-
-
 def _of(kind: type[E], number: int) -> E:
     return kind(number) if number in kind._value2member_map_ else kind(0)
 

@@ -50,7 +50,6 @@ class Authorizer:
         self._principals: WeakValueDictionary[tuple[str, str], _Decisions] = WeakValueDictionary()
 
     def access(self, request: Request) -> Access:
-        """Permissions of the senders of requests."""
         connection = request.connection
         decisions = connection.decisions
         if decisions is None or decisions.principal != connection.principal:
@@ -116,7 +115,6 @@ class _Decisions:
         self._version = authorizer.acls.version
 
     def may(self, operation: Operation, resource: ResourceType, name: str | None) -> bool:
-        """name None: some resource of the type."""
         authorizer, known = self._authorizer, self._known
         if self._version != authorizer.acls.version or self._left_out >= BEGIN_ANEW:
             known.clear()
@@ -137,7 +135,7 @@ class _Decisions:
 
 
 class Access:
-    """Permissions of a request's sender. The first denial is logged."""
+    """Permissions of a request's sender, as Request asks for them. The first denial is logged."""
 
     __slots__ = ("_decisions", "_denied", "_request", "_told")
 
@@ -146,8 +144,8 @@ class Access:
         self._told = False
 
     def may(self, operation: Operation, resource: ResourceType, name: str | None, *, quiet: bool = False) -> bool:
-        """name None: some resource of the type. quiet: a refusal is no denial, as something else may do instead, or
-        it is left out of an answer."""
+        """name None: some resource of the type. quiet: a refusal is no denial to be logged, as something else may do
+        instead, or it is left out of an answer."""
         if self._decisions.may(operation, resource, name):
             return True
         if not quiet and not self._told:
@@ -163,13 +161,11 @@ class Access:
         return False
 
     def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
-        """True if the request may not do its own thing with what it names: the code for it, or `none`."""
         right = RIGHTS[self._request.api_key].each
         assert right is not None, "the table of rights says that nothing is named"
         return self.refusal(right, name, quiet=quiet)
 
     def refusal(self, right: Right, name: str | None, *, quiet: bool = False) -> ErrorCode:
-        """The code for a right that is missing, or `none`."""
         if right.unless is not None and self.may(*right.unless, quiet=True):
             return ErrorCode.none
         if self.may(right.operation, right.resource, name, quiet=quiet):
@@ -177,7 +173,6 @@ class Access:
         return REFUSALS[right.resource][0]
 
     def operations(self, resource: ResourceType, name: str) -> int:
-        """Bit n: the operation n is allowed (KIP-430)."""
         may = self._decisions.may
         return operation_bits(tuple(one for one in OPERATIONS[resource] if may(one, resource, name)))
 

@@ -69,10 +69,8 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
         found = _RULE.match(text, position)
         rest = text[found.end() if found else position :].lstrip()
         if found is None or (rest and not rest.startswith(",")):
-            raise ConfigError(
-                f"Invalid value {text[:200]} for configuration {RULES}: expected DEFAULT or RULE:pattern/replacement/ "
-                f"with L or U after it, at character {position + 1}",
-                name=RULES,
+            raise _wrong_rules(
+                text, f"expected DEFAULT or RULE:pattern/replacement/ with L or U after it, at character {position + 1}"
             )
         rules.append(_rule(found, text))
         position = len(text) - len(rest.removeprefix(",").lstrip())
@@ -103,12 +101,13 @@ def _rule(found: re.Match[str], text: str) -> Rule:
     try:
         pattern = _compiled(found["pattern"])
     except ValueError as error:
-        raise ConfigError(
-            f"Invalid value {text[:200]} for configuration {RULES}: {found['pattern'][:200]} is no regular expression "
-            f"that is supported here (RE2): {error}",
-            name=RULES,
-        ) from None
+        why = f"{found['pattern'][:200]} is no regular expression that is supported here (RE2): {error}"
+        raise _wrong_rules(text, why) from None
     return Rule(pattern, found["into"], found["case"])
+
+
+def _wrong_rules(text: str, why: str) -> ConfigError:
+    return ConfigError(f"Invalid value {text[:200]} for configuration {RULES}: {why}", name=RULES)
 
 
 def _compiled(pattern: str) -> Any:

@@ -28,10 +28,8 @@ Users = dict[str, dict[str, Credential]]  # mechanism to name to what is kept
 
 
 class ScramUsers:
-    """`load` and `save` are for another thread than the event loop's; `find` sees a change when `users` was replaced.
-
-    A damaged file is an error where there is no other copy: a broker that forgets its users shuts everybody out.
-    """
+    """`load` and `copies.save` are for another thread than the event loop's. A damaged file is an error where there is
+    no other copy: a broker that forgets its users shuts everybody out."""
 
     def __init__(self, directories: Iterable[Path]) -> None:
         self.copies = StateCopies(FILE, directories, _encoded, _decoded)
@@ -73,63 +71,48 @@ Outcome = tuple[ErrorCode, str | None]
 _NUMBERS = {1: SCRAM[0], 2: SCRAM[1]}  # mechanisms as the protocol numbers them
 
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    name: str
-    mechanism: int
-
-
-@dataclass(frozen=True, slots=True)
-class Upsertion:
-    name: str
-    mechanism: int
-    iterations: int
-    salt: bytes = field(repr=False)
-    salted_password: bytes = field(repr=False)
-
-
 def number_of(mechanism: str) -> int:
     """Number of a mechanism in the protocol."""
     return SCRAM.index(mechanism) + 1
 
 
-def changed(users: Users, deletions: Iterable[Deletion], upsertions: Iterable[Upsertion]) -> dict[str, Outcome]:
-    """Make the changes in `users`; what became of each user. One that is named twice is not changed at all."""
-    planned: dict[str, Deletion | Upsertion] = {}
+def changed(users: Users, request: Any) -> dict[str, Outcome]:
+    """Make the changes of a request in `users`; what became of each user. One that is named twice is not changed."""
+    planned: dict[str, Any] = {}
     failed: dict[str, Outcome] = {}
-    changes: list[Deletion | Upsertion] = [*deletions, *upsertions]
-    for change in changes:
+    for change in (*request.deletions, *request.upsertions):
         if change.name in failed:
             continue
         if planned.pop(change.name, None) is not None:
-            failed[change.name] = (
-                ErrorCode.duplicate_resource,
-                "A user credential cannot be altered twice in the same request",
-            )
-            continue
-        outcome = _wrong(change, users)
+            outcome: Outcome | None = (
+                ErrorCode.duplicate_resource, "A user credential cannot be altered twice in the same request"
+            )  # fmt: skip
+        else:
+            outcome = _wrong(change, users)
         if outcome is None:
             planned[change.name] = change
         else:
             failed[change.name] = outcome
-    for change in planned.values():
+    for name, change in planned.items():
         mechanism = _NUMBERS[change.mechanism]
-        if isinstance(change, Deletion):
-            del users[mechanism][change.name]
+        if _is_deletion(change):
+            del users[mechanism][name]
         else:
-            users[mechanism][change.name] = credential(
-                mechanism, change.salted_password, change.salt, change.iterations
-            )
+            users[mechanism][name] = credential(mechanism, change.salted_password, change.salt, change.iterations)
     return dict.fromkeys(planned, (ErrorCode.none, None)) | failed
 
 
-def _wrong(change: Deletion | Upsertion, users: Users) -> Outcome | None:
+def _is_deletion(change: Any) -> bool:
+    return not hasattr(change, "iterations")
+
+
+def _wrong(change: Any, users: Users) -> Outcome | None:
     if not change.name:
         return ErrorCode.unacceptable_credential, "Username must not be empty"
     mechanism = _NUMBERS.get(change.mechanism)
     if mechanism is None:
         return ErrorCode.unsupported_sasl_mechanism, "Unknown SCRAM mechanism"
-    if isinstance(change, Deletion):
+    if _is_deletion(change):
         if change.name in users[mechanism]:
             return None
         return ErrorCode.resource_not_found, "Attempt to delete a user credential that does not exist"
@@ -154,7 +137,7 @@ _EXAMPLE = "expected SCRAM-SHA-512=[name=alice,password=...], with salt, iterati
 
 @dataclass(frozen=True, slots=True)
 class NewUser:
-    """A user that is to be there when the broker starts."""
+    """User that is to be there when the broker starts."""
 
     mechanism: str
     name: str

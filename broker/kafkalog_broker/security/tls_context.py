@@ -8,6 +8,7 @@ import ssl
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -77,25 +78,21 @@ def _set_suites(context: ssl.SSLContext, settings: TlsSettings) -> tuple[str, ..
     known = {cipher["name"] for cipher in openssl.get_ciphers()}
     unknown = [suite for suite in wanted if suite not in _OF_1_3 and openssl_name(suite) not in known]
     if unknown:
-        raise ConfigError(f"Invalid value {unknown[0][:200]} for configuration {SUITES}: no such suite", name=SUITES)
+        raise _wrong_suites(unknown[0], "no such suite")
     newer, older = [suite for suite in wanted if suite in _OF_1_3], [suite for suite in wanted if suite not in _OF_1_3]
     protocols = tuple(one for one in settings.protocols if (newer if one == TLS_1_3 else older))
     if not protocols:
-        raise ConfigError(
-            f"Invalid value {','.join(wanted)[:200]} for configuration {SUITES}: none of them belongs to "
-            f"{' or '.join(settings.protocols)}",
-            name=SUITES,
-        )
+        raise _wrong_suites(",".join(wanted), f"none of them belongs to {' or '.join(settings.protocols)}")
     if TLS_1_3 in protocols and len(set(newer)) != len(_OF_1_3):
-        raise ConfigError(
-            f"Invalid value {','.join(wanted)[:200]} for configuration {SUITES}: it is not possible to choose among "
-            "the suites of TLSv1.3",
-            name=SUITES,
-            hint=f"name all of them ({','.join(_OF_1_3)}), or none, which leaves {TLS_1_2}",
-        )
+        hint = f"name all of them ({','.join(_OF_1_3)}), or none, which leaves {TLS_1_2}"
+        raise _wrong_suites(",".join(wanted), "it is not possible to choose among the suites of TLSv1.3", hint)
     if older:
         context.set_ciphers(":".join(map(openssl_name, older)))
     return protocols
+
+
+def _wrong_suites(shown: str, why: str, hint: str | None = None) -> ConfigError:
+    return ConfigError(f"Invalid value {shown[:200]} for configuration {SUITES}: {why}", name=SUITES, hint=hint)
 
 
 def openssl_name(suite: str) -> str:
@@ -195,20 +192,8 @@ class Identity:
 
 def identity(store: Store) -> Identity:
     """The key and certificates of a keystore. Raises ConfigError: it cannot be read, or has no key."""
-    content = _content(store)
-    _refuse_javas_own(content, store)
-    try:
-        if store.type == "PEM":
-            key: PrivateKeyTypes | None = _pem_key(
-                content if store.key is None else store.key.encode(), store.key_password
-            )
-            chain = x509.load_pem_x509_certificates(content)
-        else:
-            loaded = load_pkcs12(content, _bytes(store.password))
-            key, others = loaded.key, [entry.certificate for entry in loaded.additional_certs]
-            chain = [] if loaded.cert is None else _ordered(loaded.cert.certificate, others)
-    except (ValueError, TypeError) as error:
-        raise _unreadable(store, error) from None
+    key, own, others = _loaded(store)
+    chain = own + others if store.type == "PEM" else _ordered(own, others)
     if key is None or not (chain or store.type == "PEM"):
         raise ConfigError(
             f"{_where(store)} holds no private key with its certificate", hint="export both into one file"
@@ -223,21 +208,32 @@ def identity(store: Store) -> Identity:
 
 def authorities(store: Store) -> list[x509.Certificate]:
     """The certificates of a truststore. Raises ConfigError: it cannot be read, or is empty."""
+    _, own, others = _loaded(store)
+    if not own + others:
+        raise ConfigError(f"{_where(store)} holds no certificate")
+    return own + others
+
+
+def _loaded(store: Store) -> tuple[PrivateKeyTypes | None, list[x509.Certificate], list[x509.Certificate]]:
+    """Key, of a keystore; its own certificate, if it is there; the others. Raises ConfigError."""
     content = _content(store)
     _refuse_javas_own(content, store)
     try:
         if store.type == "PEM":
-            found = x509.load_pem_x509_certificates(content)
-        else:
-            loaded = load_pkcs12(content, _bytes(store.password))
-            found = [entry.certificate for entry in loaded.additional_certs]
-            if loaded.cert is not None:
-                found.append(loaded.cert.certificate)
+            text = content if store.key is None else store.key.encode()
+            key = _pem_key(text, store.key_password) if store.kind == "keystore" else None
+            certificates = x509.load_pem_x509_certificates(content)
+            return key, certificates[:1], certificates[1:]
+        loaded = load_pkcs12(content, _bytes(store.password))
+        own = [] if loaded.cert is None else [loaded.cert.certificate]
+        return loaded.key, own, [entry.certificate for entry in loaded.additional_certs]
     except (ValueError, TypeError) as error:
-        raise _unreadable(store, error) from None
-    if not found:
-        raise ConfigError(f"{_where(store)} holds no certificate")
-    return found
+        # The library's words for a wrong password and a damaged file are the same, and may quote what is in the file.
+        known = str(error).startswith(("Invalid password", "Password was", "no private key"))
+        raise ConfigError(
+            f"{_where(store)} cannot be read as {store.type}{f': {error}' if known else ''}",
+            hint=f"check the file, its type ({store.type}) and the password",
+        ) from None
 
 
 def _content(store: Store) -> bytes:
@@ -245,8 +241,7 @@ def _content(store: Store) -> bytes:
         assert store.pem is not None
         return store.pem.encode()
     try:
-        with open(store.location, "rb") as file:
-            return file.read()
+        return Path(store.location).read_bytes()
     except OSError as error:
         raise ConfigError(f"{_where(store)} cannot be read: {error.strerror or error}") from None
 
@@ -276,22 +271,13 @@ def _refuse_javas_own(content: bytes, store: Store) -> None:
         )
 
 
-def _ordered(own: x509.Certificate, others: list[x509.Certificate]) -> list[x509.Certificate]:
+def _ordered(own: list[x509.Certificate], others: list[x509.Certificate]) -> list[x509.Certificate]:
     """A chain in the order in which TLS sends it: each signed by the next. PKCS12 keeps no order."""
-    chain, left = [own], list(others)
-    while True:
-        issuer = next((one for one in left if one.subject == chain[-1].issuer), None)
-        if issuer is None:
-            return chain
+    chain, left = list(own), list(others)
+    while chain and (issuer := next((one for one in left if one.subject == chain[-1].issuer), None)) is not None:
         left.remove(issuer)
         chain.append(issuer)
-
-
-def _unreadable(store: Store, error: Exception) -> ConfigError:
-    # The library's words for a wrong password and for a damaged file are the same, and may quote what is in the file.
-    reason = str(error) if str(error).startswith(("Invalid password", "Password was", "no private key")) else ""
-    hint = f"check the file, its type ({store.type}) and the password"
-    return ConfigError(f"{_where(store)} cannot be read as {store.type}{': ' if reason else ''}{reason}", hint=hint)
+    return chain
 
 
 def _where(store: Store) -> str:

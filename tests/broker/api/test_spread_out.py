@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -13,7 +13,7 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.classic.messages import CommitRequest, CommittedPartition
 from kafkalog_broker.groups.classic.offset_records import OffsetKey
 from kafkalog_broker.groups.offset_store import AT_ONCE
-from kafkalog_broker.protocol.api_registry import Access, ConnectionInfo
+from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.protocol.codec import decode_request
 from kafkalog_broker.runtime import fair_scheduling
 from kafkalog_broker.testing_support.remote import frame_of
@@ -187,7 +187,7 @@ def test_rights_to_all_topics_are_looked_at_in_many_turns(process, turns):
     process.run(process.broker.ensure_topic(OFFSETS_TOPIC, 50, {}))
     request = decode_request(frame_of(request_entity(3, 8, values, {})), ConnectionInfo())
     access = Nothing()
-    request.access = cast(Access, access)
+    request.access = access
     process.run(load_all()[3].handled(request, process.broker))
     assert sorted(access.asked) == [OFFSETS_TOPIC, TRANSACTION_TOPIC, "t"]
     assert len(turns) == len(access.asked)

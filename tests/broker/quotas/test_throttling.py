@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from kio.schema.alter_client_quotas.v1 import request as alter
@@ -25,7 +25,7 @@ from kafkalog_broker.admin.topic_changes import ensure_topic
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.net.connection import Connection
-from kafkalog_broker.protocol.api_registry import Access, Api, ConnectionInfo, Layer, Request
+from kafkalog_broker.protocol.api_registry import Api, ConnectionInfo, Layer, Request
 from kafkalog_broker.protocol.client_codec import create_topic_request, decode_client_response, decode_response
 from kafkalog_broker.protocol.codec import decode_request, encode_response, with_throttle_time
 from kafkalog_broker.protocol.fetch_response import FetchResponse
@@ -204,7 +204,7 @@ class DeniedAccess:
 
 def denying(served: Api) -> Api:
     async def handler(request: Request, broker: Any) -> Any:
-        request.access = cast(Access, DeniedAccess())
+        request.access = DeniedAccess()
         return await served.handled(request, broker)
 
     return replace(served, handler=handler)

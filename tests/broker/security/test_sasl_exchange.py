@@ -12,7 +12,6 @@ from kafkalog_broker.security.sasl import (
     HANDSHAKE,
     Credential,
     KnownUsers,
-    PlainServer,
     Refused,
     SaslExchange,
     Session,
@@ -93,9 +92,11 @@ def test_what_plain_tells_a_client_is_kafkas(token: bytes, shown: str):
 
 
 def test_an_authorization_id_that_is_the_user_is_taken():
-    one = PlainServer(USERS)
-    assert one.evaluate(plain(authzid="alice")) == b""
-    assert (one.user, one.done) == ("alice", True)
+    one = exchange()
+    one.handshake("PLAIN")
+    assert one.token(plain(authzid="alice")) == b""
+    assert one.session is not None
+    assert one.session.principal == "User:alice"
 
 
 @pytest.mark.parametrize("again", [None, Session("SCRAM-SHA-256", "User:alice", 1)])

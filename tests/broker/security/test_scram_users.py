@@ -7,6 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
+from kio.schema.alter_user_scram_credentials.v0.request import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from kio.static.primitive import i8, i32
 
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.sasl_settings import SCRAM
@@ -14,9 +20,7 @@ from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.security.sasl import credential, salted
 from kafkalog_broker.security.scram_users import (
     FILE,
-    Deletion,
     ScramUsers,
-    Upsertion,
     Users,
     changed,
     number_of,
@@ -81,21 +85,29 @@ def test_a_damaged_copy_is_passed_over_and_a_damaged_file_is_an_error(tmp_path: 
         loaded(*both)
 
 
-def upsertion(name: str = "alice", mechanism: int = 1, iterations: int = 4096, key: bytes = b"salted") -> Upsertion:
-    return Upsertion(name, mechanism, iterations, b"salt", key)
+def deletion(mechanism: int) -> ScramCredentialDeletion:
+    return ScramCredentialDeletion(name="alice", mechanism=i8(mechanism))
+
+
+def upsertion(
+    name: str = "alice", mechanism: int = 1, iterations: int = 4096, key: bytes = b"salted"
+) -> ScramCredentialUpsertion:
+    return ScramCredentialUpsertion(
+        name=name, mechanism=i8(mechanism), iterations=i32(iterations), salt=b"salt", salted_password=key
+    )
 
 
 @pytest.mark.parametrize(
     ("deletions", "upsertions", "outcome", "left"),
     [
         ([], [upsertion("carol")], (ErrorCode.none, None), {"alice", "carol"}),
-        ([Deletion("alice", 1)], [], (ErrorCode.none, None), set()),
+        ([deletion(1)], [], (ErrorCode.none, None), set()),
         (
-            [Deletion("alice", 2)], [],
+            [deletion(2)], [],
             (ErrorCode.resource_not_found, "Attempt to delete a user credential that does not exist"), {"alice"},
         ),
         (
-            [Deletion("alice", 1)], [upsertion()],
+            [deletion(1)], [upsertion()],
             (ErrorCode.duplicate_resource, "A user credential cannot be altered twice in the same request"), {"alice"},
         ),
         (
@@ -110,10 +122,14 @@ def upsertion(name: str = "alice", mechanism: int = 1, iterations: int = 4096, k
     ],
 )  # fmt: skip
 def test_what_becomes_of_changes(
-    deletions: list[Deletion], upsertions: list[Upsertion], outcome: object, left: set[str]
+    deletions: list[ScramCredentialDeletion],
+    upsertions: list[ScramCredentialUpsertion],
+    outcome: object,
+    left: set[str],
 ):
     users = users_of("alice")
-    assert list(changed(users, deletions, upsertions).values()) == [outcome]
+    request = AlterUserScramCredentialsRequest(deletions=tuple(deletions), upsertions=tuple(upsertions))
+    assert list(changed(users, request).values()) == [outcome]
     assert set(users[SHA_256]) == left
     assert users[SHA_512] == {}
 
