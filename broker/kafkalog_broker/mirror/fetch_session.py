@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.protocol.client_codec import Fetched, FetchFrom, Key
+from kafkalog_broker.protocol.client_codec import FetchCall, Fetched, FetchFrom, Key
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
 
 _FINAL_EPOCH, _FIRST_EPOCH = -1, 0
 _MAX_EPOCH = 2**31 - 1
-
-
-class SessionStep(NamedTuple):
-    """Content of the next request. session: (id, epoch)."""
-
-    session: tuple[int, int]
-    partitions: Sequence[tuple[Key, FetchFrom]]
-    forgotten: Sequence[tuple[Key, uuid.UUID]]
 
 
 class ClientSession:
@@ -38,13 +28,13 @@ class ClientSession:
         self._epoch = _FIRST_EPOCH
         self._known: dict[Key, FetchFrom] = {}
 
-    def next(self, wanted: Mapping[Key, FetchFrom]) -> SessionStep:
+    def next(self, wanted: Mapping[Key, FetchFrom]) -> FetchCall:
         """The request that asks for `wanted`, after which `answered` or `reset` must come."""
         if not self._is_served:
-            return SessionStep((0, _FINAL_EPOCH), list(wanted.items()), [])
+            return FetchCall((0, _FINAL_EPOCH), list(wanted.items()), [])
         if self._epoch == _FIRST_EPOCH:
             self._known = dict(wanted)
-            return SessionStep((0, _FIRST_EPOCH), list(wanted.items()), [])
+            return FetchCall((0, _FIRST_EPOCH), list(wanted.items()), [])
         # A topic made anew is another one: the old one is forgotten, and comes with its own id.
         forgotten = [
             (key, known.topic_id)
@@ -53,7 +43,7 @@ class ClientSession:
         ]
         changed = [(key, fetch) for key, fetch in wanted.items() if self._known.get(key) != fetch]
         self._known = dict(wanted)
-        return SessionStep((self._id, self._epoch), changed, forgotten)
+        return FetchCall((self._id, self._epoch), changed, forgotten)
 
     def answered(self, session_id: int) -> None:
         """The request was answered without an error."""
@@ -101,9 +91,7 @@ def error_text(number: int) -> str:
     return f"error code {number}" if code is None else code.name.upper()
 
 
-# Responses as they come off a connection: read from the socket into the memory that they stay in, handed out in
-# order.
-#
+# Responses as they come off a connection: read from the socket into the memory that they stay in, handed out in order.
 # StreamReader would copy each byte three times. Large responses lie in buffers that are used again: fresh memory of
 # 16 MB costs the system more than its checksum.
 
@@ -115,34 +103,20 @@ MAX_RESPONSE = 1 << 30
 """Bytes: what claims to be larger is no response of Kafka's. A batch larger than all limits comes whole (KIP-74)."""
 
 
-Buffer = bytearray | npt.NDArray[np.uint8]
-
-
 class ResponseFrames(asyncio.BufferedProtocol):
-    """The protocol of one connection, once it is logged in. before: the one that it had, which learns what happens to
-    the connection.
+    """The protocol of one connection, once it is logged in. before: the one that it had, which learns of its end.
 
     `expect` a response for each request, in order; `give_back` a large one that nobody looks at any more.
     """
 
-    def __init__(self, before: asyncio.BaseProtocol) -> None:
-        self._before = before
+    def __init__(self, before: asyncio.BaseProtocol, transport: asyncio.Transport) -> None:
+        self._before, self._transport = before, transport
         self._waiting: deque[tuple[asyncio.Future[memoryview], int]] = deque()
-        self._free: list[Buffer] = []
-        self._lent: dict[int, Buffer] = {}
-        self._head = bytearray(_SIZE_BYTES)
-        self._begin(self._head, _SIZE_BYTES)
-        self._reads_head = True
-        self._transport: asyncio.BaseTransport | None = None
+        self._free: list[npt.NDArray[np.uint8]] = []
+        self._head = memoryview(bytearray(_SIZE_BYTES))
+        self._body: memoryview | None = None  # None: its size comes first
+        self._rest = self._head  # where the next bytes go
         self.is_over = False
-
-    def _begin(self, buffer: Buffer, size: int) -> None:
-        self._buffer, self._size, self._have = buffer, size, 0
-        self._rest = _view(buffer)[:size]
-
-    def take_over(self, transport: asyncio.Transport) -> None:
-        """From now on what comes on it comes here."""
-        self._transport = transport
         transport.set_protocol(self)
 
     def expect(self, most: int = MAX_RESPONSE) -> asyncio.Future[memoryview]:
@@ -157,48 +131,41 @@ class ResponseFrames(asyncio.BufferedProtocol):
 
     def give_back(self, body: memoryview) -> None:
         """Nobody looks at this response any more, nor at a part of it. Harmless twice, and where it is left out."""
-        buffer = self._lent.pop(id(body.obj), None)
-        if buffer is not None and len(self._free) < _KEPT:
+        buffer = body.obj
+        if isinstance(buffer, np.ndarray) and len(self._free) < _KEPT and all(one is not buffer for one in self._free):
             self._free.append(buffer)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._rest
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._have += nbytes
-        if self._have < self._size:
-            self._rest = self._rest[nbytes:]
-        elif self._reads_head:
+        self._rest = self._rest[nbytes:]
+        if len(self._rest):
+            return
+        if self._body is None:
             size = int.from_bytes(self._head, "big", signed=True)
             if not self._waiting or not 0 < size <= self._waiting[0][1]:
                 self._fail(ConnectionError(f"{size} bytes come that are no response to a request"))
                 return
-            self._reads_head = False
-            self._begin(self._memory(size), size)
+            self._rest = self._body = self._memory(size)
         else:
-            body = _view(self._buffer)[: self._size]
+            body, self._body, self._rest = self._body, None, self._head
             future, _ = self._waiting.popleft()
-            self._reads_head = True
-            self._begin(self._head, _SIZE_BYTES)
             if not future.done():
                 future.set_result(body)
             else:
                 self.give_back(body)
 
-    def _memory(self, size: int) -> Buffer:
+    def _memory(self, size: int) -> memoryview:
         if size < _POOLED_FROM:
-            return bytearray(size)
+            return memoryview(bytearray(size))
         place = next((place for place, buffer in enumerate(self._free) if len(buffer) >= size), None)
         if place is not None:
             fitting = self._free.pop(place)
         else:
-            if self._free:
-                self._free.pop(0)  # too small: the larger one takes its place
+            del self._free[:1]  # too small: the larger one takes its place
             fitting = np.empty(size, np.uint8)  # the system gives memory as bytes come, not as they are announced
-        self._lent[id(fitting)] = fitting
-        if len(self._lent) > _KEPT:  # one that was not given back is not waited for
-            del self._lent[next(iter(self._lent))]
-        return fitting
+        return memoryview(fitting)[:size]  # type: ignore[arg-type]  # before 3.12 no type says that it is a buffer
 
     def _fail(self, error: Exception) -> None:
         self.is_over = True
@@ -207,26 +174,11 @@ class ResponseFrames(asyncio.BufferedProtocol):
             if not future.done():
                 future.set_exception(error)
         self._free.clear()
-        self._lent.clear()
-        if self._transport is not None:
-            self._transport.close()
-
-    def eof_received(self) -> bool:
-        return False
+        self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(exc if isinstance(exc, OSError) else ConnectionError("the source closed the connection"))
         self._before.connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        self._before.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._before.resume_writing()
-
-
-def _view(buffer: Buffer) -> memoryview:
-    return memoryview(buffer)  # type: ignore[arg-type]  # before 3.12 no type says that an array is a buffer
 
 
 # Bounds of the offsets and leader epochs in a source's answers: what lies outside is in no log.

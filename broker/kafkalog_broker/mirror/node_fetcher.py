@@ -25,7 +25,7 @@ from kafkalog_broker.mirror.fetch_session import (
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror, Received
 from kafkalog_broker.mirror.source import end_of_epoch, log_bounds
 from kafkalog_broker.mirror.source_connection import SourceConnection, SourceUnreachable
-from kafkalog_broker.protocol.client_codec import FETCH, SESSIONS, TOPIC_IDS, FetchAnswer, FetchCall, Fetched, Key
+from kafkalog_broker.protocol.client_codec import FETCH, SESSIONS, TOPIC_IDS, FetchAnswer, Fetched, Key
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
@@ -63,8 +63,6 @@ _LONGEST_THROTTLE_S = 60.0
 _NO_ID = uuid.UUID(int=0)
 _EPOCHS_IN_FETCH = 12
 
-Pending = list[tuple[PartitionMirror, Received]]
-
 
 class NodeFetcher:
     """Fetches over a connection until it ends. partitions: the owner may change what is in it at any time; those whose
@@ -89,40 +87,36 @@ class NodeFetcher:
         self._producer_ids = producer_ids
         self._ask_again = ask_again
         self._version = connection.required_version(FETCH)
+        self._answer: FetchAnswer | None = None  # the last one
+        self._pending: list[tuple[PartitionMirror, Received]] = []  # what of it is to be appended
 
     async def run(self) -> None:
         """Fetch and append until it is cancelled. Raises SourceUnreachable."""
-        pending: Pending = []
-        answer: FetchAnswer | None = None
         sessions = {version: ClientSession(is_served=version >= SESSIONS) for version in (self._version, TOPIC_IDS - 1)}
         try:
             while True:
                 version, wanted = self._wanted()
                 session = sessions[version]
                 if not wanted:
-                    await self._append(pending, answer)
-                    pending, answer = [], None
+                    await self._append()
                     await asyncio.sleep(_IDLE_S)
                     continue
                 size = self._rate.bound(self._settings.max_partition_bytes)
-                step = session.next({key: mirror.fetch_from(size) for key, mirror in wanted.items()})
-                call = FetchCall(
-                    *step, self._settings.max_wait_ms, self._settings.min_bytes,
-                    self._rate.bound(self._settings.max_bytes),
+                call = session.next({key: mirror.fetch_from(size) for key, mirror in wanted.items()})._replace(
+                    max_wait_ms=self._settings.max_wait_ms, min_bytes=self._settings.min_bytes,
+                    max_bytes=self._rate.bound(self._settings.max_bytes),
                 )  # fmt: skip
                 asked = {key: mirror.next_offset for key, mirror in wanted.items()}
                 answering = asyncio.ensure_future(self._connection.fetch(call, version, len(wanted)))
                 await asyncio.sleep(0)  # it is sent now
                 try:
-                    await self._append(pending, answer)
-                    pending, answer = [], None
-                    answer = await answering
+                    await self._append()
+                    self._answer = answer = await answering
                 finally:
                     answering.cancel()
-                pending = await self._take(answer, session, wanted, asked)
+                await self._take(answer, session, wanted, asked)
                 if (pause := max(self._pause(answer), min(answer.throttle_ms / 1000, _LONGEST_THROTTLE_S))) > 0:
-                    await self._append(pending, answer)
-                    pending, answer = [], None
+                    await self._append()
                     await asyncio.sleep(pause)
         finally:
             for mirror in self.partitions.values():
@@ -150,15 +144,15 @@ class NodeFetcher:
         session: ClientSession,
         wanted: Mapping[Key, PartitionMirror],
         asked: Mapping[Key, int],
-    ) -> Pending:
-        """Check what came, and do what it says; what is to be appended."""
+    ) -> None:
+        """Check what came, and do what it says; batches are appended later."""
         if answer.error:
             session.reset()
             if error_code(answer.error) not in SESSION_ERRORS:
                 _log.warning("%s answers a Fetch with %s", self._connection.address, error_text(answer.error))
                 self._ask_again()
                 await asyncio.sleep(1)
-            return []
+            return
         session.answered(answer.session_id)
         by_topic = {(mirror.topic_id, key[1]): key for key, mirror in wanted.items()}
         batches: list[tuple[PartitionMirror, Fetched]] = []
@@ -178,7 +172,6 @@ class NodeFetcher:
             else:
                 batches.append((mirror, fetched))
         windows = await self._workers.run_computing(_check_all, [fetched.records for _, fetched in batches])
-        pending: Pending = []
         for (mirror, fetched), window in zip(batches, windows, strict=True):
             if isinstance(window, Exception):
                 self._set_aside(mirror, window)
@@ -186,19 +179,19 @@ class NodeFetcher:
                 await self._guarded(mirror, self._ask_where_they_part(mirror))
             elif len(window.table):
                 received = Received(mirror.next_offset, window, fetched.high_watermark, fetched.log_start_offset)
-                pending.append((mirror, received))
+                self._pending.append((mirror, received))
                 mirror.received(window)
             else:
                 await self._guarded(mirror, mirror.nothing_came(fetched.high_watermark, fetched.log_start_offset))
-        return pending
 
-    async def _append(self, pending: Pending, answer: FetchAnswer | None) -> None:
-        """Append the batches of `answer`, whose memory is used again afterwards."""
-        for mirror, received in pending:
+    async def _append(self) -> None:
+        """Append the batches of the last answer, whose memory is used again afterwards."""
+        for mirror, received in self._pending:
             await self._guarded(mirror, self._append_one(mirror, received))
-        if answer is not None:
-            pending.clear()
-            self._connection.done_with(answer)
+        self._pending.clear()
+        if self._answer is not None:
+            self._connection.done_with(self._answer)
+            self._answer = None
 
     async def _append_one(self, mirror: PartitionMirror, received: Received) -> None:
         largest = largest_given(received.window.table[:, H.PRODUCER_ID])

@@ -20,6 +20,8 @@ from kafkalog_broker.mirror.fetch_session import (
 )
 from kafkalog_broker.mirror.source_connection import SourceConnection, SourceUnreachable
 from kafkalog_broker.protocol.client_codec import (
+    ALL_TOPICS,
+    CONSUMER,
     EARLIEST,
     LATEST,
     LIST_OFFSETS,
@@ -29,12 +31,10 @@ from kafkalog_broker.protocol.client_codec import (
     Key,
     SourceCluster,
     SourceTopic,
-    epoch_ends_body,
-    list_offsets_body,
-    metadata_body,
-    read_epoch_ends,
-    read_list_offsets,
-    read_metadata,
+    cluster_of,
+    epoch_ends,
+    listed_offsets,
+    topics_to_list,
 )
 from kafkalog_spark.errors import OptionError
 
@@ -45,9 +45,8 @@ _NOT_ANSWERED = Asked(ErrorCode.unknown_server_error.value, UNKNOWN)
 
 async def ask_offsets(connection: SourceConnection, keys: Collection[Key], timestamp: int) -> dict[Key, Asked]:
     """EARLIEST or LATEST of partitions that the node leads, each of `keys`. Raises SourceUnreachable."""
-    version = connection.required_version(LIST_OFFSETS)
-    body = list_offsets_body(keys, timestamp, version)
-    answered = await connection.call(LIST_OFFSETS, version, body, read_list_offsets)
+    topics = topics_to_list(keys, timestamp)
+    answered = await connection.call(LIST_OFFSETS, listed_offsets, replica_id=CONSUMER, topics=topics)
     return {key: answered.get(key, _NOT_ANSWERED) for key in keys}
 
 
@@ -72,11 +71,13 @@ def answered_offset(asked: Asked) -> int:
 async def end_of_epoch(connection: SourceConnection, key: Key, epoch: int) -> Asked | None:
     """Where a leader epoch ends at the leader; None when it does not say (before 2.1, or nobody may ask). Raises
     SourceUnreachable, ImpossibleAnswer."""
-    version = connection.version(OFFSET_FOR_LEADER_EPOCH)
-    if version is None:
+    if connection.version(OFFSET_FOR_LEADER_EPOCH) is None:
         return None
-    body = epoch_ends_body({key: epoch}, version)
-    asked = (await connection.call(OFFSET_FOR_LEADER_EPOCH, version, body, read_epoch_ends)).get(key)
+    name, index = key
+    asked_for = {"partition": index, "current_leader_epoch": UNKNOWN, "leader_epoch": epoch}
+    topics = [{"topic": name, "partitions": [asked_for]}]
+    answered = await connection.call(OFFSET_FOR_LEADER_EPOCH, epoch_ends, replica_id=CONSUMER, topics=topics)
+    asked = answered.get(key)
     if asked is None or asked.error:
         return None
     check_epoch("the leader epoch that was asked for", asked.epoch)
@@ -133,8 +134,7 @@ class Source:
     async def _ask(self, connection: SourceConnection) -> SourceCluster:
         self._connection = connection
         try:
-            version = connection.required_version(METADATA)
-            cluster = await connection.call(METADATA, version, metadata_body(version), read_metadata)
+            cluster = await connection.call(METADATA, cluster_of, **ALL_TOPICS)
         except SourceUnreachable:
             connection.close()
             raise

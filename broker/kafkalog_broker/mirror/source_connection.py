@@ -21,6 +21,8 @@ from kafkalog_broker.protocol.client_codec import (
     decode_fetch,
     encode_fetch,
     is_flexible,
+    read_response,
+    request_body,
     request_header,
     without_header,
 )
@@ -75,8 +77,7 @@ class SourceConnection:
         # aiokafka has opened it and logged in. From here on it would copy each response several times.
         connection._read_task.cancel()
         self._transport: asyncio.Transport = connection._writer.transport
-        self._frames = ResponseFrames(connection._protocol)
-        self._frames.take_over(self._transport)
+        self._frames = ResponseFrames(connection._protocol, self._transport)
 
     @classmethod
     async def open(
@@ -122,13 +123,14 @@ class SourceConnection:
             )
         return version
 
-    async def call(self, api_key: int, version: int, body: bytes, read: Callable[[memoryview, int], T]) -> T:
-        """Result of `read`, which is given the response's body and the version. Raises SourceUnreachable."""
-        answer = await self._send(api_key, version, body, most=_MAX_ANSWER)
+    async def call(self, api_key: int, read: Callable[[Any], T], **fields: Any) -> T:
+        """Result of `read`, which is given the response to a request with these fields. Raises SourceUnreachable."""
+        version = self.required_version(api_key)
+        answer = await self._send(api_key, version, request_body(api_key, version, **fields), most=_MAX_ANSWER)
         with self._understood():
             if len(answer) <= _READ_AT_ONCE:
-                return read(answer, version)
-            return await asyncio.to_thread(read, answer, version)
+                return read(read_response(api_key, version, answer))
+            return await asyncio.to_thread(lambda: read(read_response(api_key, version, answer)))
 
     async def fetch(self, call: FetchCall, version: int, most: int) -> FetchAnswer:
         """most: partitions that may be answered. Raises SourceUnreachable."""

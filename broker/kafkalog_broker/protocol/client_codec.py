@@ -40,24 +40,18 @@ def encode_client_request(request: Any, client_id: str) -> bytes:
 
 
 def request_body(api_key: int, version: int, **fields: Any) -> bytes:
-    """Body of a request with those of `fields` that its version has, as response_entity.entity takes them."""
+    """With those of `fields` that its version has, as response_entity.entity takes them."""
     kind: Any = request_class(api_key, version)
     return b"".join(entity_writer(kind)(entity(kind, **fields), bytearray()))
 
 
-def decode_client_response(request: Any, body: bytes) -> Any:
-    """The response entity to one of kio's request entities. body: from its header on."""
-    return decode_response(request.__api_key__, request.__version__, body)
-
-
 def decode_response(api_key: int, version: int, body: bytes) -> Any:
-    """As decode_client_response, by API key and version."""
+    """The response entity. body: from its header on."""
     kind: Any = response_class(api_key, version)
     return read_response(api_key, version, without_header(body, has_tags=kind.__header_schema__.__version__ >= 1))
 
 
 def without_header(response: B, *, has_tags: bool) -> B:
-    """A response after its correlation id and, where it has such, the tagged fields of its header."""
     return response[skip_tagged_fields(response, 4) if has_tags else 4 :]
 
 
@@ -99,8 +93,11 @@ VERSIONS: Mapping[int, tuple[int, int]] = {
 ones."""
 SESSIONS, TOPIC_IDS = 7, 13  # versions of Fetch from which on there are such
 EARLIEST, LATEST = -2, -1
-_CONSUMER = -1
+CONSUMER = -1  # as replica id
 _ZERO = uuid.UUID(int=0)
+
+
+Key = tuple[str, int]  # topic and partition
 
 
 class SourcePartition(NamedTuple):
@@ -135,17 +132,15 @@ class Asked(NamedTuple):
     epoch: int = -1
 
 
-def metadata_body(version: int) -> bytes:
-    """Body of a Metadata request for all topics."""
-    return request_body(
-        METADATA, version, topics=None, allow_auto_topic_creation=False,
-        include_cluster_authorized_operations=False, include_topic_authorized_operations=False,
-    )  # fmt: skip
+ALL_TOPICS: Mapping[str, Any] = {
+    "topics": None, "allow_auto_topic_creation": False, "include_cluster_authorized_operations": False,
+    "include_topic_authorized_operations": False,
+}  # fmt: skip
+"""Fields of a Metadata request for all topics."""
 
 
-def read_metadata(body: memoryview, version: int) -> SourceCluster:
-    """Topics that have an error are left out, as if they were not there just now."""
-    answer = read_response(METADATA, version, body)
+def cluster_of(answer: Any) -> SourceCluster:
+    """Of a response to Metadata. Topics that have an error are left out, as if they were not there just now."""
     topics = {}
     for topic in answer.topics:
         if not topic.error_code and topic.name is not None:
@@ -159,17 +154,15 @@ def read_metadata(body: memoryview, version: int) -> SourceCluster:
     return SourceCluster(answer.cluster_id, nodes, topics)
 
 
-def list_offsets_body(keys: Iterable[tuple[str, int]], timestamp: int, version: int) -> bytes:
-    """timestamp: EARLIEST or LATEST, which is the high watermark."""
+def topics_to_list(keys: Iterable[Key], timestamp: int) -> list[Any]:
+    """Topics of a request of ListOffsets. timestamp: EARLIEST or LATEST, which is the high watermark."""
     by_topic: dict[str, list[Any]] = {}
     for name, index in keys:
         by_topic.setdefault(name, []).append({"partition_index": index, "timestamp": timestamp})
-    topics = [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()]
-    return request_body(LIST_OFFSETS, version, replica_id=_CONSUMER, topics=topics)
+    return [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()]
 
 
-def read_list_offsets(body: memoryview, version: int) -> dict[tuple[str, int], Asked]:
-    answer = read_response(LIST_OFFSETS, version, body)
+def listed_offsets(answer: Any) -> dict[Key, Asked]:
     return {
         (topic.name, int(one.partition_index)): Asked(int(one.error_code), int(one.offset))
         for topic in answer.topics
@@ -177,17 +170,8 @@ def read_list_offsets(body: memoryview, version: int) -> dict[tuple[str, int], A
     }
 
 
-def epoch_ends_body(epochs: Mapping[tuple[str, int], int], version: int) -> bytes:
-    """Where the epoch of each partition ends at its leader."""
-    topics = [
-        {"topic": name, "partitions": [{"partition": index, "current_leader_epoch": -1, "leader_epoch": epoch}]}
-        for (name, index), epoch in epochs.items()
-    ]
-    return request_body(OFFSET_FOR_LEADER_EPOCH, version, replica_id=_CONSUMER, topics=topics)
-
-
-def read_epoch_ends(body: memoryview, version: int) -> dict[tuple[str, int], Asked]:
-    answer = read_response(OFFSET_FOR_LEADER_EPOCH, version, body)
+def epoch_ends(answer: Any) -> dict[Key, Asked]:
+    """Of a response to OffsetForLeaderEpoch."""
     return {
         (topic.topic, int(one.partition)): Asked(int(one.error_code), int(one.end_offset), int(one.leader_epoch))
         for topic in answer.topics
@@ -201,8 +185,6 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 
 # ---- Fetch: records stay where they lie in the response
-
-Key = tuple[str, int]  # topic and partition
 
 
 class FetchFrom(NamedTuple):
@@ -222,9 +204,9 @@ class FetchCall(NamedTuple):
     session: tuple[int, int]
     partitions: Sequence[tuple[Key, FetchFrom]]
     forgotten: Sequence[tuple[Key, uuid.UUID]]
-    max_wait_ms: int
-    min_bytes: int
-    max_bytes: int
+    max_wait_ms: int = 0
+    min_bytes: int = 0
+    max_bytes: int = 0
 
 
 class Fetched(NamedTuple):
@@ -276,8 +258,9 @@ def encode_fetch(call: FetchCall, version: int) -> bytes:
     )
     session_id, session_epoch = call.session
     return request_body(
-        FETCH, version, replica_id=-1, max_wait=call.max_wait_ms, min_bytes=call.min_bytes, max_bytes=call.max_bytes,
-        session_id=session_id, session_epoch=session_epoch, topics=topics, forgotten_topics_data=forgotten_topics,
+        FETCH, version, replica_id=CONSUMER, max_wait=call.max_wait_ms, min_bytes=call.min_bytes,
+        max_bytes=call.max_bytes, session_id=session_id, session_epoch=session_epoch, topics=topics,
+        forgotten_topics_data=forgotten_topics,
     )  # fmt: skip
 
 

@@ -142,9 +142,9 @@ class RemoteClock:
 def ask(connection: socket.socket, request: Any) -> Any:
     """Send one of kio's request entities and read its response entity. Raises OSError, also when the broker closes the
     connection instead of answering."""
-    from kafkalog_broker.protocol.client_codec import decode_client_response
+    from kafkalog_broker.protocol.client_codec import decode_response
 
-    return decode_client_response(request, exchange(connection, request))
+    return decode_response(request.__api_key__, request.__version__, exchange(connection, request))
 
 
 def exchange(connection: socket.socket, request: Any) -> bytes:

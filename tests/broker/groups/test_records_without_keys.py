@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from kio.schema.errors import ErrorCode
 
 from kafkalog_broker.coordinator.coordinator_log import decode_batches, encode_batch
-from kafkalog_broker.protocol.client_codec import decode_client_response, encode_client_request
+from kafkalog_broker.protocol.client_codec import decode_response, encode_client_request
 from kafkalog_broker.testing import RunningBroker
 from tests.broker.net.helpers.served import produce_request
 from tests.log.helpers.batch_builder import V2Record, batch
@@ -26,7 +26,7 @@ def written(broker: RunningBroker, topic: str, key: bytes | None, client_id: str
     with socket.create_connection((broker.host, broker.port), 30) as connection:
         connection.sendall(struct.pack(">i", len(frame)) + frame)
         size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
-        answer = decode_client_response(request, connection.recv(size, socket.MSG_WAITALL))
+        answer = decode_response(request.__api_key__, request.__version__, connection.recv(size, socket.MSG_WAITALL))
     return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
 

@@ -37,8 +37,7 @@ class Transport:
 
 def made() -> tuple[ResponseFrames, Transport, Before]:
     before, transport = Before(), Transport()
-    frames = ResponseFrames(before)
-    frames.take_over(transport)  # type: ignore[arg-type]
+    frames = ResponseFrames(before, transport)  # type: ignore[arg-type]
     assert transport.protocol is frames
     return frames, transport, before
 

@@ -26,7 +26,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.protocol.api_registry import Api, ConnectionInfo, Layer, Request
-from kafkalog_broker.protocol.client_codec import create_topic_request, decode_client_response, decode_response
+from kafkalog_broker.protocol.client_codec import create_topic_request, decode_response
 from kafkalog_broker.protocol.codec import decode_request, encode_response, with_throttle_time
 from kafkalog_broker.protocol.fetch_response import FetchResponse
 from kafkalog_broker.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
@@ -63,7 +63,7 @@ class Client:
         return await self.reader.readexactly(size)
 
     async def ask(self, request: Any) -> Any:
-        return decode_client_response(request, await self.send(frame_of(request)))
+        return decode_response(request.__api_key__, request.__version__, await self.send(frame_of(request)))
 
     @property
     def is_muted(self) -> bool:
