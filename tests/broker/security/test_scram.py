@@ -35,7 +35,7 @@ class Server:
             return self._exchange.send(message)
         except StopIteration as over:
             self.user, self.done = over.value.user, True
-            return over.value.answer
+            return bytes(over.value.answer)
 
 
 def server(users: dict[str, Credential] | None = None, mechanism: str = SHA_256) -> Server:
