@@ -28,8 +28,7 @@ from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLo
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment, TopicIdPartition
 from kafkalog_spark.source.batch_reader import rows_of_splits, scan_range, scan_request
 from kafkalog_spark.source.filters import RowFilter
-from kafkalog_spark.source.option_spec import ReadOptions
-from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.options import ReadOptions, parse_read_options
 from kafkalog_spark.source.partition_bounds import opened_bounds
 from kafkalog_spark.source.planning import Split, plan
 from kafkalog_spark.store.object_client import RequestCounts, all_counts

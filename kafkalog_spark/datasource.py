@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kafkalog_spark.sink.options import WriteOptions
-    from kafkalog_spark.source.option_spec import ReadOptions
+    from kafkalog_spark.source.options import ReadOptions
     from kafkalog_spark.source.resolved_read import LoadOptions
 
 _KNOWN_TO_PYSPARK = (".zip", ".egg", ".jar")  # pyspark.core.context: PACKAGE_EXTENSIONS
@@ -128,7 +128,7 @@ class KafkaLogDataSource(DataSource):
 
     def _write_options(self) -> WriteOptions:
         from kafkalog_spark.sink.options import parse_write_options
-        from kafkalog_spark.source.option_spec import ONLY_OF_READS
+        from kafkalog_spark.source.options import ONLY_OF_READS
 
         return parse_write_options(self._all_options, ONLY_OF_READS)
 

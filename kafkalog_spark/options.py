@@ -117,11 +117,20 @@ def plain_text(name: str, text: str) -> str:
 @dataclass(frozen=True, slots=True)
 class OptionSpec:
     """Declaration of an option. default: a text as the user would write it, or None: then the value is None when not
-    given. What it means is said in docs/."""
+    given. What it means is said in docs/.
+
+    Rules of reads, which source.options applies. of_records: no table but `records` has it. batch_only: why a stream
+    has none, empty where it has. excludes: options that it cannot be given with, and what to do then; the name of the
+    other one stands for {} in `hint`.
+    """
 
     name: str
     parse: Parser
     default: str | None = None
+    of_records: bool = False
+    batch_only: str = ""
+    excludes: tuple[str, ...] = ()
+    hint: str = ""
 
     def value(self, text: str | None) -> Any:
         """The value of a text, None for an option that is not given. Raises OptionError."""
@@ -129,25 +138,29 @@ class OptionSpec:
         return None if text is None else self.parse(self.name, text)
 
 
-def option(name: str, parse: Parser, default: str | None = None, *, secret: bool = False) -> Any:
+def option(name: str, parse: Parser, default: str | None = None, *, secret: bool = False, **rules: Any) -> Any:
     """Declaration of an option as a field of a dataclass, which holds its value: see OptionSpec. A field of an option
     without a default is None by default. secret: not shown."""
-    metadata = {"spec": OptionSpec(name, parse, default)}
+    metadata = {"spec": OptionSpec(name, parse, default, **rules)}
     if default is not None:
         return field(metadata=metadata, repr=not secret)
     return field(default=None, metadata=metadata, repr=not secret)
 
 
+def _declared(options: type) -> dict[str, OptionSpec]:
+    """The options that are declared as fields of a dataclass, by the names of these."""
+    return {each.name: each.metadata["spec"] for each in fields(options) if "spec" in each.metadata}
+
+
 def specs_of(options: type) -> tuple[OptionSpec, ...]:
     """The options that are declared as fields of a dataclass."""
-    return tuple(each.metadata["spec"] for each in fields(options) if "spec" in each.metadata)
+    return tuple(_declared(options).values())
 
 
 def parsed_fields(options: type, texts: Mapping[str, str]) -> dict[str, Any]:
     """The values of the options that are declared as fields of a dataclass, by the names of these. texts: by name in
     small letters. Raises OptionError."""
-    declared = {each.name: each.metadata["spec"] for each in fields(options) if "spec" in each.metadata}
-    return {name: spec.value(texts.get(spec.name.lower())) for name, spec in declared.items()}
+    return {name: spec.value(texts.get(spec.name.lower())) for name, spec in _declared(options).items()}
 
 
 def parsed(specs: Iterable[OptionSpec], texts: Mapping[str, str]) -> dict[str, Any]:
@@ -156,11 +169,15 @@ def parsed(specs: Iterable[OptionSpec], texts: Mapping[str, str]) -> dict[str, A
 
 
 class GivenOptions:
-    """The options as given, found by name in any case, their texts trimmed."""
+    """The options as given, found by name in any case, their texts trimmed. declared: those that there are.
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    `name in given`: it is given. `given[name]`: its value, parsed once; raises OptionError.
+    """
+
+    def __init__(self, options: Mapping[str, str], declared: Iterable[OptionSpec]) -> None:
         self.texts: dict[str, str] = {}
         self.names: dict[str, str] = {}
+        self._specs = {spec.name: spec for spec in declared}
         self._values: dict[str, Any] = {}
         for name, text in options.items():
             key = name.lower()
@@ -171,11 +188,17 @@ class GivenOptions:
             self.names[key] = name
             self.texts[key] = text.strip()
 
-    def has(self, name: str) -> bool:
+    def __contains__(self, name: str) -> bool:
         return name.lower() in self.texts
 
-    def __contains__(self, option: OptionSpec) -> bool:
-        return self.has(option.name)
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._values:
+            self._values[name] = self._specs[name].value(self.texts.get(name.lower()))
+        return self._values[name]
+
+    def fields(self, options: type) -> dict[str, Any]:
+        """As parsed_fields."""
+        return {name: self[spec.name] for name, spec in _declared(options).items()}
 
     def is_table_property(self, key: str) -> bool:
         """True if a name in small letters is none of the user's options, but a property of the table that is created.
@@ -183,9 +206,7 @@ class GivenOptions:
         Spark (V2SessionCatalog) asks a source for its schema with the options and the table's properties together,
         among these `provider`; an option X of the table is there a second time as `option.X`.
         """
-        if "provider" not in self.texts or key.startswith("option."):
-            return "provider" in self.texts
-        return f"option.{key}" not in self.texts
+        return "provider" in self.texts and (key.startswith("option.") or f"option.{key}" not in self.texts)
 
     def of_side(self, side: str) -> dict[str, str]:
         """Options of the format of values or keys, given with the prefix `value.` or `key.`: texts by name without it,
@@ -196,17 +217,6 @@ class GivenOptions:
     def named(self, wanted: Callable[[str], bool]) -> dict[str, str]:
         """Texts, by name as given, of the options for whose name in small letters `wanted` is true."""
         return {self.names[key]: text for key, text in self.texts.items() if wanted(key)}
-
-    def value(self, option: OptionSpec) -> Any:
-        """The option's value, parsed once. Raises OptionError."""
-        if option.name not in self._values:
-            self._values[option.name] = option.value(self.texts.get(option.name.lower()))
-        return self._values[option.name]
-
-    def fields(self, options: type) -> dict[str, Any]:
-        """The values of the options that are declared as fields of a dataclass, by the names of these. Raises
-        OptionError."""
-        return {each.name: self.value(each.metadata["spec"]) for each in fields(options) if "spec" in each.metadata}
 
 
 def unknown_option(

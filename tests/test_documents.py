@@ -10,7 +10,8 @@ import pytest
 import kafkalog_broker.errors
 import kafkalog_spark.errors
 from kafkalog_spark.log.tiered.tier_options import is_tier_option
-from kafkalog_spark.source.option_spec import CONNECTOR_ONLY, READ_OPTIONS
+from kafkalog_spark.source.foreign_options import CONNECTOR_ONLY
+from kafkalog_spark.source.options import READ_OPTIONS
 from kafkalog_spark.store.storage_options import is_storage_option
 from tests.pages import PAGES, QUICKSTARTS, ROOT, listings, text_of
 

@@ -14,7 +14,8 @@ from benchmarks import figures
 from kafkalog_spark.options import OptionSpec
 from kafkalog_spark.sink.options import REFUSED as SINK_REFUSED
 from kafkalog_spark.sink.options import WRITE_OPTIONS
-from kafkalog_spark.source.option_spec import CONNECTOR_ONLY, OF_SPARK, READ_OPTIONS, REFUSED
+from kafkalog_spark.source.foreign_options import CONNECTOR_ONLY, OF_SPARK, REFUSED
+from kafkalog_spark.source.options import READ_OPTIONS
 from kafkalog_spark.spark.librdkafka import PRODUCER_WITHOUT_EFFECT
 from tests.pages import PAGES, ROOT, text_of
 

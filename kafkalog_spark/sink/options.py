@@ -168,14 +168,14 @@ def parse_write_options(options: Mapping[str, str], of_reads: Collection[str] = 
     connector refuses, for one of a read, and for an unknown name, with the nearest one. Options without effect are
     logged, in one line, and kept in `ignored`.
     """
-    given = GivenOptions(options)
+    given = GivenOptions(options, WRITE_OPTIONS)
     for name, why in REFUSED.items():
-        if given.has(name):
+        if name in given:
             raise OptionError(why)
     for spec in WRITE_OPTIONS:
-        given.value(spec)
+        _ = given[spec.name]
     values = given.fields(WriteOptions)
-    through_broker = given.has("kafka.bootstrap.servers")
+    through_broker = "kafka.bootstrap.servers" in given
     encoded = encoded_columns(given)
     ignored = _ignored(given, of_reads, through_broker=through_broker)
     producer, not_translated = _producer(given, values) if through_broker else ({}, ())
@@ -248,7 +248,7 @@ def _ignored(given: GivenOptions, of_reads: Collection[str], *, through_broker: 
 def _producer(given: GivenOptions, values: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
     """The producer's settings (`kafka.*` without the prefix, and the options here that mean the same), and the names of
     those without effect on it."""
-    if given.has("path"):
+    if "path" in given:
         raise OptionError(
             "options 'path' and 'kafka.bootstrap.servers' are both given: rows go to one of the two",
             hint="leave out 'path' to send them to the broker, or 'kafka.bootstrap.servers' to write to the directory",
@@ -267,6 +267,6 @@ def _producer(given: GivenOptions, values: Mapping[str, Any]) -> tuple[dict[str,
         "batch.size": values["batch_size"],
     }
     for name, value in shared.items():
-        if given.has(name):
+        if name in given:
             settings.setdefault(name, str(value))
     return settings, tuple(given.names[_PRODUCER_PREFIX + name] for name in without_effect)

@@ -22,7 +22,7 @@ from kafkalog_spark.log.tables.table import FINDINGS
 from kafkalog_spark.log.tables.table_query import TableQuery
 from kafkalog_spark.source.filters import RowFilter, split_filters
 from kafkalog_spark.source.offsets import Earliest, Latest, NotSaid, assigned_partitions
-from kafkalog_spark.source.option_spec import ReadOptions
+from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.partition_bounds import (
     OffsetRange,
     open_log_dirs,

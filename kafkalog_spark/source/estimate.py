@@ -17,8 +17,7 @@ from typing import Any
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import TopicPartition, tp_text
-from kafkalog_spark.source.option_spec import SUBSCRIPTION_OPTIONS
-from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.options import READ_OPTIONS, SUBSCRIPTION_OPTIONS, parse_read_options
 from kafkalog_spark.source.partition_bounds import PartitionRange, open_log_dirs, partition_ranges
 from kafkalog_spark.source.planning import segments_of, splits_of
 
@@ -80,7 +79,8 @@ def estimate(paths: Iterable[str | os.PathLike[str]], options: Mapping[str, str]
     internal, where no option names some. Raises what planning the read raises; OptionError for options without a
     meaning here."""
     given = {name.lower() for name in options}
-    for name in ("table", "tail"):
+    # what cannot be held against maxScanBytes cannot be estimated
+    for name in ("table", *(spec.name for spec in READ_OPTIONS if "maxScanBytes" in spec.excludes)):
         if name.lower() in given:
             raise OptionError(f"option '{name}' has no meaning for an estimate, which is of a range of records")
     texts = {"paths": json.dumps([os.fspath(path) for path in paths]), **options}

@@ -31,7 +31,7 @@ from kafkalog_spark.log.read.partition_log import (
     PartitionLog,
 )
 from kafkalog_spark.source.offsets import TopicPartition, assigned_partitions
-from kafkalog_spark.source.option_spec import ReadOptions
+from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.partition_bounds import for_each_place, open_log_dirs, requests_logged
 from kafkalog_spark.store.interface import FileFacts, Store
 

@@ -1,37 +1,268 @@
-"""The options of a read, from text to values: `parse_read_options`.
+"""The options of a read: every one declared once, the values that they become (ReadOptions), and the way from text to
+values, `parse_read_options`.
 
-Names, defaults, precedence and messages are those of Spark's Kafka connector (KafkaSourceProvider), so that a job moves
-by changing the format name. Each option is declared in option_spec.py.
+Names, defaults, precedence and messages are those of Spark's Kafka connector (KafkaSourceProvider), down to `Ours`, so
+that a job moves by changing the format name. docs/options.md says what each option means; a test holds its names and
+defaults against the declarations.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, DAMAGE_COLUMN_TYPES, RecordPredicate
+from kafkalog_spark.log.read.discovery import REPLICAS, Replicas
 from kafkalog_spark.log.tables.table import RECORDS, TABLES
 from kafkalog_spark.log.tables.table_query import TableQuery, table_query
-from kafkalog_spark.log.tiered.tier_options import TierOptions, is_tier_option
-from kafkalog_spark.options import GivenOptions, OptionSpec, choice, is_nearly, specs_of, unknown_option
-from kafkalog_spark.source import offsets
-from kafkalog_spark.source import option_spec as spec
-from kafkalog_spark.source.option_spec import (
-    CommitGroup,
-    FormatOptions,
-    IsolationLevel,
-    RateLimits,
-    ReadOptions,
-    StreamOptions,
+from kafkalog_spark.log.tiered.tier_options import TIER_OPTIONS, TierOptions, is_tier_option
+from kafkalog_spark.options import (
+    GivenOptions,
+    OptionSpec,
+    boolean,
+    byte_size,
+    choice,
+    duration_ms,
+    is_nearly,
+    local_path,
+    option,
+    plain_text,
+    positive_int,
+    positive_long,
+    specs_of,
+    unknown_option,
 )
+from kafkalog_spark.source import offsets
+from kafkalog_spark.source.foreign_options import CONNECTOR_ONLY, OF_SPARK, OTHER_NAMES, REFUSED
 from kafkalog_spark.spark import librdkafka
+from kafkalog_spark.store.interface import is_local, normalised
 from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
 from kafkalog_spark.typed.decoder import FORMATS, check_options, format_name, option_names
+
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+NoMatch = Literal["error", "latest"]
+Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
+
+_log = logging.getLogger(__name__)
+
+
+def _column_names(name: str, text: str) -> tuple[str, ...]:
+    """Column names, by comma, as they are given: which there are depends on the table."""
+    return tuple(part.strip() for part in text.split(","))
+
+
+def _search_text(name: str, text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _search_hex(name: str, text: str) -> bytes:
+    """Bytes in hexadecimal digits, two a byte; spaces may be between bytes."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise OptionError(
+            f"option '{name}' takes two hexadecimal digits a byte, such as 00ff2a, got '{text}'"
+        ) from None
+
+
+def _search_header(name: str, text: str) -> tuple[bytes, bytes | None]:
+    """(Name, value); the first = ends the name. Value None: any."""
+    header, equals, value = text.partition("=")
+    return _search_text(name, header), _search_text(name, value) if equals else None
+
+
+def _location(name: str, text: str) -> str:
+    """A local path as it is given, `file:` taken off; or the URL of a directory in an object store, normalised."""
+    if is_local(text) or text[:5].lower() == "file:":
+        return local_path(name, text, "it names no directory of this machine, and no bucket")
+    return normalised(text)
+
+
+def _paths(name: str, text: str) -> tuple[str, ...]:
+    """Directories, local or as URLs: one, several by comma, or a JSON list (what Spark makes of load(["a", "b"]))."""
+    if text.startswith("["):
+        try:
+            given = json.loads(text)
+        except (ValueError, RecursionError):
+            given = None
+        if type(given) is not list or not all(type(part) is str for part in given):
+            raise OptionError(
+                f"option '{name}' must be a path, several by comma, or a JSON list of them, got '{text}'",
+                hint='a path that begins with [ is written as ["[path"]',
+            )
+    else:
+        given = [part.strip() for part in text.split(",")]
+    result = tuple(dict.fromkeys(_location(name, part) for part in given if part))
+    if not result:
+        raise OptionError(f"option '{name}' names no path: '{text}'")
+    return result
+
+
+SUBSCRIPTION_OPTIONS = (
+    OptionSpec("subscribe", offsets.subscribed_topics),
+    OptionSpec("subscribePattern", offsets.topic_pattern),
+    OptionSpec("assign", offsets.assigned),
+    OptionSpec("allTopics", offsets.all_topics, "false"),
+)
+"""Exactly one of them, unless the path is one partition's directory, or `table` another table than `records`."""
+
+START_OPTIONS = (
+    OptionSpec("startingTimestamp", offsets.bound_by_global_timestamp),
+    OptionSpec("startingOffsetsByTimestamp", offsets.bound_by_timestamp),
+    OptionSpec("startingOffsets", offsets.bound_by_offset, "earliest"),
+)
+END_OPTIONS = (
+    OptionSpec("endingTimestamp", offsets.bound_by_global_timestamp),
+    OptionSpec("endingOffsetsByTimestamp", offsets.bound_by_timestamp),
+    OptionSpec("endingOffsets", offsets.bound_by_offset, "latest"),
+)
+"""The first one given of each three decides; the others are not even looked at."""
+
+_isolation_level = choice("read_uncommitted", "read_committed")
+_mode = choice("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
+
+_OTHER_OPTIONS = (
+    OptionSpec("path", _paths, excludes=("paths",), hint="name all directories in .load(...)"),
+    OptionSpec("paths", _paths),  # what Spark makes of .load(["/a", "/b"])
+    OptionSpec("includeHeaders", boolean, "false", of_records=True),
+    OptionSpec("kafka.isolation.level", _isolation_level, of_records=True),
+    OptionSpec("history", boolean, "false"),
+    # all that are given must hold; a null matches none of them
+    OptionSpec("where.key", _search_text, of_records=True, excludes=("where.key.hex",), hint="a record has one key"),
+    OptionSpec("where.key.hex", _search_hex, of_records=True),
+    OptionSpec("where.key.prefix", _search_text, of_records=True),
+    OptionSpec("where.value.contains", _search_text, of_records=True),
+    OptionSpec("where.header", _search_header, of_records=True),
+    # those of formats are parsed with the options of the formats
+    *(OptionSpec(name, plain_text) for name in ("value.format", "key.format", "value.mode", "key.mode")),
+    OptionSpec("commitGroup", plain_text),
+    OptionSpec("failOnCommitError", boolean, "false"),
+)
+"""Options that are no field of ReadOptions by themselves."""
+
+
+@dataclass(frozen=True)
+class FormatOptions:
+    """Format of the values or keys, as given. side: "value" or "key". options: of the format, names in small letters
+    without prefix. mode: what a bad value does."""
+
+    side: str
+    format: str
+    options: Mapping[str, str] = field(repr=False)  # passwords of registries are among them
+    mode: Mode
+
+
+@dataclass(frozen=True)
+class RateLimits:
+    """Limits of a stream's batch: offsets, bytes; None for no limit. A batch ignores them."""
+
+    max_offsets: int | None = option("maxOffsetsPerTrigger", positive_long)
+    min_offsets: int | None = option("minOffsetsPerTrigger", positive_long)
+    max_bytes: int | None = option("maxBytesPerTrigger", byte_size)
+
+
+@dataclass(frozen=True)
+class CommitGroup:
+    """Consumer group that a stream's offsets are committed to. settings: librdkafka's, with passwords, so in no repr.
+    fail: whether a commit that fails is the query's failure."""
+
+    group: str
+    settings: Mapping[str, str] = field(repr=False)
+    fail: bool
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """Options that only a stream has."""
+
+    limits: RateLimits
+    max_trigger_delay_ms: int = option("maxTriggerDelay", duration_ms, "15m")
+    commit_group: CommitGroup | None = None
+
+
+_STREAM_OPTIONS = (*specs_of(RateLimits), *specs_of(StreamOptions))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """Options of a read, parsed. Plain values, picklable.
+
+    `paths`: directories as given, local ones perhaps relative. `columns`: names in the order of the result. `table`:
+    None for records. `wanted`: what they must hold. `formats`: what values and keys are decoded as, by side.
+    `max_partition_bytes`, `max_decompressed_batch_bytes`: bytes. `stream`: None for a batch. `ignored`: names, as
+    given, of options that have no effect here.
+    """
+
+    paths: tuple[str, ...]
+    storage: StorageOptions
+    tier: TierOptions
+    subscription: offsets.Subscription
+    start: offsets.Bound
+    end: offsets.Bound
+    on_no_match: NoMatch = option("startingOffsetsByTimestampStrategy", choice("error", "latest"), "error")
+    min_partitions: int | None = option("minPartitions", positive_int)
+    max_records_per_partition: int | None = option("maxRecordsPerPartition", positive_long, of_records=True)
+    fail_on_data_loss: bool = option("failOnDataLoss", boolean, "true")
+    # Ours
+    isolation_level: IsolationLevel = option("isolationLevel", _isolation_level, "read_uncommitted", of_records=True)
+    columns: tuple[str, ...] = option("columns", _column_names)
+    table: TableQuery | None = option("table", choice(RECORDS, *TABLES), RECORDS)
+    max_partition_bytes: int = option("maxPartitionBytes", byte_size, "128m")
+    max_scan_bytes: int | None = option("maxScanBytes", byte_size)
+    tail: int | None = option(
+        "tail",
+        positive_long,
+        of_records=True,
+        batch_only="a stream has no last records",
+        # the tasks find where the last records begin: before, nothing is known of their bytes or offsets
+        excludes=("maxScanBytes", "maxRecordsPerPartition", "minPartitions"),
+        hint="leave '{}' out: a tail is read by one task a partition, and from its end",
+    )
+    max_decompressed_batch_bytes: int = option("maxDecompressedBatchBytes", byte_size, "64m")
+    replicas: Replicas = option("replicas", choice(*REPLICAS), "longest")
+    pushdown: Literal["auto", "true", "false"] = option("pushdown", choice("auto", "true", "false"), "auto")
+    mode: Mode = option("mode", _mode, "FAILFAST", of_records=True)
+    wanted: RecordPredicate
+    formats: Mapping[str, FormatOptions]
+    stream: StreamOptions | None
+    ignored: tuple[str, ...]
+
+    @property
+    def passes_over_damage(self) -> bool:
+        """True if damage keeps no good record from being read."""
+        return self.mode != "FAILFAST"
+
+    @property
+    def reports_damage(self) -> bool:
+        """True if a damaged stretch is a row."""
+        return self.mode == "PERMISSIVE"
+
+    @property
+    def read_committed(self) -> bool:
+        return self.isolation_level == "read_committed"
+
+
+READ_OPTIONS = (
+    *SUBSCRIPTION_OPTIONS,
+    *START_OPTIONS,
+    *END_OPTIONS,
+    *specs_of(ReadOptions),
+    *_OTHER_OPTIONS,
+    *TIER_OPTIONS,
+    *_STREAM_OPTIONS,
+)
+_NAMES = frozenset(spec.name.lower() for spec in READ_OPTIONS)
+
+ONLY_OF_READS = frozenset(
+    _NAMES - {"path"} | {name.lower() for name in CONNECTOR_ONLY if not name.startswith("kafka.")}
+)
+"""Names that have no meaning in a write, in small letters."""
 
 NO_DIRECTORY = 'name it in .load("/data/kafka-logs")'
 NO_OPTIONS = (
@@ -39,17 +270,6 @@ NO_OPTIONS = (
     "CREATE TEMPORARY VIEW ... USING kafkalog OPTIONS (path '...', subscribe '...'), or SELECT ... FROM table WITH "
     "('path' = '...', 'subscribe' = '...')"
 )
-_NAMES = frozenset(option.name.lower() for option in spec.READ_OPTIONS)
-
-_BOOTSTRAP = "kafka.bootstrap.servers"
-_CONNECTION_SETTINGS = (
-    "bootstrap.servers", "client.id", "enable.ssl.certificate.verification", "security.", "sasl.", "ssl.", "socket.",
-    "broker.address.", "receive.buffer.bytes", "send.buffer.bytes",
-)  # fmt: skip
-"""Names, and beginnings of names, of settings that say how a client connects, in Java's words or librdkafka's. What
-else a consumer has (`max.poll.records`, `fetch.min.bytes` ...) is about fetching, and nothing is fetched."""
-
-_log = logging.getLogger(__name__)
 
 
 def parse_read_options(
@@ -66,38 +286,47 @@ def parse_read_options(
     formats, _ = given.formats
     ignored = given.ignored(streaming)
     values = given.fields(ReadOptions)
-    extra = {option.name: given.value(option) for option in spec.OTHER_OPTIONS}
-    start = given.first_of(spec.START_OPTIONS, offsets.Latest() if streaming else None)
-    end = offsets.Latest() if streaming else given.first_of(spec.END_OPTIONS)
+    start = given.first_of(START_OPTIONS, offsets.Latest() if streaming else None)
+    end = offsets.Latest() if streaming else given.first_of(END_OPTIONS)
+    _check_rules(given, streaming)
     if streaming:
-        _check_stream(given, values)
+        _check_stream(given)
     else:
         _check_batch_bounds(start, end)
     subscription = _subscription(given)
     limits = _rate_limits(given, streaming)
-    for name, why in spec.REFUSED.items():
-        if given.has(name):
+    for name, why in REFUSED.items():
+        if name in given:
             raise OptionError(why)
-    table = _table_query(given, values, subscription, history=extra["history"], streaming=streaming)
+    table = _table_query(given, of_topics=subscription != offsets.NotSaid(), streaming=streaming)
     if table is not None and formats:
         raise OptionError(f"option '{next(iter(formats))}.format' is of records, not of the table '{table.table}'")
-    values |= {
-        "paths": _paths(given, extra),
-        "columns": _columns(values, with_headers=extra["includeHeaders"]) if table is None else table.columns,
-        "isolation_level": _isolation_level(given, values["isolation_level"], extra["kafka.isolation.level"]),
-        "tail": _tail(given, values["tail"], streaming),
-        "table": table,
-    }
-    if streaming and formats and values["mode"] == "PERMISSIVE":
+    paths = given["path"] or given["paths"]
+    if paths is None:
+        raise OptionError("no log directory is given", hint=NO_DIRECTORY if given.names else NO_OPTIONS)
+    ours, kafkas = given["isolationLevel"], given["kafka.isolation.level"]
+    if kafkas not in (None, ours) and "isolationLevel" in given:
+        raise OptionError(f"option 'isolationLevel' is {ours}, but 'kafka.isolation.level' is {kafkas}")
+    if streaming and formats and given["mode"] == "PERMISSIVE":
         values["mode"] = "FAILFAST"
+    key, key_hex = given["where.key"], given["where.key.hex"]
+    header = given["where.header"] or (None, None)
+    values |= {
+        "columns": _columns(given) if table is None else table.columns,
+        "isolation_level": kafkas or ours,
+        "table": table,
+        "wanted": RecordPredicate(
+            key_hex if key is None else key, given["where.key.prefix"], given["where.value.contains"], *header
+        ),
+    }
     result = ReadOptions(
         **values,
+        paths=paths,
         storage=given.storage,
         tier=given.tier,
         subscription=subscription,
         start=start,
         end=end,
-        wanted=_wanted_records(given),
         formats=formats,
         stream=_stream_options(given, limits, streaming),
         ignored=ignored,
@@ -108,18 +337,15 @@ def parse_read_options(
     return result
 
 
-SECONDS_SINCE = 978_307_200_000
+_SECONDS_SINCE = 978_307_200_000
 """2001-01-01 in ms: before any Kafka, and after every time in seconds until the year 32970."""
 
 
 def _warn_of_seconds(start: offsets.Bound) -> None:
-    if isinstance(start, offsets.GlobalTimestamp) and 0 < start.timestamp < SECONDS_SINCE:
+    if isinstance(start, offsets.GlobalTimestamp) and 0 < start.timestamp < _SECONDS_SINCE:
         day = datetime.fromtimestamp(start.timestamp / 1000, UTC).date()
-        _log.warning(
-            "startingTimestamp=%d is in %s, so everything is read: it is in milliseconds, not in seconds",
-            start.timestamp,
-            day,
-        )
+        text = "startingTimestamp=%d is in %s, so everything is read: it is in milliseconds, not in seconds"
+        _log.warning(text, start.timestamp, day)
 
 
 def warn_of(ignored: Iterable[str]) -> None:
@@ -129,7 +355,10 @@ def warn_of(ignored: Iterable[str]) -> None:
 
 
 class GivenReadOptions(GivenOptions):
-    """The options of a read as given; each is parsed once."""
+    """The options of a read as given."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options, READ_OPTIONS)
 
     @cached_property
     def storage(self) -> StorageOptions:
@@ -166,30 +395,28 @@ class GivenReadOptions(GivenOptions):
             shared = {key: text for key, text in self.texts.items() if key in shared_names}
             own = {option: text for option, text in prefixed.items() if option not in ("format", "mode")}
             check_options(name, {option: self.names[f"{side}.{option}"] for option in own})
-            mode_option = f"{side}.mode" if self.has(f"{side}.mode") else "mode"
-            mode = _value_mode(mode_option, self.texts.get(mode_option, "PERMISSIVE"))
+            mode_option = f"{side}.mode" if f"{side}.mode" in self else "mode"
+            mode = _mode(mode_option, self.texts.get(mode_option, "PERMISSIVE"))
             used.update(shared, (f"{side}.{option}" for option in (*own, "format", "mode")))
             formats[side] = FormatOptions(side, name, shared | own, mode)
         return formats, frozenset(used)
 
     def first_of(self, options: tuple[OptionSpec, ...], otherwise: offsets.Bound | None = None) -> Any:
         """The value of the first option that is given, or `otherwise`, or the last one's default."""
-        for option in options:
-            if option in self:
-                return self.value(option)
-        return self.value(options[-1]) if otherwise is None else otherwise
+        chosen = next((spec.name for spec in options if spec.name in self), None)
+        return otherwise if chosen is None and otherwise is not None else self[chosen or options[-1].name]
 
     def ignored(self, streaming: bool) -> tuple[str, ...]:
         """Names without effect, in the order given. Raises OptionError for a name that there is not."""
-        used = _NAMES | spec.REFUSED.keys()
-        without_effect = {name.lower() for name in (*spec.CONNECTOR_ONLY, *spec.OF_SPARK)}
-        no_effect = {"endingtimestamp"} if streaming else {option.name.lower() for option in spec.STREAM_OPTIONS}
+        used = _NAMES | REFUSED.keys()
+        without_effect = {name.lower() for name in (*CONNECTOR_ONLY, *OF_SPARK)}
+        no_effect = {"endingtimestamp"} if streaming else {spec.name.lower() for spec in _STREAM_OPTIONS}
         result = []
         for key, name in self.names.items():
             if (
                 (key in used and key not in no_effect)
                 or key in self.formats[1]
-                or (self.has("commitGroup") and _of_a_connection(key))
+                or ("commitGroup" in self and librdkafka.is_of_connection(key))
                 or is_storage_option(key)
                 or is_tier_option(key)
                 or self.is_table_property(key)
@@ -201,33 +428,39 @@ class GivenReadOptions(GivenOptions):
         return tuple(result)
 
 
-_value_mode = choice("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
-
-
 def _check_known(key: str, name: str) -> None:
     if key.startswith("kafka."):
         isolation_level = "kafka.isolation.level"  # the only consumer setting that changes the result
         if is_nearly(key, isolation_level):
             raise unknown_option(name, [isolation_level], {})
         return
-    raise unknown_option(name, [*(option.name for option in spec.READ_OPTIONS), *spec.CONNECTOR_ONLY], spec.OTHER_NAMES)
+    raise unknown_option(name, [*(spec.name for spec in READ_OPTIONS), *CONNECTOR_ONLY], OTHER_NAMES)
 
 
-def _check_stream(given: GivenReadOptions, values: Mapping[str, Any]) -> None:
-    _, by_timestamp, by_offset = spec.END_OPTIONS
-    if values["mode"] == "PERMISSIVE" and not given.formats[0]:
+def _check_rules(given: GivenReadOptions, streaming: bool) -> None:
+    """Hold what is given against the rules of its declarations, but those of tables."""
+    for spec in (spec for spec in READ_OPTIONS if spec.name in given):
+        if streaming and spec.batch_only:
+            raise OptionError(f"option '{spec.name}' is of batch queries: {spec.batch_only}", hint="use spark.read")
+        for name in spec.excludes:
+            if name in given:
+                raise OptionError(f"options '{spec.name}' and '{name}' are both given", hint=spec.hint.format(name))
+
+
+def _check_stream(given: GivenReadOptions) -> None:
+    if given["mode"] == "PERMISSIVE" and not given.formats[0]:
         raise OptionError(
             "mode=PERMISSIVE is of batch queries: a stream would never come back to what it has reported",
             hint="mode=DROPMALFORMED passes over damage and logs it; read what is lost with spark.read",
         )
-    if values["replicas"] == "merge":
+    if given["replicas"] == "merge":
         raise OptionError(
             "replicas=merge is of batch queries: it is for directories that no broker writes to",
             hint="replicas=longest follows the copy of the leader",
         )
-    if by_offset in given:
+    if "endingOffsets" in given:
         raise OptionError("ending offset not valid in streaming queries")
-    if by_timestamp in given:
+    if "endingOffsetsByTimestamp" in given:
         raise OptionError("ending timestamp not valid in streaming queries")
 
 
@@ -251,168 +484,105 @@ def _partitions_at(bound: offsets.Bound, sentinel: int) -> list[str]:
 
 
 def _subscription(given: GivenReadOptions) -> offsets.Subscription:
-    chosen = [
-        option for option in spec.SUBSCRIPTION_OPTIONS if option in given and given.value(option) != offsets.NotSaid()
-    ]
+    names = [spec.name for spec in SUBSCRIPTION_OPTIONS]
+    chosen = [name for name in names if name in given and given[name] != offsets.NotSaid()]
     if len(chosen) > 1:
-        names = ", ".join(option.name.lower() for option in spec.SUBSCRIPTION_OPTIONS[:3])
         raise OptionError(
-            f"Only one of the following options can be specified for Kafka source: {names}. "
+            f"Only one of the following options can be specified for Kafka source: {', '.join(names[:3]).lower()}. "
             "See the docs for more details.",
-            hint=f"given: {', '.join(option.name for option in chosen)}",
+            hint=f"given: {', '.join(chosen)}",
         )
-    return given.value(chosen[0]) if chosen else offsets.NotSaid()
+    return given[chosen[0]] if chosen else offsets.NotSaid()
 
 
-def _paths(given: GivenReadOptions, extra: Mapping[str, Any]) -> tuple[str, ...]:
-    if extra["path"] is not None and extra["paths"] is not None:
-        raise OptionError("options 'path' and 'paths' are both given", hint="name all directories in .load(...)")
-    paths: tuple[str, ...] | None = extra["path"] or extra["paths"]
-    if paths is None:
-        raise OptionError("no log directory is given", hint=NO_DIRECTORY if given.names else NO_OPTIONS)
-    return paths
-
-
-def _columns(values: Mapping[str, Any], *, with_headers: bool) -> tuple[str, ...]:
+def _columns(given: GivenReadOptions) -> tuple[str, ...]:
     """With mode=PERMISSIVE those about damage too: the ones that `columns` names, or all of them at the end."""
-    permissive = values["mode"] == "PERMISSIVE"
+    permissive = given["mode"] == "PERMISSIVE"
     known = COLUMN_TYPES | DAMAGE_COLUMN_TYPES if permissive else COLUMN_TYPES
-    columns = COLUMNS if values["columns"] is None else spec.known_columns(values["columns"], known)
-    if with_headers and "headers" not in columns:
+    columns = _known_columns(given, known) or COLUMNS
+    if given["includeHeaders"] and "headers" not in columns:
         columns = (*columns, "headers")
     if permissive and not DAMAGE_COLUMN_TYPES.keys() & set(columns):
         columns = (*columns, *DAMAGE_COLUMN_TYPES)
     return columns
 
 
-def _isolation_level(given: GivenReadOptions, ours: IsolationLevel, kafkas: IsolationLevel | None) -> IsolationLevel:
-    if kafkas is None or kafkas == ours:
-        return ours
-    if given.has("isolationLevel"):
-        raise OptionError(f"option 'isolationLevel' is {ours}, but 'kafka.isolation.level' is {kafkas}")
-    return kafkas
-
-
-def _wanted_records(given: GivenReadOptions) -> RecordPredicate:
-    key, key_hex, prefix, part, header = (given.value(option) for option in spec.SEARCH_OPTIONS)
-    if key is not None and key_hex is not None:
-        raise OptionError("options 'where.key' and 'where.key.hex' are both given", hint="a record has one key")
-    name, value = header or (None, None)
-    return RecordPredicate(key if key_hex is None else key_hex, prefix, part, name, value)
-
-
-def _tail(given: GivenReadOptions, tail: int | None, streaming: bool) -> int | None:
-    if tail is None:
+def _known_columns(given: GivenReadOptions, known: Iterable[str]) -> tuple[str, ...] | None:
+    """Those of option `columns`, in any case, in the order given, spelled as in `known`."""
+    names = given["columns"]
+    if names is None:
         return None
-    if streaming:
-        raise OptionError("option 'tail' is of batch queries: a stream has no last records", hint="use spark.read")
-    # Where the last records begin is found by the tasks: nothing is known of their bytes or offsets before.
-    for name in ("maxScanBytes", "maxRecordsPerPartition", "minPartitions"):
-        if given.has(name):
-            raise OptionError(
-                f"options 'tail' and '{name}' are both given",
-                hint=f"leave '{name}' out: a tail is read by one task a partition, and from its end",
-            )
-    return tail
+    by_key = {column.lower(): column for column in known}
+    unknown = [name for name in names if name.lower() not in by_key]
+    if unknown:
+        raise OptionError(
+            f"option 'columns': no column '{unknown[0]}'", hint=f"the columns are {', '.join(by_key.values())}"
+        )
+    chosen = tuple(by_key[name.lower()] for name in names)
+    if len(set(chosen)) != len(chosen):
+        raise OptionError(f"option 'columns' names a column twice: '{','.join(names)}'")
+    return chosen
 
 
 def _rate_limits(given: GivenReadOptions, streaming: bool) -> RateLimits:
     """Limits of a stream. A batch is checked as by the connector: two limits, both given, must be in order."""
-    if streaming:
-        limits = RateLimits(**given.fields(RateLimits))
-    elif given.has("maxOffsetsPerTrigger") and given.has("minOffsetsPerTrigger"):
-        limits = RateLimits(*(given.value(option) for option in specs_of(RateLimits)[:2]))
-    else:
+    if not streaming and not ("maxOffsetsPerTrigger" in given and "minOffsetsPerTrigger" in given):
         return RateLimits()
-    if limits.max_offsets is not None and limits.min_offsets is not None and limits.min_offsets > limits.max_offsets:
-        raise OptionError(
-            f"The value of minOffsetPerTrigger({limits.min_offsets}) is higher than the "
-            f"maxOffsetsPerTrigger({limits.max_offsets})."
-        )
-    return limits
+    most, least = given["maxOffsetsPerTrigger"], given["minOffsetsPerTrigger"]
+    if most is not None and least is not None and least > most:
+        raise OptionError(f"The value of minOffsetPerTrigger({least}) is higher than the maxOffsetsPerTrigger({most}).")
+    return RateLimits(most, least, given["maxBytesPerTrigger"] if streaming else None)
 
 
 def _stream_options(given: GivenReadOptions, limits: RateLimits, streaming: bool) -> StreamOptions | None:
-    group, fail = given.value(spec.COMMIT_GROUP), given.value(spec.FAIL_ON_COMMIT_ERROR)
     commit_group = None
-    if group is not None:
-        commit_group = _commit_group(given, group, fail, streaming)
-    elif fail:
+    if "commitGroup" in given:
+        commit_group = _commit_group(given, streaming)
+    elif given["failOnCommitError"]:
         raise OptionError("option 'failOnCommitError' is given, and no 'commitGroup' that could be committed to")
     return StreamOptions(limits, **given.fields(StreamOptions), commit_group=commit_group) if streaming else None
 
 
-def _commit_group(given: GivenReadOptions, group: str, fail: bool, streaming: bool) -> CommitGroup:
+def _commit_group(given: GivenReadOptions, streaming: bool) -> CommitGroup:
     if not streaming:
         raise OptionError(
             "option 'commitGroup' is of streams: a batch has no offsets that it goes on from", hint="use readStream"
         )
-    if not group:
+    if not given["commitGroup"]:
         raise OptionError("option 'commitGroup' must be the id of a consumer group, got ''")
-    if not given.texts.get(_BOOTSTRAP):
+    if not given.texts.get("kafka.bootstrap.servers"):
         raise OptionError(
-            f"option 'commitGroup' needs '{_BOOTSTRAP}': a group's offsets are kept by a broker",
-            hint=f"name one: .option('{_BOOTSTRAP}', 'host:9092')",
+            "option 'commitGroup' needs 'kafka.bootstrap.servers': a group's offsets are kept by a broker",
+            hint="name one: .option('kafka.bootstrap.servers', 'host:9092')",
         )
-    settings: dict[str, str] = {}
-    translated: dict[str, str] = {}
-    for key, text in given.texts.items():
-        if _of_a_connection(key):
-            name = key.removeprefix("kafka.")
-            as_in_librdkafka = librdkafka.translated(name, text)
-            if as_in_librdkafka is None:
-                settings[name] = text
-            else:
-                translated |= as_in_librdkafka
-    return CommitGroup(group, translated | settings, fail)
+    settings = librdkafka.connection_settings(given.texts)
+    return CommitGroup(given["commitGroup"], settings, given["failOnCommitError"])
 
 
-def _of_a_connection(key: str) -> bool:
-    """True if an option, its name in small letters, says how the broker of commitGroup is reached."""
-    return key.startswith("kafka.") and key.removeprefix("kafka.").startswith(_CONNECTION_SETTINGS)
-
-
-# What would change which records are read, or how.
-_OF_RECORDS = (
-    "includeHeaders", "isolationLevel", "kafka.isolation.level", "mode", "tail", "maxRecordsPerPartition",
-    *(option.name for option in spec.SEARCH_OPTIONS),
-)  # fmt: skip
-
-
-def _table_query(
-    given: GivenReadOptions,
-    values: Mapping[str, Any],
-    subscription: offsets.Subscription,
-    *,
-    history: bool,
-    streaming: bool,
-) -> TableQuery | None:
+def _table_query(given: GivenReadOptions, *, of_topics: bool, streaming: bool) -> TableQuery | None:
     """Table query of the options `table`, `history` and `columns`; None for records.
 
     Raises OptionError for a stream, and for an option that the table gives no meaning.
     """
-    name = values["table"]
+    name = given["table"]
     if name == RECORDS:
-        if history:
+        if given["history"]:
             raise OptionError("option 'history' is of tables made of internal topics", hint="name one: option 'table'")
         return None
     if streaming:
         raise OptionError(f"a stream reads records, not the table '{name}'", hint="use spark.read")
     table = TABLES[name]
-    if values["replicas"] == "merge":
+    if given["replicas"] == "merge":
         raise OptionError(f"replicas=merge is of records, not of the table '{name}', which is about single files")
-    for option in _OF_RECORDS:
-        if given.has(option):
-            raise OptionError(f"option '{option}' is about records; the table '{name}' has none")
-    if not table.has_ranges:
-        for bound in (*spec.START_OPTIONS, *spec.END_OPTIONS):
-            if bound in given:
-                of = ", ".join(other.name for other in TABLES.values() if other.has_ranges)
-                raise OptionError(f"option '{bound.name}' does not narrow the table '{name}'", hint=f"it narrows {of}")
-    columns = None if values["columns"] is None else spec.known_columns(values["columns"], list(table.columns))
-    query = table_query(name, columns, of_topics=subscription != offsets.NotSaid(), history=history)
+    for spec in READ_OPTIONS:
+        if spec.of_records and spec.name in given:
+            raise OptionError(f"option '{spec.name}' is about records; the table '{name}' has none")
+    for bound in () if table.has_ranges else (*START_OPTIONS, *END_OPTIONS):
+        if bound.name in given:
+            of = ", ".join(other.name for other in TABLES.values() if other.has_ranges)
+            raise OptionError(f"option '{bound.name}' does not narrow the table '{name}'", hint=f"it narrows {of}")
     return replace(
-        query,
-        fail_on_data_loss=values["fail_on_data_loss"],
-        max_decompressed=values["max_decompressed_batch_bytes"],
+        table_query(name, _known_columns(given, table.columns), of_topics=of_topics, history=given["history"]),
+        fail_on_data_loss=given["failOnDataLoss"],
+        max_decompressed=given["maxDecompressedBatchBytes"],
     )

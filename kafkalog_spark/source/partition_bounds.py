@@ -36,7 +36,7 @@ from kafkalog_spark.source.offsets import (
     set_text,
     tp_text,
 )
-from kafkalog_spark.source.option_spec import NoMatch, ReadOptions
+from kafkalog_spark.source.options import NoMatch, ReadOptions
 from kafkalog_spark.store.interface import Store, in_parallel
 
 MAY_BE_LOST = (

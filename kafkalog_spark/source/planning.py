@@ -20,7 +20,7 @@ from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLo
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import TopicPartition
-from kafkalog_spark.source.option_spec import ReadOptions
+from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.partition_bounds import (
     OffsetRange,
     PartitionRange,

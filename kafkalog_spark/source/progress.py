@@ -20,8 +20,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from kafkalog_spark.errors import GroupCommitFailed, MalformedOffsets, install_hint
 from kafkalog_spark.source.live_logs import LiveLogs
 from kafkalog_spark.source.offsets import Offsets, TopicPartition, offsets_of, parse_offsets_text, tp_text
-from kafkalog_spark.source.option_spec import CommitGroup
-from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.options import CommitGroup, parse_read_options
 from kafkalog_spark.spark import librdkafka
 
 REQUEST_SECONDS = 10.0  # until a commit that no broker answers has failed

@@ -25,8 +25,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructFi
 from kafkalog_spark.errors import MalformedValue, OptionError
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, DAMAGE_COLUMN_TYPES
 from kafkalog_spark.source.offsets import named_topics
-from kafkalog_spark.source.option_spec import FormatOptions, ReadOptions
-from kafkalog_spark.source.options import GivenReadOptions, parse_read_options, warn_of
+from kafkalog_spark.source.options import FormatOptions, GivenReadOptions, ReadOptions, parse_read_options, warn_of
 from kafkalog_spark.spark.interface import arrow_schema, session_time_zone
 from kafkalog_spark.typed.columns.java_text import zone_of
 from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources, ValueDecoder, decode_column, option_names

@@ -40,7 +40,7 @@ from kafkalog_spark.source.offsets import (
     set_text,
     tp_text,
 )
-from kafkalog_spark.source.option_spec import RateLimits, ReadOptions
+from kafkalog_spark.source.options import RateLimits, ReadOptions
 from kafkalog_spark.source.partition_bounds import (
     MAY_BE_LOST,
     OffsetRange,

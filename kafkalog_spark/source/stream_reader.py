@@ -31,7 +31,7 @@ from kafkalog_spark.log.read.partition_log import OpenHints
 from kafkalog_spark.source.batch_reader import as_large_as_its_rows, read_splits, scan_range
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import JsonOffsets, offsets_by_topic, offsets_of
-from kafkalog_spark.source.option_spec import RateLimits, ReadOptions, StreamOptions
+from kafkalog_spark.source.options import RateLimits, ReadOptions, StreamOptions
 from kafkalog_spark.source.planning import Split, tasks_of
 from kafkalog_spark.source.resolved_read import ResolvedRead
 from kafkalog_spark.source.stream_planner import StreamPlanner, created_again, deleted

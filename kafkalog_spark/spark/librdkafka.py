@@ -28,6 +28,13 @@ PRODUCER_WITHOUT_EFFECT = frozenset({
 """Settings of the Java producer that are accepted and ignored: none changes which records arrive, or where.
 What else librdkafka does not have it refuses by name."""
 
+_CONNECTION_SETTINGS = (
+    "bootstrap.servers", "client.id", "enable.ssl.certificate.verification", "security.", "sasl.", "ssl.", "socket.",
+    "broker.address.", "receive.buffer.bytes", "send.buffer.bytes",
+)  # fmt: skip
+"""Names, and beginnings of names, of settings that say how a client connects, in Java's words or librdkafka's. What
+else a consumer has (`max.poll.records`, `fetch.min.bytes` ...) is about fetching, and nothing is fetched."""
+
 _WITH_PASSWORD = ("PlainLoginModule", "ScramLoginModule")
 
 
@@ -42,6 +49,25 @@ def translated(name: str, text: str) -> dict[str, str] | None:
         # -1 leaves a socket's buffer to the operating system: 0 in librdkafka
         return {RENAMED[name]: "0" if text == "-1" else text}
     return None
+
+
+def is_of_connection(key: str) -> bool:
+    """True if an option `kafka.*`, its name in small letters, says how a broker is reached."""
+    return key.startswith("kafka.") and key.removeprefix("kafka.").startswith(_CONNECTION_SETTINGS)
+
+
+def connection_settings(texts: Mapping[str, str]) -> dict[str, str]:
+    """librdkafka's settings of those options that say how a broker is reached, names in small letters. A setting by
+    librdkafka's own name takes precedence over one that is translated. Raises as `translated`."""
+    own: dict[str, str] = {}
+    by_javas_name: dict[str, str] = {}
+    for name, text in ((key.removeprefix("kafka."), text) for key, text in texts.items() if is_of_connection(key)):
+        as_in_librdkafka = translated(name, text)
+        if as_in_librdkafka is None:
+            own[name] = text
+        else:
+            by_javas_name |= as_in_librdkafka
+    return by_javas_name | own
 
 
 def made(make: Callable[[], Any], option: str, missing_hint: str, bad_hint: str) -> Any:

@@ -22,7 +22,7 @@ from kafkalog_spark.errors import (
 )
 from kafkalog_spark.sink.options import parse_write_options
 from kafkalog_spark.sink.writer import WriteJob
-from kafkalog_spark.source.option_spec import ONLY_OF_READS
+from kafkalog_spark.source.options import ONLY_OF_READS
 from tests.sink.helpers.crashing_steps import in_child
 from tests.sink.helpers.written_logs import (
     check_log,

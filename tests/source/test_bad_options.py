@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.source.option_spec import REFUSED
+from kafkalog_spark.source.foreign_options import REFUSED
 from kafkalog_spark.source.options import parse_read_options
 from tests.source.helpers.given_options import refused
 

@@ -12,8 +12,7 @@ import pytest
 
 from kafkalog_spark.errors import GroupCommitFailed, OptionError
 from kafkalog_spark.source.offsets import Offsets
-from kafkalog_spark.source.option_spec import CommitGroup
-from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.options import CommitGroup, parse_read_options
 from kafkalog_spark.source.progress import RETRY_SECONDS, AdminGroupClient, Errors, GroupCommitter
 from kafkalog_spark.source.stream_reader import KafkaLogStreamReader
 from tests.source.helpers.made_logs import append, numbers

@@ -30,13 +30,13 @@ from kafkalog_spark.source.offsets import (
     Subscribe,
     SubscribePattern,
 )
-from kafkalog_spark.source.option_spec import (
+from kafkalog_spark.source.options import (
     READ_OPTIONS,
     RateLimits,
     ReadOptions,
     StreamOptions,
+    parse_read_options,
 )
-from kafkalog_spark.source.options import parse_read_options
 from kafkalog_spark.store.storage_options import StorageOptions
 from tests.source.helpers.given_options import read, read_stream, refused
 

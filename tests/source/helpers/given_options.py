@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.source.option_spec import ReadOptions
-from kafkalog_spark.source.options import parse_read_options
+from kafkalog_spark.source.options import ReadOptions, parse_read_options
 
 
 def read(**options: str) -> ReadOptions:
