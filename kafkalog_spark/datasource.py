@@ -101,11 +101,14 @@ class KafkaLogDataSource(DataSource):
 
     @first_line
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from kafkalog_spark.sink.options import refuse_overwrite
         from kafkalog_spark.sink.writer import KafkaLogBatchWriter
 
         options = self._write_options()
-        refuse_overwrite(overwrite)
+        if overwrite:
+            raise OptionError(
+                "Save mode overwrite not allowed for Kafka",  # the connector's sentence
+                hint='write with .mode("append"): a log is only ever appended to, and Spark takes no other mode here',
+            )
         if options.producer:
             from kafkalog_spark.sink.producer import ProducerBatchWriter
 

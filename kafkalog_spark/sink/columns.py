@@ -47,9 +47,8 @@ _OF_TEXTS = ("string", "confluent-json")  # formats that are made of a column of
 
 @dataclass(frozen=True)
 class SinkColumns:
-    """record: the columns that are encoded, by name. topic, partition: whether the rows bring their own. formats: of
-    values and keys that are written in one. packed: the columns that become the value, empty where there is one
-    already."""
+    """record: the columns that are encoded. topic, partition: whether the rows bring their own. formats: of values and
+    keys. packed: the columns that become the value, empty where there is one already."""
 
     record: tuple[str, ...]
     topic: bool
@@ -57,14 +56,8 @@ class SinkColumns:
     formats: tuple[ResolvedFormat, ...] = ()
     packed: tuple[str, ...] = ()
 
-    @property
-    def names(self) -> list[str]:
-        """All that are written or say where to."""
-        return [*self.record, *(["topic"] if self.topic else []), *(["partition"] if self.partition else [])]
-
     def encoders(self, schema: pa.Schema) -> dict[str, ValueEncoder]:
-        """Encoders of `key` and `value` for batches with the columns of `schema`. Raises OptionError for a type that a
-        format does not write."""
+        """Of `key` and `value`. Raises OptionError for a type that a format does not write."""
         return {
             format.side: encoder_of(format.name, format.options, self._given(format, schema))
             for format in self.formats
@@ -92,7 +85,7 @@ class SinkColumns:
                 at = batch.schema.get_field_index(name)
                 field = pa.field(name, pa.binary())
                 batch = batch.append_column(field, values) if at < 0 else batch.set_column(at, field, values)
-            yield batch.select(self.names)
+            yield batch.select([*self.record, *["topic"] * self.topic, *["partition"] * self.partition])
 
     def _values(self, batch: pa.RecordBatch, name: str) -> pa.StructArray:
         if name == "value" and self.packed:
@@ -137,7 +130,6 @@ def sink_columns(schema: StructType, topic: str | None, formats: Collection[Reso
 
 
 def is_of_format(key: str) -> bool:
-    """True when a name in small letters is an option of a format of values or keys."""
     return key.startswith(("value.", "key."))
 
 
@@ -158,12 +150,9 @@ def encoded_columns(given: GivenOptions) -> tuple[ResolvedFormat, ...]:
     return tuple(result)
 
 
-# What a producer would refuse of a batch of rows, found before anything of it is written. Arrow's kernels look.
-
-
 def check_rows(batch: pa.RecordBatch, *, timestamps: bool = True) -> None:
-    """Raise InvalidRecord for a timestamp before 1970, or beyond what Spark has (not looked at without `timestamps`),
-    and for a null header."""
+    """Raise InvalidRecord for what a producer would refuse, before anything of the batch is written: a timestamp before
+    1970, or beyond what Spark has (not looked at without `timestamps`), a null header."""
     names = batch.schema.names
     if timestamps and "timestamp" in names:
         column = batch.column("timestamp")
@@ -205,5 +194,4 @@ def topic_column(batch: pa.RecordBatch) -> pa.Array:
 
 
 def negative_partition(partition: int) -> str:
-    """Kafka's sentence about such a partition."""
     return f"Invalid partition number: {partition}. Partition number should always be non-negative or null."

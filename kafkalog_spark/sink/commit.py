@@ -40,8 +40,8 @@ from kafkalog_spark.sink.medium import Medium
 _log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 3600
-"""A writer without a lock that has looked at the commits longer ago looks again before it puts one: records are kept
-for longer than that (medium_bucket.KEPT_SECONDS)."""
+"""A writer without a lock that has looked at the commits longer ago looks again before it puts one: see
+medium_bucket.KEPT_SECONDS."""
 
 _RECORD_FILE = re.compile(r"([0-9]{20})\.json")
 _MOST_RECORD_BYTES = 256 << 20  # one of a million segments has as many
@@ -51,12 +51,12 @@ _SMALL_BYTES for each of Medium.parallel, or Bucket.whole_bytes, twice."""
 
 
 def record_file(number: int) -> str:
-    """Name of the record of commit `number`, without Medium.commits. Of -1 an empty one, which sorts before all."""
+    """Name of a record, without Medium.commits. Of -1 an empty one, which sorts before all."""
     return f"{number:020d}.json" if number >= 0 else ""
 
 
 class LastCommit(NamedTuple):
-    """Number of the last commit, -1 where there is none, and True where everything of it is known to be there."""
+    """Number of the last commit, -1 for none. done: everything of it is known to be there."""
 
     number: int
     done: bool
@@ -64,8 +64,8 @@ class LastCommit(NamedTuple):
 
 @dataclass(frozen=True)
 class Committer:
-    """Commits and aborts of one log directory. now_s: the clock, for tests. tries: commits of others that one gives
-    way to, each complete when it plans anew; so many in a row are a bucket with more writers than it can take.
+    """Commits and aborts of one log directory. tries: commits of others that one gives way to; so many in a row are a
+    bucket with more writers than it can take.
 
     open_job, commit, abort, end, recover raise NotALogDirectory for what the operating system or store refuses,
     CorruptFile and UnsupportedFormat for a record that cannot be read, WriteUnfinished when a decided write cannot be
@@ -99,7 +99,7 @@ class Committer:
         return {int(match[1]): file for file in files if (match := _RECORD_FILE.fullmatch(file))}
 
     def read(self, number: int) -> CommitRecord:
-        """Record of a commit. Raises CorruptFile, UnsupportedFormat, FileNotFoundError."""
+        """Raises CorruptFile, UnsupportedFormat, FileNotFoundError."""
         name = self.record_name(number)
         try:
             return commit_plan.parse_record(self.medium.read(name, _MOST_RECORD_BYTES))
@@ -163,8 +163,7 @@ class Committer:
             raise
 
     def take_place(self, number: int, previous: CommitRecord) -> bool:
-        """Put a record of nothing at a number, so that no put of that number can come after it; False when there is
-        one."""
+        """Put a record of nothing, so that no put of that number can come after it; False when there is one."""
         nothing = CommitRecord(commit_plan.new_record_id(), None, previous.queries)
         return self.medium.create(self.record_name(number), commit_plan.format_record(nothing))
 
@@ -177,17 +176,15 @@ class Committer:
             self.medium.expect_put_if_absent()  # has the message
 
     def mark_done(self, number: int) -> None:
-        """Record that everything of the commit, and of those before it, is there."""
         data = json.dumps({"number": number}).encode() + b"\n"
         self.medium.replace(self.medium.commits + "done", data, sync=False)
 
     def prune(self, number: int) -> None:
-        """After commit `number`: remove records that nobody needs any more, but not the newest."""
+        """Remove records before `number` that nobody needs any more."""
         files = self._numbers(self.medium.superseded(number)).items()
         self.medium.delete([self.medium.commits + file for older, file in files if older < number])
 
     def unfinished(self, error: Exception) -> errors.WriteUnfinished:
-        """Error for a commit that is decided and not complete."""
         return errors.WriteUnfinished(
             f"the write is decided, but not all of it is in its place yet: {error}",
             path=self.medium.path(),
@@ -195,10 +192,8 @@ class Committer:
         )
 
     def open_job(self, stream: str | None) -> str:
-        """Check the directory, finish what a dead writer left, and begin a job; its id. stream: see staging.Job.
-
-        Raises NotALogDirectory, BrokerOwnsDirectory, UnsupportedFormat, CorruptFile; then nothing has changed.
-        """
+        """Check the directory, finish what a dead writer left, and begin a job; its id. stream: see staging.Job. Raises
+        what Medium.check_target raises; then nothing has changed."""
         job = uuid.uuid4().hex
         with self._messages():
             self.medium.check_target()
@@ -210,11 +205,11 @@ class Committer:
     def commit(
         self, job: str, tasks: Sequence[TaskManifest], segment_bytes: int, query: str | None = None, batch: int = -1
     ) -> bool:
-        """Make what the tasks staged part of the log; False when that micro-batch of `query` was there already.
+        """Make what the tasks staged part of the log; False when that micro-batch of `query` was there already. On
+        return everything is on disk.
 
-        On return everything is on disk. Raises WriteUnfinished when the write is decided and the next write will bring
-        it to its end; after any other error nothing is visible, and `abort` cleans up. LogDirLocked, JobEnded,
-        BrokerOwnsDirectory, UnknownPartition, CorruptLog, NotALogDirectory.
+        Raises LogDirLocked, JobEnded, BrokerOwnsDirectory, UnknownPartition, CorruptLog, after which, as after any
+        error but WriteUnfinished, nothing is visible, and `abort` cleans up.
         """
         with self._messages(), self.medium.locked():
             decided = self._decide(job, tasks, segment_bytes, query, batch)
@@ -267,8 +262,7 @@ class Committer:
     def _decide(
         self, job: str, tasks: Sequence[TaskManifest], segment_bytes: int, query: str | None, batch: int
     ) -> tuple[int, CommitRecord] | None:
-        """Number and record of the commit that was put; None for a micro-batch that was there, and when there was
-        nothing to commit."""
+        """The commit that was put; None for a micro-batch that was there, and when there was nothing to commit."""
         medium = self.medium
         for _ in range(self.tries):
             looked = self.now_s()
@@ -299,7 +293,6 @@ class Committer:
         )
 
     def _complete(self, number: int, record: CommitRecord) -> None:
-        """Publish a commit that was just put."""
         try:
             try:
                 self._publish(record)
@@ -313,7 +306,7 @@ class Committer:
             raise self.unfinished(error) from error
 
     def _finish_last(self) -> tuple[LastCommit, CommitRecord]:
-        """The last commit and its record, brought to its end where its writer left it."""
+        """The last commit, brought to its end where its writer left it."""
         last, newest = self.last()
         if last.done or last.number < 0:
             return last, newest

@@ -78,7 +78,6 @@ class PlannedSegment:
 
     @property
     def directory(self) -> str:
-        """Name of the partition's directory."""
         return f"{self.topic}-{self.partition}"
 
     def file(self, suffix: str) -> str:
@@ -88,8 +87,8 @@ class PlannedSegment:
 
 @dataclass(frozen=True)
 class TaskAttempt:
-    """Identity of a task attempt. task: Spark's partition id, by which records are ordered. made_ms: when the write
-    began, the time of LogAppendTime records. query: of a stream, the id that survives its restarts."""
+    """task: Spark's partition id, by which records are ordered. made_ms: when the write began, LogAppendTime of
+    records. query: of a stream, the id that survives its restarts."""
 
     job: str
     task: int
@@ -118,7 +117,22 @@ class PartitionEnd:
     replaces_empty: bool = False
 
 
-# The record of a commit.
+FIRST_EPOCH = 0  # leader epoch of a log that has none yet
+
+EMPTY_END = PartitionEnd(0, FIRST_EPOCH, (EpochEntry(FIRST_EPOCH, 0),))
+"""Append position of a partition that is not there yet."""
+
+
+def leader_epochs_at(epochs: list[EpochEntry], next_offset: int) -> tuple[int, tuple[EpochEntry, ...] | None]:
+    """(epoch of batches from `next_offset` on, the entries that the checkpoint needs for them or None).
+
+    The latest epoch goes on. An entry after the end, of a leader that was cut off, begins at the end.
+    """
+    epoch = epochs[-1].epoch if epochs else FIRST_EPOCH
+    kept = [entry for entry in epochs if entry.start_offset <= next_offset]
+    if kept and kept[-1].epoch == epoch:
+        return epoch, None
+    return epoch, (*(entry for entry in kept if entry.start_offset < next_offset), EpochEntry(epoch, next_offset))
 
 
 @dataclass(frozen=True)
@@ -136,7 +150,6 @@ class CommitRecord:
     segments: tuple[PlannedSegment, ...] = ()
 
     def by_partition(self) -> dict[TopicPartition, list[PlannedSegment]]:
-        """Segments of each partition, by offset."""
         segments: dict[TopicPartition, list[PlannedSegment]] = {}
         for segment in self.segments:
             segments.setdefault(segment.key, []).append(segment)
@@ -148,13 +161,12 @@ def new_record_id() -> str:
 
 
 def format_record(record: CommitRecord) -> bytes:
-    """Bytes of a record."""
     return (json.dumps({"version": VERSION} | asdict(record), indent=1, default=uuid_to_text) + "\n").encode("utf-8")
 
 
 def parse_record(data: bytes) -> CommitRecord:
-    """The reverse. Raises CorruptFile for anything but what `format_record` writes, UnsupportedFormat for the record of
-    a later release."""
+    """Raises CorruptFile for anything but what `format_record` writes, UnsupportedFormat for the record of a later
+    release."""
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:  # also UnicodeDecodeError
@@ -211,9 +223,6 @@ def _piece(value: Any) -> str:
     return value
 
 
-# Which segments a commit consists of, and their offsets.
-
-
 def plan_segments(
     tasks: Iterable[TaskManifest], existing: Mapping[str, list[int]], segment_bytes: int, join_bytes: int
 ) -> tuple[list[PlannedSegment], tuple[NewTopic, ...]]:
@@ -265,7 +274,7 @@ def partition_count(partitions: list[int]) -> int:
 
 
 def _join(staged: Sequence[PlannedSegment], segment_bytes: int, join_bytes: int) -> list[PlannedSegment]:
-    """Neighbours become one segment: small ones, as long as they fit."""
+    """Small neighbours as one segment, as long as they fit."""
     groups: list[list[PlannedSegment]] = []
     size = records = 0
     for segment in staged:

@@ -7,7 +7,8 @@ segments come one after the other: who reads meanwhile sees a whole log.
     kafkalog.commits/<20 digits>.json, kafkalog.commits/done    the commit log
     kafkalog.staged/<job>/<task>-<attempt>-<n>.log              whole batches of one partition, without offsets yet
 
-No object says that a job lives: what it leaves is known by its age.
+No object says that a job lives: what it leaves is known by its age. Objects cannot be cut, so a log that would have to
+be is refused.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kafkalog_spark.errors import JobEnded, KafkalogError
+from kafkalog_spark.errors import CorruptLog, JobEnded, KafkalogError
 from kafkalog_spark.format import layout, names
 from kafkalog_spark.format import partition_metadata as metadata
-from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation
+from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, leader_epochs
 from kafkalog_spark.log.write.segment_writer import PieceStamper
 from kafkalog_spark.sink.commit import record_file
-from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment
-from kafkalog_spark.sink.medium import INDEX_SUFFIXES, Medium, locate_end_in_bucket
+from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment, leader_epochs_at
+from kafkalog_spark.sink.medium import INDEX_SUFFIXES, Medium, check_cleaned
 from kafkalog_spark.store import object_writer
 from kafkalog_spark.store.interface import Listing
 from kafkalog_spark.store.object_store import AgedObject, Buffer, ObjectStore, modified, objects_below
@@ -53,6 +54,8 @@ KEPT_SECONDS = 7 * 24 * 3600
 long, must still find its number taken. Writers look again after commit.LOOK_SECONDS, and S3 refuses requests that were
 signed 15 minutes ago. Also how long staged objects stay that nobody uses: longer than any job takes (Kafka's
 transactional.id.expiration.ms)."""
+
+_REPAIR = "copy the partition's directory to a disk, let a broker load it once, and put it back; nothing was written"
 
 PRUNE_EVERY = 100  # commits after which old records are removed: a listing and some deletions
 
@@ -85,7 +88,7 @@ class Bucket(Medium):
     # Requests.
 
     def _list(self, directory: str = "", after: str = "") -> Listing:
-        """Content of a directory, nothing where there is none. One LIST."""
+        """Nothing where there is no directory. One LIST."""
         try:
             return self.store.list(self.path(directory), after)
         except FileNotFoundError:
@@ -95,18 +98,15 @@ class Bucket(Medium):
         return self._list().names
 
     def sizes(self, directory: str) -> dict[str, int]:
-        """Bytes of the files in a directory."""
         return {name: facts.size for name, facts in self._list(directory).files.items()}
 
     def below(self, directory: str, enough: Callable[[AgedObject], bool] = lambda _: False) -> list[AgedObject]:
-        """object_store.objects_below."""
         return objects_below(self.store, self.path(directory), enough)
 
     def read(self, name: str, most: int) -> bytes:
         return self.store.read_all(self.path(name), most)
 
     def expect_put_if_absent(self) -> None:
-        """ObjectWriter.expect_conditional_put: leaves nothing."""
         self.step("probe", COMMITS)
         ObjectWriter(self.store).expect_conditional_put(self.path(COMMITS))
 
@@ -122,7 +122,6 @@ class Bucket(Medium):
         self.put(name, data)
 
     def replace_empty(self, name: str, data: Buffer) -> bool:
-        """object_writer.replace_empty."""
         self.step("replace", name)
         return object_writer.replace_empty(self.store, self.path(name), data)
 
@@ -141,7 +140,7 @@ class Bucket(Medium):
         return [f"{STAGED}/{job}/{staged.name}" for staged in self.below(f"{STAGED}/{job}")]
 
     def sweep(self, job: str) -> None:
-        """Remove what the job staged, and what jobs staged that nobody can be working on any more."""
+        """Of other jobs what is older than KEPT_SECONDS."""
         staged = self.below(STAGED)
         now = max((item.modified_s for item in staged), default=0.0)
         newest: dict[str, float] = {}
@@ -157,7 +156,7 @@ class Bucket(Medium):
         return sorted(self._list(COMMITS, after).files)
 
     def superseded(self, number: int) -> list[str]:
-        """Now and then, records that are older than KEPT_SECONDS."""
+        """Now and then those that are older than KEPT_SECONDS."""
         if number == 0 or number % PRUNE_EVERY:
             return []
         now = modified(self.store, self.path(self.commits + record_file(number)))
@@ -173,10 +172,39 @@ class Bucket(Medium):
     def end_of(
         self, location: PartitionLocation, last: PlannedSegment | None, checkpoints: Checkpoints
     ) -> PartitionEnd:
-        return locate_end_in_bucket(location, last, checkpoints)
+        """One LIST, if the last segment is still `last`; else the end is looked for as readers do. What lies before the
+        last segment is believed."""
+        log = location.open_unread()
+        if (
+            last is not None
+            and log.segments
+            and log.segments[-1].base_offset == last.base_offset
+            and log.size_of(len(log.segments) - 1) == last.size
+        ):
+            return PartitionEnd(last.next_offset, last.leader_epoch, None)
+        try:
+            check_cleaned(log, _REPAIR)
+            log = location.open(checkpoints=checkpoints)
+            end = log.log_end
+            size = log.size_of(len(log.segments) - 1) if log.segments else 0
+            if size != end.position:
+                raise CorruptLog(
+                    f"the last segment has {size - end.position} bytes after its last whole batch, at byte "
+                    f"{end.position}, as a crash or a copy of a running broker's file leaves them; an object cannot be "
+                    "cut",
+                    path=posixpath.join(location.directory, log.segments[-1].log),
+                    position=end.position,
+                    offset=end.offset,
+                )
+        except KafkalogError as error:
+            error.hint = error.hint or _REPAIR
+            raise error.at(topic_partition=f"{location.topic}-{location.partition}") from None
+        replaces = bool(log.segments) and size == 0 and log.segments[-1].base_offset == end.offset
+        epochs = leader_epochs(location.store, location.directory)
+        return PartitionEnd(end.offset, *leader_epochs_at(epochs, end.offset), replaces)
 
     def prepare(self, record: CommitRecord) -> None:
-        """Raise unless all pieces of a commit are there: one that names what is gone could never be completed."""
+        """A commit that names pieces that are gone could never be completed."""
         needed = {(piece.name, piece.size) for segment in record.segments for piece in segment.pieces}
         directory = f"{STAGED}/{record.job}"
         gone = needed and needed - {(f"{directory}/{staged.name}", staged.size) for staged in self.below(directory)}
@@ -189,7 +217,6 @@ class Bucket(Medium):
             )
 
     def remaining(self, record: CommitRecord) -> CommitRecord:
-        """Segments whose objects are not all there."""
         created = {topic.name for topic in record.topics}
 
         def left(segments: list[PlannedSegment]) -> list[PlannedSegment]:
@@ -203,8 +230,8 @@ class Bucket(Medium):
         return replace(record, segments=tuple(segment for segments in remaining for segment in segments))
 
     def make_topic(self, topic: NewTopic, filled: Sequence[int]) -> None:
-        """partition.metadata of all its partitions, from the last one down: who looks meanwhile sees how many there
-        will be. A partition without records has no other object; to readers and brokers it is an empty log."""
+        """From the last partition down: who looks meanwhile sees how many there will be. One without records has
+        partition.metadata alone; to readers and brokers it is an empty log."""
         topic_id = topic.id
         for partition in reversed(range(topic.partitions)):
             name = f"{topic.name}-{partition}/{metadata.PARTITION_METADATA_FILE}"
@@ -263,7 +290,7 @@ class Bucket(Medium):
         return True
 
     def _upload_segment(self, segment: PlannedSegment) -> None:
-        """A large .log, in parts. The object is there when the last part is, so the indexes are put before that."""
+        """In parts. The object is there when the last part is, so the indexes are put before that."""
         name = segment.file(names.LOG_SUFFIX)
         if posixpath.basename(name) in self.sizes(segment.directory):
             first = next(self._stamped(segment, PieceStamper(segment.base_offset, segment.leader_epoch)))
@@ -301,17 +328,14 @@ class Bucket(Medium):
 
 
 def _until_settled(name: str, put: Callable[[], bool]) -> None:
-    """Put an object again while the store says that one is there and shows none."""
     if not any(put() for _ in range(_LOOKS)):
         raise OSError(errno.EAGAIN, f"the store says {_LOOKS} times that an object is there, and that it is not", name)
 
 
 def _is_complete(segment: PlannedSegment, sizes: Mapping[str, int]) -> bool:
-    """True when a listing of the partition shows all of a segment. One that replaced an empty one may still have that
-    one's indexes."""
     stem = names.segment_name(segment.base_offset)
     return (
-        not segment.replaces_empty
+        not segment.replaces_empty  # which may still have the empty one's indexes
         and sizes.get(stem + names.LOG_SUFFIX) == segment.size
         and {stem + suffix for suffix in INDEX_SUFFIXES} <= sizes.keys()
     )

@@ -5,6 +5,10 @@ without a .log is ignored, or removed by a broker and made again here. Only wher
 the same base offset is the .log moved first, without indexes: an index that speaks of records that are not there would
 be taken for that segment's.
 
+A directory that a broker stopped cleanly, or a sink wrote, needs no change. What a crash left is recovered as a broker
+would: segments after the recovery point are checked, a torn tail is cut off, the indexes of the last segment are made
+again. Damage that is no torn tail is refused: a broker would cut off everything after it.
+
     kafkalog.commits-<20 digits>.json, kafkalog.commits-done    the commit log, as plain files (see staging)
     kafkalog.sink.lock       held by a sink that commits
     kafkalog.sink-*          staged files and jobs (staging)
@@ -27,14 +31,19 @@ from kafkalog_spark.format import atomic_file, checkpoint, names
 from kafkalog_spark.format import partition_metadata as metadata
 from kafkalog_spark.format.atomic_file import descriptor, write_all
 from kafkalog_spark.format.checkpoint import TopicPartition
+from kafkalog_spark.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
+from kafkalog_spark.format.offset_index import load_offset_index
 from kafkalog_spark.format.producer_snapshot import format_producer_snapshot, read_producer_snapshot
+from kafkalog_spark.format.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
+from kafkalog_spark.format.time_index import load_time_index
 from kafkalog_spark.log.read.discovery import partition_dirs
-from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation
+from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog
 from kafkalog_spark.log.write.log_dir_lock import LogDirLock
+from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, ordered_windows, recover_segment
 from kafkalog_spark.log.write.segment_writer import restamp_segment
 from kafkalog_spark.sink import commit_plan, staging
 from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment
-from kafkalog_spark.sink.medium import INDEX_SUFFIXES, Medium, recover_and_locate_end
+from kafkalog_spark.sink.medium import INDEX_SUFFIXES, Medium, check_cleaned
 from kafkalog_spark.store.local_store import LOCAL
 
 _log = logging.getLogger(__name__)
@@ -49,6 +58,7 @@ _PROBE_SECONDS = 0.2
 _STEP_SECONDS = 0.02  # commits take milliseconds to seconds
 _ASIDE = "kafkalog.commits.tmp"
 _FLUSHES_AT_ONCE = 8
+_LOAD = "let a broker load the directory once"
 
 
 def _no_step(what: str, path: Path) -> None:
@@ -96,11 +106,8 @@ class LocalMedium(Medium):
     # The directory's locks.
 
     def check_target(self) -> None:
+        """Makes no file; another sink is no matter."""
         super().check_target()
-        self.check_no_broker()
-
-    def check_no_broker(self) -> None:
-        """Raise BrokerOwnsDirectory when a broker runs on the directory. Makes no file; another sink is no matter."""
         if not (self.log_dir / names.LOCK_FILE).exists():
             return
         for _ in _tries(_PROBE_SECONDS):
@@ -112,11 +119,7 @@ class LocalMedium(Medium):
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Both locks of the directory, which go with the process. Waits for another sink.
-
-        Raises LogDirLocked when one holds them for too long, BrokerOwnsDirectory at once when a broker has the
-        directory, OSError.
-        """
+        """Both go with the process. A broker is not waited for."""
         ours = self._lock(SINK_LOCK_FILE, self.wait_s)
         if ours is None:
             raise errors.LogDirLocked(
@@ -181,8 +184,7 @@ class LocalMedium(Medium):
         return [job for job, files in jobs.items() if staging.is_dead(self.log_dir, job, files, now)]
 
     def end_jobs(self, jobs: Iterable[str]) -> None:
-        """Remove the .job file, then everything the job staged. A log directory that was made for it and has nothing
-        else is removed."""
+        """The .job file first. A log directory that was made for the job and has nothing else is removed."""
         for job in jobs:
             made_directory = staging.read_job(self.log_dir, job).made_directory
             self.delete([staging.job_file(job)])
@@ -276,10 +278,26 @@ class LocalMedium(Medium):
     def end_of(
         self, location: PartitionLocation, last: PlannedSegment | None, checkpoints: Checkpoints
     ) -> PartitionEnd:
-        return recover_and_locate_end(location, clean=(self.log_dir / names.CLEAN_SHUTDOWN_FILE).exists())
+        try:
+            log = location.open()
+            check_cleaned(log, _LOAD)
+            if not (self.log_dir / names.CLEAN_SHUTDOWN_FILE).exists():  # which a broker leaves that stops cleanly
+                _check_unflushed(log)
+            end = log.log_end
+            if log.segments:
+                _recover_last_segment(log)
+            epochs = checkpoint.read_leader_epochs(Path(location.directory) / checkpoint.LEADER_EPOCH_CHECKPOINT)
+        except OffsetOverflow as overflow:
+            raise errors.CorruptLog(
+                str(overflow),
+                topic_partition=f"{location.topic}-{location.partition}",
+                hint=f"{_LOAD}: it splits the segment",
+            ) from None
+        except errors.KafkalogError as error:
+            raise error.at(topic_partition=f"{location.topic}-{location.partition}") from None
+        return PartitionEnd(end.offset, *commit_plan.leader_epochs_at(epochs, end.offset))
 
     def prepare(self, record: CommitRecord) -> None:
-        """Join small staged files, and give all of them their offsets and indexes."""
         self._stamp(record.segments, join=True)
         self._fsync_directory(self.log_dir)
 
@@ -303,7 +321,7 @@ class LocalMedium(Medium):
         self._flush(stamped())  # one file is written to the disk while the next gets its offsets
 
     def _staged_log(self, segment: PlannedSegment) -> Path:
-        """The staged .log of a segment: that of its piece, or what several are joined to."""
+        """That of its piece, or what several are joined to."""
         first = self.log_dir / segment.pieces[0].name
         return first if len(segment.pieces) == 1 else first.with_name(f"{first.stem}-joined{names.LOG_SUFFIX}")
 
@@ -329,7 +347,7 @@ class LocalMedium(Medium):
         return replace(record, id=commit_plan.new_record_id(), topics=topics, segments=assigned)
 
     def _finish_moves(self, segments: Iterable[PlannedSegment]) -> None:
-        """Move the indexes that have not followed their .log, and flush the directories."""
+        """The indexes that have not followed their .log follow."""
         for segment in segments:
             staged, target = self._staged_log(segment), self._published_log(segment)
             for suffix in INDEX_SUFFIXES:
@@ -338,7 +356,7 @@ class LocalMedium(Medium):
         self._flush(sorted({self.log_dir / segment.directory for segment in segments}))
 
     def make_topic(self, topic: NewTopic, filled: Sequence[int]) -> None:
-        """The directories of all its partitions; those that are not to be filled get an empty segment."""
+        """Those that are not to be filled get an empty segment."""
         directories = [self.log_dir / f"{topic.name}-{partition}" for partition in range(topic.partitions)]
         read = (metadata.read_partition_metadata(path / metadata.PARTITION_METADATA_FILE) for path in directories)
         # a broker that came in between may have given the topic another id
@@ -414,7 +432,7 @@ class LocalMedium(Medium):
 
 
 def _tries(seconds: float) -> Iterator[None]:
-    """Yields at once, and after every moment's sleep until the deadline."""
+    """At once, and after every moment's sleep until the deadline."""
     deadline = time.monotonic() + seconds
     yield
     while time.monotonic() < deadline:
@@ -423,7 +441,54 @@ def _tries(seconds: float) -> Iterator[None]:
 
 
 def _join(pieces: Iterable[Path], target: Path) -> None:
-    """Make `target` from the bytes of small pieces, one after the other. A file of that name is overwritten."""
     with descriptor(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as out:
         for piece in pieces:
             write_all(out, atomic_file.read_whole(piece))
+
+
+def _check_unflushed(log: PartitionLog) -> None:
+    """Check the batches of the segments between the recovery point and the last one, and flush them.
+
+    Nothing is appended after damage: recovery would cut the records off again.
+    """
+    first = log.segment_index(log.recovery_point or 0)
+    for segment in log.segments[first:-1]:
+        path = os.path.join(log.directory, segment.log)
+        with descriptor(path) as fd:
+            try:
+                for _, wrong in ordered_windows(fd, Path(path), segment.base_offset, os.fstat(fd).st_size):
+                    if wrong is not None:
+                        raise wrong
+                os.fsync(fd)
+            except errors.KafkalogError as error:
+                error.hint = error.hint or "let a broker recover the directory, or restore the segment from a backup"
+                raise error.at(path=path) from None
+
+
+def _recover_last_segment(log: PartitionLog) -> None:
+    """Cut a torn tail off the last segment and complete its indexes, unless it was closed."""
+    last, end = log.segments[-1], log.log_end
+    path = Path(log.directory, last.log)
+    if path.stat().st_size == end.position and (end.position == 0 or _was_closed(path, last.base_offset)):
+        return
+    if path.stat().st_size > end.position:
+        os.truncate(path, end.position)  # before the indexes: `end` is what was proven
+    recovered = recover_segment(Path(log.directory), last.base_offset, sync=True)
+    if end.position and recovered.next_offset != end.offset:
+        raise errors.CorruptLog(
+            f"the log ends at offset {end.offset}, but recovery of its last segment at {recovered.next_offset}",
+            path=str(path),
+            hint="let a broker recover the directory",
+        )
+
+
+def _was_closed(path: Path, base_offset: int) -> bool:
+    """True when both indexes are there and cut to their entries, as rolling and a clean close leave them."""
+    try:
+        offset_size = path.with_suffix(names.OFFSET_INDEX_SUFFIX).stat().st_size
+        time_size = path.with_suffix(names.TIME_INDEX_SUFFIX).stat().st_size
+    except FileNotFoundError:
+        return False
+    offsets = load_offset_index(path.with_suffix(names.OFFSET_INDEX_SUFFIX), base_offset)
+    times = load_time_index(path.with_suffix(names.TIME_INDEX_SUFFIX), base_offset)
+    return len(offsets) * OFFSET_ENTRY_SIZE == offset_size and len(times) * TIME_ENTRY_SIZE == time_size > 0

@@ -1,7 +1,7 @@
-"""The options of a write, each declared once (WriteOptions), from text to values: `parse_write_options`.
+"""The options of a write, each declared once (WriteOptions), and the way from text to values, `parse_write_options`.
 
-Those of a topic or a producer have Kafka's names; `topic` and `kafka.*` are those of Spark's Kafka sink. What each
-means is said in docs/sink.md, whose names and defaults a test holds against the declarations.
+Those of a topic or a producer have Kafka's names; `topic` and `kafka.*` are those of Spark's Kafka sink. docs/sink.md
+says what each means; a test holds its names and defaults against the declarations.
 """
 
 from __future__ import annotations
@@ -117,10 +117,9 @@ NO_OPTIONS = (
 class WriteOptions:
     """Options of a write, parsed. Plain values, picklable.
 
-    path: local directory, or URL of one in a bucket, normalised; None on the road through a broker. storage: how
-    buckets are reached. batch_size, segment_bytes, max_message_bytes: bytes. producer: settings of the producer by
-    librdkafka's names, with bootstrap.servers; empty when files are written. `ignored`: names, as
-    given, of options without effect.
+    path: local directory, or URL of one in a bucket, normalised; None on the road through a broker. batch_size,
+    segment_bytes, max_message_bytes: bytes. producer: settings by librdkafka's names, with bootstrap.servers; empty
+    when files are written. `ignored`: names, as given, of options without effect.
     """
 
     path: str | None = option("path", plain_text)
@@ -151,22 +150,12 @@ WRITE_OPTIONS = (
 )
 
 
-def refuse_overwrite(overwrite: bool) -> None:
-    """Raises OptionError. Of a stream Spark asks for it in output mode `complete`, which appends."""
-    if overwrite:
-        raise OptionError(
-            "Save mode overwrite not allowed for Kafka",  # the connector's sentence
-            hint='write with .mode("append"): a log is only ever appended to, and Spark takes no other mode here',
-        )
-
-
 def parse_write_options(options: Mapping[str, str], of_reads: Collection[str] = ()) -> WriteOptions:
     """Options as Spark hands them over; names in any case, values trimmed. `of_reads`: names, in small letters, of
-    options that only a read has.
+    options that only a read has. Options without effect are logged, in one line, and kept in `ignored`.
 
     Raises OptionError for a value that cannot be used, for values that exclude each other, for the two that the
-    connector refuses, for one of a read, and for an unknown name, with the nearest one. Options without effect are
-    logged, in one line, and kept in `ignored`.
+    connector refuses, for one of a read, and for an unknown name, with the nearest one.
     """
     given = GivenOptions(options, WRITE_OPTIONS)
     for name, why in REFUSED.items():

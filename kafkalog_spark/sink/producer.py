@@ -37,7 +37,7 @@ _FLUSH_SECONDS = 10.0  # of one call; librdkafka's message.timeout.ms ends the w
 
 
 def new_producer(settings: Mapping[str, str]) -> Any:
-    """A producer with these settings. Raises as librdkafka.made."""
+    """Raises as librdkafka.made."""
 
     def make() -> Any:
         from confluent_kafka import Producer
@@ -138,7 +138,7 @@ class _Produced(WriterCommitMessage):  # type: ignore[misc]
 
 
 class _ProducerWriter:
-    """Shared part of both writers: checks on the driver, sends in the tasks."""
+    """Checks on the driver, sends in the tasks: at least once."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options

@@ -1,4 +1,4 @@
-"""Staged files: the stage of a task; on a disk the jobs they belong to, and when a job is dead.
+"""Staged files of tasks; on a disk the jobs they belong to, and when a job is dead.
 
 They lie in the log directory itself, as plain files: on the file system where they will end, and where every broker
 looks at directories only (an unknown directory keeps Apache Kafka from starting).
@@ -34,8 +34,7 @@ class Stage(Protocol):
     """Staged files of one task attempt. All methods raise OSError."""
 
     piece_bytes: int  # most bytes of a file
-    held_bytes: int
-    """Most bytes of all files that are begun and not finished: a task finishes some when there are more."""
+    held_bytes: int  # most bytes of all files that are begun and not finished
 
     def begin(self, task: int, attempt: str, number: int) -> str:
         """Begin a file; its name, for all other calls. Raises JobEnded."""
@@ -60,7 +59,7 @@ Kafka's transactional.id.expiration.ms."""
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process that can be looked up later: its id, when it started (clock ticks after boot), and where it runs."""
+    """Process that can be looked up later. start: clock ticks after boot."""
 
     boot: str
     pid_namespace: str
@@ -70,9 +69,9 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Content of a .job file. owner: the process of the Spark driver, None where that is unknown. stream: of a
-    streaming write, a text that is the same for each of its micro-batches and no other query's. made_directory: the
-    log directory was made for this job."""
+    """Content of a .job file. owner: the Spark driver, None where that is unknown. stream: of a streaming write, a text
+    that is the same for each of its micro-batches and no other query's. made_directory: the log directory was made for
+    this job."""
 
     id: str
     owner: Owner | None = None
@@ -90,7 +89,7 @@ def format_job(job: Job) -> bytes:
 
 
 def read_job(log_dir: Path, job: str) -> Job:
-    """Content of its .job file; a job without known owner when that is missing or cannot be read."""
+    """Without known owner when its .job file is missing or cannot be read."""
     try:
         content = json.loads(read_whole(log_dir / job_file(job)))
         owner = content["owner"]
@@ -109,9 +108,8 @@ def files_of_jobs(listing: Iterable[str]) -> dict[str, list[str]]:
 
 
 def is_dead(log_dir: Path, job: str, files: Iterable[str], now_s: float) -> bool:
-    """True when nobody works on the job any more: its driver's process has ended, or cannot be looked up (another
-    machine or container, an earlier boot) and nothing has changed for a week. A job without its .job file was ended
-    already."""
+    """True when the driver's process has ended, or cannot be looked up (another machine or container, an earlier boot)
+    and nothing has changed for a week. A job without its .job file was ended already."""
     if not (log_dir / job_file(job)).exists():
         return True
     owner = read_job(log_dir, job).owner
@@ -167,8 +165,12 @@ def _start_of(pid: int) -> int | None:
     return int(stat[1][19])  # field 22 of proc(5)
 
 
+WRITE_BEHIND_BYTES = 16 << 20
+"""Bytes that wait before they are flushed: large enough for the disk to work in long runs."""
+
+
 class LocalStage:
-    """Files in a log directory of this machine. Not kept open: a process may open only so many."""
+    """Files in a log directory. Not kept open: a process may open only so many."""
 
     piece_bytes = held_bytes = sys.maxsize  # a file becomes a segment, and is not in memory
 
@@ -176,7 +178,9 @@ class LocalStage:
         self._log_dir = log_dir
         self._job = job
         self._names: list[str] = []
-        self._write_behind = WriteBehind()
+        self._thread: ThreadPoolExecutor | None = None
+        self._flushing: Future[None] | None = None
+        self._unflushed: dict[Path, int] = {}
 
     def begin(self, task: int, attempt: str, number: int) -> str:
         name = f"kafkalog.sink-{self._job}-{task}-{attempt}-{number}.log"
@@ -194,58 +198,34 @@ class LocalStage:
         path = self._log_dir / name
         with descriptor(path, os.O_WRONLY | os.O_APPEND) as fd:
             write_all(fd, data)
-        self._write_behind.wrote(path, len(data))
+        self._unflushed[path] = self._unflushed.get(path, 0) + len(data)
+        if sum(self._unflushed.values()) >= WRITE_BEHIND_BYTES and (self._flushing is None or self._flushing.done()):
+            self._flushed()
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, "write-behind")
+            self._flushing, self._unflushed = self._thread.submit(_flush, list(self._unflushed)), {}
+
+    def _flushed(self) -> None:
+        """Wait for what is being flushed, and raise what the disk reported."""
+        flushing, self._flushing = self._flushing, None
+        if flushing is not None:
+            flushing.result()
 
     def finish(self, name: str) -> None:
         """Nothing is to be done."""
 
     def close(self) -> None:
-        self._write_behind.close()
-
-    def discard(self) -> None:
-        with suppress(OSError):  # the files go, so does what the disk said of them
-            self._write_behind.close()
-        for name in self._names:
-            (self._log_dir / name).unlink(missing_ok=True)
-
-
-WRITE_BEHIND_BYTES = 16 << 20
-"""Bytes of a file that wait before they are flushed: large enough for the disk to work in long runs."""
-
-
-class WriteBehind:
-    """Flushes files in a thread of its own. An error that the disk reports is raised by the next call."""
-
-    def __init__(self) -> None:
-        self._thread: ThreadPoolExecutor | None = None
-        self._running: Future[None] | None = None
-        self._waiting: dict[Path, int] = {}
-
-    def wrote(self, path: Path, size: int) -> None:
-        """`size` more bytes lie in a file. Raises OSError."""
-        self._waiting[path] = self._waiting.get(path, 0) + size
-        if sum(self._waiting.values()) < WRITE_BEHIND_BYTES or not self._is_idle():
-            return
-        paths, self._waiting = list(self._waiting), {}
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "write-behind")
-        self._running = self._thread.submit(_flush, paths)
-
-    def close(self) -> None:
-        """Wait for what is being flushed. What was not flushed yet is the commit's matter. Raises OSError."""
+        """What was not flushed yet is the commit's matter."""
         if self._thread is not None:
             self._thread.shutdown()
             self._thread = None
-        self._is_idle()
+        self._flushed()
 
-    def _is_idle(self) -> bool:
-        if self._running is None:
-            return True
-        if not self._running.done():
-            return False
-        running, self._running = self._running, None
-        running.result()
-        return True
+    def discard(self) -> None:
+        with suppress(OSError):  # the files go, so does what the disk said of them
+            self.close()
+        for name in self._names:
+            (self._log_dir / name).unlink(missing_ok=True)
 
 
 def _flush(paths: list[Path]) -> None:

@@ -37,7 +37,7 @@ _EMPTY_I32, _EMPTY_U8 = np.empty(0, np.int32), np.empty(0, np.uint8)
 
 
 class Share(NamedTuple):
-    """Rows of a window that go to one partition, in their order."""
+    """Rows that go to one partition, in their order."""
 
     topic: str
     partition: int
@@ -46,11 +46,11 @@ class Share(NamedTuple):
 
 @dataclass
 class Partitioner:
-    """Chooses the partition of each row of a task. count_of(topic): how many partitions it has; raises InvalidRecord
-    for a topic that cannot be.
+    """Chooses the partition of each row of a task.
 
-    topic: of all rows, None when they bring their own. first: where keyless rows begin; another one for each task.
-    record_columns: what the shares hold.
+    topic: of all rows, None when they bring their own. record_columns: what the shares hold. count_of(topic): how many
+    partitions it has; raises InvalidRecord for a topic that cannot be. first: where keyless rows begin; another one for
+    each task.
     """
 
     topic: str | None
@@ -61,11 +61,8 @@ class Partitioner:
     _next_keyless: dict[str, int] = field(default_factory=dict)
 
     def shares(self, window: Sequence[pa.RecordBatch]) -> list[Share]:
-        """Divide the rows of some batches, which have the columns `record_columns` and perhaps `topic`, `partition`.
-
-        Raises InvalidRecord for a null topic, UnknownPartition. A window of keyless rows of one topic is sliced, not
-        copied, and cut as a whole; another one batch by batch.
-        """
+        """Divide the rows of some batches, which have the columns `record_columns` and perhaps `topic`, `partition`. A
+        window of keyless rows of one topic is sliced, not copied. Raises InvalidRecord, UnknownPartition."""
         looked = [(batch, *self._topics(batch)) for batch in window if batch.num_rows]
         names = {topic for _, topics, _ in looked for topic in topics}
         if len(names) == 1 and all(self._is_keyless(batch) for batch, *_ in looked):
@@ -132,7 +129,7 @@ class Partitioner:
         return count
 
     def _take_turns(self, topic: str, runs: int) -> int:
-        """The partition to begin with, when keyless rows are cut into `runs` runs."""
+        """The partition that the first run of keyless rows goes to."""
         count = self._count(topic)
         start = self._next_keyless.get(topic, self.first % count)
         self._next_keyless[topic] = (start + runs) % count
@@ -170,15 +167,13 @@ def _gather(records: pa.RecordBatch, slots: np.ndarray, counts: np.ndarray, topi
 
 @dataclass
 class _OpenFile:
-    """The staged file that a partition is being written to."""
-
     name: str
     size: int = 0
     records: int = 0
 
 
 class TaskWriter:
-    """Writes what one task is given. `run` once; on an error everything it staged is removed again."""
+    """Stages what one task is given. `run` once; on an error everything it staged is removed again."""
 
     def __init__(
         self,
@@ -211,11 +206,8 @@ class TaskWriter:
         self._buffers = EncodeBuffers()
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskManifest:
-        """Encode and stage all rows; what the commit needs to know.
-
-        Raises InvalidRecord, UnknownPartition for rows that cannot be written, JobEnded, NotALogDirectory for a
-        directory or bucket that cannot be written (no space left, too).
-        """
+        """Raises InvalidRecord, UnknownPartition for rows that cannot be written, JobEnded, NotALogDirectory for a
+        directory or bucket that cannot be written (no space left, too)."""
         try:
             window: list[pa.RecordBatch] = []
             size, limit = 0, _WINDOW_BYTES[0]

@@ -11,7 +11,6 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import KafkalogError, OptionError
-from kafkalog_spark.sink.columns import SinkColumns, sink_columns
+from kafkalog_spark.sink.columns import sink_columns
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.commit_plan import TaskAttempt, TaskManifest
 from kafkalog_spark.sink.medium import Medium
@@ -37,39 +36,32 @@ _QUERY_ID = "sql.streaming.queryId"
 """Spark's name for what a task knows of its query (StreamExecution.QUERY_ID_KEY)."""
 
 
-@dataclass(frozen=True)
-class WriteJob:
-    """A write, as it was opened on the driver. Small and picklable. committer: of the log directory that is written
-    to."""
+class _FileWriter:
+    """Write, as it was opened on the driver. Small when pickled. job: its id. committer: of the log directory."""
 
-    id: str
-    options: WriteOptions
-    columns: SinkColumns
-    committer: Committer
-    made_ms: int
-
-    @classmethod
-    def open(cls, options: WriteOptions, schema: StructType, stream: str | None = None) -> WriteJob:
+    def __init__(self, options: WriteOptions, schema: StructType, stream: str | None = None) -> None:
         """Check columns and directory, finish what a dead writer left, and make the job known in the directory.
 
         Raises OptionError, NotALogDirectory, BrokerOwnsDirectory, UnsupportedFormat, CorruptFile; then nothing has
         changed.
         """
-        columns = sink_columns(schema, options.topic, options.encoded)
-        committer = Committer(_medium(options))
-        return cls(committer.open_job(stream), options, columns, committer, time.time_ns() // 1_000_000)
+        self.options = options
+        self.columns = sink_columns(schema, options.topic, options.encoded)
+        self.committer = Committer(_medium(options))
+        self.job = self.committer.open_job(stream)
+        self.made_ms = time.time_ns() // 1_000_000
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> TaskManifest:
-        """In a task: stage its rows."""
+    @first_line
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         from kafkalog_spark.sink.task_writer import TaskWriter  # the kernels are loaded in tasks, and nowhere else
 
         freeze_gc_once()
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         query = context.getLocalProperty(_QUERY_ID) if context is not None else None
-        attempt = TaskAttempt(self.id, task, self.made_ms, query)
+        attempt = TaskAttempt(self.job, task, self.made_ms, query)
         writer = TaskWriter(self.committer.medium, self.options, self.columns.record, attempt)
-        return writer.run(self.columns.rows(batches))
+        return writer.run(self.columns.rows(iterator))
 
 
 def _medium(options: WriteOptions) -> Medium:
@@ -89,26 +81,19 @@ def _manifests(messages: list[WriterCommitMessage | None]) -> list[TaskManifest]
     return [message for message in messages if isinstance(message, TaskManifest)]
 
 
-class KafkaLogBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
+class KafkaLogBatchWriter(_FileWriter, DataSourceArrowWriter):  # type: ignore[misc]
     """df.write.format("kafkalog").mode("append").save(directory): all rows or none."""
-
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        self._job = WriteJob.open(options, schema)
-
-    @first_line
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._job.write(iterator)
 
     @first_line
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._job.committer.commit(self._job.id, _manifests(messages), self._job.options.segment_bytes)
+        self.committer.commit(self.job, _manifests(messages), self.options.segment_bytes)
 
     @first_line
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._job.committer.abort([self._job.id], tried=None not in messages)
+        self.committer.abort([self.job], tried=None not in messages)
 
 
-class KafkaLogStreamWriter(StreamWriterBase):  # type: ignore[misc]
+class KafkaLogStreamWriter(_FileWriter, StreamWriterBase):  # type: ignore[misc]
     """stream.writeStream.format("kafkalog").start(directory): each micro-batch once.
 
     A micro-batch is known by the query's id, which is in the checkpoint and survives restarts, and its number.
@@ -116,11 +101,7 @@ class KafkaLogStreamWriter(StreamWriterBase):  # type: ignore[misc]
 
     def __init__(self, options: WriteOptions, schema: StructType, given: Mapping[str, str]) -> None:
         self._stream = _stream_key(options, given)
-        self._job = WriteJob.open(options, schema, self._stream)
-
-    @first_line
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._job.write(iterator)
+        super().__init__(options, schema, self._stream)
 
     @first_line
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -131,14 +112,14 @@ class KafkaLogStreamWriter(StreamWriterBase):  # type: ignore[misc]
         for job, query in jobs:
             if query is None:
                 raise KafkalogError(f"Spark gave the tasks no query id ({_QUERY_ID}), so nothing can be written once")
-            self._job.committer.commit(job, tasks, self._job.options.segment_bytes, query, batchId)
-        self._job.committer.end(self._job.id, self._stream)
+            self.committer.commit(job, tasks, self.options.segment_bytes, query, batchId)
+        self.committer.end(self.job, self._stream)
 
     @first_line
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         jobs = sorted({task.attempt.job for task in _manifests(messages)})
-        self._job.committer.abort(jobs, tried=None not in messages)
-        self._job.committer.end(self._job.id, self._stream)
+        self.committer.abort(jobs, tried=None not in messages)
+        self.committer.end(self.job, self._stream)
 
 
 def _stream_key(options: WriteOptions, given: Mapping[str, str]) -> str | None:

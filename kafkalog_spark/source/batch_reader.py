@@ -4,11 +4,11 @@ pickled copy of it."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyspark
@@ -47,14 +47,12 @@ if TYPE_CHECKING:
     RowsOf = Callable[[Split, ScanRequest, ScanBuffers], Iterator[pa.RecordBatch]]
 
 FILTERS_STAY_WITH_THEIR_SCAN = hasattr(DataSourceReader, "pushLimit")
-"""True if Spark keeps the filters of one scan out of the others of the same load (SPARK-58551, Spark 5).
+"""True if Spark keeps the filters of one scan out of the others of the same load (SPARK-58551, Spark 5; the change
+brought `pushLimit`).
 
 Before, the plan that a reader makes after its filters were pushed is kept with the load (PythonDataSourceV2.readInfo),
-and every later scan of it takes that plan without asking: another filter's, or that of a query without one, and in a
-union the last one pushed serves both. Nothing that a task is given says which scan it serves, so a reader that leaves
-out anything at all can leave out rows that were asked for: an explain() plans with its filter, and the count() after it
-runs that plan. Leaving the filters to Spark as well does not help, since it is the other query that lacks rows. The
-change that ended this brought `pushLimit`.
+and every later scan of it takes that plan without asking: an explain() plans with its filter, and the count() after it
+runs that plan, and lacks rows. Nothing that a task is given says which scan it serves.
 """
 
 _log = logging.getLogger(__name__)
@@ -72,8 +70,8 @@ def check_pushdown(options: ReadOptions) -> None:
 
 
 def takes_filters(options: ReadOptions) -> bool:
-    """True if filters that Spark pushes are applied by the read. `pushdown=auto` decides here, and logs why, once in a
-    process: Spark pushes only in sessions with spark.sql.python.filterPushdown.enabled, where somebody wanted it."""
+    """True if filters that Spark pushes are applied by the read. `pushdown=auto` logs why, once in a process: Spark
+    pushes only in sessions with spark.sql.python.filterPushdown.enabled, where somebody wanted it."""
     if options.reports_damage:
         return False  # of rows about damage Spark alone knows what a filter leaves
     if options.pushdown == "auto":
@@ -98,8 +96,7 @@ class _PushFilters:
     """Stand-in for the method `pushFilters` of a reader.
 
     Spark 4.3.0 refuses a reader that overrides the method while spark.sql.python.filterPushdown.enabled is off, even in
-    a query without a filter; it looks at `__func__` to see whether it is overridden. The setting alone is not enough to
-    push: `takes_filters` decides, since there are releases of Spark that would mix scans up.
+    a query without a filter; it looks at `__func__` to see whether it is overridden.
     """
 
     def __init__(self, reader: KafkaLogBatchReader) -> None:
@@ -155,7 +152,9 @@ class KafkaLogBatchReader(DataSourceReader):
             offsets = replace(offsets, start=start, start_is_earliest=from_earliest)
         start, end = max(offsets.start, self._filter.offset_from), min(offsets.end, self._filter.offset_until)
         offsets = replace(offsets, start=start, end=end)
-        damage = DamageRows(split.is_first, split.range.end_is_latest) if options.reports_damage else None
+        damage = None
+        if options.reports_damage:
+            damage = {"is_first": split.is_first, "is_last": split.range.end_is_latest}
         yield from scan_range(
             log, offsets, request, split.hint, buffers, fail_on_data_loss=fail_on_data_loss, damage=damage
         )
@@ -164,15 +163,14 @@ class KafkaLogBatchReader(DataSourceReader):
 def read_splits(
     read: ResolvedRead, row_filter: RowFilter, rows_of: RowsOf, splits: Iterable[Split]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of several splits in the schema of the read. rows_of: see rows_of_splits."""
+    """The rows of several splits in the schema of the read."""
     projection = read.projection()
     request = scan_request(read.options, row_filter, projection.columns)
     yield from map(projection.apply, rows_of_splits(rows_of, splits, request))
 
 
 def rows_of_splits(rows_of: RowsOf, splits: Iterable[Split], request: ScanRequest) -> Iterator[pa.RecordBatch]:
-    """The rows of several splits, one after the other, small batches coalesced. `rows_of` is called with a split,
-    `request` and the buffers that all splits use in turn."""
+    """The rows of several splits, small batches coalesced. All splits use the same buffers in turn."""
     # the kernels are loaded where records are decoded, and nowhere else
     from kafkalog_spark.log.decode.run_decoder import ScanBuffers
 
@@ -183,13 +181,6 @@ def rows_of_splits(rows_of: RowsOf, splits: Iterable[Split], request: ScanReques
         yield from until_spark_has_enough(coalesce_batches(rows))
 
 
-class DamageRows(NamedTuple):
-    """Request for rows about damage. is_first, is_last: see scan_with_damage."""
-
-    is_first: bool
-    is_last: bool
-
-
 def scan_range(
     log: PartitionLog,
     offsets: OffsetRange,
@@ -198,13 +189,13 @@ def scan_range(
     buffers: ScanBuffers,
     *,
     fail_on_data_loss: bool,
-    damage: DamageRows | None = None,
+    damage: Mapping[str, bool] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range that `rebind` has bound; logs what mode=DROPMALFORMED passed over.
 
-    Until the first batch is handed over, a range from earliest begins again where retention has moved the log start:
-    its start is looked up when it is read, and only now it is. Whatever else is gone by the time it is read raises
-    DataLoss, or is logged with fail_on_data_loss=False. damage: of mode=PERMISSIVE, which has rows about it.
+    Until the first batch is handed over, a range from earliest begins again where retention has moved the log start.
+    Whatever else is gone by the time it is read raises DataLoss, or is logged with fail_on_data_loss=False. damage: of
+    mode=PERMISSIVE, which has rows about it: `is_first` and `is_last` of scan_with_damage.
     """
     from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition
 
@@ -216,7 +207,7 @@ def scan_range(
             if damage is not None:
                 from kafkalog_spark.log.repair.damage_rows import scan_with_damage  # no other read needs it
 
-                begun |= damage._asdict()
+                begun |= damage
                 yield from scan_with_damage(log, offsets.start, offsets.end, request.columns, request, **begun)
                 return
             yield from scan_partition(log, offsets.start, offsets.end, request, position_hint=hint, **begun)
@@ -243,8 +234,7 @@ def _overtaken(log: PartitionLog, offsets: OffsetRange, statistics: ScanStatisti
 
 
 def scan_request(options: ReadOptions, row_filter: RowFilter, columns: tuple[str, ...]) -> ScanRequest:
-    """Options and pushed filters as what the log's scan understands. columns: with mode=PERMISSIVE those about damage
-    among them."""
+    """Options and pushed filters in the log's terms. columns: with mode=PERMISSIVE those about damage among them."""
     from kafkalog_spark.log.decode.record_schema import ScanRequest
 
     return ScanRequest(
@@ -272,36 +262,28 @@ worker and Spark holds: fewer do not arrive any earlier."""
 
 def coalesce_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Coalesce small record batches, in their order: every batch sent to Spark has a fixed cost. Small batches are
-    copied, so that they do not pin the scan's buffers.
-
-    When `batches` raises, the rows before that are handed over first.
-    """
+    copied, so that they do not pin the scan's buffers. What `batches` raises comes after the rows before it."""
     pending: list[pa.RecordBatch] = []
     held, enough = 0, _FIRST_COALESCED
-    rows = iter(batches)
-    while True:
-        try:
-            batch = next(rows, None)
-        except Exception:
+    try:
+        for batch in batches:
+            small = batch.nbytes <= SMALL_BATCH and batch.num_rows < SMALL_ROWS
+            if small and batch.num_columns:  # without columns a batch is nothing but a number
+                pending.append(as_large_as_its_rows(batch))
+                held += batch.nbytes
+                batch = None  # its buffers may be filled again
+                if held < enough:
+                    continue
             if pending:
                 yield pa.concat_batches(pending)
-            raise
-        if batch is None:
-            break
-        size = batch.nbytes
-        small = size <= SMALL_BATCH and batch.num_rows < SMALL_ROWS
-        if small and batch.num_columns:  # without columns a batch is nothing but a number
-            pending.append(as_large_as_its_rows(batch))
-            held += size
-            batch = None  # its buffers may be filled again
-            if held < enough:
-                continue
+                pending, held, enough = [], 0, COALESCED_BATCH
+            if batch is not None:
+                yield batch
+                enough = COALESCED_BATCH
+    except Exception:
         if pending:
             yield pa.concat_batches(pending)
-            pending, held, enough = [], 0, COALESCED_BATCH
-        if batch is not None:
-            yield batch
-            enough = COALESCED_BATCH
+        raise
     if pending:
         yield pa.concat_batches(pending)
 
@@ -313,7 +295,7 @@ def as_large_as_its_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def table_schema(query: TableQuery) -> StructType:
-    """Schema of the query's columns, in their order; all of them nullable."""
+    """The query's columns, all of them nullable."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(query.of.schema(query.columns))

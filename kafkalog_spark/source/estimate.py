@@ -26,8 +26,8 @@ _EVERY_ROW = RowFilter()
 
 @dataclass(frozen=True, slots=True)
 class PartitionEstimate:
-    """Estimate of a partition. segments: those that hold any of the range. size: bytes of their .log files that would
-    be looked at. records: offsets [start, end), of which compaction and control batches may have left fewer."""
+    """segments: those that hold any of the range. size: bytes of their .log files that would be looked at. records:
+    offsets [start, end), of which compaction and control batches may have left fewer."""
 
     topic: str
     partition: int
@@ -43,7 +43,7 @@ class PartitionEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Estimates of all partitions that the read is about. `str` has a line for each, and a sum."""
+    """`str` has a line for each partition, and a sum."""
 
     partitions: Sequence[PartitionEstimate]
 
@@ -61,7 +61,6 @@ class Estimate:
         return sum(partition.records for partition in self.partitions)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
         return {
             "segments": self.segments,
             "size": self.size,
@@ -114,9 +113,8 @@ def _amounts(of: PartitionEstimate | Estimate) -> str:
 class Description:
     """The range of offsets of every partition, with the directory that it is read from. `str` has a line for each.
 
-    2 partitions of 1 topic, at most 1,250 records
-    orders-0  offsets 1000 to 2000  /data/kafka-logs/orders-0
-    orders-1  offsets 750 to 1000   /data/kafka-logs/orders-1
+    2 partitions of 1 topic, at most 1,250 records orders-0  offsets 1000 to 2000  /data/kafka-logs/orders-0 orders-1
+    offsets 750 to 1000   /data/kafka-logs/orders-1
     """
 
     partitions: Sequence[PartitionRange]

@@ -42,8 +42,8 @@ _TESTS: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class PartitionTest:
-    """A condition on `column` ("topic" or "partition"): `op` is one of _TESTS, `negated` turns it round. `value`: str,
-    int, Fraction, or a frozenset of them for "in"."""
+    """Condition on `column` ("topic" or "partition"). `op`: one of _TESTS. `value`: str, int, Fraction, or a frozenset
+    of them for "in"."""
 
     column: str
     op: str
@@ -74,11 +74,9 @@ class RowFilter:
 
     @property
     def keeps_nothing(self) -> bool:
-        """No row can pass."""
         return self.offset_from >= self.offset_until or self.timestamp_from_ms >= self.timestamp_until_ms
 
     def accepts_partition(self, topic: str, partition: int) -> bool:
-        """True if rows of this partition can pass."""
         return all(test.accepts(topic, partition) for test in self.partition_tests)
 
 
@@ -99,7 +97,7 @@ def split_filters(filters: Iterable[Any]) -> tuple[RowFilter, list[Any]]:
 
 
 def _narrowed(row_filter: RowFilter, pushed: Any) -> RowFilter | None:
-    """`row_filter` and also `pushed`; None if that cannot be said exactly."""
+    """Both conditions; None if that cannot be said exactly."""
     from pyspark.sql import datasource as spark
 
     negated = False
@@ -166,35 +164,23 @@ def _with_bounds(row_filter: RowFilter, column: str, op: str, value: Any, negate
             listed = {int(constant) for constant in constants if constant == int(constant)}
         case _:
             return None
-    if column == "offset":
-        low, high, chosen = _intersection(
-            row_filter.offset_from, row_filter.offset_until, row_filter.offset_in, low, high, listed
-        )
-        return replace(row_filter, offset_from=low, offset_until=high, offset_in=chosen)
-    low, high, chosen = _intersection(
-        row_filter.timestamp_from_ms, row_filter.timestamp_until_ms, row_filter.timestamp_in_ms, low, high, listed
-    )
-    return replace(row_filter, timestamp_from_ms=low, timestamp_until_ms=high, timestamp_in_ms=chosen)
-
-
-def _intersection(
-    low: int, high: int, chosen: tuple[int, ...] | None, other_low: int, other_high: int, listed: set[int] | None
-) -> tuple[int, int, tuple[int, ...] | None]:
-    """Both conditions as one: (from, until, sorted list or None), within int64."""
-    low = min(max(low, other_low), MAX_INT64)
-    high = max(min(high, other_high), MIN_INT64)
-    if chosen is not None:
-        listed = set(chosen) if listed is None else listed.intersection(chosen)
-    if listed is None:
-        return low, high, None
-    left = sorted(number for number in listed if low <= number < high)
-    if not left:
-        return low, low, None
-    return left[0], left[-1] + 1, tuple(left) if len(left) > 1 else None
+    unit = "" if column == "offset" else "_ms"
+    names = f"{column}_from{unit}", f"{column}_until{unit}", f"{column}_in{unit}"
+    low_before, high_before, listed_before = (getattr(row_filter, name) for name in names)
+    low, high = min(max(low, low_before), MAX_INT64), max(min(high, high_before), MIN_INT64)
+    if listed_before is not None:
+        listed = set(listed_before) if listed is None else listed.intersection(listed_before)
+    chosen = None
+    if listed is not None:
+        left = sorted(number for number in listed if low <= number < high)
+        low, high = (left[0], left[-1] + 1) if left else (low, low)
+        chosen = tuple(left) if len(left) > 1 else None
+    narrowed: dict[str, Any] = dict(zip(names, (low, high, chosen), strict=True))
+    return replace(row_filter, **narrowed)
 
 
 def _constants(op: str, value: Any, convert: Any) -> list[Any] | None:
-    """The filter's constants, converted; None if one of them cannot be, or where a list is not one."""
+    """Converted; None if one of them cannot be, or where a list is not one."""
     values = value if op == "in" else (value,)
     if not isinstance(values, tuple | list):
         return None

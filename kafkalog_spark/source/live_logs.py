@@ -35,13 +35,9 @@ from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.partition_bounds import for_each_place, open_log_dirs, requests_logged
 from kafkalog_spark.store.interface import FileFacts, Store
 
-LookAt = Callable[["PartitionLocation", "LiveLog | None"], "LiveLog | None"]
-"""A look at one copy, from the one before; None when it has been deleted."""
-
 
 class LiveCopies:
-    """The copies of partitions that lie in several log directories, and which of them is read at a trigger. Keeps no
-    file open.
+    """The copies of partitions that lie in several log directories, and which of them is read at a trigger.
 
     Offsets are the same in every copy, so a batch may read another copy than the one before. Between copies that are
     level the one that was read stays.
@@ -60,11 +56,14 @@ class LiveCopies:
         there = {place.directory for places in dirs.copies.values() for place in places}
         self._seen = {directory: live for directory, live in self._seen.items() if directory in there}
 
-    def look(self, places: Sequence[PartitionLocation], before: LiveLog | None, look_at: LookAt) -> LiveLog | None:
-        """The copy to read now; `before`: the one that was read. None when all have been deleted.
-
-        Looks at the logs of the highest leader epoch alone: what an older one holds decides nothing.
-        """
+    def look(
+        self,
+        places: Sequence[PartitionLocation],
+        before: LiveLog | None,
+        look_at: Callable[[PartitionLocation, LiveLog | None], LiveLog | None],
+    ) -> LiveLog | None:
+        """The copy to read now; `before`: the one that was read. None when all have been deleted. `look_at`: of one
+        copy, from the look before; asked of the highest leader epoch alone: what an older one holds decides nothing."""
         current = None if before is None else before.place
 
         def log_end(place: PartitionLocation) -> int | None:
@@ -87,9 +86,8 @@ class LiveCopies:
 
     def report(self) -> None:
         """Log, in one line, what is read from another copy than before."""
-        news: Mapping[TopicPartition, tuple[ReplicaCopy, Sequence[ReplicaCopy]]] = self._news
+        discovery.report(self._news)
         self._news = {}
-        discovery.report(news)
 
 
 COARSE_NS = 2_000_000_000
@@ -99,11 +97,11 @@ FINE_NS = 100_000_000
 
 
 class Watch:
-    """A path, and what stat said of it when it was last looked at.
+    """Path, and what stat said of it when it was last looked at.
 
     Two changes within the granularity of the file system's clock can leave the same mtime. So a state counts as
-    looked at only when that was done so long after the state was first seen that nothing more can share its time. How
-    long ago is measured with our clock alone: the file system's may be another machine's.
+    looked at only when that was done so long after the state was first seen that nothing more can share its time,
+    measured with our clock alone: the file system's may be another machine's.
     """
 
     def __init__(self, path: str) -> None:
@@ -139,11 +137,8 @@ nothing is any more finds that out by itself."""
 
 
 class ListingWatch:
-    """A directory of an object store, and what a LIST said of it when it was last looked at.
-
-    There is no time of modification to ask for. So names, sizes and versions are compared; of a partition with more
-    names than one LIST gives, those from its last segment on, where what is written to a log shows.
-    """
+    """Directory of an object store, and what a LIST said of it when it was last looked at. Names, sizes and versions
+    are compared; of a partition with more names than one LIST gives, those from its last segment on."""
 
     def __init__(self, store: Store, directory: str) -> None:
         self._store = store
@@ -164,13 +159,11 @@ class ListingWatch:
         return changed
 
     def saw(self, names: Sequence[str], files: Mapping[str, FileFacts], last: str) -> None:
-        """Compare with this listing of a partition from now on; `last`: with what the names of its last segment's files
-        begin."""
+        """Compare with this listing of a partition from now on; `last`: how names of its last segment begin."""
         self._after = last if len(names) > PAGE else ""
         self._state = _state_of(names, files, self._after)
 
     def forget(self) -> None:
-        """As Watch.forget."""
         self._state = None
 
 
@@ -179,17 +172,13 @@ def _state_of(names: Iterable[str], files: Mapping[str, FileFacts], after: str) 
 
 
 def directory_watch(store: Store, directory: str) -> Watch | ListingWatch:
-    """A watch of a directory, wherever it lies."""
     return ListingWatch(store, directory) if store.remote else Watch(directory)
 
 
 @dataclass(slots=True)
 class LiveLog:
-    """A partition as of the last look.
-
-    `topic_id`: None before Kafka 2.8. `log_end` is the log's; `readers_end` where readers have to stop: the same, or
-    the LSO with read_committed.
-    """
+    """Partition as of the last look. `topic_id`: None before Kafka 2.8. `readers_end`: where readers have to stop, the
+    `log_end`, or the LSO with read_committed."""
 
     place: PartitionLocation
     log: PartitionLog
@@ -203,7 +192,7 @@ class LiveLog:
 
 
 class LiveLogs:
-    """The partitions that a stream's options ask for. Keeps no file open."""
+    """The partitions that a stream's options ask for. No file stays open."""
 
     def __init__(self, options: ReadOptions, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._options = options
@@ -279,11 +268,76 @@ class LiveLogs:
     def _look_at(self, place: PartitionLocation, live: LiveLog | None, now: int) -> LiveLog | None:
         """None when the partition has been deleted since its log directory was listed."""
         try:
-            return _look_at_log(place, live, self._checkpoints, self._options, now)
+            return self._look_at_log(place, live, now)
         except NotALogDirectory:
             if place.exists() or not place.store.exists(place.log_dir):
                 raise
             return None
+
+    def _look_at_log(self, place: PartitionLocation, live: LiveLog | None, now: int) -> LiveLog:
+        checkpoints = self._checkpoints
+        if live is not None and live.place == place:
+            log_starts = checkpoints.read(place.store, place.log_dir, LOG_START_OFFSET_CHECKPOINT)
+            try:
+                listed = not live.directory.changed(now)
+                # in an object store a change of the segment shows in the listing
+                if listed and (place.store.remote or not live.segment.changed(now)):
+                    live.log_start = max(live.log_start, log_starts.get((place.topic, place.partition), 0))
+                    return live
+            except OSError:
+                listed = False  # the segment was deleted, or the whole partition: the listing shows
+                live.directory.forget()
+            hints = place.checkpointed(NO_HINTS, checkpoints)
+            live.log.follow(recovery_point=hints.recovery_point, log_start=hints.log_start)
+            if not listed:
+                live.log.refresh()
+                live.log.check_not_gone()
+                live.topic_id = place.topic_id()
+            return self._with_end(live, now)
+        directory = directory_watch(place.store, place.directory)
+        try:
+            directory.changed(now)
+        except OSError:
+            pass  # PartitionLog says what is wrong
+        hints = place.checkpointed(OpenHints(pass_over_damage=self._options.passes_over_damage), checkpoints)
+        return self._with_end(LiveLog(place, place.open_unread(hints), place.topic_id(), directory, Watch("")), now)
+
+    def _with_end(self, live: LiveLog, now: int) -> LiveLog:
+        """Find the end of the log; what looks like damage and has changed meanwhile is looked at again."""
+        log = live.log
+        for attempt in range(LISTINGS):
+            path = os.path.join(log.directory, log.segments[-1].log) if log.segments else log.directory
+            if live.segment.path != path:
+                live.segment = Watch(path)
+            try:
+                if not log.store.remote:
+                    live.segment.changed(now)
+                live.log_end = log.log_end
+                live.readers_end = live.log_end.offset
+                if self._options.read_committed:
+                    live.readers_end = live.stable.last_stable_offset(log)
+            except FileNotFoundError:
+                live.directory.forget()
+                log.refresh()
+                log.check_not_gone()
+                continue
+            except (CorruptLog, UnsupportedFormat):
+                live.directory.forget()
+                if attempt == LISTINGS - 1 or not _has_changed(live):
+                    live.segment.forget()  # the next look sees the same damage
+                    raise
+                continue
+            live.log_start = log.log_start_offset
+            log.check_not_gone()
+            if isinstance(live.directory, ListingWatch) and log.segments:
+                last = segment_name(log.segments[-1].base_offset)
+                live.directory.saw(log.names, log.facts, last)
+            return live
+        raise NotALogDirectory(
+            "the last segment is listed and cannot be opened: it does not exist",
+            topic_partition=log.name,
+            path=os.path.join(log.directory, log.segments[-1].log) if log.segments else log.directory,
+        )
 
 
 class WatchedCheckpoints(Checkpoints):
@@ -297,7 +351,7 @@ class WatchedCheckpoints(Checkpoints):
         self._now = 0
 
     def begin_look(self, now: int) -> None:
-        """Starts a look: what is read from now on may have changed since the one before."""
+        """What is read from now on may have changed since the look before."""
         self._now = now
         self._looked_at.clear()
 
@@ -313,74 +367,6 @@ class WatchedCheckpoints(Checkpoints):
                 self._read[key] = {}
             self._looked_at.add(key)
         return super().read(store, directory, name)
-
-
-def _look_at_log(
-    place: PartitionLocation, live: LiveLog | None, checkpoints: Checkpoints, options: ReadOptions, now: int
-) -> LiveLog:
-    if live is not None and live.place == place:
-        log_starts = checkpoints.read(place.store, place.log_dir, LOG_START_OFFSET_CHECKPOINT)
-        try:
-            listed = not live.directory.changed(now)
-            # in an object store a change of the segment shows in the listing
-            if listed and (place.store.remote or not live.segment.changed(now)):
-                live.log_start = max(live.log_start, log_starts.get((place.topic, place.partition), 0))
-                return live
-        except OSError:
-            listed = False  # the segment was deleted, or the whole partition: the listing shows
-            live.directory.forget()
-        hints = place.checkpointed(NO_HINTS, checkpoints)
-        live.log.follow(recovery_point=hints.recovery_point, log_start=hints.log_start)
-        if not listed:
-            live.log.refresh()
-            live.log.check_not_gone()
-            live.topic_id = place.topic_id()
-        return _with_end(live, options, now)
-    directory = directory_watch(place.store, place.directory)
-    try:
-        directory.changed(now)
-    except OSError:
-        pass  # PartitionLog says what is wrong
-    hints = place.checkpointed(OpenHints(pass_over_damage=options.passes_over_damage), checkpoints)
-    return _with_end(LiveLog(place, place.open_unread(hints), place.topic_id(), directory, Watch("")), options, now)
-
-
-def _with_end(live: LiveLog, options: ReadOptions, now: int) -> LiveLog:
-    """Find the end of the log; what looks like damage and has changed meanwhile is looked at again."""
-    log = live.log
-    for attempt in range(LISTINGS):
-        path = os.path.join(log.directory, log.segments[-1].log) if log.segments else log.directory
-        if live.segment.path != path:
-            live.segment = Watch(path)
-        try:
-            if not log.store.remote:
-                live.segment.changed(now)
-            live.log_end = log.log_end
-            live.readers_end = live.log_end.offset
-            if options.read_committed:
-                live.readers_end = live.stable.last_stable_offset(log)
-        except FileNotFoundError:
-            live.directory.forget()
-            log.refresh()
-            log.check_not_gone()
-            continue
-        except (CorruptLog, UnsupportedFormat):
-            live.directory.forget()
-            if attempt == LISTINGS - 1 or not _has_changed(live):
-                live.segment.forget()  # the next look sees the same damage
-                raise
-            continue
-        live.log_start = log.log_start_offset
-        log.check_not_gone()
-        if isinstance(live.directory, ListingWatch) and log.segments:
-            last = segment_name(log.segments[-1].base_offset)
-            live.directory.saw(log.names, log.facts, last)
-        return live
-    raise NotALogDirectory(
-        "the last segment is listed and cannot be opened: it does not exist",
-        topic_partition=log.name,
-        path=os.path.join(log.directory, log.segments[-1].log) if log.segments else log.directory,
-    )
 
 
 def _has_changed(live: LiveLog) -> bool:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -74,11 +75,9 @@ def tp_text(topic_partition: TopicPartition) -> str:
 
 
 def check_bounds_agree(start: Bound, end: Bound) -> None:
-    """Check two bounds against each other, before any log is known. Raises OptionError.
-
-    Both by offset, or both by timestamp: they must name the same partitions, and no start may be after its end.
-    Partitions of topics that either side gives as a whole are compared later, when the partitions are known.
-    """
+    """Raise OptionError where two bounds by offset, or two by timestamp, name other partitions than each other, or
+    where a start is after its end. Partitions of topics that either side gives as a whole are compared later, when the
+    partitions are known."""
     whole: set[str] = set()
     if isinstance(start, SpecificOffsets) and isinstance(end, SpecificOffsets):
         kind, starts, ends = "offset", start.offsets, end.offsets
@@ -120,10 +119,6 @@ def cut_text(names: list[str]) -> str:
     return ", ".join(names[:_SHOWN_PARTITIONS]) + (f", ... ({more} more)" if more > 0 else "")
 
 
-_EXPECTED_PARTITIONS = '{"topicA":[0,1],"topicB":[0,1]}'
-_EXPECTED_OFFSETS = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
-_EXPECTED_TIMESTAMPS = '{"topicA": {"0": 123456789, "1": 123456789}, "topicB": {"0": 123456789, "1": 123456789}}'
-
 LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's Topic.validate
 
 _WHOLE_TOPIC = {"latest": LATEST, "earliest": EARLIEST}
@@ -131,16 +126,16 @@ PARTITION_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 class _OffsetsFault(Exception):
-    """Fault of a text; becomes the hint of an OptionError, or part of a MalformedOffsets."""
+    """Becomes the hint of an OptionError, or part of a MalformedOffsets."""
 
 
 class _Members(list[tuple[str, Any]]):
-    """A JSON object as its members in order, so that a key given twice is seen."""
+    """Members of a JSON object in order, so that a key given twice is seen."""
 
 
 def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
     """`{"topicA":[0,1]}`: the partitions, sorted. Raises OptionError naming `option`."""
-    try:
+    with _explained(option, text, '{"topicA":[0,1],"topicB":[0,1]}'):
         result: list[TopicPartition] = []
         for topic, partitions in _topics(_load(text)):
             if type(partitions) is not list:
@@ -152,13 +147,11 @@ def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
         if len(set(result)) != len(result):
             raise _OffsetsFault("a partition is given twice")
         return tuple(sorted(result))
-    except _OffsetsFault as fault:
-        _refuse(option, text, _EXPECTED_PARTITIONS, fault)
 
 
 def parse_offsets(option: str, text: str) -> SpecificOffsets:
     """`{"topicA":{"0":23,"1":-1},"topicB":"latest"}`. Raises OptionError naming `option`."""
-    try:
+    with _explained(option, text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'):
         offsets: dict[TopicPartition, int] = {}
         topics: dict[str, int] = {}
         for topic, value in _topics(_load(text)):
@@ -169,23 +162,19 @@ def parse_offsets(option: str, text: str) -> SpecificOffsets:
             else:
                 offsets |= _numbers_by_partition(topic, value, "an offset")
         return SpecificOffsets(offsets, topics)
-    except _OffsetsFault as fault:
-        _refuse(option, text, _EXPECTED_OFFSETS, fault)
 
 
 def parse_timestamps(option: str, text: str) -> dict[TopicPartition, int]:
     """`{"topicA":{"0":1700000000000}}`: ms by partition. Raises OptionError naming `option`."""
-    try:
+    with _explained(
+        option, text, '{"topicA": {"0": 123456789, "1": 123456789}, "topicB": {"0": 123456789, "1": 123456789}}'
+    ):
         return _numbers_by_topic(_load(text), "a timestamp")
-    except _OffsetsFault as fault:
-        _refuse(option, text, _EXPECTED_TIMESTAMPS, fault)
 
 
 def offsets_by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """`{"topic": {"0": 23}}` in canonical order: topics sorted, partitions by number.
-
-    Spark compares the offsets of a stream as text, so the same offsets must always be written alike.
-    """
+    """`{"topic": {"0": 23}}`, topics sorted, partitions by number: Spark compares the offsets of a stream as text, so
+    the same offsets must always be written alike."""
     result: dict[str, dict[str, int]] = {}
     for topic, partition in sorted(offsets):
         result.setdefault(topic, {})[str(partition)] = offsets[topic, partition]
@@ -258,9 +247,14 @@ def _short(value: object) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _refuse(option: str, text: str, expected: str, fault: _OffsetsFault) -> NoReturn:
-    one_line = " ".join(text.split())
-    raise OptionError(f"Expected e.g. {expected}, got {one_line}", hint=f"option '{option}': {fault}") from None
+@contextmanager
+def _explained(option: str, text: str, expected: str) -> Iterator[None]:
+    """A fault as an OptionError in the connector's words."""
+    try:
+        yield
+    except _OffsetsFault as fault:
+        what = f"Expected e.g. {expected}, got {' '.join(text.split())}"
+        raise OptionError(what, hint=f"option '{option}': {fault}") from None
 
 
 Offsets = dict[TopicPartition, int]
@@ -269,7 +263,6 @@ for earliest and -1 for latest. As JSON their structure is that of the Kafka sou
 one source to the other."""
 JsonOffsets = dict[str, dict[str, int]]
 
-_EXPECTED = '{"topicA":{"0":23,"1":345},"topicB":{"0":7}}'
 _SHOWN = 200  # characters of a checkpoint in an error
 
 
@@ -293,7 +286,8 @@ def parse_offsets_text(text: str) -> Offsets:
 def _refuse_checkpoint(value: Any, why: str) -> NoReturn:
     text = value if isinstance(value, str) else json.dumps(value)
     raise MalformedOffsets(
-        f"the query's offsets cannot be used: {why}: expected e.g. {_EXPECTED}, "
+        f"the query's offsets cannot be used: {why}: expected e.g. "
+        '{"topicA":{"0":23,"1":345},"topicB":{"0":7}}, '
         f"got {text if len(text) <= _SHOWN else text[: _SHOWN - 3] + '...'}",
         hint="the files in the checkpoint's directory offsets/ hold them, a line for each source of the query; is it "
         "the checkpoint of this query?",
@@ -401,10 +395,9 @@ def bound_by_global_timestamp(name: str, text: str) -> GlobalTimestamp:
 def assigned_partitions(
     subscription: Subscription, present: Iterable[TopicPartition], may_be_gone: Collection[str] = ()
 ) -> list[TopicPartition]:
-    """Those of the partitions `present` that the read is about, sorted.
-
-    As in the connector: an internal topic is never read through `subscribe` or `subscribePattern`, and a partition
-    named by `assign` that its topic does not have is left out. Unlike there, `assign` reads internal topics.
+    """Those of the partitions `present` that the read is about, sorted. As in the connector an internal topic is never
+    read through `subscribe` or `subscribePattern`, and a partition named by `assign` that its topic does not have is
+    left out. Unlike there, `assign` reads internal topics.
 
     Raises UnknownPartition for a topic that `subscribe` or `assign` names and that is not there, unless it is one of
     `may_be_gone`.
@@ -441,7 +434,7 @@ def check_said(subscription: Subscription, partitions_only: bool, present: Itera
 
 
 def named_topics(subscription: Subscription) -> frozenset[str]:
-    """The topics that a subscription names, whether they are there or not; none for a pattern."""
+    """Also those that are not there; none for a pattern."""
     match subscription:
         case Subscribe(names):
             return frozenset(names)

@@ -1,7 +1,6 @@
 """Bounds of a read, resolved in the assigned partitions, one `OffsetRange` each; and where the partitions are read.
 
-`resolve_bounds` decides on plain values, `partition_ranges` holds the options against the log directories. The rules
-and messages are those of Spark's Kafka connector (KafkaOffsetReaderAdmin.getOffsetRangesFromUnresolvedOffsets,
+Rules and messages are those of Spark's Kafka connector (KafkaOffsetReaderAdmin.getOffsetRangesFromUnresolvedOffsets,
 KafkaSourceRDD.resolveRange).
 """
 
@@ -50,11 +49,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OffsetBounds:
-    """Start and end of a partition's log, and its offsets by timestamp: what bounds are resolved against.
-
-    `log_end` is where a reader stops: the high watermark, or the LSO with read_committed.
-    `offset_for_timestamp(ms)` gives the earliest offset whose record's timestamp is >= ms, or None.
-    """
+    """Partition's log as bounds are resolved against it. `log_end`: where a reader stops, the high watermark, or the
+    LSO with read_committed. `offset_for_timestamp(ms)`: the earliest offset whose record's timestamp is >= ms, or
+    None."""
 
     log_start: int
     log_end: int
@@ -85,7 +82,7 @@ class OffsetRange:
 
     @property
     def size(self) -> int:
-        """Offsets in the range: an upper bound of its records (compaction and control records leave gaps)."""
+        """Upper bound of its records: compaction and control records leave gaps."""
         return self.end - self.start
 
 
@@ -98,16 +95,14 @@ def resolve_bounds(
     on_no_match: NoMatch = "error",
     fail_on_data_loss: bool = True,
 ) -> list[OffsetRange]:
-    """A range for every partition of `logs`, sorted by topic and partition; empty ones included.
+    """A range for every partition of `logs`, by topic and partition; empty ones included.
 
-    `assigned`: the partitions that the bounds must name, by default those of `logs`. There are more of them when some
-    are left out of the read: what their logs hold is not asked.
-    `on_no_match`: what a start timestamp later than every record does; an end timestamp later than every record means
-    the end of the log as it is now. Bounds by timestamp are looked up once, here, as the connector does.
+    `assigned`: the partitions that the bounds must name, by default those of `logs`. `on_no_match`: what a start
+    timestamp later than every record does; an end timestamp later than every record means the end of the log as it is
+    now. Bounds by timestamp are looked up once, here, as the connector does.
 
     Raises OptionError (a bound names other partitions than those assigned; no offset for a start timestamp),
-    OffsetOutOfRange (a start after its end), DataLoss (offsets asked for by number that the log does not hold; with
-    `fail_on_data_loss=False` the range is clipped to the log and a warning logged).
+    OffsetOutOfRange (a start after its end), DataLoss as `clip`.
     """
     assigned = logs.keys() if assigned is None else assigned
     starts = _by_partition(start, assigned, "start")
@@ -140,12 +135,11 @@ def resolve_bounds(
 
 
 def rebind(offsets: OffsetRange, log_start: int, log_end: int, *, fail_on_data_loss: bool = True) -> OffsetRange:
-    """The range as it is to be read now: late-bound sides moved to the log's present start and end.
+    """The range as it is to be read now: late-bound sides moved to the log's present start and end. A range from
+    earliest whose end has been overtaken by retention is empty.
 
-    A side that is not late-bound stays; where the log no longer holds it, DataLoss, or a clipped range. A range from
-    earliest whose end has been overtaken by retention is empty. Where the end is not late-bound, `log_end` need not be
-    the log's: an offset in the log that is not below the end will do. Raises OffsetOutOfRange where the log now ends
-    before the start, DataLoss.
+    Where the end is not late-bound, `log_end` need not be the log's: an offset in the log that is not below the end
+    will do. Raises OffsetOutOfRange where the log now ends before the start, DataLoss as `clip`.
     """
     start, end = offsets.start, offsets.end
     if offsets.end_is_latest:
@@ -160,8 +154,8 @@ def rebind(offsets: OffsetRange, log_start: int, log_end: int, *, fail_on_data_l
 
 
 def cut_range(whole: OffsetRange, cuts: Iterable[int]) -> list[OffsetRange]:
-    """`whole` cut at those offsets (ascending; ones outside it or equal cut nothing): at least one piece, none of them
-    empty unless `whole` is. The first piece keeps a late-bound start, the last one a late-bound end."""
+    """`whole` cut at those offsets (ascending; ones outside it cut nothing): at least one piece, none of them empty
+    unless `whole` is. The first piece keeps a late-bound start, the last one a late-bound end."""
     pieces = []
     start = whole.start
     for cut in [*cuts, whole.end]:
@@ -179,7 +173,7 @@ _BY_TIME = (GlobalTimestamp, SpecificTimestamps)
 
 
 def _by_partition(bound: Bound, assigned: Collection[TopicPartition], side: str) -> Mapping[TopicPartition, int]:
-    """The bound's number for each assigned partition: an offset, or LATEST / EARLIEST, or a timestamp."""
+    """An offset, LATEST or EARLIEST, or a timestamp for each assigned partition."""
     match bound:
         case Earliest():
             return dict.fromkeys(assigned, EARLIEST)
@@ -212,7 +206,7 @@ def _by_partition(bound: Bound, assigned: Collection[TopicPartition], side: str)
 
 
 def _resolve(number: int, by_time: bool, log: OffsetBounds) -> int | None:
-    """The offset that an offset, a timestamp, LATEST or EARLIEST stands for; None for a timestamp without a match."""
+    """The offset; None for a timestamp without a match."""
     if number == EARLIEST:
         return log.log_start
     if number == LATEST:
@@ -227,8 +221,8 @@ def _resolve(number: int, by_time: bool, log: OffsetBounds) -> int | None:
 
 
 def clip(offsets: OffsetRange, log_start: int, log_end: int, fail_on_data_loss: bool) -> OffsetRange:
-    """`offsets` within [log_start, log_end]; an empty range asks for nothing and loses nothing (it is dropped by
-    KafkaOffsetRangeCalculator before any consumer sees it)."""
+    """`offsets` within [log_start, log_end]. Raises DataLoss where they are not, with `fail_on_data_loss`; an empty
+    range loses nothing (KafkaOffsetRangeCalculator drops it before any consumer sees it)."""
     lost_before = offsets.start < log_start
     lost_behind = offsets.end > log_end
     if offsets.size <= 0 or not (lost_before or lost_behind):
@@ -287,8 +281,7 @@ MAX_TASKS = 1_000_000
 def split_ranges(
     ranges: Iterable[OffsetRange], *, min_partitions: int | None = None, max_records_per_partition: int | None = None
 ) -> list[OffsetRange]:
-    """The ranges cut into one task each, in the order given; every offset in exactly one of them: Spark's
-    KafkaOffsetRangeCalculator.
+    """The ranges cut into one task each, in the order given: Spark's KafkaOffsetRangeCalculator.
 
     Same tasks as the connector (SPARK-28489, SPARK-30656, SPARK-36576, SPARK-49259), two things apart. Sizes are those
     of the log as planned, so `maxRecordsPerPartition` also cuts a default read from earliest to latest; the connector
@@ -296,11 +289,8 @@ def split_ranges(
     later action on the DataFrame may find records in it.
 
     First no range is left larger than `max_records_per_partition` offsets; then, if there are fewer than
-    `min_partitions`, large ranges are cut in proportion to their size, to about that many. Of a cut range the first
-    piece keeps a late-bound start and the last one a late-bound end. Both limits are positive. Several ranges of one
-    partition (the connector has one) are each judged by themselves.
-
-    Raises OptionError for more than MAX_TASKS tasks.
+    `min_partitions`, large ranges are cut in proportion to their size, to about that many. Several ranges of one
+    partition (the connector has one) are each judged by themselves. Raises OptionError for more than MAX_TASKS tasks.
     """
     whole = [r for r in ranges if r.size > 0 or r.end_is_latest]
     pieces = [(i, r) for i, r in enumerate(whole)]  # each with the range it was cut from
@@ -317,8 +307,8 @@ _Piece = tuple[int, OffsetRange]
 
 
 def _counts_for(pieces: list[_Piece], min_partitions: int) -> list[int]:
-    """Into how many parts each piece goes. Small ones that stay whole are taken out before the rest is shared, or they
-    would distort it (SPARK-36576)."""
+    """Parts of each piece. Small ones that stay whole are taken out before the rest is shared, or they would distort it
+    (SPARK-36576)."""
     filled = [(i, r.size) for i, r in pieces if r.size > 0]
     total = sum(size for _, size in filled)
     whole = [(i, size) for i, size in filled if _share(size, total, min_partitions) == 1]
@@ -360,7 +350,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PartitionRange:
-    """Offsets of a partition that are read, where they are read, and the log that was opened there."""
+    """Offsets of a partition, where they are read, and the log that was opened there."""
 
     range: OffsetRange
     place: PartitionLocation
@@ -386,8 +376,8 @@ def open_log_dirs(options: ReadOptions) -> LogDirs:
 def places_to_read(
     options: ReadOptions, dirs: LogDirs, wanted: Collection[TopicPartition]
 ) -> dict[TopicPartition, PartitionLocation]:
-    """Where each of the `wanted` partitions is read, of several copies the one that the option `replicas` means. Raises
-    what `chosen_locations` raises."""
+    """The location of each of the `wanted` partitions, of several copies the one that the option `replicas` means.
+    Raises as `chosen_locations`."""
     if options.replicas == "merge":
         from kafkalog_spark.log.repair.merged_log import merged_locations
 
@@ -398,19 +388,16 @@ def places_to_read(
 
 
 def check_load(options: ReadOptions) -> None:
-    """Check a load by listing the log directories; no log is opened.
-
-    Raises NotALogDirectory, OptionError, and UnknownPartition for a topic that is not there; with failOnDataLoss=false
-    that is left to the query, since a stream may go on after one of its topics was deleted.
-    """
+    """Check a load by listing the log directories. Raises NotALogDirectory, OptionError, and UnknownPartition for a
+    topic that is not there; with failOnDataLoss=false that is left to the query, since a stream may go on after one of
+    its topics was deleted."""
     dirs = open_log_dirs(options)
     if options.fail_on_data_loss:
         assigned_partitions(options.subscription, dirs.places)
 
 
 def partition_ranges(options: ReadOptions, dirs: LogDirs, row_filter: RowFilter) -> list[PartitionRange]:
-    """The ranges of the partitions that a read is about, by topic and partition. Raises what `resolve_ranges` raises,
-    and UnknownPartition."""
+    """The ranges of a read, by topic and partition. Raises as `resolve_ranges`, and UnknownPartition."""
     assigned = assigned_partitions(options.subscription, dirs.places)
     # finding the end of a log of which nothing is wanted would be for nothing
     wanted = [tp for tp in assigned if not row_filter.keeps_nothing and row_filter.accepts_partition(*tp)]
@@ -420,8 +407,8 @@ def partition_ranges(options: ReadOptions, dirs: LogDirs, row_filter: RowFilter)
 def resolve_ranges(
     options: ReadOptions, places: Mapping[TopicPartition, PartitionLocation], assigned: Collection[TopicPartition]
 ) -> list[PartitionRange]:
-    """The options' bounds in the partitions that lie there. assigned: those that the bounds must name. Raises what
-    resolve_bounds raises, NotALogDirectory, CorruptBatch where the end of a log cannot be distinguished from damage."""
+    """The options' bounds in the partitions that lie there. Raises as resolve_bounds, NotALogDirectory, CorruptBatch
+    where the end of a log cannot be distinguished from damage."""
     checkpoints = Checkpoints()
     opened = for_each_place(lambda place: opened_bounds(place, options, checkpoints=checkpoints), places.values())
     logs = {tp: log_and_bounds for tp, log_and_bounds in zip(places, opened, strict=True) if log_and_bounds is not None}
@@ -444,11 +431,11 @@ def opened_bounds(
     known_end: LogEnd | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> tuple[PartitionLog, OffsetBounds] | None:
-    """The partition, opened as the read's `mode` wants it, with the start and the end that bind its range.
+    """The partition, opened as the read's `mode` wants it, with the start and the end that bind its range. `fixed_end`,
+    `known_end`: those of the Split.
 
-    `fixed_end`, `known_end`: those of the Split. `checkpoints`: see PartitionLocation.open. None, with a warning,
-    for a partition that was deleted since it was listed, where failOnDataLoss is false; otherwise that raises
-    NotALogDirectory.
+    None, with a warning, for a partition that was deleted since it was listed, where failOnDataLoss is false; otherwise
+    that raises NotALogDirectory.
     """
     try:
         log = place.open(pass_over_damage=options.passes_over_damage, known_end=known_end, checkpoints=checkpoints)
@@ -471,8 +458,6 @@ def opened_bounds(
 
 
 def bounds_of(log: PartitionLog, log_start: int, log_end: int) -> OffsetBounds:
-    """Bounds whose offsets by timestamp are those of the log."""
-
     def offset_for_timestamp(timestamp: int) -> int | None:
         # reading records needs the kernels: loaded only when a bound is a timestamp
         from kafkalog_spark.log.read import partition_scan

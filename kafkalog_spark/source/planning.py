@@ -38,18 +38,8 @@ SMALL_SPLIT = 8 << 20
 reading this much 30 ms in large record batches, 0.5 s as 500 partitions (OPEN_COST)."""
 TASKS_WISHED = 64
 """A read of many small pieces is packed into about so many tasks: enough for the cores of most clusters."""
-TASKS_A_CORE = 1
-"""No read is packed into fewer tasks than this for each core of the driver's machine, which is all that planning can
-see of spark.default.parallelism. Two rounds of small tasks are slower than one: where Spark ends each worker
-(`limit`, then `count`) the second one is another second."""
 OPEN_COST = 16 << 10
 """Bytes that opening a partition's log counts for: it takes about 1 ms, a Python task without rows 50 to 100 ms."""
-
-
-_MORE_FOR_WHOLE_ROUNDS = 2
-"""A task may be filled up to half more than that, so that the number of tasks is a multiple of the cores: with one
-round, that is as far as the nearest multiple can be away. A third task on two cores makes a second round, in which a
-core has nothing to do."""
 
 
 def pack_size(total: int, max_partition_bytes: int) -> int:
@@ -66,20 +56,20 @@ def group_splits(
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
 ) -> list[slice]:
-    """Group pieces, in their order, into tasks that are worth their start. `sizes`: bytes of each piece; `offsets`: how
-    many it has. Spark does the same for files (FilePartition.getFilePartitions): each has its bytes and what opening it
-    costs, and a task is filled up to a size that leaves every core its share.
+    """Group pieces, in their order, into tasks that are worth their start, as Spark does with files
+    (FilePartition.getFilePartitions). `sizes`: bytes of each piece; `offsets`: how many it has. `cores`: of the
+    driver's machine, which is all that planning can see of spark.default.parallelism.
 
-    At least `min_partitions` tasks, if there are as many pieces, and TASKS_A_CORE for each of `cores`; a multiple of
-    `cores` where pieces are small enough for that; no task that holds several pieces has more than
-    `max_records_per_partition` offsets.
+    At least `min_partitions` tasks, if there are as many pieces, and one for each core; a multiple of `cores` where
+    pieces are small enough for that, since a round of small tasks in which a core has nothing to do costs up to a
+    second; no task that holds several pieces has more than `max_records_per_partition` offsets.
     """
-    least = max(TASKS_A_CORE * cores, min_partitions or 0)
+    least = max(cores, min_partitions or 0)
     costs = [size + OPEN_COST for size in sizes]
     total = sum(costs)
     most = pack_size(total, max_partition_bytes)
     share = total / max(least, round(total / most / cores) * cores)
-    most = min(max_partition_bytes, most + most // _MORE_FOR_WHOLE_ROUNDS)
+    most = min(max_partition_bytes, most + most // 2)  # as far as the nearest multiple can be away, with one round
     tasks: list[slice] = []
     first = filled = held = 0
     wished = share
@@ -89,9 +79,8 @@ def group_splits(
         too_few = len(tasks) + 1 + len(costs) - i <= least  # every piece from here on has to begin a task
         if i > first and (too_large or too_many or too_few):
             tasks.append(slice(first, i))
-            left = (
-                wished - filled
-            )  # less than a piece: the next task makes up for it, so that there are as many as wished
+            # less than a piece: the next task makes up for it, so that there are as many as wished
+            left = wished - filled
             wished = share + (left if abs(left) <= cost else 0)
             first, filled, held = i, 0, 0
         filled += cost
@@ -107,7 +96,7 @@ LOOK = 16 << 10
 
 @dataclass(frozen=True)
 class Cut:
-    """A batch boundary: reading may be divided at `offset`, which lies at `position` of the segment `base_offset`."""
+    """Batch boundary at which reading may be divided: `offset` lies at `position` of the segment `base_offset`."""
 
     offset: int
     base_offset: int
@@ -116,7 +105,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class SegmentFacts:
-    """Segment as planning needs it: offsets [base_offset, end_offset), bytes, and inner boundaries in order."""
+    """Segment as planning needs it: offsets [base_offset, end_offset), bytes, inner boundaries in order."""
 
     base_offset: int
     end_offset: int
@@ -127,11 +116,9 @@ class SegmentFacts:
 def segment_facts(
     log: PartitionLog, offsets: OffsetRange, row_filter: RowFilter, options: ReadOptions
 ) -> list[SegmentFacts]:
-    """The segments that can hold wanted records of the range, in order; the first may begin after its base offset.
-
-    Segments outside the range are never opened; with a timestamp filter, closed segments whose largest timestamp is
-    too small are left out at both ends of the list (not in the middle: a task's range has no holes).
-    """
+    """The segments that can hold wanted records of the range, in order; the first may begin after its base offset. With
+    a timestamp filter, closed segments whose largest timestamp is too small are left out at both ends of the list (not
+    in the middle: a task's range has no holes)."""
     start = max(offsets.start, row_filter.offset_from)
     end = min(offsets.end, row_filter.offset_until)
     if start >= end or not log.segments:
@@ -175,8 +162,8 @@ def segment_facts(
 
 
 def _time_position(file: SegmentFile, timestamp: int) -> tuple[int, int]:
-    """(position, offset) before which no record has a timestamp >= `timestamp` ms, where the indexes give it for little
-    reading; (0, base offset) where they do not."""
+    """(position, offset) before which no record has a timestamp >= `timestamp` ms; (0, base offset) where finding them
+    takes much reading."""
     entry = file.time_index.floor_before(timestamp)
     if entry is None:
         return 0, file.base_offset
@@ -187,11 +174,9 @@ def _time_position(file: SegmentFile, timestamp: int) -> tuple[int, int]:
 
 
 def _all_before(file: SegmentFile, position: int, timestamp: int) -> bool:
-    """True if every batch of a closed segment from `position` on is older than `timestamp` ms, where finding out takes
-    little reading.
-
-    Damage is left to the task that reads it, and so is a segment that ends inside a batch, which may be a late one.
-    """
+    """True if every batch of a closed segment from `position` on is older than `timestamp` ms, and finding out takes
+    little reading. Damage is left to the task, and so is a segment that ends inside a batch, which may be a late
+    one."""
     if file.size - position > _worth_reading(file):
         return False
     try:
@@ -215,8 +200,8 @@ def _index_says_before(file: SegmentFile, timestamp: int) -> bool:
 
 
 def _worth_reading(file: SegmentFile) -> int:
-    """Bytes that planning reads of a segment to save a task from reading it: an index that is missing must not make it
-    read the log."""
+    """Bytes that planning reads of a segment to save a task from reading it: a missing index must not make it read the
+    log."""
     return max(LOOK, file.size // 16)
 
 
@@ -231,11 +216,8 @@ def _bytes_of(file: SegmentFile, start: int, end: int, position: int) -> int:
 
 
 def _cuts(file: SegmentFile, start: int, end: int, position: int, largest: int) -> Iterator[Cut]:
-    """Batch boundaries about `largest` bytes apart; each an index entry that the batch there proves.
-
-    Where each look is a request, the offset after an entry's: one batch is read by two tasks then, and each takes its
-    own records of it.
-    """
+    """Batch boundaries about `largest` bytes apart; each an index entry that the batch there proves. Where each look is
+    a request, the offset after an entry's: two tasks read one batch then, and each takes its own records of it."""
     if file.size - position <= largest:
         return
     if start > file.base_offset and not position:
@@ -266,11 +248,11 @@ _TAIL_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Split:
-    """A range of offsets of one partition, which one Spark task reads, alone or with others.
+    """Offset range of one partition, which one Spark task reads, alone or with others.
 
     `hint`: (segment base offset, position) of its start. `known_end`: where the log ended, for a task that has to look
     for its end again. Both are checked before they are used. `topic_id`: of a stream, the topic that was planned.
-    `size`: about how many bytes it has on disk. `is_first`: no other split of the read lies before it in its partition.
+    `size`: about how many bytes it has on disk. `is_first`: of its partition in this read.
     """
 
     place: PartitionLocation
@@ -288,7 +270,7 @@ class Split:
 
 
 def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
-    """Plan the splits of a batch read; `tasks_of` makes tasks of it. Raises what `partition_ranges` raises."""
+    """The splits of a batch read. Raises what `partition_ranges` raises."""
     dirs = open_log_dirs(options)
     with requests_logged("planning", (root.store for root in dirs.roots)):
         partitions = partition_ranges(options, dirs, row_filter)
@@ -305,7 +287,6 @@ def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
 def segments_of(
     partitions: Iterable[PartitionRange], options: ReadOptions, row_filter: RowFilter
 ) -> list[list[SegmentFacts]]:
-    """The segments that each range needs."""
     return for_each_place(lambda each: segment_facts(each.log, each.range, row_filter, options), partitions)
 
 
@@ -316,8 +297,7 @@ def splits_of(
     row_filter: RowFilter,
     start_hints: Mapping[TopicPartition, tuple[int, int]] = {},
 ) -> list[Split]:
-    """The ranges cut into pieces for tasks. `segments_of_each`: those that each range needs; `start_hints`: where the
-    first offset of a range lies, where that is known."""
+    """The ranges cut into pieces for tasks. `start_hints`: where the first offset of a range lies, if that is known."""
     pieces: list[OffsetRange] = []
     hints: dict[tuple[TopicPartition, int], tuple[int, int]] = {}
     pack = pack_size(
@@ -360,7 +340,6 @@ def _split(
     size: int,
     is_first: bool = True,
 ) -> Split:
-    """The split, with the end of the log where its task will look for that."""
     log, fixed_end = partition.log, None if offsets.end_is_latest else offsets.end
     looks_for_end = fixed_end is None or not ends_before_last_segment(log, fixed_end)
     return Split(
@@ -421,7 +400,7 @@ def _size_of(part: OffsetRange, segments: Sequence[SegmentFacts]) -> int:
 
 
 def pack_segments(segments: Iterable[SegmentFacts], pack: int) -> Iterator[Cut]:
-    """Where to cut: inside large segments at their own boundaries, between segments unless both sides are small."""
+    """Cuts inside large segments at their own boundaries, and between segments unless both sides are small."""
     filled = 0
     for segment in segments:
         if filled and filled + segment.size > pack:

@@ -25,9 +25,8 @@ from kafkalog_spark.spark import librdkafka
 
 REQUEST_SECONDS = 10.0  # until a commit that no broker answers has failed
 PATIENCE_SECONDS = 5.0
-"""How long a trigger waits for a commit that has just been sent: the process may end with this trigger
-(Trigger.AvailableNow). A commit takes milliseconds, the first one also a connection; after one that failed no trigger
-waits."""
+"""How long a trigger waits for a commit that has just been sent, as the process may end with it (Trigger.AvailableNow);
+after one that failed no trigger waits."""
 RETRY_SECONDS = 5.0  # between a commit that failed and the next one
 
 _log = logging.getLogger(__name__)
@@ -36,10 +35,8 @@ Errors = Mapping[TopicPartition, str]
 
 
 class GroupCommitter:
-    """Commits the positions that a query reaches, without holding it up where the broker does not answer.
-
-    Committed is the offset after the last one read, Kafka's convention. What was committed before is not sent again.
-    """
+    """Commits the positions that a query reaches, the offsets after the last ones read, without holding it up where the
+    broker does not answer. What was committed before is not sent again."""
 
     def __init__(
         self, wanted: CommitGroup, client: AdminGroupClient, clock_s: Callable[[], float] = time.monotonic
@@ -54,10 +51,8 @@ class GroupCommitter:
         self._warned = ""
 
     def reached(self, offsets: Offsets) -> None:
-        """The query has finished all batches up to here: Spark has written down the last one's commit.
-
-        Raises GroupCommitFailed where the options ask for it; otherwise logs a warning, and tries again later.
-        """
+        """The query has finished all batches up to here. Raises GroupCommitFailed where the options ask for it;
+        otherwise logs a warning, and tries again later."""
         self._settle(0.0)
         news = {tp: offset for tp, offset in offsets.items() if offset >= 0 and self._committed.get(tp) != offset}
         if not news or self._pending is not None or not self._due():
@@ -71,7 +66,6 @@ class GroupCommitter:
             self._settle(PATIENCE_SECONDS)
 
     def close(self) -> None:
-        """Wait for a commit that is on its way."""
         self._settle(PATIENCE_SECONDS)
 
     def _due(self) -> bool:
@@ -131,7 +125,7 @@ class AdminGroupClient:
         )
 
     def commit(self, group: str, offsets: Offsets) -> Future[Errors]:
-        """Commit. The future's result: what was wrong, by partition; it raises GroupCommitFailed for all of them."""
+        """The future's result: what was wrong, by partition; it raises GroupCommitFailed for all of them."""
         from confluent_kafka import ConsumerGroupTopicPartitions
         from confluent_kafka import TopicPartition as Position
 
@@ -163,7 +157,6 @@ class AdminGroupClient:
 
 
 def _text(error: Any) -> str:
-    """Text of a KafkaError, and what to do where that is not obvious."""
     text: str = error.str()
     if error.name() in ("UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP"):
         text += " (the group has members; name a group that only this query commits to)"
@@ -213,8 +206,8 @@ def offsets_behind_latest(progress: Any, path: str | None = None, **options: str
     """The lag of every source of a query whose offsets are partitions'; none for a query without progress yet.
 
     progress: a StreamingQueryProgress, or its JSON as a dict. path, options: the log directory and what the query reads
-    of it (subscribe, isolationLevel ...): then the logs are looked at now, instead of what they were when the batch
-    began. Raises what reading the log directory raises.
+    of it (subscribe, isolationLevel ...), to have the lag of now instead of when the batch began. Raises what reading
+    the log directory raises.
     """
     latest_now = None
     if path is not None:

@@ -45,10 +45,8 @@ _NOT_DECODED = (
 class LoadOptions:
     """The options of a load, before it is known whether a batch or a stream is loaded. Spark keeps the data source, and
     this in it, after `schema()`: what formats look up is looked up once a load, and each option without effect is
-    logged once. With a schema of the user's own Spark does not ask for ours, and every query has LoadOptions of its
-    own; a stream then two, since Spark makes its reader in two processes, for the plan and for the tasks, with nothing
-    handed from one to the other.
-    """
+    logged once. With a schema of the user's own Spark does not ask for ours: every query has LoadOptions of its own, a
+    stream two, since Spark makes its reader in two processes."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)
@@ -60,7 +58,7 @@ class LoadOptions:
         return GivenReadOptions(self._options)
 
     def formats(self, options: ReadOptions) -> Mapping[str, ResolvedFormat]:
-        """The formats of values and keys, which are the same for a batch and a stream."""
+        """The same for a batch and a stream."""
         if self._formats is None:
             self._formats = resolve_formats(options)
         return self._formats
@@ -74,8 +72,7 @@ class LoadOptions:
         return ResolvedRead(options, self.formats(options), schema)
 
     def either(self) -> ReadOptions:
-        """Options that batch and stream have in common: paths, columns. Raises OptionError when both refuse the
-        options; logs those without effect on any."""
+        """Raises OptionError when both batch and stream refuse the options; logs those without effect on any."""
         accepted: list[ReadOptions] = []
         errors: list[OptionError] = []
         for streaming in (False, True):
@@ -89,7 +86,7 @@ class LoadOptions:
         return accepted[0]
 
     def one_of(self, *, streaming: bool) -> ReadOptions:
-        """Options of a batch, or of a stream. Raises OptionError; logs what has no effect on it, once."""
+        """Raises OptionError; logs what has no effect, once."""
         options = parse_read_options(self._given, streaming=streaming, quiet=True)
         self._log(options.ignored)
         return options
@@ -114,8 +111,8 @@ class ResolvedRead:
 
 
 def resolve_formats(options: ReadOptions) -> dict[str, ResolvedFormat]:
-    """The formats of values and keys, by side, with the files, registered schemas and records of `_schemas` that they
-    need. Raises what the formats do."""
+    """By side, with the files, registered schemas and records of `_schemas` that they need. Raises what the formats
+    do."""
     topics = tuple(sorted(named_topics(options.subscription)))
     return {
         side: ResolvedFormat.of(given.format, given.options, SchemaSources(side, topics, partial(_records, options)))
@@ -124,14 +121,13 @@ def resolve_formats(options: ReadOptions) -> dict[str, ResolvedFormat]:
 
 
 def _records(options: ReadOptions, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Key and value of every record of a topic of the log directories that are read."""
     from kafkalog_spark.log.log_dir import LogDirs
 
     return LogDirs.open(options.paths, options.storage, options.tier).keys_and_values(topic)
 
 
 def load_schema(options: ReadOptions, formats: Mapping[str, ResolvedFormat]) -> StructType:
-    """The schema of a load without one of the user's own: Kafka's columns, with values and keys that have a format as
+    """Of a load without a schema of the user's own: Kafka's columns, with values and keys that have a format as
     structs. Raises OptionError where the options do not say what these hold."""
     fields = []
     for field in spark_schema(options.columns).fields:
@@ -145,13 +141,12 @@ def load_schema(options: ReadOptions, formats: Mapping[str, ResolvedFormat]) -> 
 
 
 def spark_schema(columns: tuple[str, ...] = COLUMNS) -> StructType:
-    """Types and nullability of Spark's Kafka connector, for these columns in this order, some of which may be those
-    about damage."""
+    """Types and nullability of Spark's Kafka connector. columns: also those about damage."""
     return StructType([StructField(name, _ALL_TYPES[name], True) for name in columns])
 
 
 def kafkas_name(name: str) -> str:
-    """A name in a schema as Kafka's column of that name, in any case, is spelled; any other as it is."""
+    """Spelled as Kafka's column of that name, in any case; any other as it is."""
     return _BY_NAME.get(name.lower(), name)
 
 
@@ -170,8 +165,8 @@ def _as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 class _Origin(NamedTuple):
-    """Where a column of the result comes from: of the scan (`side` None), from a field of what is decoded, or all of it
-    (`at` -1)."""
+    """Source of a column of the result: of the scan (`side` None), a field of what is decoded, or all of it (`at`
+    -1)."""
 
     side: str | None
     at: int
@@ -240,12 +235,8 @@ class RecordProjection:
 
 
 def _checked_columns(fields: list[StructField], with_damage: bool) -> tuple[str, ...]:
-    """The columns that a schema asks for, in any case, spelled as Kafka's. with_damage: of mode=PERMISSIVE, which has
-    columns about damage, and nulls in the others.
-
-    Raises OptionError for a name that is no column, a type that is not the column's (key and value may be `string`: the
-    bytes are taken as UTF-8), NOT NULL where there can be nulls, or with_damage for no column about damage at all.
-    """
+    """The columns that a schema asks for, spelled as Kafka's. with_damage: of mode=PERMISSIVE, which has columns about
+    damage, and nulls in the others. Raises OptionError."""
     types, never_null = (_ALL_TYPES, {"topic", "partition"}) if with_damage else (_TYPES, _NEVER_NULL)
     names = _distinct_names(fields)
     for name, field in zip(names, fields, strict=True):
@@ -279,8 +270,8 @@ def _distinct_names(fields: Iterable[StructField]) -> tuple[str, ...]:
 
 
 def _in_zone(format: ResolvedFormat, columns: pa.Schema) -> ResolvedFormat:
-    """The format with its timestamps that name no zone in that of the session, unless its options say another. Raises
-    OptionError for a zone that Python does not know."""
+    """The format with timestamps that name no zone in the session's, unless its options say another. Raises OptionError
+    for a zone that Python does not know."""
     if "timezone" in format.options or "timezone" not in option_names(format.name):
         return format
     if not any(_has_moments(field.type) for field in columns):

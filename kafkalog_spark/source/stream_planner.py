@@ -2,13 +2,13 @@
 
 Data loss is judged before Spark writes the batch to its checkpoint, so that a query that fails leaves that as it was;
 its cases and words are those of Spark's Kafka source (KAFKA_DATA_LOSS in its kafka-error-conditions.json;
-KafkaOffsetReaderAdmin.getOffsetRangesFromResolvedOffsets). A batch whose end lies below its start reads nothing: the
-position moves back. That is how a stream with failOnDataLoss=false goes on in a topic that was created again (from its
-beginning) or in a log that was cut.
+KafkaOffsetReaderAdmin.getOffsetRangesFromResolvedOffsets), and so are the limits of a batch
+(KafkaMicroBatchStream.rateLimit, delayBatch). A batch whose end lies below its start reads nothing: the position moves
+back. That is how a stream with failOnDataLoss=false goes on in a topic that was created again (from its beginning) or
+in a log that was cut.
 
-How much of what is there goes into a batch is decided as in Spark's Kafka source (KafkaMicroBatchStream.rateLimit,
-delayBatch). One planner serves one run of a query. What it remembers between triggers saves work and sees deleted
-topics; everything that a restarted query needs is in the offsets.
+One planner serves one run of a query. What it remembers between triggers saves work and sees deleted topics; everything
+that a restarted query needs is in the offsets.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _BROKEN = (
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """State of a partition's log: the offsets it holds, where readers have to stop, which topic it belongs to."""
+    """readers_end: where readers have to stop."""
 
     log_start: int
     readers_end: int
@@ -85,12 +85,9 @@ def continue_from(
     seen: Mapping[TopicPartition, LogState],
     present: Collection[TopicPartition] = (),
 ) -> Continuation:
-    """Compare the offsets `start` with the logs as they are.
-
-    `start` may hold EARLIEST and LATEST. `seen`: what they were when offsets were
-    last handed out, as far as this process knows.
-    `present`: partitions that exist, whether read or not.
-    """
+    """Compare the offsets `start`, which may hold EARLIEST and LATEST, with the logs as they are. `seen`: what they
+    were when offsets were last handed out, as far as this process knows. `present`: partitions that exist, read or
+    not."""
     next_batch = Continuation()
     gone = start.keys() - logs.keys()
     if gone:
@@ -153,12 +150,12 @@ def batch_ranges(
     first: bool,
     fail_on_data_loss: bool,
 ) -> list[OffsetRange]:
-    """The ranges of a batch that Spark has decided on, without empty ones, by topic and partition.
+    """The ranges of a batch that Spark has decided on, without empty ones, by topic and partition. Raises DataLoss, or
+    with `fail_on_data_loss=False` leaves out what is gone.
 
     `log_ends`: the logs' own ends, which a batch of before may reach up to whatever the LSO is. `first`: `start` are
     the offsets that the query began with. They were looked up again if the query was restarted before its first batch
     was done, and may then lie past that batch's end: it is empty.
-    Raises DataLoss, or with `fail_on_data_loss=False` leaves out what is gone.
     """
     ranges = []
     for tp in sorted(end):
@@ -201,7 +198,6 @@ def deleted(partitions: Collection[TopicPartition], not_read: Collection[TopicPa
 
 
 def created_again(tp: TopicPartition) -> DataLoss:
-    """A task finds the directory of another topic of the same name."""
     return _lost(tp, f"Topic {tp[0]} was deleted and created again while a batch of it was read.")
 
 
@@ -211,10 +207,8 @@ def _lost(tp: TopicPartition, reason: str, offset: int | None = None) -> DataLos
 
 def shares(limit: int, sizes: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """`limit` divided in proportion to the sizes, none larger than its size. A size above 0 gets at least 1, so that
-    no small partition starves: together they can be more than the limit, by one for each partition.
-
-    Whole numbers throughout: in the connector's floating point a limit equal to the total may leave one over.
-    """
+    no small partition starves. Whole numbers: in the connector's floating point a limit equal to the total may leave
+    one over."""
     total = sum(size for size in sizes.values() if size > 0)
     if total <= limit:
         return dict(sizes)
@@ -225,7 +219,7 @@ def limited_ends(
     limit: int, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """The ends that about `limit` offsets from `starts` lead to. A partition whose end is not above its start keeps
-    its end. Both name the same partitions."""
+    it."""
     sizes = {tp: ends[tp] - starts[tp] for tp in ends if ends[tp] > starts[tp]}
     taken = shares(limit, sizes)
     return {tp: starts[tp] + taken[tp] if tp in taken else end for tp, end in ends.items()}
@@ -237,11 +231,8 @@ def now_ms() -> int:
 
 
 class BatchDelay:
-    """`minOffsetsPerTrigger` and `maxTriggerDelay` (ms): whether a batch waits for more.
-
-    The first one never does. Afterwards a batch runs when there are enough offsets, or when the last one that ran is
-    as long ago as the delay.
-    """
+    """`minOffsetsPerTrigger` and `maxTriggerDelay` (ms): the first batch never waits for more, another one until there
+    are enough offsets, or the last one that ran is as long ago as the delay."""
 
     def __init__(self, max_delay_ms: int, clock_ms: Callable[[], int] = now_ms) -> None:
         self._max_delay_ms = max_delay_ms
@@ -263,8 +254,8 @@ more than that are handed out as a batch without rows, rather than looked throug
 
 
 def bytes_of(log: PartitionLog, start: int, end: int) -> int:
-    """Bytes of the batches that hold offsets of [start, end). A segment that has gone, or is damaged, counts for what
-    is known of it."""
+    """Bytes of the batches that hold [start, end). A segment that has gone, or is damaged, counts for what is known of
+    it."""
     total = 0
     for index in _segments(log, start, end):
         segment, following = log.segments[index], log.next_base_offset(index)
@@ -313,12 +304,9 @@ def end_of_bytes(log: PartitionLog, start: int, end: int, budget: int) -> int:
 def holds_records(
     log: PartitionLog, start: int, end: int, *, read_committed: bool, hint: tuple[int, int] | None = None
 ) -> bool:
-    """True if [start, end) holds a record that a reader sees; also where finding out would take long, or where
-    damage is in the way.
-
-    Control batches hold none, nor do batches that compaction has emptied; with read_committed, nor do those of aborted
-    transactions (`end` is at most the LSO). hint: (segment base offset, position) where the batch of `start` may be.
-    """
+    """True if [start, end) holds a record that a reader sees, finding out would take long, or damage is in the way.
+    With read_committed `end` is at most the LSO. hint: (segment base offset, position) where the batch of `start` may
+    be."""
     transactional: list[BatchHeader] = []
     looked = 0
     for index in _segments(log, start, end):
@@ -368,7 +356,7 @@ def _begin(file: SegmentFile, start: int, hint: tuple[int, int] | None) -> int:
 
 
 def _position(file: SegmentFile, offset: int) -> int:
-    """Where the first batch that reaches `offset` begins; where good headers end, when there is none."""
+    """The position of the first batch that reaches `offset`; where good headers end, when there is none."""
     if offset <= file.base_offset:
         return 0
     position = file.locate(offset)
@@ -397,7 +385,7 @@ _log = logging.getLogger(__name__)
 
 
 class StreamPlanner:
-    """Plans the batches of one stream. Offsets are dicts of partition to offset; see stream_offsets."""
+    """Plans the batches of one stream."""
 
     def __init__(self, options: ReadOptions, clock_ms: Callable[[], int] = now_ms) -> None:
         self._options = options
@@ -411,12 +399,11 @@ class StreamPlanner:
         self._ends: dict[TopicPartition, tuple[LogEnd, ...]] = {}
         self._without_records: dict[TopicPartition, tuple[int, int]] = {}
         self._warned: list[str] = []
-        self.planned_bytes = 0
-        """Bytes of the segments that the tasks of the last plan open, or of their parts where those are known."""
+        self.planned_bytes = 0  # of the segments, or their parts, that the tasks of the last plan open
 
     @property
     def latest(self) -> Offsets:
-        """Where readers have to stop, as of the last look."""
+        """The ends for readers, as of the last look."""
         return {tp: live.readers_end for tp, live in self._logs.items()}
 
     def initial(self) -> Offsets:
@@ -451,11 +438,9 @@ class StreamPlanner:
         self._target = self.latest
 
     def next_end(self, start: Offsets, limits: RateLimits) -> Offsets:
-        """Where the batch from `start` on ends; `start` itself when there is nothing to read, or not yet enough.
-
-        Raises DataLoss where failOnDataLoss is true, and what LiveLogs.look raises.
-        """
-        self._look(start)
+        """End of the batch from `start` on; `start` itself when there is nothing to read, or not yet enough. Raises
+        DataLoss where failOnDataLoss is true, and as LiveLogs.look."""
+        self._look(topic for topic, _ in start)
         states = self._states()
         if self._target is not None:  # a partition that came later is not even judged
             states = {tp: state for tp, state in states.items() if tp in self._target or tp in start}
@@ -482,12 +467,9 @@ class StreamPlanner:
         return self._offered
 
     def splits(self, start: Offsets, end: Offsets) -> list[Split]:
-        """Plan the splits of the batch [start, end); `tasks_of` makes tasks of it.
-
-        Raises DataLoss where failOnDataLoss is true.
-        """
+        """The splits of the batch [start, end). Raises DataLoss where failOnDataLoss is true."""
         if end != self._offered:  # a batch of the run before
-            self._look([*start, *end])
+            self._look(topic for topic, _ in (*start, *end))
         ranges = batch_ranges(
             start,
             end,
@@ -508,8 +490,8 @@ class StreamPlanner:
         splits = splits_of(partitions, segments, self._options, RowFilter(), hints)
         return [replace(split, topic_id=self._logs[split.range.topic_partition].topic_id) for split in splits]
 
-    def _look(self, known: Iterable[TopicPartition] | Collection[str]) -> None:
-        self._logs = self._live.look({part if isinstance(part, str) else part[0] for part in known})
+    def _look(self, known_topics: Iterable[str]) -> None:
+        self._logs = self._live.look(set(known_topics))
 
     def _states(self) -> dict[TopicPartition, LogState]:
         return {tp: LogState(live.log_start, live.readers_end, live.topic_id) for tp, live in self._logs.items()}
@@ -524,7 +506,7 @@ class StreamPlanner:
         self._warned = texts
 
     def _has_records(self, tp: TopicPartition, next_batch: Continuation) -> bool:
-        """True if there is a record in what the partition has new; asked again only when that has grown."""
+        """Asked of what the partition has new, and again only when that has grown."""
         extent = next_batch.starts[tp], next_batch.ends[tp]
         if self._without_records.get(tp) == extent:
             return False
@@ -552,7 +534,7 @@ class StreamPlanner:
         return next((end for end in self._ends.get(tp, ()) if end.offset == offset), None)
 
     def _facts(self, offsets: OffsetRange, live: LiveLog, hint: tuple[int, int] | None) -> list[SegmentFacts]:
-        """As segment_facts; without opening anything for what was appended to the last segment since the last batch."""
+        """Opens nothing for what was appended to the last segment since the last batch."""
         end = live.log_end
         if hint is not None and hint[0] == end.segment and offsets.end == end.offset:
             size = end.position - hint[1]

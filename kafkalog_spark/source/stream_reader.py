@@ -5,11 +5,11 @@ Spark's order (python_streaming_source_runner.py): prepareForTriggerAvailableNow
 a query without a checkpoint, then for every trigger latestOffset, reportLatestOffset, and for a batch commit of the one
 before and partitions. Neither commit of the last batch nor stop can be relied on.
 
-Small batches are read where they are planned, and their rows are handed to Spark with the plan: a batch of a few
-records costs a Python task more than its records do (a worker, a socket, an Arrow stream). Spark puts rows that come
-with the plan, those of what it calls simple stream readers, into the block manager as the one partition of the batch;
-should that block get lost, the partition is read as any other. The process that plans a stream lives as long as the
-query, so that files, kernels and caches are warm.
+Small batches are read where they are planned, and their rows are handed to Spark with the plan: a Python task (a
+worker, a socket, an Arrow stream) costs more than a few records do, and the planning process lives as long as the
+query, so that files, kernels and caches are warm. Spark puts rows that come with the plan, those of what it calls
+simple stream readers, into the block manager as the one partition of the batch; should that block get lost, the
+partition is read as any other.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ except ImportError:  # a private name: in a release without it every batch is re
     SimpleStreamReader: Any = object  # type: ignore[no-redef]
 
 MOST_BYTES = 1 << 20
-"""Bytes of the segments, as they lie on disk, in a batch that is read on the driver: some 10,000 records of 100 B.
-Spark copies such rows one by one, so that from about there on tasks in parallel are worth their start."""
+"""Bytes of the segments in a batch that is read on the driver: some 10,000 records of 100 B. Spark copies such rows one
+by one, so that from about there on tasks in parallel are worth their start."""
 MOST_ROW_BYTES = 4 << 20
-"""Bytes of the rows in Arrow: compressed batches grow when decompressed. Spark's driver keeps them as one block."""
+"""Bytes of its rows in Arrow. Spark's driver keeps them as one block."""
 
 
 class Kernels:
-    """Loads what reading needs while the query runs: it takes half a second, and until then tasks do the reading."""
+    """Loads what reading needs in half a second, while the query runs and tasks do the reading."""
 
     def __init__(self) -> None:
         self._loader: threading.Thread | None = None
@@ -122,8 +122,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
 
     @cached_property
     def committer(self) -> GroupCommitter | None:
-        """Committer of the option commitGroup; None without it. Raises OptionError for settings that its client does
-        not take."""
+        """None without the option commitGroup. Raises OptionError for settings that its client does not take."""
         group = self._stream.commit_group
         if group is None:
             return None
@@ -158,7 +157,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
 
     @first_line
     def latestOffset(self, start: JsonOffsets, limit: streaming.ReadLimit) -> JsonOffsets:  # type: ignore[override]
-        """End offsets of the next batch; returns `start` unchanged if nothing is new."""
+        """`start` unchanged if nothing is new."""
         begin = offsets_of(start)
         # Spark asks for the next batch when it has written down that the last one is done: also for the last time
         # with Trigger.AvailableNow, and first of all after a restart. Its call of `commit` comes one batch later.
@@ -251,11 +250,8 @@ def _check_topic(split: Split) -> None:
 
 
 class RefusedStreamReader(DataSourceStreamReader):
-    """Reader of a stream whose options cannot be used. Raises `error` when the query starts.
-
-    Spark replaces what creating a reader raises by a NameError of its own (python_streaming_source_runner.py
-    stops the reader that it does not have).
-    """
+    """Reader of a stream whose options cannot be used. Raises `error` when the query starts: what creating a reader
+    raises Spark replaces by a NameError of its own (python_streaming_source_runner.py)."""
 
     def __init__(self, error: KafkalogError) -> None:
         self._error = error

@@ -201,8 +201,7 @@ def warm_in_background(formats: Iterable[str]) -> None:
     """Have the kernels of a read compiled by a process of its own, unless some process has done so before.
 
     Called on the driver when a load is planned: until the first task needs a kernel, it is there or on its way, and the
-    task waits for it rather than compile it again.
-    formats: names of value formats.
+    task waits for it rather than compile it again. formats: names of value formats.
     """
     names = (*(format.removeprefix("confluent-") for format in formats), "read")
     groups = [name for name in names if name in _KERNELS and not has_compiled(_KERNELS[name])]

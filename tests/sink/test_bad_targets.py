@@ -21,7 +21,7 @@ from kafkalog_spark.errors import (
     UnsupportedFormat,
 )
 from kafkalog_spark.sink.options import parse_write_options
-from kafkalog_spark.sink.writer import WriteJob
+from kafkalog_spark.sink.writer import KafkaLogBatchWriter
 from kafkalog_spark.source.options import ONLY_OF_READS
 from tests.sink.helpers.crashing_steps import in_child
 from tests.sink.helpers.written_logs import (
@@ -39,8 +39,8 @@ from tests.sink.helpers.written_logs import (
 SCHEMA = StructType([StructField("value", StringType())])
 
 
-def open_for_write(path: Path) -> WriteJob:
-    return WriteJob.open(parse_write_options({"path": str(path), "topic": "t"}), SCHEMA)
+def open_for_write(path: Path) -> KafkaLogBatchWriter:
+    return KafkaLogBatchWriter(parse_write_options({"path": str(path), "topic": "t"}), SCHEMA)
 
 
 def a_file(path: Path) -> None:
@@ -127,7 +127,7 @@ def test_what_is_no_log_directory_is_refused_at_once(tmp_path: Path, case: str) 
 def test_an_empty_directory_and_a_new_one_will_do(tmp_path: Path) -> None:
     for target in (tmp_path, tmp_path / "new" / "data"):
         job = open_for_write(target)
-        committer(target).abort([job.id])
+        committer(target).abort([job.job])
     assert everything(tmp_path) == {"new": b""}, "a directory made for the write goes with it"
 
 

@@ -18,7 +18,7 @@ from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.commit_plan import CommitRecord, parse_record
 from kafkalog_spark.sink.medium_bucket import Bucket
 from kafkalog_spark.sink.options import parse_write_options
-from kafkalog_spark.sink.writer import WriteJob
+from kafkalog_spark.sink.writer import KafkaLogBatchWriter
 from kafkalog_spark.store.object_writer import ObjectWriter
 from tests.sink.helpers.written_buckets import Place, record_name, stage, write
 from tests.sink.helpers.written_logs import values
@@ -35,9 +35,9 @@ def place(s3: S3Server) -> Place:
     return Place.new(s3)
 
 
-def open_for_write(place: Place, path: str | None = None, **more: str) -> WriteJob:
+def open_for_write(place: Place, path: str | None = None, **more: str) -> KafkaLogBatchWriter:
     given = {"path": path or place.root, "topic": "t", **s3_options(place.server), **more}
-    return WriteJob.open(parse_write_options(given), SCHEMA)
+    return KafkaLogBatchWriter(parse_write_options(given), SCHEMA)
 
 
 def put(*names: str, data: bytes = b"x") -> Callable[[Bucket], None]:
@@ -104,11 +104,11 @@ def test_wrong_keys(place: Place) -> None:
 
 
 def test_a_new_directory_needs_nothing_and_gets_nothing(place: Place) -> None:
-    job = open_for_write(place)
+    writer = open_for_write(place)
     assert place.names() == [], "the question whether the store has conditional puts leaves nothing"
-    assert job.committer.medium.path() == place.root
-    assert pickle.loads(pickle.dumps(job)) == job
-    assert open_for_write(place, place.root.replace("s3:", "s3a:") + "/").committer == job.committer
+    assert writer.committer.medium.path() == place.root
+    assert pickle.loads(pickle.dumps(writer)).committer == writer.committer
+    assert open_for_write(place, place.root.replace("s3:", "s3a:") + "/").committer == writer.committer
 
 
 @dataclass
@@ -156,7 +156,7 @@ def test_a_copy_of_the_bucket_in_a_store_without_them_is_refused_at_the_commit(
 def test_secrets_are_shown_nowhere(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     secret = place.server.secret_key
-    job = open_for_write(place)
+    writer = open_for_write(place)
     errors = []
     changes = [{"fs.s3a.endpoint": f"http://user:{secret}@127.0.0.1:1"}]
     if place.server.serves_files:  # moto's server looks at no key
@@ -167,7 +167,7 @@ def test_secrets_are_shown_nowhere(place: Place, caplog: pytest.LogCaptureFixtur
         errors.append(f"{caught.value} {caught.value!r} {caught.value.__cause__!r}")
     write(place.bucket(), values("a", topic="t"), query="q", batch=0)
     objects = [place.bucket().read(name, 1 << 20) for name in place.names()]
-    shown = [repr(job), repr(job.options), repr(job.committer), repr(place.bucket()), caplog.text, *errors]
+    shown = [repr(writer), repr(writer.options), repr(writer.committer), repr(place.bucket()), caplog.text, *errors]
     for text in (*shown, *map(str, objects)):
         assert secret not in text
 

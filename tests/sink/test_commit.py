@@ -280,7 +280,7 @@ from kafkalog_spark.sink.medium_local import LocalMedium
 from tests.log.helpers.encoded_batches import encode_batches
 from tests.sink.helpers.written_logs import *
 for turn in range(int(sys.argv[3])):
-    LocalMedium(Path(sys.argv[1])).check_no_broker()
+    LocalMedium(Path(sys.argv[1])).check_target()
     texts = [f"{sys.argv[2]} {turn} {n}" for n in range(20)]
     write(Path(sys.argv[1]), values(*texts, partition=turn % 2), topic="t", numPartitions=2)
 """

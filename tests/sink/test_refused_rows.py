@@ -17,7 +17,7 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.sink.columns import sink_columns
 from kafkalog_spark.sink.options import parse_write_options
 from kafkalog_spark.sink.producer import ProduceTask
-from kafkalog_spark.sink.writer import WriteJob
+from kafkalog_spark.sink.writer import KafkaLogBatchWriter
 from tests.sink.helpers.written_logs import everything, table, values, write
 
 STRING, INT, LONG = StringType(), IntegerType(), LongType()
@@ -44,7 +44,7 @@ def test_columns_are_checked_as_in_the_connector(tmp_path: Path, case: str) -> N
     columns, options, text = SCHEMAS[case]
     schema = StructType([StructField(name, kind) for name, kind in columns])
     with pytest.raises(OptionError) as refused:
-        WriteJob.open(parse_write_options({"path": str(tmp_path / "data"), **options}), schema)
+        KafkaLogBatchWriter(parse_write_options({"path": str(tmp_path / "data"), **options}), schema)
     assert str(refused.value).startswith(text)
     assert not (tmp_path / "data").exists()
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.source import planning, stream_reader
-from kafkalog_spark.source.planning import OPEN_COST, SMALL_SPLIT, TASKS_A_CORE, TASKS_WISHED, group_splits
+from kafkalog_spark.source.planning import OPEN_COST, SMALL_SPLIT, TASKS_WISHED, group_splits
 from tests.source.helpers.driver import Load
 from tests.source.helpers.made_logs import append, delete_first_segment, numbers
 from tests.source.helpers.stream_driver import Query
@@ -41,7 +41,7 @@ def test_no_core_is_left_without_a_task_in_the_last_round(cores: int) -> None:
 
 def test_as_many_small_partitions_as_cores_have_a_task_each() -> None:
     assert sizes_of_tasks([10] * 4, cores=4) == [[10]] * 4
-    assert len(sizes_of_tasks([10] * 8, cores=2)) == TASKS_A_CORE * 2
+    assert len(sizes_of_tasks([10] * 8, cores=2)) == 2
 
 
 def test_large_partitions_have_a_task_each() -> None:
@@ -69,7 +69,7 @@ def test_every_piece_is_in_one_task_in_order_and_the_limits_hold(
         sizes, offsets, cores=cores, max_partition_bytes=LIMIT, min_partitions=least, max_records_per_partition=most
     )
     assert [i for task in tasks for i in range(task.start, task.stop)] == list(range(len(pieces)))
-    assert len(tasks) >= min(len(pieces), max(least or 0, TASKS_A_CORE * cores))
+    assert len(tasks) >= min(len(pieces), max(least or 0, cores))
     for task in tasks:
         assert task.stop > task.start
         if task.stop - task.start > 1:

@@ -151,7 +151,7 @@ def write(
     batch: int = -1,
     **given: object,
 ) -> bool:
-    """A whole write: what WriteJob and Spark do. True when it was new."""
+    """A whole write: what a writer and Spark do. True when it was new."""
     committer = Committer(bucket)
     committer.recover()
     job = uuid4().hex

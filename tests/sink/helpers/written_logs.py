@@ -115,7 +115,7 @@ def write(
     on_step: OnStep | None = None,
     **given: object,
 ) -> bool:
-    """A whole write: what WriteJob and Spark do. True when it was new."""
+    """A whole write: what a writer and Spark do. True when it was new."""
     writer = committer(log_dir, on_step)
     if log_dir.exists():
         writer.recover()
