@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import KafkalogError, OptionError
-from kafkalog_spark.spark.interface import first_line
+from kafkalog_spark.spark.interface import RefusedStreamReader, first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,8 +84,6 @@ class KafkaLogDataSource(DataSource):
         return KafkaLogBatchReader(read)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from kafkalog_spark.source.stream_reader import RefusedStreamReader
-
         try:
             options = self._load_options.one_of(streaming=True)
             try:

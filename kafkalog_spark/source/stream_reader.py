@@ -19,7 +19,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -35,7 +35,7 @@ from kafkalog_spark.source.options import RateLimits, ReadOptions, StreamOptions
 from kafkalog_spark.source.planning import Split, tasks_of
 from kafkalog_spark.source.resolved_read import ResolvedRead
 from kafkalog_spark.source.stream_planner import StreamPlanner, created_again, deleted
-from kafkalog_spark.spark.interface import first_line, first_line_of, raise_first_line
+from kafkalog_spark.spark.interface import first_line, first_line_of
 
 if TYPE_CHECKING:  # the log's scan comes with the kernels
     from kafkalog_spark.log.decode.record_schema import ScanRequest
@@ -247,16 +247,3 @@ def _check_topic(split: Split) -> None:
     found = split.place.topic_id()
     if split.topic_id is not None and found is not None and found != split.topic_id:
         raise created_again(split.range.topic_partition)
-
-
-class RefusedStreamReader(DataSourceStreamReader):
-    """Reader of a stream whose options cannot be used. Raises `error` when the query starts: what creating a reader
-    raises Spark replaces by a NameError of its own (python_streaming_source_runner.py)."""
-
-    def __init__(self, error: KafkalogError) -> None:
-        self._error = error
-
-    def _refuse(self, *_: Any) -> NoReturn:
-        raise_first_line(self._error)
-
-    getDefaultReadLimit = initialOffset = latestOffset = reportLatestOffset = partitions = read = _refuse

@@ -63,6 +63,19 @@ def first_line_of(batches: Iterator[Any]) -> Iterator[Any]:
         raise_first_line(error)
 
 
+class RefusedStreamReader(datasource.DataSourceStreamReader):
+    """Reader of a stream whose options cannot be used. Raises `error` when the query starts: what creating a reader
+    raises Spark replaces by a NameError of its own (python_streaming_source_runner.py)."""
+
+    def __init__(self, error: KafkalogError) -> None:
+        self._error = error
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise_first_line(self._error)
+
+    getDefaultReadLimit = initialOffset = latestOffset = reportLatestOffset = partitions = read = _refuse
+
+
 def arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema in which Spark expects a batch of these columns, or hands it over but for zones."""
     from pyspark.sql.pandas.types import to_arrow_schema

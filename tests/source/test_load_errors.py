@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,14 @@ def test_a_stream_may_have_lost_a_topic_that_it_reads(logs: Path) -> None:
     _schema(path=str(logs), subscribe="orders,deleted", failOnDataLoss="false")
     with pytest.raises(UnknownPartition, match="deleted"):
         _schema(path=str(logs), subscribe="orders,deleted")
+
+
+def test_a_spark_without_rate_limits_has_no_streams_and_says_so(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ReadLimit is new in 4.2, so there the module of the reader cannot be imported."""
+    monkeypatch.delitem(sys.modules, "kafkalog_spark.source.stream_reader", raising=False)
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
+    monkeypatch.delattr("pyspark.sql.streaming.datasource", raising=False)
+    source = KafkaLogDataSource({"path": str(logs), "subscribe": "orders"})
+    reader = source.streamReader(source.schema())
+    with pytest.raises(OptionError, match=r"reading streams needs Spark 4\.2 or newer, this is "):
+        reader.initialOffset()
