@@ -54,7 +54,7 @@ class KafkaLogDataSource(DataSource):
     @first_line
     def schema(self) -> StructType:
         """The schema of the columns asked for. Options and paths are checked here, so that mistakes show at load()."""
-        from kafkalog_spark.source.batch_reader import check_pushdown
+        from kafkalog_spark.source.batch_reader import check_pushdown, table_schema
         from kafkalog_spark.source.partition_bounds import check_load
         from kafkalog_spark.source.resolved_read import load_schema
 
@@ -62,24 +62,21 @@ class KafkaLogDataSource(DataSource):
         check_pushdown(options)
         check_load(options)
         if options.table is not None:
-            from kafkalog_spark.source.batch_reader import table_schema
-
             return table_schema(options.table)
         self._warm(options)
         return load_schema(options, self._load_options.formats(options))
 
     @first_line
     def reader(self, schema: StructType) -> DataSourceReader:
-        from kafkalog_spark.source.batch_reader import KafkaLogBatchReader, check_pushdown
+        from kafkalog_spark.source.batch_reader import KafkaLogBatchReader, TableReader, check_pushdown
+        from kafkalog_spark.source.resolved_read import RecordProjection
 
         options = self._load_options.one_of(streaming=False)
         if options.table is not None:
-            from kafkalog_spark.source.batch_reader import TableReader
-
             return TableReader(options, schema)
         self._warm(options)
         read = self._load_options.resolved(options, schema)
-        read.projection()  # a schema that cannot be had is refused before anything is planned
+        RecordProjection(read)  # a schema that cannot be had is refused before anything is planned
         check_pushdown(options)
         return KafkaLogBatchReader(read)
 

@@ -98,9 +98,9 @@ class LocalMedium(Medium):
             return os.listdir(self.log_dir)
         except FileNotFoundError:
             return []
+        except NotADirectoryError:
+            raise
         except OSError as error:
-            if isinstance(error, NotADirectoryError):
-                raise
             raise errors.NotALogDirectory(f"cannot be read: {error.strerror}", path=self.root) from error
 
     # The directory's locks.

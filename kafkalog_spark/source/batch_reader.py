@@ -33,7 +33,7 @@ from kafkalog_spark.source.partition_bounds import (
     resolve_ranges,
 )
 from kafkalog_spark.source.planning import Split, check_scan_bytes, cores, group_splits, plan, tasks_of
-from kafkalog_spark.source.resolved_read import ResolvedRead, batch_in_schema
+from kafkalog_spark.source.resolved_read import RecordProjection, ResolvedRead, batch_in_schema
 from kafkalog_spark.spark.interface import arrow_schema, first_line, first_line_of, until_spark_has_enough
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def read_splits(
     read: ResolvedRead, row_filter: RowFilter, rows_of: RowsOf, splits: Iterable[Split]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of several splits in the schema of the read."""
-    projection = read.projection()
+    projection = RecordProjection(read)
     request = scan_request(read.options, row_filter, projection.columns)
     yield from map(projection.apply, rows_of_splits(rows_of, splits, request))
 

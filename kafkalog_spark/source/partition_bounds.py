@@ -360,10 +360,6 @@ class PartitionRange:
     def topic_partition(self) -> TopicPartition:
         return self.range.topic_partition
 
-    @property
-    def stores(self) -> tuple[Store, ...]:
-        return self.place.stores
-
 
 def open_log_dirs(options: ReadOptions) -> LogDirs:
     """The log directories, listed. Raises NotALogDirectory; OptionError where the load does not say what it reads."""
@@ -472,10 +468,7 @@ def ends_before_last_segment(log: PartitionLog, end: int) -> bool:
     return bool(log.segments) and end <= log.segments[-1].base_offset
 
 
-P = TypeVar("P", PartitionLocation, PartitionRange)
-
-
-def for_each_place(function: Callable[[P], T], places: Iterable[P]) -> list[T]:
+def for_each_place(function: Callable[[PartitionLocation], T], places: Iterable[PartitionLocation]) -> list[T]:
     """Results of `function` for each place, in order. Raises what it raised first, by that order."""
     return in_parallel(function, places, lambda place: any(store.remote for store in place.stores))
 

@@ -26,12 +26,12 @@ from kafkalog_spark.source.partition_bounds import (
     PartitionRange,
     cut_range,
     ends_before_last_segment,
-    for_each_place,
     open_log_dirs,
     partition_ranges,
     requests_logged,
     split_ranges,
 )
+from kafkalog_spark.store.interface import in_parallel
 
 SMALL_SPLIT = 8 << 20
 """Bytes. What is smaller shares a task with its neighbours. A task whose worker has to be started costs about 1 s, and
@@ -287,7 +287,11 @@ def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
 def segments_of(
     partitions: Iterable[PartitionRange], options: ReadOptions, row_filter: RowFilter
 ) -> list[list[SegmentFacts]]:
-    return for_each_place(lambda each: segment_facts(each.log, each.range, row_filter, options), partitions)
+    return in_parallel(
+        lambda each: segment_facts(each.log, each.range, row_filter, options),
+        partitions,
+        lambda each: any(store.remote for store in each.place.stores),
+    )
 
 
 def splits_of(

@@ -55,7 +55,8 @@ class GroupCommitter:
         otherwise logs a warning, and tries again later."""
         self._settle(0.0)
         news = {tp: offset for tp, offset in offsets.items() if offset >= 0 and self._committed.get(tp) != offset}
-        if not news or self._pending is not None or not self._due():
+        waits = self._failed_at is not None and self._clock_s() - self._failed_at < RETRY_SECONDS
+        if not news or self._pending is not None or waits:
             return
         self._sent, self._pending = news, self._client.commit(self._wanted.group, news)
         if self._wanted.fail:
@@ -67,9 +68,6 @@ class GroupCommitter:
 
     def close(self) -> None:
         self._settle(PATIENCE_SECONDS)
-
-    def _due(self) -> bool:
-        return self._failed_at is None or self._clock_s() - self._failed_at >= RETRY_SECONDS
 
     def _settle(self, seconds: float) -> None:
         """Take the answer to the commit on its way, waiting for it no longer than that."""
@@ -202,7 +200,7 @@ def lag_of(end: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, in
     return Lag({tp: max(offset - end.get(tp, 0), 0) for tp, offset in sorted(latest.items())})
 
 
-def offsets_behind_latest(progress: Any, path: str | None = None, **options: str) -> list[Lag]:
+def offsets_behind_latest(progress: Mapping[str, Any] | None, path: str | None = None, **options: str) -> list[Lag]:
     """The lag of every source of a query whose offsets are partitions'; none for a query without progress yet.
 
     progress: a StreamingQueryProgress, or its JSON as a dict. path, options: the log directory and what the query reads
@@ -214,7 +212,7 @@ def offsets_behind_latest(progress: Any, path: str | None = None, **options: str
         logs = LiveLogs(parse_read_options({"path": path, **options}, streaming=True, quiet=True)).look()
         latest_now = {tp: live.readers_end for tp, live in logs.items()}
     lags = []
-    for source in _sources(progress):
+    for source in progress["sources"] if progress is not None else ():
         end = _offsets(source, "endOffset")
         latest = _offsets(source, "latestOffset") if latest_now is None else latest_now
         if end is not None and latest is not None:
@@ -242,20 +240,14 @@ class LagListener(StreamingQueryListener):
     onQueryStarted = onQueryIdle = onQueryTerminated = _ignore
 
     def onQueryProgress(self, event: Any) -> None:
-        progress = event.progress
-        for lag in offsets_behind_latest(progress, self._path, **self._options):
-            self._report(progress.name or str(progress.id), lag)
+        query = event.progress["name"] or str(event.progress["id"])
+        for lag in offsets_behind_latest(event.progress, self._path, **self._options):
+            self._report(query, lag)
 
 
-def _sources(progress: Any) -> list[Any]:
-    if progress is None:
-        return []
-    return list(progress["sources"] if isinstance(progress, Mapping) else progress.sources)
-
-
-def _offsets(source: Any, name: str) -> Offsets | None:
+def _offsets(source: Mapping[str, Any], name: str) -> Offsets | None:
     """None where the source has none, or offsets of another kind."""
-    text = source.get(name) if isinstance(source, Mapping) else getattr(source, name)
+    text = source.get(name)
     if not text:
         return None
     try:

@@ -105,10 +105,6 @@ class ResolvedRead:
     formats: Mapping[str, ResolvedFormat]
     schema: StructType
 
-    def projection(self) -> RecordProjection:
-        """Brings the batches of a scan into the schema. Raises OptionError for a schema that cannot be had."""
-        return RecordProjection(self)
-
 
 def resolve_formats(options: ReadOptions) -> dict[str, ResolvedFormat]:
     """By side, with the files, registered schemas and records of `_schemas` that they need. Raises what the formats

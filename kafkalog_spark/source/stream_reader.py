@@ -33,7 +33,7 @@ from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import JsonOffsets, offsets_by_topic, offsets_of
 from kafkalog_spark.source.options import RateLimits, ReadOptions, StreamOptions
 from kafkalog_spark.source.planning import Split, tasks_of
-from kafkalog_spark.source.resolved_read import ResolvedRead
+from kafkalog_spark.source.resolved_read import RecordProjection, ResolvedRead
 from kafkalog_spark.source.stream_planner import StreamPlanner, created_again, deleted
 from kafkalog_spark.spark.interface import first_line, first_line_of
 
@@ -98,7 +98,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
     """
 
     def __init__(self, read: ResolvedRead) -> None:
-        read.projection()
+        RecordProjection(read)
         self._read = read
         self._rows: Sequence[pa.RecordBatch] = ()
 

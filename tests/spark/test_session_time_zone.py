@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import ArrayType, DateType, StructField, StructType, TimestampNTZType, TimestampType
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.source.resolved_read import LoadOptions
+from kafkalog_spark.source.resolved_read import LoadOptions, RecordProjection
 from kafkalog_spark.spark import interface
 from kafkalog_spark.spark.interface import session_time_zone
 from tests.source.helpers.made_logs import append
@@ -123,11 +123,10 @@ def test_a_zone_that_python_does_not_know_is_named_where_a_timestamp_is_wanted(m
     monkeypatch.setattr(TaskContext, "get", staticmethod(lambda: task))
     load = LoadOptions({"path": "/", "subscribe": "a", "value.format": "json"})
     options = load.one_of(streaming=False)
-    load.resolved(
-        options, StructType([StructField("d", DateType()), StructField("n", TimestampNTZType())])
-    ).projection()
+    local = StructType([StructField("d", DateType()), StructField("n", TimestampNTZType())])
+    RecordProjection(load.resolved(options, local))
     with pytest.raises(OptionError, match=r"spark\.sql\.session\.timeZone: there is no time zone 'Mars/Olympus_Mons'"):
-        load.resolved(options, StructType([StructField("l", ArrayType(TimestampType()))])).projection()
+        RecordProjection(load.resolved(options, StructType([StructField("l", ArrayType(TimestampType()))])))
 
 
 def test_outside_of_a_task_it_is_utc() -> None:
