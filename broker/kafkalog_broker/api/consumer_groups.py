@@ -56,7 +56,6 @@ def check_topics(request: Request, names: Sequence[str]) -> None:
 
 def _heartbeat(request: Request) -> ConsumerHeartbeatRequest:
     asked, access = request.entity, request.access
-    names = asked.subscribed_topic_names
     owned: dict[UUID, set[int]] | None = None if asked.topic_partitions is None else {}
     if owned is not None:
         for topic in asked.topic_partitions:
@@ -67,8 +66,8 @@ def _heartbeat(request: Request) -> ConsumerHeartbeatRequest:
         member_epoch=asked.member_epoch,
         instance_id=asked.instance_id,
         rack_id=asked.rack_id,
-        rebalance_timeout_ms=asked.rebalance_timeout // _MS,
-        topics=None if names is None else tuple(names),
+        rebalance_timeout_ms=stated_ms(asked.rebalance_timeout),
+        topics=asked.subscribed_topic_names,
         regex=getattr(asked, "subscribed_topic_regex", None),
         assignor=asked.server_assignor,
         owned=owned,
@@ -79,6 +78,11 @@ def _heartbeat(request: Request) -> ConsumerHeartbeatRequest:
         if access is None
         else lambda name: access.may(Operation.DESCRIBE, ResourceType.TOPIC, name, quiet=True),
     )
+
+
+def stated_ms(timeout: timedelta) -> int | None:
+    """-1: as in the last heartbeat."""
+    return None if timeout == -_MS else timeout // _MS
 
 
 def heartbeat_response(request: Request, answer: HeartbeatResponse) -> Any:

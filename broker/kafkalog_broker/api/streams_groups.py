@@ -11,12 +11,11 @@ missing are made before it is sent.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import timedelta
 from itertools import chain
 from typing import Any
 
 from kafkalog_broker.admin.streams_topics import create_internal_topics
-from kafkalog_broker.api.consumer_groups import Described, check_topics, describe_groups
+from kafkalog_broker.api.consumer_groups import Described, check_topics, describe_groups, stated_ms
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_records import (
@@ -34,7 +33,6 @@ from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_spark.format.names import is_internal, valid_topic_name
 
-_MS = timedelta(milliseconds=1)
 _ROLE_FIELDS = dict(zip(TaskRole, ("active_tasks", "standby_tasks", "warmup_tasks"), strict=True))
 _UNCHANGED = dict.fromkeys((*_ROLE_FIELDS.values(), "partitions_by_user_endpoint"))
 """Tasks and endpoints as in the last answer: kio has no defaults for these."""
@@ -66,7 +64,7 @@ def _heartbeat(request: Request, topology: Topology | None) -> StreamsHeartbeatR
         if len(stated) == len(TaskRole) else None,
         client_id=request.client_id or "",
         client_host=f"/{request.connection.host}",
-        rebalance_timeout_ms=asked.rebalance_timeout // _MS,
+        rebalance_timeout_ms=stated_ms(asked.rebalance_timeout),
         topology=topology,
         stated_roles={role: len(tasks) for role, tasks in stated.items()},
         process_id=asked.process_id,

@@ -26,11 +26,7 @@ from kafkalog_broker.groups.classic.messages import (
     SyncRequest,
 )
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
-from kafkalog_broker.groups.consumer.consumer_group_manager import (
-    ConsumerGroupManager,
-    check_static,
-    put_returned_member,
-)
+from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerGroupManager, put_returned_member
 from kafkalog_broker.groups.consumer.migration import by_id, by_name, may_downgrade_replacing
 from kafkalog_broker.groups.modern.group_manager import CoordinatorResult
 from kafkalog_broker.groups.modern.group_records import ClassicMetadata, GroupType, MemberState
@@ -78,9 +74,9 @@ class ClassicMembers:
         instance = request.group_instance_id
         if instance is None:
             return group.members.get(member_id) or ConsumerMember(member_id)
-        owner = group.static_member(instance)
         if not is_new:
-            return check_static(owner, member_id, instance)
+            return group.identified(member_id, instance)
+        owner = group.static_member(instance)
         return ConsumerMember(member_id) if owner is None else put_returned_member(result, group, owner, member_id)
 
     def _joined(
@@ -112,10 +108,10 @@ class ClassicMembers:
         if replaces_last:
             target_epoch, target = group.assignment_epoch, group.target_of(updated)
         else:
-            target_epoch, target = groups.target(result, group, epoch, member, updated)
+            target_epoch, target = groups.target(result, group, epoch, updated)
         if not rebalance:
             owned = by_id(dict(subscription.owned_partitions), groups.context.topics)
-            updated = groups.reconcile(result, group, updated, target_epoch, target, owned, subscription_changed=bump)
+            updated = groups.reconcile(result, group, updated, target_epoch, target, owned, anew=bump)
         if replaces_last:
             stale = f"Downgrade group {group.group_id} from consumer to classic with stale assignment."
             groups.downgrade(result, group, joining=updated, reason=stale if rebalance else None)
@@ -179,14 +175,10 @@ class ClassicMembers:
         group, codes, gone = self._groups.group(group_id), [], {}
         for request in leaving:
             member_id, instance = request.member_id, request.group_instance_id
+            if member_id == NO_MEMBER:  # an administrator removes a static member by its instance id
+                member_id = group.static_members.get(instance or "", NO_MEMBER)
             try:
-                if instance is None:
-                    member = group.member(member_id)
-                else:
-                    owner = group.static_member(instance)
-                    if owner is not None and member_id == NO_MEMBER:
-                        member_id = owner.member_id
-                    member = check_static(owner, member_id, instance)
+                member = group.identified(member_id, instance)
             except BrokerError as error:
                 codes.append(error.code)
             else:
@@ -198,10 +190,7 @@ class ClassicMembers:
 
 def _classic(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
     """Raises BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
-    if instance_id is None:
-        member = group.member(member_id)
-    else:
-        member = check_static(group.static_member(instance_id), member_id, instance_id)
+    member = group.identified(member_id, instance_id)
     if member.classic is None:
         raise BrokerError(ErrorCode.unknown_member_id, f"Member {member_id} does not use the classic protocol.")
     return member

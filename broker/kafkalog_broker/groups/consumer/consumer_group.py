@@ -1,4 +1,4 @@
-"""A consumer group in memory (Kafka's ConsumerGroup), and the next step of a member."""
+"""A consumer group in memory (Kafka's ConsumerGroup)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Self
 from uuid import UUID
 
+from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import CommittedPartition
-from kafkalog_broker.groups.consumer.reconciling import (
-    ReconcilingGroup,
-    ReconcilingMember,
-    Step,
-    is_waiting,
-    stale,
-    stepped,
-    still_has,
-)
+from kafkalog_broker.groups.consumer.reconciling import ReconcilingGroup, ReconcilingMember, stale, still_has
 from kafkalog_broker.groups.modern.group_manager import Reported
 from kafkalog_broker.groups.modern.group_records import (
     ClassicMetadata,
@@ -25,7 +18,6 @@ from kafkalog_broker.groups.modern.group_records import (
     GroupType,
     MemberState,
     Owned,
-    Partitions,
     RecordKind,
     ResolvedRegex,
 )
@@ -77,6 +69,20 @@ class ConsumerGroup(ReconcilingGroup[ConsumerMember]):
         regexes = ((RecordKind.REGEX, regex) for regex in self.regexes)
         return [*regexes, (RecordKind.TOPICS, ""), (RecordKind.EPOCH, "")]
 
+    def identified(self, member_id: str, instance_id: str | None) -> ConsumerMember:
+        """The member that has this id, and instance id. Raises BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        if instance_id is None:
+            return self.member(member_id)
+        owner = self.static_member(instance_id)
+        if owner is None:
+            raise BrokerError(ErrorCode.unknown_member_id, f"Instance id {instance_id} is unknown.")
+        if owner.member_id != member_id:
+            raise BrokerError(
+                ErrorCode.fenced_instance_id,
+                f"Static member {member_id} with instance id {instance_id} was fenced by member {owner.member_id}.",
+            )
+        return owner
+
     # ---- owners of partitions
 
     def _count(self, member: ConsumerMember, by: int) -> None:
@@ -84,11 +90,9 @@ class ConsumerGroup(ReconcilingGroup[ConsumerMember]):
         self.classic_members += by * (member.classic is not None)
         if member.regex:
             add_count(self.subscribed_regexes, member.regex, by)
+        change_owner = self._own if by > 0 else self._disown
         for owned in (member.assigned, member.pending_revocation):
-            if by > 0:
-                self._own(owned, member.epoch)
-            else:
-                self._disown(owned, member.epoch)
+            change_owner(owned, member.epoch)
 
     def _own(self, owned: Owned, epoch: int) -> None:
         for topic, partitions in owned.items():
@@ -109,6 +113,9 @@ class ConsumerGroup(ReconcilingGroup[ConsumerMember]):
     def has_owner(self, topic: UUID, partition: int) -> bool:
         """True if some member has a partition, or is still to give it up."""
         return self._owner_epochs.get(topic, {}).get(partition, -1) != -1
+
+    def is_free_for(self, member: ConsumerMember, key: UUID, partition: int) -> bool:
+        return not self.has_owner(key, partition) or partition in member.pending_revocation.get(key, ())
 
     def waits_for_partitions(self, member: ConsumerMember) -> bool:
         """True if others still have what a member is to get."""
@@ -165,29 +172,7 @@ class ConsumerGroup(ReconcilingGroup[ConsumerMember]):
         return since
 
 
-def reconciled(
-    group: ConsumerGroup, member: ConsumerMember, target_epoch: int, target: Partitions, reported: Reported | None, *,
-    subscribed: Collection[UUID], subscription_changed: bool,
-) -> ConsumerMember:  # fmt: skip
-    """The member one step further, or itself where it has to wait. reported: what it says it has; None: nothing was
-    said. subscribed: topics that it subscribes to and that exist. subscription_changed: what it does not subscribe to
-    any more is taken from it at once.
-
-    Raises BrokerError (FENCED_MEMBER_EPOCH) in a state that is not known here.
-    """
-    pending = member.pending_revocation
-
-    def is_free(topic: UUID, partition: int) -> bool:
-        return not group.has_owner(topic, partition) or partition in pending.get(topic, ())
-
-    due = {topic: partitions for topic, partitions in target.items() if topic in subscribed}
-    step = Step(target_epoch, due, reported, is_free, member.epoch, group.group_type)
-    if not is_waiting(member, step):
-        return stepped(member, step)
-    return _without_unsubscribed(member, reported, subscribed) if subscription_changed else member
-
-
-def _without_unsubscribed(
+def without_unsubscribed(
     member: ConsumerMember, reported: Reported | None, subscribed: Collection[UUID]
 ) -> ConsumerMember:
     """In its epoch, without the topics that it does not subscribe to any more."""

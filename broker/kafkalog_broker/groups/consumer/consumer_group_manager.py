@@ -18,14 +18,9 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import GroupState
 from kafkalog_broker.groups.classic.classic_group_manager import ClassicGroupManager
 from kafkalog_broker.groups.consumer import regexes
-from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember, reconciled
+from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember, without_unsubscribed
 from kafkalog_broker.groups.consumer.migration import downgrade, may_downgrade, upgraded
-from kafkalog_broker.groups.consumer.reconciling import (
-    UNCHANGED,
-    ReconcilingGroupManager,
-    changed,
-    owned_subset,
-)
+from kafkalog_broker.groups.consumer.reconciling import ReconcilingGroupManager, owned_subset
 from kafkalog_broker.groups.modern.group_context import GroupContext, GroupSettings, consumer_group_settings
 from kafkalog_broker.groups.modern.group_manager import (
     CoordinatorResult,
@@ -37,13 +32,7 @@ from kafkalog_broker.groups.modern.group_manager import (
     check_not_blank,
     put_group_removal,
 )
-from kafkalog_broker.groups.modern.group_records import (
-    EpochValue,
-    GroupType,
-    Partitions,
-    RecordKind,
-    ResolvedRegex,
-)
+from kafkalog_broker.groups.modern.group_records import EpochValue, GroupType, Partitions, RecordKind, ResolvedRegex
 from kafkalog_broker.groups.modern.modern_group import LEAVING, LEAVING_STATIC
 
 log = logging.getLogger(__name__)
@@ -58,22 +47,16 @@ class ConsumerHeartbeatRequest(HeartbeatRequest):
     """may_describe: whether the sender may see a topic, which its regular expression might match. needs_member_id: the
     client makes its id (v1, KIP-1082)."""
 
-    rebalance_timeout_ms: int = UNCHANGED
+    rebalance_timeout_ms: int | None = None
     regex: str | None = None
     assignor: str | None = None
     needs_member_id: bool = True
     may_describe: MayDescribe = None
 
     @property
-    def changes_nothing(self) -> bool:
-        """It says nothing but that the member is there, and perhaps which partitions it has."""
-        stated = (self.instance_id, self.rack_id, self.topics, self.regex, self.assignor)
-        return self.rebalance_timeout_ms == UNCHANGED and stated == (None,) * len(stated)
-
-    @property
     def is_full(self) -> bool:
         subscribes = self.topics is not None or self.regex is not None
-        return self.rebalance_timeout_ms != UNCHANGED and subscribes and self.owned is not None
+        return self.rebalance_timeout_ms is not None and subscribes and self.owned is not None
 
 
 class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember]):
@@ -105,7 +88,7 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
             (request.instance_id, "InstanceId"), (request.rack_id, "RackId"),
         ))  # fmt: skip
         invalid = None
-        if epoch == 0 and request.rebalance_timeout_ms == UNCHANGED:
+        if epoch == 0 and request.rebalance_timeout_ms is None:
             invalid = "RebalanceTimeoutMs must be provided in first request."
         elif epoch == 0 and (request.owned is None or request.owned):
             invalid = "TopicPartitions must be empty when (re-)joining."
@@ -152,43 +135,36 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
                     f"id is owned by {owner.member_id} member.",
                 )
             return put_returned_member(result, group, owner, member_id)
-        if instance is not None:
-            member = check_static(group.static_member(instance), member_id, instance)
+        if instance is None and joins and member_id not in group.members:
+            member = ConsumerMember(member_id)
         else:
-            member = ConsumerMember(member_id) if joins and member_id not in group.members else group.member(member_id)
+            member = group.identified(member_id, instance)
         has_only_its_own = owned_subset(request.owned, member.assigned)
         check_epoch(GroupType.CONSUMER, member, request.member_epoch, takes_previous=has_only_its_own)
         return member
 
     def updated_member(self, member: ConsumerMember, request: ConsumerHeartbeatRequest) -> ConsumerMember:
-        is_same_client = (member.client_id, member.client_host) == (request.client_id, request.client_host)
-        if is_same_client and member.classic is None and request.changes_nothing:
-            return member
-        stated = {
-            "instance_id": request.instance_id,
-            "rack_id": request.rack_id,
-            "rebalance_timeout_ms": None if request.rebalance_timeout_ms == UNCHANGED else request.rebalance_timeout_ms,
-            "assignor": request.assignor,
-            "topics": None if request.topics is None else frozenset(request.topics),
-            "regex": request.regex,
-        }
-        return changed(member, stated, client_id=request.client_id, client_host=request.client_host, classic=None)
+        updated = super().updated_member(member, request)
+        return updated if updated.classic is None else replace(updated, classic=None)
 
-    def subscription_changes(
+    def next_epoch(
         self, result: CoordinatorResult, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember,
-        request: ConsumerHeartbeatRequest,
-    ) -> tuple[bool, bool]:  # fmt: skip
-        return self.put_regex(result, group, member, updated, request.may_describe)
+        request: ConsumerHeartbeatRequest, *, names_changed: bool,
+    ) -> tuple[int, bool]:  # fmt: skip
+        bump, regex_changed = self.put_regex(result, group, member, updated, request.may_describe)
+        epoch = self.bump_epoch(result, group, member, updated, bump=bump or names_changed)
+        return epoch, regex_changed or names_changed
 
     def reconciled(
         self, group: ConsumerGroup, member: ConsumerMember, target_epoch: int, target: Partitions,
-        reported: Reported | None, *, subscription_changed: bool,
+        reported: Reported | None, *, anew: bool,
     ) -> ConsumerMember:  # fmt: skip
+        """anew: what it does not subscribe to any more is taken from it at once, also while it waits."""
         topics = map(self.context.topics.get, group.topics_of(member))
-        return reconciled(
-            group, member, target_epoch, target, reported, subscription_changed=subscription_changed,
-            subscribed={topic.id for topic in topics if topic is not None},
-        )  # fmt: skip
+        subscribed = {topic.id for topic in topics if topic is not None}
+        due = {topic: partitions for topic, partitions in target.items() if topic in subscribed}
+        updated = group.stepped(member, target_epoch, due, reported, next_epoch=member.epoch)
+        return without_unsubscribed(member, reported, subscribed) if anew and updated is member else updated
 
     def bump_epoch(
         self, result: CoordinatorResult, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember, *,
@@ -211,10 +187,8 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
     # ---- members that leave
 
     def leave(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        if request.instance_id is None:
-            return super().leave(request)
         group = self.group(request.group_id)
-        member = check_static(group.static_member(request.instance_id), request.member_id, request.instance_id)
+        member = group.identified(request.member_id, request.instance_id)
         if request.member_epoch != LEAVING_STATIC:
             return super().leave(request)
         result = CoordinatorResult(GroupType.CONSUMER, group.group_id)
@@ -348,15 +322,3 @@ def put_returned_member(
     result.put(RecordKind.TARGET, member_id, group.target.get(owner.member_id, {}))
     result.put_current(member)
     return member
-
-
-def check_static(owner: ConsumerMember | None, member_id: str, instance_id: str) -> ConsumerMember:
-    """The static member. Raises BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
-    if owner is None:
-        raise BrokerError(ErrorCode.unknown_member_id, f"Instance id {instance_id} is unknown.")
-    if owner.member_id != member_id:
-        raise BrokerError(
-            ErrorCode.fenced_instance_id,
-            f"Static member {member_id} with instance id {instance_id} was fenced by member {owner.member_id}.",
-        )
-    return owner

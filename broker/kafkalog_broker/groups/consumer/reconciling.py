@@ -6,7 +6,7 @@ becomes one of theirs (Kafka's CurrentAssignmentBuilder, ConsumerGroup.validateO
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Self, TypeVar
 
@@ -14,20 +14,10 @@ from kafkalog_broker.coordinator.runtime import Timers, Write
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import GroupState
 from kafkalog_broker.groups.classic.classic_group_manager import ClassicGroupManager
-from kafkalog_broker.groups.classic.messages import (
-    NO_GENERATION,
-    NO_MEMBER,
-    CommitRequest,
-    CommittedPartition,
-)
+from kafkalog_broker.groups.classic.messages import NO_GENERATION, NO_MEMBER, CommitRequest, CommittedPartition
 from kafkalog_broker.groups.classic.offset_records import group_key
 from kafkalog_broker.groups.modern.group_context import GroupContext
-from kafkalog_broker.groups.modern.group_manager import (
-    CoordinatorResult,
-    ModernGroupManager,
-    Reported,
-    TypeOf,
-)
+from kafkalog_broker.groups.modern.group_manager import CoordinatorResult, ModernGroupManager, Reported, TypeOf
 from kafkalog_broker.groups.modern.group_records import (
     GroupRecord,
     GroupType,
@@ -40,14 +30,12 @@ from kafkalog_broker.groups.modern.modern_group import ModernGroup, ModernGroupS
 
 log = logging.getLogger(__name__)
 
-UNCHANGED = -1  # a rebalance timeout that is as in the last heartbeat
-
 
 @dataclass(frozen=True, slots=True)
 class ReconcilingMember(ModernMember):
     """pending_revocation: what it has not given up yet."""
 
-    rebalance_timeout_ms: int = UNCHANGED
+    rebalance_timeout_ms: int = -1
     assigned: Owned = field(default_factory=dict)
     pending_revocation: Owned = field(default_factory=dict)
 
@@ -84,6 +72,62 @@ class ReconcilingGroup(ModernGroup[R]):
         """The epoch in which a member got a partition that it commits an offset of. Raises BrokerError
         (STALE_MEMBER_EPOCH, ILLEGAL_GENERATION): it has it not."""
         raise NotImplementedError
+
+    def is_free_for(self, member: R, key: Any, partition: int) -> bool:
+        """True if a partition, or task, can be given to a member: nobody else has it any more."""
+        raise NotImplementedError
+
+    # ---- the next step of a member towards its target assignment
+
+    def stepped(
+        self, member: R, target_epoch: int, target: Partitions, reported: Reported | None, next_epoch: int
+    ) -> R:
+        """The member one step further; itself where it is to be, or where it has not given up yet what it has to.
+
+        A member first gives up what it is to lose, and stays in its epoch until it has said so; it gets what is new to
+        it when nobody else has that any more. next_epoch: of a member that has given up something and is to give up
+        more. Raises BrokerError (FENCED_MEMBER_EPOCH) in a state that is not known here.
+        """
+        match member.state:
+            case MemberState.STABLE if member.epoch == target_epoch:
+                return member
+            case MemberState.UNREVOKED_PARTITIONS if still_has(member.pending_revocation, reported):
+                return member
+            case MemberState.UNKNOWN if reported is None or reported:
+                what = "tasks" if self.group_type is GroupType.STREAMS else "partitions"
+                raise BrokerError(
+                    ErrorCode.fenced_member_epoch,
+                    f"The {self.group_type.value} group member is in a unknown state. The member must abandon all its "
+                    f"{what} and rejoin.",
+                )
+        assigned: dict[Any, dict[int, int]] = {}
+        revoked: dict[Any, dict[int, int]] = {}
+        gained: dict[Any, list[int]] = {}
+        waits = False
+        for key in dict.fromkeys((*target, *member.assigned)):
+            due = frozenset(target.get(key, ()))
+            held = member.assigned.get(key, {})
+            kept = {partition: since for partition, since in held.items() if partition in due}
+            if kept:
+                assigned[key] = kept
+            if len(kept) < len(held):
+                revoked[key] = {partition: since for partition, since in held.items() if partition not in due}
+            if len(kept) == len(due):
+                continue
+            for partition in sorted(due.difference(kept)):
+                if self.is_free_for(member, key, partition):
+                    gained.setdefault(key, []).append(partition)
+                else:
+                    waits = True
+        if revoked and still_has(revoked, reported):
+            epoch = {MemberState.UNKNOWN: target_epoch, MemberState.UNREVOKED_PARTITIONS: next_epoch}
+            return member.at_epoch(
+                epoch.get(member.state, member.epoch), MemberState.UNREVOKED_PARTITIONS, assigned, revoked
+            )
+        for key, partitions in gained.items():
+            assigned.setdefault(key, {}).update(dict.fromkeys(partitions, target_epoch))
+        state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
+        return member.at_epoch(target_epoch, state, assigned, {})
 
     # ---- whether a member may commit or fetch offsets
 
@@ -136,78 +180,6 @@ class ReconcilingGroup(ModernGroup[R]):
 
 def stale(member: ReconcilingMember, what: str) -> BrokerError:
     return BrokerError(ErrorCode.illegal_generation if member.is_classic else ErrorCode.stale_member_epoch, what)
-
-
-# ---- the next step of a member towards its target assignment
-#
-# A member first gives up what it is to lose, and stays in its epoch until it has said so; it gets what is new to it
-# when nobody else has that any more.
-
-T = TypeVar("T", bound=ReconcilingMember)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """State that a member's next step depends on. reported: what it says it has; None: nothing was said. is_free:
-    whether nobody has a partition, or task, any more. next_epoch: of a member that has given up something and
-    is to give up more."""
-
-    target_epoch: int
-    target: Partitions
-    reported: Reported | None
-    is_free: Callable[[Any, int], bool]
-    next_epoch: int
-    group_type: GroupType
-
-
-def is_waiting(member: ReconcilingMember, step: Step) -> bool:
-    """True if a member is where it is to be, or has not given up yet what it has to. Raises BrokerError
-    (FENCED_MEMBER_EPOCH) in a state that is not known here."""
-    match member.state:
-        case MemberState.STABLE:
-            return member.epoch == step.target_epoch
-        case MemberState.UNREVOKED_PARTITIONS:
-            return still_has(member.pending_revocation, step.reported)
-        case MemberState.UNKNOWN if step.reported is None or step.reported:
-            what = "tasks" if step.group_type is GroupType.STREAMS else "partitions"
-            raise BrokerError(
-                ErrorCode.fenced_member_epoch,
-                f"The {step.group_type.value} group member is in a unknown state. The member must abandon all its "
-                f"{what} and rejoin.",
-            )
-    return False
-
-
-def stepped(member: T, step: Step) -> T:
-    """A member that does not wait, one step further."""
-    assigned: dict[Any, dict[int, int]] = {}
-    revoked: dict[Any, dict[int, int]] = {}
-    gained: dict[Any, list[int]] = {}
-    waits = False
-    for key in dict.fromkeys((*step.target, *member.assigned)):
-        due = frozenset(step.target.get(key, ()))
-        held = member.assigned.get(key, {})
-        kept = {partition: since for partition, since in held.items() if partition in due}
-        if kept:
-            assigned[key] = kept
-        if len(kept) < len(held):
-            revoked[key] = {partition: since for partition, since in held.items() if partition not in due}
-        if len(kept) == len(due):
-            continue
-        for partition in sorted(due.difference(kept)):
-            if step.is_free(key, partition):
-                gained.setdefault(key, []).append(partition)
-            else:
-                waits = True
-    if revoked and still_has(revoked, step.reported):
-        epoch = {MemberState.UNKNOWN: step.target_epoch, MemberState.UNREVOKED_PARTITIONS: step.next_epoch}
-        return member.at_epoch(
-            epoch.get(member.state, member.epoch), MemberState.UNREVOKED_PARTITIONS, assigned, revoked
-        )
-    for key, partitions in gained.items():
-        assigned.setdefault(key, {}).update(dict.fromkeys(partitions, step.target_epoch))
-    state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
-    return member.at_epoch(step.target_epoch, state, assigned, {})
 
 
 def still_has(revoked: Owned, reported: Reported | None) -> bool:
@@ -271,12 +243,6 @@ class ReconcilingGroupManager(ModernGroupManager[RG, R], Generic[RG, R]):
             result.then(lambda: self.classic.forget(classic))
             return self.group_class(result.group_id)
         return super().group_for(result, joins=joins)
-
-
-def changed(member: T, stated: Mapping[str, Any], **others: Any) -> T:
-    """A member with what it states in a heartbeat; None: as in the last one."""
-    said = {name: value for name, value in stated.items() if value is not None}
-    return replace(member, **others, **said)
 
 
 def owned_subset(reported: Mapping[Any, Collection[int]] | None, assigned: Owned) -> bool:

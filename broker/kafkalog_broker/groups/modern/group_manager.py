@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 from uuid import UUID
@@ -21,6 +21,8 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.assignors import ASSIGNORS, AssignedMember, Assignments, GroupSpec
 from kafkalog_broker.groups.modern.group_context import GroupContext, GroupSettings
 from kafkalog_broker.groups.modern.group_records import (
+    CURRENT_FIELDS,
+    MEMBER_FIELDS,
     EpochValue,
     GroupRecord,
     GroupType,
@@ -29,15 +31,7 @@ from kafkalog_broker.groups.modern.group_records import (
     TargetEpochValue,
     encode,
 )
-from kafkalog_broker.groups.modern.modern_group import (
-    LEAVING,
-    LEAVING_STATIC,
-    M,
-    ModernGroup,
-    ModernMember,
-    current_value,
-    member_value,
-)
+from kafkalog_broker.groups.modern.modern_group import LEAVING, LEAVING_STATIC, M, ModernGroup, ModernMember, values_of
 
 log = logging.getLogger(__name__)
 
@@ -55,17 +49,21 @@ _TIMERS = ("session", "rebalance", "join-again", "sync-again")
 
 @dataclass(slots=True)
 class HeartbeatRequest:
-    """Heartbeat of a member. None: as in the last one."""
+    """Heartbeat of a member. None: as in the last one. What a member states of itself has the names of its record's
+    fields."""
 
     group_id: str
     member_id: str
     member_epoch: int
     instance_id: str | None = None
     rack_id: str | None = None
-    topics: Sequence[str] | None = None
+    topics: Collection[str] | None = None
     owned: Reported | None = None
     client_id: str = ""
     client_host: str = ""
+
+    def __post_init__(self) -> None:
+        self.topics = None if self.topics is None else frozenset(self.topics)
 
     @property
     def is_full(self) -> bool:
@@ -77,17 +75,19 @@ class HeartbeatRequest:
 class HeartbeatResponse:
     """interval_ms: until the next heartbeat. assignment: None where it has not changed."""
 
-    member_id: str
-    member_epoch: int
+    member_id: str = ""
+    member_epoch: int = 0
     interval_ms: int = 0
     assignment: Partitions | None = None
 
 
 class CoordinatorResult:
-    """Records of one request, of classic groups among them, and what is done once they are in the log."""
+    """Records of one request, of classic groups among them, what is done once they are in the log, and the response of
+    a heartbeat."""
 
-    def __init__(self, group_type: GroupType, group_id: str) -> None:
+    def __init__(self, group_type: GroupType, group_id: str, response: HeartbeatResponse | None = None) -> None:
         self.group_type, self.group_id = group_type, group_id
+        self.response = HeartbeatResponse() if response is None else response
         self.records: list[GroupRecord | Record] = []
         self.afterwards: list[Callable[[], None]] = []
 
@@ -96,10 +96,10 @@ class CoordinatorResult:
         self.records.append(GroupRecord(self.group_type, kind, self.group_id, name, value))
 
     def put_member(self, member: ModernMember) -> None:
-        self.put(RecordKind.MEMBER, member.member_id, member_value(self.group_type, member))
+        self.put(RecordKind.MEMBER, member.member_id, values_of(member, MEMBER_FIELDS[self.group_type]))
 
     def put_current(self, member: ModernMember) -> None:
-        self.put(RecordKind.CURRENT, member.member_id, current_value(self.group_type, member))
+        self.put(RecordKind.CURRENT, member.member_id, values_of(member, CURRENT_FIELDS[self.group_type]))
 
     def remove_member(self, member_id: str) -> None:
         for kind in (RecordKind.CURRENT, RecordKind.TARGET, RecordKind.MEMBER):
@@ -116,9 +116,7 @@ class ModernGroupManager(Generic[G, M]):
     """Not thread-safe. The types of groups differ in what is abstract here, and in their assignors."""
 
     group_class: type[G]
-    result_class: type[CoordinatorResult] = CoordinatorResult
-    reconciles_on_bump = False
-    """A new epoch takes topics that are gone from a member before there is a new target assignment."""
+    response_class: type[HeartbeatResponse] = HeartbeatResponse
 
     def __init__(self, context: GroupContext, timers: Timers, write: Write, type_of: TypeOf) -> None:
         self.groups: dict[str, G] = {}
@@ -154,14 +152,17 @@ class ModernGroupManager(Generic[G, M]):
         raise NotImplementedError
 
     def updated_member(self, member: M, request: Any) -> M:
-        """The member itself where nothing is new, as in nearly every heartbeat."""
-        raise NotImplementedError
+        """With what it states; the member itself where nothing of that is new, as in nearly every heartbeat."""
+        stated = {name: getattr(request, name, None) for name in MEMBER_FIELDS[self.group_class.group_type]}
+        if all(value is None or value == getattr(member, name) for name, value in stated.items()):
+            return member
+        return replace(member, **{name: value for name, value in stated.items() if value is not None})
 
-    def subscription_changes(
-        self, result: CoordinatorResult, group: G, member: M, updated: M, request: Any
-    ) -> tuple[bool, bool]:
-        """Two answers: whether the group's epoch is to rise, and whether the member subscribes to something else, for
-        other reasons than the names of topics."""
+    def next_epoch(
+        self, result: CoordinatorResult, group: G, member: M, updated: M, request: Any, *, names_changed: bool
+    ) -> tuple[int, bool]:
+        """The group's epoch, see `bump_epoch`, and whether the member is to be reconciled anew in whatever epoch.
+        names_changed: those of the topics that the member subscribes to."""
         raise NotImplementedError
 
     def assignor(self, group: G, members: Collection[M]) -> str:
@@ -173,10 +174,10 @@ class ModernGroupManager(Generic[G, M]):
         raise NotImplementedError
 
     def reconciled(
-        self, group: G, member: M, target_epoch: int, target: Partitions, reported: Reported | None, *,
-        subscription_changed: bool,
-    ) -> M:  # fmt: skip
-        """The member one step further towards its target, or itself. Raises BrokerError (FENCED_MEMBER_EPOCH)."""
+        self, group: G, member: M, target_epoch: int, target: Partitions, reported: Reported | None, *, anew: bool
+    ) -> M:
+        """The member one step further towards its target, or itself. reported: what it says it has; None: nothing was
+        said. Raises BrokerError (FENCED_MEMBER_EPOCH)."""
         raise NotImplementedError
 
     def finish_heartbeat(
@@ -221,39 +222,30 @@ class ModernGroupManager(Generic[G, M]):
         if request.member_epoch in (LEAVING, LEAVING_STATIC):
             return self.leave(request)
         joins, group_id = request.member_epoch == 0, request.group_id
-        result = self.result_class(self.group_class.group_type, group_id)
+        answer = self.response_class()
+        result = CoordinatorResult(self.group_class.group_type, group_id, answer)
         group, settings = self.group_for(result, joins=joins), self.settings(group_id)
         self.check_room(group, request.member_id, settings.max_size)
         member = self.member_for(result, group, request)
         updated = self.updated_member(member, request)
         names_changed = self.put_if_changed(result, member, updated)
-        bump, subscription_changed = self.subscription_changes(result, group, member, updated, request)
-        epoch = self.bump_epoch(result, group, member, updated, bump=bump or names_changed)
-        target_epoch, target = self.target(result, group, epoch, member, updated)
-        updated = self.reconcile(
-            result, group, updated, target_epoch, target, request.owned,
-            subscription_changed=subscription_changed or names_changed
-            or (self.reconciles_on_bump and epoch > group.epoch),
-        )  # fmt: skip
+        epoch, anew = self.next_epoch(result, group, member, updated, request, names_changed=names_changed)
+        target_epoch, target = self.target(result, group, epoch, updated)
+        updated = self.reconcile(result, group, updated, target_epoch, target, request.owned, anew=anew)
         self.finish_heartbeat(result, group, member, updated, epoch, request)
         result.then(lambda: self.begin_session(group_id, updated.member_id, settings.session_timeout_ms))
         self.commit(result)
-        assignment = None
+        answer.member_id, answer.member_epoch = updated.member_id, updated.epoch
+        answer.interval_ms = settings.heartbeat_interval_ms
         if joins or request.is_full or member.assigned != updated.assigned:
-            assignment = {topic: tuple(partitions) for topic, partitions in updated.assigned.items()}
-        return self.response(result, updated.member_id, updated.epoch, settings.heartbeat_interval_ms, assignment)
-
-    def response(
-        self, result: CoordinatorResult, member_id: str, epoch: int, interval_ms: int = 0,
-        assignment: Partitions | None = None,
-    ) -> HeartbeatResponse:  # fmt: skip
-        return HeartbeatResponse(member_id, epoch, interval_ms, assignment)
+            answer.assignment = {topic: tuple(partitions) for topic, partitions in updated.assigned.items()}
+        return answer
 
     def leave(self, request: HeartbeatRequest) -> HeartbeatResponse:
         """Raises BrokerError: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID."""
         group = self.group(request.group_id)
         self.remove_members(group, [group.member(request.member_id)])
-        return HeartbeatResponse(request.member_id, request.member_epoch)
+        return self.response_class(request.member_id, request.member_epoch)
 
     def group(self, group_id: str) -> G:
         """Raises BrokerError (GROUP_ID_NOT_FOUND)."""
@@ -287,7 +279,7 @@ class ModernGroupManager(Generic[G, M]):
     def bump_epoch(self, result: CoordinatorResult, group: G, member: M, updated: M, *, bump: bool) -> int:
         """The group's epoch, the next one where the subscriptions or their topics have changed. Raises BrokerError
         (INVALID_REQUEST)."""
-        version, group_id = self.context.topics.generation, group.group_id
+        version = self.context.topics.generation
         if not bump and group.seen_topics_version == version:
             return group.epoch
         names = group.names_after([member], [updated])
@@ -300,9 +292,8 @@ class ModernGroupManager(Generic[G, M]):
         if bump or metadata_hash != group.metadata_hash:
             epoch += 1
             result.put(RecordKind.EPOCH, "", EpochValue(epoch, metadata_hash))
-            log.info("group %.200r: epoch %d", group_id, epoch)
-
-        result.then(lambda: self.topics_seen(group_id, version))
+            log.info("group %.200r: epoch %d", group.group_id, epoch)
+        result.then(lambda: self.topics_seen(group.group_id, version))
         return epoch
 
     def topics_seen(self, group_id: str, version: int) -> None:
@@ -312,14 +303,12 @@ class ModernGroupManager(Generic[G, M]):
 
     def reconcile(
         self, result: CoordinatorResult, group: G, member: M, target_epoch: int, target: Partitions,
-        reported: Reported | None, *, subscription_changed: bool,
+        reported: Reported | None, *, anew: bool,
     ) -> M:  # fmt: skip
-        """The member one step further. Raises BrokerError (FENCED_MEMBER_EPOCH)."""
-        if not subscription_changed and member.is_reconciled_to(target_epoch):
+        """As `reconciled`, unless the member is where it is to be and that is not to be looked at anew."""
+        if not anew and member.is_reconciled_to(target_epoch):
             return member
-        updated = self.reconciled(
-            group, member, target_epoch, target, reported, subscription_changed=subscription_changed
-        )
+        updated = self.reconciled(group, member, target_epoch, target, reported, anew=anew)
         if updated != member:
             result.put_current(updated)
             result.then(lambda: self.reconciling(group.group_id, updated))
@@ -333,14 +322,14 @@ class ModernGroupManager(Generic[G, M]):
     # Those of large groups are made in a thread: no heartbeat holds the others up (as KIP-1263 has it). Members go on
     # with the target assignment that there is, until the next one is written.
 
-    def target(self, result: CoordinatorResult, group: G, epoch: int, member: M, updated: M) -> tuple[int, Partitions]:
+    def target(self, result: CoordinatorResult, group: G, epoch: int, updated: M) -> tuple[int, Partitions]:
         """The epoch of the target assignment and what it gives to the member, made anew where it is due (KIP-1263)."""
         present = group.assignment_epoch, group.target_of(updated)
         if group.assignment_epoch >= epoch:
             return present
         interval_ms, made_at = self.settings(group.group_id).assignment_interval_ms, group.assignment_timestamp_ms
         if made_at and interval_ms and self.context.clock.now_ms() < made_at + interval_ms:
-            self.assignment_waits(result)
+            self.assignment_waits(result, "assignment interval")
             return present
         if self.takes_long(group, updated):
             result.then(lambda: self._assign_in_background(group.group_id))
@@ -348,8 +337,8 @@ class ModernGroupManager(Generic[G, M]):
         log.info("group %.200r: target assignment for epoch %d", group.group_id, epoch)
         return epoch, self._assign(result, group, epoch, updated)
 
-    def assignment_waits(self, result: CoordinatorResult) -> None:
-        """The interval between two assignments is not over."""
+    def assignment_waits(self, result: CoordinatorResult, why: str) -> None:
+        """The assignment is due, and not made yet."""
 
     def takes_long(self, group: G, updated: M) -> bool:
         cost = MEMBER_COSTS * len(group.members)
@@ -408,10 +397,8 @@ class ModernGroupManager(Generic[G, M]):
         group_id = began.group_id
         self._assigning.discard(group_id)
         group = self.groups.get(group_id)
-        if group is not began or isinstance(
-            computed, Exception
-        ):  # a topic may have gone; the next heartbeat tries again
-            return
+        if group is not began or isinstance(computed, Exception):
+            return  # a topic may have gone; the next heartbeat tries again
         if group.assignment_epoch >= seen.epoch or group.static_members != seen.static_members:
             return  # one of this epoch or later was made meanwhile; or a member has another id, without a new epoch
         result = CoordinatorResult(group.group_type, group_id)

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_records import (
     CURRENT_FIELDS,
-    MEMBER_FIELDS,
     GroupRecord,
     GroupType,
     MemberState,
@@ -179,20 +178,15 @@ class ModernGroup(Generic[M]):
                 self.remove(record.name)
             case RecordKind.CURRENT if value is None:
                 if (member := self.members.get(record.name)) is not None:
-                    nothing = current_value(self.group_type, self.member_class(""))
+                    nothing = values_of(self.member_class(""), CURRENT_FIELDS[self.group_type])
                     self.put(replace(member, **nothing | {"epoch": LEAVING, "previous_epoch": LEAVING}))
             case RecordKind.MEMBER | RecordKind.CURRENT:
                 self.put(replace(self.members.get(record.name) or self.member_class(record.name), **value))
 
 
-def member_value(group_type: GroupType, member: ModernMember) -> dict[str, Any]:
-    """Value of a member's MEMBER record."""
-    return {name: getattr(member, name) for name in MEMBER_FIELDS[group_type]}
-
-
-def current_value(group_type: GroupType, member: ModernMember) -> dict[str, Any]:
-    """Value of a member's CURRENT record."""
-    return {name: getattr(member, name) for name in CURRENT_FIELDS[group_type]}
+def values_of(member: ModernMember, fields: Iterable[str]) -> dict[str, Any]:
+    """The value of a record of a member."""
+    return {name: getattr(member, name) for name in fields}
 
 
 def add_count(counts: Counter[str], key: str, by: int) -> None:

@@ -44,7 +44,6 @@ _NO_STATE = StatePartitions()
 
 class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
     group_class = ShareGroup
-    reconciles_on_bump = True
 
     def settings(self, group_id: str) -> ShareGroupSettings:
         return share_group_settings(self.context.config, self.context.overrides(group_id))
@@ -74,26 +73,20 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
         check_epoch(GroupType.SHARE, member, epoch, takes_previous=True, if_smaller=smaller)
         return member
 
-    def updated_member(self, member: ModernMember, request: HeartbeatRequest) -> ModernMember:
-        return replace(
-            member,
-            rack_id=member.rack_id if request.rack_id is None else request.rack_id,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            topics=member.topics if request.topics is None else frozenset(request.topics),
-        )
-
-    def subscription_changes(
+    def next_epoch(
         self, result: CoordinatorResult, group: ShareGroup, member: ModernMember, updated: ModernMember,
-        request: HeartbeatRequest,
-    ) -> tuple[bool, bool]:  # fmt: skip
-        """The epoch rises when share partitions have got their state since they were last assigned."""
+        request: HeartbeatRequest, *, names_changed: bool,
+    ) -> tuple[int, bool]:  # fmt: skip
+        """It rises also when share partitions have got their state since they were last assigned; then topics that are
+        gone are taken from a member before there is a new target assignment."""
         is_assigned = group.assignment_epoch >= group.epoch
-        return bool(is_assigned and group.members and group.partitions and not group.all_assigned()), False
+        has_new_state = bool(is_assigned and group.members and group.partitions and not group.all_assigned())
+        epoch = self.bump_epoch(result, group, member, updated, bump=has_new_state or names_changed)
+        return epoch, names_changed or epoch > group.epoch
 
     def reconciled(
         self, group: ShareGroup, member: ModernMember, target_epoch: int, target: Partitions,
-        reported: Reported | None, *, subscription_changed: bool,
+        reported: Reported | None, *, anew: bool,
     ) -> ModernMember:  # fmt: skip
         topics = map(self.context.topics.get, member.topics)
         subscribed = {topic.id for topic in topics if topic is not None}

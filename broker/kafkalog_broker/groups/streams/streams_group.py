@@ -99,12 +99,11 @@ class StreamsGroup(ReconcilingGroup[StreamsMember]):
     def _holders(self, role: TaskRole, subtopology_id: str, partition: int) -> Collection[str]:
         return self._processes.get(TasksKey(role, subtopology_id), {}).get(partition, ())
 
-    def is_free_for(self, process_id: str, key: TasksKey, partition: int) -> bool:
-        """True if a process may get a task: it does not have it in another role, nor in another of its members; and of
-        an active one, nobody does."""
+    def is_free_for(self, member: StreamsMember, key: TasksKey, partition: int) -> bool:
+        """True if a member's process has the task in no role and no other of its members; and an active one, nobody."""
         if key.role is TaskRole.ACTIVE and self._holders(*key, partition):
             return False
-        return all(process_id not in self._holders(role, key.subtopology_id, partition) for role in TaskRole)
+        return all(member.process_id not in self._holders(role, key.subtopology_id, partition) for role in TaskRole)
 
     # ---- topics
 

@@ -9,19 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.consumer.reconciling import (
-    UNCHANGED,
-    ReconcilingGroupManager,
-    Step,
-    changed,
-    is_waiting,
-    owned_subset,
-    stepped,
-)
+from kafkalog_broker.groups.consumer.reconciling import ReconcilingGroupManager, owned_subset
 from kafkalog_broker.groups.modern.group_context import (
     StreamsGroupSettings,
     standby_replicas,
@@ -67,7 +58,7 @@ _STANDBY_COSTS = 4  # active tasks
 class StreamsHeartbeatRequest(HeartbeatRequest):
     """owned: tasks by TasksKey; None: not all roles are said. stated_roles: those that are said."""
 
-    rebalance_timeout_ms: int = UNCHANGED
+    rebalance_timeout_ms: int | None = None
     topology: Topology | None = None
     stated_roles: Mapping[TaskRole, int] | None = None
     """How many subtopologies are named, of each role that is said."""
@@ -79,33 +70,29 @@ class StreamsHeartbeatRequest(HeartbeatRequest):
     has_task_end_offsets: bool = False
     shutdown_application: bool = False
 
+    @property
+    def topology_epoch(self) -> int | None:
+        return None if self.topology is None else self.topology.epoch
+
 
 @dataclass(slots=True)
 class StreamsHeartbeatResponse(HeartbeatResponse):
     """missing_topics: internal ones that are to be made. endpoints: None where they are as in the last answer."""
 
-    statuses: Sequence[Status] = ()
+    statuses: list[Status] = field(default_factory=list)
     missing_topics: Mapping[str, TopicInfo] | None = None
     endpoint_epoch: int = 0
     endpoints: Sequence[EndpointPartitions] | None = None
 
 
-class StreamsResult(CoordinatorResult):
-    """Also what a heartbeat is answered with beside epoch and tasks."""
-
-    def __init__(self, group_type: GroupType, group_id: str) -> None:
-        super().__init__(group_type, group_id)
-        self.statuses: list[Status] = []
-        self.metadata_hash = 0
-        self.validated_topology_epoch = _NOT_VALIDATED
-        self.missing_topics: Mapping[str, TopicInfo] = {}
-        self.endpoint_epoch = 0
-        self.endpoints: list[EndpointPartitions] | None = None
+def _answer(result: CoordinatorResult) -> StreamsHeartbeatResponse:
+    assert isinstance(result.response, StreamsHeartbeatResponse)
+    return result.response
 
 
 class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
     group_class = StreamsGroup
-    result_class = StreamsResult
+    response_class = StreamsHeartbeatResponse
 
     def settings(self, group_id: str) -> StreamsGroupSettings:
         return streams_group_settings(self.context.config, self.context.overrides(group_id))
@@ -161,60 +148,44 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
         check_epoch(GroupType.STREAMS, member, request.member_epoch, takes_previous=has_only_its_own)
         return member
 
-    def updated_member(self, member: StreamsMember, request: StreamsHeartbeatRequest) -> StreamsMember:
-        stated = {
-            "rack_id": request.rack_id,
-            "rebalance_timeout_ms": None if request.rebalance_timeout_ms == UNCHANGED else request.rebalance_timeout_ms,
-            "topology_epoch": None if request.topology is None else request.topology.epoch,
-            "process_id": request.process_id,
-            "user_endpoint": request.user_endpoint,
-            "client_tags": request.client_tags,
-        }
-        is_same_client = (member.client_id, member.client_host) == (request.client_id, request.client_host)
-        if is_same_client and [*stated.values()] == [None] * len(stated):
-            return member
-        return changed(member, stated, client_id=request.client_id, client_host=request.client_host)
-
-    def put_if_changed(self, result: CoordinatorResult, member: StreamsMember, updated: StreamsMember) -> bool:
-        if updated is member or updated == member:
-            return False
-        result.put_member(updated)
-        return True
-
-    def subscription_changes(
+    def next_epoch(
         self, result: CoordinatorResult, group: StreamsGroup, member: StreamsMember, updated: StreamsMember,
-        request: StreamsHeartbeatRequest,
-    ) -> tuple[bool, bool]:  # fmt: skip
-        """The topology, its topics, and what the assignment depends on beside them."""
-        assert isinstance(result, StreamsResult)
-        topology = self._topology(result, group, request)
+        request: StreamsHeartbeatRequest, *, names_changed: bool,
+    ) -> tuple[int, bool]:  # fmt: skip
+        """It rises with the topology, its topics, what else the assignment depends on, and what members say."""
+        answer, topology = _answer(result), self._topology(result, group, request)
         if group.topology is not None and updated.topology_epoch < group.topology.epoch:
             detail = (
                 f"The member's topology epoch {updated.topology_epoch} is behind the group's topology epoch "
                 f"{group.topology.epoch}."
             )
-            result.statuses.append(Status(StatusCode.STALE_TOPOLOGY, detail))
-        topics_changed, fitted = self._with_topics(result, group, topology)
+            answer.statuses.append(Status(StatusCode.STALE_TOPOLOGY, detail))
+        version = self.context.topics.generation
+        metadata_hash, fitted = self._with_topics(group, topology)
+        validated_epoch = _NOT_VALIDATED
         if fitted.problem is None:
-            result.validated_topology_epoch = topology.epoch
+            validated_epoch = topology.epoch
             fitted.check_tasks(request.owned or {})
-        result.missing_topics = fitted.missing
-        if group.group_id not in self.groups:  # the group that its records make is another object
-            result.then(lambda: self._keep(group.group_id, fitted))
-        is_due = (
-            result.validated_topology_epoch != group.validated_topology_epoch
-            or self.assignment_configs(group.group_id) != group.assignment_configs
-        )
+        answer.missing_topics = fitted.missing
+        state = metadata_hash, validated_epoch, self.assignment_configs(group.group_id)
+        bump = updated is not member or state != (
+            group.metadata_hash, group.validated_topology_epoch, group.assignment_configs
+        )  # fmt: skip
+        epoch = group.epoch + bump
+        if bump:
+            result.put(RecordKind.EPOCH, "", StreamsEpochValue(epoch, *state))
+            log.info("group %.200r: epoch %d", group.group_id, epoch)
         if not group.members:
             self._delay_first_assignment(group.group_id)
-        return topics_changed or is_due, False
 
-    def _keep(self, group_id: str, fitted: ConfiguredTopology) -> None:
-        self.groups[group_id].configured = fitted
+        def written() -> None:
+            present = self.groups[group.group_id]  # of a new group another object, which its records have made
+            present.configured, present.seen_topics_version = fitted, version
 
-    def _topology(
-        self, result: CoordinatorResult, group: StreamsGroup, request: StreamsHeartbeatRequest
-    ) -> Topology:  # fmt: skip
+        result.then(written)
+        return epoch, updated is not member
+
+    def _topology(self, result: CoordinatorResult, group: StreamsGroup, request: StreamsHeartbeatRequest) -> Topology:
         """The group's, that of its first member if it has none. Raises BrokerError: INVALID_REQUEST; as Kafka,
         UNKNOWN_SERVER_ERROR for an epoch below 0."""
         stated = request.topology
@@ -229,50 +200,26 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
             raise BrokerError(ErrorCode.invalid_request, "Topology updates are not supported yet.")
         return group.topology
 
-    def _with_topics(
-        self, result: StreamsResult, group: StreamsGroup, topology: Topology
-    ) -> tuple[bool, ConfiguredTopology]:
-        """Two answers: whether the topology's topics have changed, and the topology with them. Raises BrokerError
-        (STREAMS_INVALID_TOPOLOGY)."""
-        version, is_new, fitted = self.context.topics.generation, group.topology is None, group.configured
-        result.metadata_hash = group.metadata_hash
-        if fitted is not None and not is_new and group.seen_topics_version == version:
-            return False, fitted
-        result.metadata_hash = self.context.metadata_hash(topology.required_topics)
-        has_changed = result.metadata_hash != group.metadata_hash
-        if fitted is None or is_new or has_changed:
+    def _with_topics(self, group: StreamsGroup, topology: Topology) -> tuple[int, ConfiguredTopology]:
+        """Hash of the topology's topics, and the topology with them. Raises BrokerError (STREAMS_INVALID_TOPOLOGY)."""
+        is_new, fitted = group.topology is None, group.configured
+        if fitted is not None and not is_new and group.seen_topics_version == self.context.topics.generation:
+            return group.metadata_hash, fitted
+        metadata_hash = self.context.metadata_hash(topology.required_topics)
+        if fitted is None or is_new or metadata_hash != group.metadata_hash:
             fitted = group.configured = configured(topology, self.partition_count)
-        return has_changed, fitted
+        return metadata_hash, fitted
 
     def partition_count(self, name: str) -> int | None:
         """Partitions of a topic; None: it does not exist."""
         topic = self.context.topics.get(name)
         return None if topic is None else topic.partitions
 
-    def bump_epoch(
-        self, result: CoordinatorResult, group: StreamsGroup, member: StreamsMember, updated: StreamsMember, *,
-        bump: bool,
-    ) -> int:  # fmt: skip
-        assert isinstance(result, StreamsResult)
-        group_id, version = group.group_id, self.context.topics.generation
-        epoch = group.epoch + bump
-        if bump:
-            configs = self.assignment_configs(group_id)
-            value = StreamsEpochValue(epoch, result.metadata_hash, result.validated_topology_epoch, configs)
-            result.put(RecordKind.EPOCH, "", value)
-            log.info("group %.200r: epoch %d", group_id, epoch)
-        result.then(lambda: self.topics_seen(group_id, version))
-        return epoch
-
     def reconciled(
         self, group: StreamsGroup, member: StreamsMember, target_epoch: int, target: Partitions,
-        reported: Reported | None, *, subscription_changed: bool,
+        reported: Reported | None, *, anew: bool,
     ) -> StreamsMember:  # fmt: skip
-        def is_free(key: Any, partition: int) -> bool:
-            return group.is_free_for(member.process_id, key, partition)
-
-        step = Step(target_epoch, target, reported, is_free, member.epoch + 1, group.group_type)
-        return member if is_waiting(member, step) else stepped(member, step)
+        return group.stepped(member, target_epoch, target, reported, next_epoch=member.epoch + 1)
 
     def finish_heartbeat(
         self, result: CoordinatorResult, group: StreamsGroup, member: StreamsMember, updated: StreamsMember, epoch: int,
@@ -280,7 +227,7 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
     ) -> None:  # fmt: skip
         """Who asks for the end of the application, and where members can be asked for their state. Both are lost in the
         heartbeat that makes a group, as in Kafka."""
-        assert isinstance(result, StreamsResult)
+        answer = _answer(result)
         if request.shutdown_application:
             self._shut_down(group, member.member_id)
         is_told = request.member_epoch == 0 or member.assigned != updated.assigned
@@ -291,45 +238,31 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
             sources = () if topology is None else topology.subtopologies.values()
             names = {name for each in sources for name in each.subtopology.sources}
             counts = {name: self.partition_count(name) or 0 for name in names}
-            result.endpoints = list(group.endpoints(updated, counts))
+            answer.endpoints = list(group.endpoints(updated, counts))
         if group.group_id in self.groups:
-            result.endpoint_epoch = group.endpoint_epoch
+            answer.endpoint_epoch = group.endpoint_epoch
         if group.configured is not None and group.configured.problem is not None:
-            result.statuses.append(group.configured.problem)
+            answer.statuses.append(group.configured.problem)
         if group.shutdown_member_id is not None:
             detail = (
                 f"Streams group member {group.shutdown_member_id} encountered a fatal error and requested a shutdown "
                 "for the entire application."
             )
-            result.statuses.append(Status(StatusCode.SHUTDOWN_APPLICATION, detail))
-
-    def response(
-        self, result: CoordinatorResult, member_id: str, epoch: int, interval_ms: int = 0,
-        assignment: Partitions | None = None,
-    ) -> StreamsHeartbeatResponse:  # fmt: skip
-        assert isinstance(result, StreamsResult)
-        return StreamsHeartbeatResponse(
-            member_id, epoch, interval_ms, assignment, result.statuses, result.missing_topics, result.endpoint_epoch,
-            result.endpoints,
-        )  # fmt: skip
+            answer.statuses.append(Status(StatusCode.SHUTDOWN_APPLICATION, detail))
 
     # ---- target assignments
 
     def target(
-        self, result: CoordinatorResult, group: StreamsGroup, epoch: int, member: StreamsMember, updated: StreamsMember
+        self, result: CoordinatorResult, group: StreamsGroup, epoch: int, updated: StreamsMember
     ) -> tuple[int, Partitions]:
         if (_INITIAL_DELAY, group.group_id, "") in self.timers:
-            self._waits(result, "initial rebalance delay")
+            self.assignment_waits(result, "initial rebalance delay")
             return group.assignment_epoch, {}
-        return super().target(result, group, epoch, member, updated)
+        return super().target(result, group, epoch, updated)
 
-    def assignment_waits(self, result: CoordinatorResult) -> None:
-        self._waits(result, "assignment interval")
-
-    def _waits(self, result: CoordinatorResult, why: str) -> None:
-        if isinstance(result, StreamsResult):
-            detail = f"Assignment delayed due to the configured {why}."
-            result.statuses.append(Status(StatusCode.ASSIGNMENT_DELAYED, detail))
+    def assignment_waits(self, result: CoordinatorResult, why: str) -> None:
+        detail = f"Assignment delayed due to the configured {why}."
+        _answer(result).statuses.append(Status(StatusCode.ASSIGNMENT_DELAYED, detail))
 
     def takes_long(self, group: StreamsGroup, updated: StreamsMember) -> bool:
         subtopologies = {} if group.configured is None else group.configured.subtopologies
@@ -362,8 +295,8 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
         group = self.groups.get(group_id)
         if group is None or not group.members or group.configured is None:
             return  # the next heartbeat makes it
-        result, member = StreamsResult(group.group_type, group_id), next(iter(group.members.values()))
-        self.target(result, group, group.epoch, member, member)
+        result = CoordinatorResult(group.group_type, group_id, StreamsHeartbeatResponse())
+        self.target(result, group, group.epoch, next(iter(group.members.values())))
         self.commit(result)
 
     def forget(self, group: StreamsGroup) -> None:
@@ -374,11 +307,9 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
 
     def leave(self, request: HeartbeatRequest) -> HeartbeatResponse:
         assert isinstance(request, StreamsHeartbeatRequest)
-        group = self.group(request.group_id)
         if request.shutdown_application:
-            self._shut_down(group, request.member_id)
-        self.remove_members(group, [group.member(request.member_id)])
-        return StreamsHeartbeatResponse(request.member_id, request.member_epoch)
+            self._shut_down(self.group(request.group_id), request.member_id)
+        return super().leave(request)
 
     def _shut_down(self, group: StreamsGroup, member_id: str) -> None:
         if group.shutdown_member_id is None:
@@ -401,7 +332,7 @@ def _names(request: StreamsHeartbeatRequest, role: TaskRole) -> bool:
 
 
 def _invalid_first(request: StreamsHeartbeatRequest) -> str | None:
-    if request.rebalance_timeout_ms == UNCHANGED:
+    if request.rebalance_timeout_ms is None:
         return "RebalanceTimeoutMs must be provided in first request."
     stated = request.stated_roles or {}
     for role, name in zip(TaskRole, ("ActiveTasks", "StandbyTasks", "WarmupTasks"), strict=True):
