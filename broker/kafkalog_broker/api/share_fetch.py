@@ -3,7 +3,7 @@
 78 ShareFetch, versions 1 and 2: records of a share group's partitions, acquired by the member (KIP-932).
 
 Waits up to max_wait_ms for min_bytes, woken by appends and by records that others give back. The acknowledgements that
-it brings are carried out first. Sessions remember the partitions (`share/share_sessions.py`).
+it brings are carried out first. Sessions remember the partitions (`share/share_partition_manager.py`).
 
 v2  acquire mode: strictly no more than max records (KIP-1206); renewing locks (KIP-1222)
 
@@ -25,10 +25,9 @@ from kafkalog_broker.protocol.fetch_response import ShareFetchPartition, ShareFe
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.quotas.client_quotas import Client
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
-from kafkalog_broker.share.in_flight_batch import AcknowledgeType
 from kafkalog_broker.share.share_fetch import FetchedShare, FetchedShares, ShareFetch, ShareFetchParams
-from kafkalog_broker.share.share_partition import Acknowledgement
-from kafkalog_broker.share.share_sessions import (
+from kafkalog_broker.share.share_partition import Acknowledgement, AcknowledgeType
+from kafkalog_broker.share.share_partition_manager import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     Partition,

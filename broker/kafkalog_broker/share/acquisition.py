@@ -7,8 +7,7 @@ from math import ceil
 from typing import NamedTuple
 
 from kafkalog_broker.groups.modern.group_context import Limits
-from kafkalog_broker.share.in_flight_batch import InFlightBatch, RecordState, Run
-from kafkalog_broker.share.share_partition import SharePartition
+from kafkalog_broker.share.share_partition import InFlightBatch, RecordState, Run, SharePartition
 
 _FEWEST_BEFORE_THROTTLING = 2
 """Records delivered that often are given a few at a time: one of them may be what makes consumers fail."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
 from typing import NamedTuple
 from uuid import UUID
 
@@ -47,43 +46,6 @@ KEYS_A_STEP = 64
 """Share partitions of a step: a snapshot is made, written and taken over in some 15 microseconds, and in more where
 there are many locks."""
 UNKNOWN_PARTITION = "This server does not host this topic-partition."  # text of Kafka's error
-_DROPPED = 2
-"""Superseded entries dropped for each snapshot: more than one, or all would be dropped at the next look-up."""
-
-
-class RedundantOffsets:
-    """Up to where a partition of __share_group_state is superseded (Kafka's ShareCoordinatorOffsetsManager).
-
-    Each share partition needs its last snapshot and what follows: below the smallest of these nothing is needed.
-    """
-
-    def __init__(self) -> None:
-        self._last: dict[SharePartitionKey, int] = {}
-        self._heap: list[tuple[int, SharePartitionKey]] = []
-        self._end = 0  # after the last snapshot or tombstone that was seen
-
-    def moved(self, key: SharePartitionKey, offset: int, *, is_gone: bool) -> None:
-        """A snapshot, or a tombstone, lies at `offset`."""
-        if is_gone:
-            self._last.pop(key, None)
-        else:
-            self._last[key] = offset
-            heappush(self._heap, (offset, key))
-        self._end = max(self._end, offset)
-        for _ in range(_DROPPED):
-            self._drop_first()
-
-    def first_needed(self) -> int:
-        """Records below may be deleted; 0 where none may. With nothing known any more, the last tombstone stays."""
-        while self._drop_first():
-            pass
-        return self._heap[0][0] if self._heap else self._end
-
-    def _drop_first(self) -> bool:
-        if not self._heap or self._last.get(self._heap[0][1]) == self._heap[0][0]:
-            return False
-        heappop(self._heap)
-        return True
 
 
 class WriteState(NamedTuple):
@@ -109,6 +71,7 @@ class Summary(NamedTuple):
 class _Entry:
     state: ShareState
     updates: int = 0  # since the last snapshot
+    snapshot_at: int | None = None  # the offset of that
 
 
 class ShareStateShard:
@@ -117,7 +80,13 @@ class ShareStateShard:
     def __init__(self, updates_per_snapshot: int) -> None:
         self._updates_per_snapshot = updates_per_snapshot
         self.entries: dict[SharePartitionKey, _Entry] = {}
-        self.redundant = RedundantOffsets()
+        self._end = 0  # the last snapshot or tombstone that was seen
+
+    def first_needed(self) -> int:
+        """Records below may be deleted, as each share partition needs its last snapshot and what follows; 0 where none
+        may. With nothing known any more, the last tombstone stays (Kafka's ShareCoordinatorOffsetsManager)."""
+        snapshots = (entry.snapshot_at for entry in self.entries.values() if entry.snapshot_at is not None)
+        return min(snapshots, default=self._end)
 
     def needs_snapshot(self, entry: _Entry) -> bool:
         return entry.updates >= self._updates_per_snapshot
@@ -133,12 +102,12 @@ class ShareStateShard:
             if value is None:
                 self.entries.pop(key, None)
             elif entry is None:
-                self.entries[key] = _Entry(decode_snapshot(value))
+                self.entries[key] = _Entry(decode_snapshot(value), snapshot_at=offset)
             else:
-                entry.state = decode_snapshot(value)
+                entry.state, entry.snapshot_at = decode_snapshot(value), offset
                 if self.needs_snapshot(entry):
                     entry.updates = 0
-            self.redundant.moved(key, offset, is_gone=value is None)
+            self._end = max(self._end, offset)
         elif value is not None:
             update = decode_update(value)
             if entry is None:
@@ -293,7 +262,7 @@ class ShareCoordinator:
         """Delete the records that later snapshots supersede."""
         for partition, shard in self.runtime.served().items():
             try:
-                self.runtime.log.prune(partition, shard.redundant.first_needed())
+                self.runtime.log.prune(partition, shard.first_needed())
             except BrokerError as error:
                 _log.warning("%s-%d is not pruned: %s", SHARE_STATE_TOPIC, partition, error)
 

@@ -6,8 +6,7 @@ import pytest
 
 from kafkalog_broker.groups.modern.group_context import Limits
 from kafkalog_broker.share.acquisition import Acquired, AcquireRequest, Span, acquire, archive_aborted
-from kafkalog_broker.share.in_flight_batch import AcknowledgeType, RecordState
-from kafkalog_broker.share.share_partition import Acknowledgement, SharePartition
+from kafkalog_broker.share.share_partition import Acknowledgement, AcknowledgeType, RecordState, SharePartition
 from kafkalog_broker.share.state_records import StateBatch, combined
 
 LIMITS = Limits(max_in_flight=100, max_deliveries=5, lock_ms=1000)

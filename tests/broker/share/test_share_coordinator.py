@@ -15,7 +15,6 @@ from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, OffsetsB
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.share.share_coordinator import (
     KEYS_A_STEP,
-    RedundantOffsets,
     ShareCoordinator,
     Summary,
     WriteState,
@@ -181,15 +180,6 @@ def test_the_state_of_deleted_topics_goes_step_by_step(topic: Topic) -> None:
     assert len(topic.records) == 2 * len(keys)
     again = coordinator(topic)
     assert {again.summary(key) for key in keys} == {Summary()}
-
-
-def test_superseded_snapshots_are_dropped_as_others_come() -> None:
-    """Else all of them were at once, when somebody asks from where on they are needed."""
-    redundant = RedundantOffsets()
-    for offset in range(4000):
-        redundant.moved(SharePartitionKey(f"group {offset % 1000}", TOPIC, 0), offset, is_gone=False)
-    assert len(redundant._heap) == 1000
-    assert redundant.first_needed() == 3000
 
 
 def test_later_leaders_fence_those_before(topic: Topic) -> None:

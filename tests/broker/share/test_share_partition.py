@@ -10,8 +10,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_context import Limits
 from kafkalog_broker.share.acquisition import Acquired, AcquireRequest, Span, acquire, archive_aborted, without
-from kafkalog_broker.share.in_flight_batch import AcknowledgeType, RecordState
-from kafkalog_broker.share.share_partition import Acknowledgement, SharePartition, StateChange
+from kafkalog_broker.share.share_partition import (
+    Acknowledgement,
+    AcknowledgeType,
+    RecordState,
+    SharePartition,
+    StateChange,
+)
 from kafkalog_broker.share.state_records import StateBatch, combined
 from tests.searches import examples
 

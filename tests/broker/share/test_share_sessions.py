@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.share.share_sessions import MAX_PARTITIONS, SessionKey, ShareSessions
+from kafkalog_broker.share.share_partition_manager import MAX_PARTITIONS, SessionKey, ShareSessions
 
 ONE, TWO = SessionKey("g", "one"), SessionKey("g", "two")
 
