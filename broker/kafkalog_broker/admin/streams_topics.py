@@ -10,7 +10,7 @@ from kafkalog_broker.admin.topic_changes import Charge, create_topics
 from kafkalog_broker.admin.topic_checks import DEFAULT, NewTopic, check_totals
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.streams.streams_group import StreamsGroup
+from kafkalog_broker.groups.streams.streams_group_manager import StreamsGroup
 from kafkalog_broker.groups.streams.topology import TopicInfo
 from kafkalog_broker.storage.topic_registry import Outcome
 

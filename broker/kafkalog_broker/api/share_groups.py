@@ -33,8 +33,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest
 from kafkalog_broker.groups.modern.group_records import SharedTopic
 from kafkalog_broker.groups.modern.modern_group import ModernMember
-from kafkalog_broker.groups.share.share_group import ShareGroup
-from kafkalog_broker.groups.share.share_group_manager import ASSIGNOR
+from kafkalog_broker.groups.share.share_group_manager import ASSIGNOR, ShareGroup
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import error_response, respond

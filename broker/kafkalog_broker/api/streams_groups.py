@@ -25,8 +25,13 @@ from kafkalog_broker.groups.modern.group_records import (
     TasksKey,
     tasks_by_role,
 )
-from kafkalog_broker.groups.streams.streams_group import EndpointPartitions, StreamsGroup, StreamsMember
-from kafkalog_broker.groups.streams.streams_group_manager import StreamsHeartbeatRequest, StreamsHeartbeatResponse
+from kafkalog_broker.groups.streams.streams_group_manager import (
+    EndpointPartitions,
+    StreamsGroup,
+    StreamsHeartbeatRequest,
+    StreamsHeartbeatResponse,
+    StreamsMember,
+)
 from kafkalog_broker.groups.streams.topology import StatusCode, Subtopology, TopicInfo, Topology, topology_of
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api

@@ -43,8 +43,7 @@ from kafkalog_broker.groups.modern.group_records import GroupRecord, GroupType, 
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
 from kafkalog_broker.groups.offset_store import OffsetStore, PreparedCommit
 from kafkalog_broker.groups.share.share_group_manager import ShareGroupManager
-from kafkalog_broker.groups.streams.streams_group import StreamsGroup
-from kafkalog_broker.groups.streams.streams_group_manager import StreamsGroupManager
+from kafkalog_broker.groups.streams.streams_group_manager import StreamsGroup, StreamsGroupManager
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.layout import ControlType
 

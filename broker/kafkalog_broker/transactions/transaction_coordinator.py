@@ -27,11 +27,14 @@ from kafkalog_broker.transactions.transaction_metadata import (
     EndMarker,
     TopicPartition,
     TransactionMetadata,
+    Transactions,
     TransactionState,
     WriteMarker,
     ends,
+    load,
+    transaction_key,
+    transaction_value,
 )
-from kafkalog_broker.transactions.transaction_records import Transactions, load, transaction_key, transaction_value
 from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 log = logging.getLogger(__name__)

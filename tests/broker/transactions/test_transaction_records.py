@@ -12,8 +12,6 @@ from kafkalog_broker.transactions.transaction_metadata import (
     TopicPartition,
     TransactionMetadata,
     TransactionState,
-)
-from kafkalog_broker.transactions.transaction_records import (
     load,
     read_transaction_key,
     read_transaction_value,

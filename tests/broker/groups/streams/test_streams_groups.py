@@ -15,8 +15,11 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.modern.group_records import TaskRole, TasksKey
 from kafkalog_broker.groups.modern.modern_group import ModernGroupState
-from kafkalog_broker.groups.streams.streams_group import StreamsGroup
-from kafkalog_broker.groups.streams.streams_group_manager import StreamsHeartbeatRequest, StreamsHeartbeatResponse
+from kafkalog_broker.groups.streams.streams_group_manager import (
+    StreamsGroup,
+    StreamsHeartbeatRequest,
+    StreamsHeartbeatResponse,
+)
 from kafkalog_broker.groups.streams.topology import StatusCode, Subtopology, TopicInfo, Topology
 from kafkalog_broker.storage.topic_registry import Topic
 from tests.broker.groups.consumer.test_consumer_group_machine import Topics

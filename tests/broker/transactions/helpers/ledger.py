@@ -15,8 +15,7 @@ from kafkalog_broker.coordinator.coordinator_log import (
 )
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
-from kafkalog_broker.transactions.transaction_metadata import EndMarker, TopicPartition
-from kafkalog_broker.transactions.transaction_records import load
+from kafkalog_broker.transactions.transaction_metadata import EndMarker, TopicPartition, load
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
 from tests.broker.manual_clock import ManualClock
