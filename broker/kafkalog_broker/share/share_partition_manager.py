@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.config.group_properties import EARLIEST
+from kafkalog_broker.config.group_properties import EARLIEST, reset_duration_ms
 from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_context import ShareGroupSettings
@@ -309,9 +309,9 @@ class SharePartitionManager:
         settings = self.settings_of(group_id)
         if settings.auto_offset_reset == EARLIEST:
             return log.log_start_offset
-        if settings.reset_duration_ms is not None:
-            timestamp = self._clock.now_ms() - settings.reset_duration_ms
-            record = await self._run_blocking(log.offset_for_timestamp, timestamp)
+        duration_ms = reset_duration_ms(settings.auto_offset_reset)
+        if duration_ms is not None:
+            record = await self._run_blocking(log.offset_for_timestamp, self._clock.now_ms() - duration_ms)
             if record is not None:
                 return int(record.offset)
         return log.high_watermark

@@ -49,7 +49,7 @@ class InUse:
 
     @property
     def settings(self) -> ShareGroupSettings:
-        return ShareGroupSettings(45_000, 5_000, 0, 200, 30_000, Limits(100, 5, self.lock_ms))
+        return ShareGroupSettings(45_000, 5_000, 0, 200, Limits(100, 5, self.lock_ms))
 
     def get(self, first: int, last: int) -> list[Acquired]:
         now = self.time.clock.monotonic_ms()

@@ -13,7 +13,7 @@ from uuid import UUID
 import xxhash
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.group_properties import LATEST, reset_duration_ms
+from kafkalog_broker.config.group_properties import LATEST
 from kafkalog_broker.coordinator.runtime import Scheduler
 from kafkalog_broker.groups.modern.group_records import SharedTopic
 from kafkalog_broker.runtime.clock import Clock
@@ -68,46 +68,23 @@ class GroupSettings:
     max_size: int
 
 
-Bounds = tuple[int, int, int]  # default, lowest and highest value of a property
-
-
-def _bounded(overrides: Mapping[str, str], name: str, limits: Bounds) -> int:
+def _bounded(overrides: Mapping[str, str], name: str, default: int, lowest: int, highest: int) -> int:
     """A group's own value, or the default. One beyond the limits, which may have been other ones when it was set,
     counts as the nearest that is allowed (KIP-848, KIP-1263)."""
-    default, lowest, highest = limits
     return min(max(int(overrides.get(name, default)), lowest), highest)
 
 
-def _intervals(
-    kind: str, overrides: Mapping[str, str], session: Bounds, heartbeat: Bounds, assignment: Bounds
-) -> tuple[int, int, int]:
-    """Intervals of a group of consumers or of streams."""
-    return (
-        _bounded(overrides, f"{kind}.session.timeout.ms", session),
-        _bounded(overrides, f"{kind}.heartbeat.interval.ms", heartbeat),
-        _bounded(overrides, f"{kind}.assignment.interval.ms", assignment),
-    )
-
-
-def consumer_group_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> GroupSettings:
+def consumer_group_settings(c: BrokerConfig, overrides: Mapping[str, str]) -> GroupSettings:
     """overrides: properties of the group by name."""
-    c = config
-    intervals = _intervals(
-        "consumer", overrides,
-        (
-            c.group_consumer_session_timeout_ms, c.group_consumer_min_session_timeout_ms,
-            c.group_consumer_max_session_timeout_ms,
-        ),
-        (
-            c.group_consumer_heartbeat_interval_ms, c.group_consumer_min_heartbeat_interval_ms,
-            c.group_consumer_max_heartbeat_interval_ms,
-        ),
-        (
-            c.group_consumer_assignment_interval_ms, c.group_consumer_min_assignment_interval_ms,
-            c.group_consumer_max_assignment_interval_ms,
-        ),
+    return GroupSettings(
+        _bounded(overrides, "consumer.session.timeout.ms", c.group_consumer_session_timeout_ms,
+                 c.group_consumer_min_session_timeout_ms, c.group_consumer_max_session_timeout_ms),
+        _bounded(overrides, "consumer.heartbeat.interval.ms", c.group_consumer_heartbeat_interval_ms,
+                 c.group_consumer_min_heartbeat_interval_ms, c.group_consumer_max_heartbeat_interval_ms),
+        _bounded(overrides, "consumer.assignment.interval.ms", c.group_consumer_assignment_interval_ms,
+                 c.group_consumer_min_assignment_interval_ms, c.group_consumer_max_assignment_interval_ms),
+        c.group_consumer_max_size,
     )  # fmt: skip
-    return GroupSettings(*intervals, c.group_consumer_max_size)
 
 
 @dataclass(slots=True)
@@ -118,34 +95,24 @@ class StreamsGroupSettings(GroupSettings):
     initial_delay_ms: int
 
 
-def streams_group_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> StreamsGroupSettings:
+def streams_group_settings(c: BrokerConfig, overrides: Mapping[str, str]) -> StreamsGroupSettings:
     """overrides: properties of the group by name."""
-    c = config
-    intervals = _intervals(
-        "streams", overrides,
-        (
-            c.group_streams_session_timeout_ms, c.group_streams_min_session_timeout_ms,
-            c.group_streams_max_session_timeout_ms,
-        ),
-        (
-            c.group_streams_heartbeat_interval_ms, c.group_streams_min_heartbeat_interval_ms,
-            c.group_streams_max_heartbeat_interval_ms,
-        ),
-        (
-            c.group_streams_assignment_interval_ms, c.group_streams_min_assignment_interval_ms,
-            c.group_streams_max_assignment_interval_ms,
-        ),
-    )  # fmt: skip
-    delay_ms = overrides.get("streams.initial.rebalance.delay.ms", c.group_streams_initial_rebalance_delay_ms)
     return StreamsGroupSettings(
-        *intervals, c.group_streams_max_size, standby_replicas(config, overrides), int(delay_ms)
+        _bounded(overrides, "streams.session.timeout.ms", c.group_streams_session_timeout_ms,
+                 c.group_streams_min_session_timeout_ms, c.group_streams_max_session_timeout_ms),
+        _bounded(overrides, "streams.heartbeat.interval.ms", c.group_streams_heartbeat_interval_ms,
+                 c.group_streams_min_heartbeat_interval_ms, c.group_streams_max_heartbeat_interval_ms),
+        _bounded(overrides, "streams.assignment.interval.ms", c.group_streams_assignment_interval_ms,
+                 c.group_streams_min_assignment_interval_ms, c.group_streams_max_assignment_interval_ms),
+        c.group_streams_max_size, standby_replicas(c, overrides),
+        int(overrides.get("streams.initial.rebalance.delay.ms", c.group_streams_initial_rebalance_delay_ms)),
     )  # fmt: skip
 
 
-def standby_replicas(config: BrokerConfig, overrides: Mapping[str, str]) -> int:
+def standby_replicas(c: BrokerConfig, overrides: Mapping[str, str]) -> int:
     """Those of a streams group alone, which every heartbeat asks for."""
-    bounds = config.group_streams_num_standby_replicas, 0, config.group_streams_max_standby_replicas
-    return _bounded(overrides, "streams.num.standby.replicas", bounds)
+    highest = c.group_streams_max_standby_replicas
+    return _bounded(overrides, "streams.num.standby.replicas", c.group_streams_num_standby_replicas, 0, highest)
 
 
 class Limits(NamedTuple):
@@ -161,15 +128,9 @@ class Limits(NamedTuple):
 class ShareGroupSettings(GroupSettings):
     """auto_offset_reset: earliest, latest or by_duration:PnDTnHnMn.nS."""
 
-    initialize_retry_ms: int
     limits: Limits
     auto_offset_reset: str = LATEST
     reads_committed: bool = False
-
-    @property
-    def reset_duration_ms(self) -> int | None:
-        """How far back delivery begins; None where auto_offset_reset is no duration."""
-        return reset_duration_ms(self.auto_offset_reset)
 
 
 def share_group_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> ShareGroupSettings:
@@ -183,7 +144,6 @@ def share_group_settings(config: BrokerConfig, overrides: Mapping[str, str]) -> 
         number("heartbeat.interval.ms", config.group_share_heartbeat_interval_ms),
         number("assignment.interval.ms", config.group_share_assignment_interval_ms),
         config.group_share_max_size,
-        config.group_share_initialize_retry_interval_ms,
         Limits(
             number("partition.max.record.locks", config.group_share_partition_max_record_locks),
             number("delivery.count.limit", config.group_share_delivery_count_limit),
