@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +10,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalog_spark.report.facts import Row, TimeBins, TimelineSegment, TopicLag
+from kafkalog_spark.report.facts import (
+    CodecTotal,
+    PartitionTotal,
+    ProducerTotal,
+    Row,
+    TimeBins,
+    TimelineSegment,
+    TopicLag,
+)
 
 COLUMNS = (
     "topic", "partition", "segment", "position", "size", "base_offset", "last_offset", "record_count", "codec",
@@ -20,70 +27,10 @@ COLUMNS = (
 """Columns of the table `batches` that totals are made of."""
 
 MOST_SEGMENTS = 64  # bars of one partition in a timeline; of more segments neighbours are put together
-MOST_SAMPLES = 8  # batches of a topic and codec that are decompressed, spread over its log
 MOST_PRODUCERS = 10_000  # producer ids that are counted; of more those with the fewest bytes are dropped
 
 _NONE = -1  # no timestamp, in int64 columns here
 _Ints = npt.NDArray[np.int64]
-
-
-class Sample(NamedTuple):
-    """Where a batch lies."""
-
-    partition: int
-    segment: int
-    position: int
-
-
-@dataclass(slots=True)
-class CodecTotal:
-    """Batches of one topic and codec, and some of them, evenly spread."""
-
-    batches: int = 0
-    records: int = 0
-    size: int = 0
-    samples: list[Sample] = field(default_factory=list)
-    stride: int = 1
-
-    def take(self, partition: int, segment: int, positions: _Ints, sizes: _Ints, records: _Ints) -> None:
-        """The next batches of this codec."""
-        while (self.batches + len(sizes) + self.stride - 1) // self.stride > MOST_SAMPLES:
-            self.samples, self.stride = self.samples[::2], self.stride * 2
-        first = -self.batches % self.stride
-        self.samples += [Sample(partition, segment, at) for at in positions[first :: self.stride].tolist()]
-        self.batches += len(sizes)
-        self.size += int(sizes.sum())
-        self.records += int(records.sum())
-
-
-@dataclass(slots=True)
-class ProducerTotal:
-    """Totals of a producer id."""
-
-    batches: int = 0
-    records: int = 0
-    size: int = 0
-    last_timestamp: int = _NONE
-    partitions: int = 0
-    last_partition: tuple[str, int] | None = None
-
-
-@dataclass(slots=True)
-class PartitionTotal:
-    """Totals of a partition's batches. longest_pause: ms, _NONE with less than two batches."""
-
-    records: int = 0
-    batches: int = 0
-    missing: int = 0
-    damaged_bytes: int = 0
-    longest_pause: int = _NONE
-    first_timestamp: int | None = None
-    last_timestamp: int | None = None
-    error: str | None = None
-    transactional: bool = False
-    next_offset: int | None = None
-    segments: list[TimelineSegment] = field(default_factory=list)
-    last_segment: int | None = None
 
 
 class BatchTotals:
@@ -98,7 +45,7 @@ class BatchTotals:
     def take(self, rows: pa.RecordBatch) -> None:
         """The next rows, which are of one segment: partition by partition, in the order of the log."""
         key = (rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py())
-        total = self.partitions.setdefault(key, PartitionTotal())
+        total = self.partitions.setdefault(key, PartitionTotal(*key))
         valid = rows.column("valid")
         if valid.false_count:
             bad = rows.filter(pc.invert(valid))
@@ -109,7 +56,8 @@ class BatchTotals:
                 return
         segment = rows.column("segment")[0].as_py()
         columns = _Columns.of(rows, segment if not total.batches else total.next_offset)
-        self._count(total, columns, segment, key)
+        self._count(total, columns)
+        self._add_segment(total, columns, segment)
         self._count_codecs(key, rows, columns)
         self._count_producers(key, rows, columns)
         timed = columns.last_times != _NONE
@@ -117,7 +65,7 @@ class BatchTotals:
             series = self.series.setdefault(key[0] if key[0] in self.series else None, TimeBins())
             series.add(columns.last_times[timed], np.stack([columns.sizes[timed], columns.records[timed]], 1))
 
-    def _count(self, total: PartitionTotal, columns: _Columns, segment: int, key: tuple[str, int]) -> None:
+    def _count(self, total: PartitionTotal, columns: _Columns) -> None:
         total.records += int(columns.records.sum())
         total.batches += len(columns.sizes)
         expected = np.concatenate(
@@ -131,32 +79,33 @@ class BatchTotals:
         if len(times):
             ends = times if total.last_timestamp is None else np.concatenate([[total.last_timestamp], times])
             if len(ends) > 1:
-                total.longest_pause = max(total.longest_pause, int(np.diff(np.maximum.accumulate(ends)).max()))
+                pause = int(np.diff(np.maximum.accumulate(ends)).max())
+                total.longest_pause = max(total.longest_pause or 0, pause)
             firsts = columns.first_times[columns.first_times != _NONE]
             first = int(min(firsts.min() if len(firsts) else times.min(), times.min()))
             total.first_timestamp = first if total.first_timestamp is None else min(first, total.first_timestamp)
             total.last_timestamp = int(ends.max())
-        self._add_segment(total, columns, segment, key)
 
-    def _add_segment(self, total: PartitionTotal, columns: _Columns, segment: int, key: tuple[str, int]) -> None:
+    def _add_segment(self, total: PartitionTotal, columns: _Columns, segment: int) -> None:
         starts = columns.first_times[columns.first_times != _NONE]
         ends = columns.last_times[columns.last_times != _NONE]
         made = TimelineSegment(
-            *key,
+            total.topic,
+            total.partition,
             segment,
             int(columns.nexts[-1]),
             int(columns.sizes.sum()),
             int(min(starts.min(), ends.min())) if len(starts) and len(ends) else None,
             int(ends.max()) if len(ends) else None,
         )
-        segments = total.segments
+        timeline = total.timeline
         if total.last_segment == segment:
-            segments[-1] = _merged(segments[-1], made, segments[-1].segments)
+            timeline[-1] = _merged(timeline[-1], made, timeline[-1].segments)
         else:
-            segments.append(made)
+            timeline.append(made)
         total.last_segment = segment
-        if len(segments) > 2 * MOST_SEGMENTS:
-            total.segments = merged_pairs(segments)
+        if len(timeline) > 2 * MOST_SEGMENTS:
+            total.timeline = merged_pairs(timeline)
 
     def _count_codecs(self, key: tuple[str, int], rows: pa.RecordBatch, columns: _Columns) -> None:
         segment = rows.column("segment")[0].as_py()
@@ -165,7 +114,7 @@ class BatchTotals:
         positions = rows.column("position").to_numpy(zero_copy_only=False)
         for index, codec in enumerate(coded.dictionary.to_pylist()):
             of = indices == index
-            total = self.codecs.setdefault((key[0], codec), CodecTotal())
+            total = self.codecs.setdefault((key[0], codec), CodecTotal(key[0], codec))
             total.take(key[1], segment, positions[of], columns.sizes[of], columns.records[of])
 
     def _count_producers(self, key: tuple[str, int], rows: pa.RecordBatch, columns: _Columns) -> None:
@@ -175,12 +124,13 @@ class BatchTotals:
         last = np.full(len(ids), _NONE, np.int64)
         np.maximum.at(last, which, columns.last_times)
         for at, producer_id in enumerate(ids.tolist()):
-            total = self.producers.setdefault(producer_id, ProducerTotal())
+            total = self.producers.setdefault(producer_id, ProducerTotal(producer_id))
             batches, records, size = sums[at].tolist()
             total.batches += batches
             total.records += records
             total.size += size
-            total.last_timestamp = max(total.last_timestamp, int(last[at]))
+            if last[at] != _NONE:
+                total.last_timestamp = max(total.last_timestamp or 0, int(last[at]))
             if total.last_partition != key:
                 total.last_partition, total.partitions = key, total.partitions + 1
         if len(self.producers) > 2 * MOST_PRODUCERS:

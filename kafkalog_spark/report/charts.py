@@ -62,13 +62,16 @@ def _written(value: str, unit: str = "") -> str:
     )
 
 
+def _tips(tips: Sequence[tuple[str, str]]) -> list[alt.Tooltip]:
+    """Lines of a tooltip: field and title of each."""
+    return [alt.Tooltip(f"{field}:N", title=title) for field, title in tips]
+
+
 def _bars(rows: list[Row], title: str, tips: Sequence[tuple[str, str]], color: str | None = None, *,
           unit: str = "", log_if_wide: bool = False) -> Spec | None:  # fmt: skip
     """Horizontal bars of rows with `bar`, the number of the one that it is part of, `name`, `value`, and `label`,
-    which is the same in all rows of a bar and written at its end. tips: field and title of each line of a tooltip.
-    unit: of the values. log_if_wide: for bars of one row each, with values above 0.
-
-    Bars are told apart by number: two names may read alike."""
+    which is the same in all rows of a bar and written at its end. unit: of the values. log_if_wide: for bars of one row
+    each, with values above 0. Bars are told apart by number: two names may read alike."""
     names = {row["bar"]: row["name"] for row in rows if row["bar"] < MOST_BARS}
     shown = [row for row in rows if row["bar"] in names]
     if not shown:
@@ -94,7 +97,7 @@ def _bars(rows: list[Row], title: str, tips: Sequence[tuple[str, str]], color: s
         .encode(
             x=alt.X("value:Q", title=title, scale=scale, stack=stack, axis=alt.Axis(labelExpr=labelled, tickCount=5)),
             y=y,
-            tooltip=[alt.Tooltip(f"{field}:N", title=text) for field, text in tips],
+            tooltip=_tips(tips),
         )
     )
     if color is not None:
@@ -199,17 +202,11 @@ def _timeline(facts: Facts) -> Spec | None:
             continue
         first, last = max(first, span.start), min(last, span.end)
         rows.append(
-            {
-                "p": f"{segment.topic}-{segment.partition}",
-                "n": segment.topic if segment.topic in colored else _OTHERS,
-                "a": first,
-                "b": last,
-                "o": f"{segment.base_offset} – {segment.end_offset - 1}",
-                "s": size_text(segment.size),
-                "d": f"{time_text(segment.first_timestamp)}, {duration_text(last - first)}",
-                "k": segment.segments,
-            }
-        )
+            {"p": f"{segment.topic}-{segment.partition}", "n": segment.topic if segment.topic in colored else _OTHERS,
+             "a": first, "b": last, "o": f"{segment.base_offset} – {segment.end_offset - 1}",
+             "s": size_text(segment.size), "k": segment.segments,
+             "d": f"{time_text(segment.first_timestamp)}, {duration_text(last - first)}"}
+        )  # fmt: skip
     names = list(dict.fromkeys(str(row["p"]) for row in rows))
     chart = (
         alt.Chart(_data(rows))
@@ -220,13 +217,7 @@ def _timeline(facts: Facts) -> Spec | None:
             x2="b:T",
             y=alt.Y("p:N", sort=names, title=None, axis=alt.Axis(labelExpr=_shortened("datum.label"))),
             color=alt.Color("n:N", scale=_topic_colors(facts), legend=None),
-            tooltip=[
-                alt.Tooltip("p:N", title="partition"),
-                alt.Tooltip("o:N", title="offsets"),
-                alt.Tooltip("s:N", title="size"),
-                alt.Tooltip("d:N", title="from"),
-                alt.Tooltip("k:Q", title="segments"),
-            ],
+            tooltip=_tips([("p", "partition"), ("o", "offsets"), ("s", "size"), ("d", "from"), ("k", "segments")]),
         )
     )
     return _spec(chart, 20 * len(names) + 10)
@@ -238,15 +229,9 @@ def _compression(facts: Facts) -> Spec | None:
         codec = max((codec for codec in topic.codecs if codec.ratio), key=lambda codec: codec.size, default=None)
         if codec is not None and codec.ratio is not None and len(rows) < MOST_BARS:
             saved = size_text(codec.size * (codec.ratio - 1))
-            row = {
-                "bar": len(rows),
-                "name": topic.topic,
-                "value": codec.ratio,
-                "codec": codec.codec,
-                "saved": saved,
-                "label": f"{rounded_text(codec.ratio)} ×",
-            }
-            rows.append(row)
+            label = f"{rounded_text(codec.ratio)} ×"
+            rows.append({"bar": len(rows), "name": topic.topic, "value": codec.ratio, "codec": codec.codec,
+                         "saved": saved, "label": label})  # fmt: skip
     tips = [("name", "topic"), ("codec", "codec"), ("label", "ratio"), ("saved", "saved, about")]
     return _bars(rows, "bytes of records to bytes in the log", tips, "codec", log_if_wide=True)
 
@@ -283,14 +268,8 @@ def _lag(facts: Facts) -> Spec | None:
 
 def _top_keys(keys: TopKeys) -> Spec | None:
     rows = [
-        {
-            "bar": bar,
-            "name": bytes_text(key.key, 40),
-            "key": bytes_text(key.key, 200),
-            "value": key.records,
-            "size": size_text(key.size),
-            "label": count_text(key.records),
-        }
+        {"bar": bar, "name": bytes_text(key.key, 40), "key": bytes_text(key.key, 200), "value": key.records,
+         "size": size_text(key.size), "label": count_text(key.records)}
         for bar, key in enumerate(keys.keys[:MOST_BARS])
-    ]
+    ]  # fmt: skip
     return _bars(rows, "records", [("key", "key"), ("value", "records"), ("size", "bytes of values")])

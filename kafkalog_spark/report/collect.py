@@ -16,8 +16,8 @@ from kafkalog_spark.log.tables.batches import Uncompressed
 from kafkalog_spark.log.tables.read_table import rows_of_units
 from kafkalog_spark.log.tables.table_query import TableUnit, surroundings_of, table_query, units_of
 from kafkalog_spark.report import summary
-from kafkalog_spark.report.batch_totals import COLUMNS, BatchTotals, CodecTotal, LagTotals
-from kafkalog_spark.report.facts import Facts, KeyCounts, Row, TopKeys
+from kafkalog_spark.report.batch_totals import COLUMNS, BatchTotals, LagTotals
+from kafkalog_spark.report.facts import CodecTotal, Facts, KeyCounts, Row, TopKeys
 
 _log = logging.getLogger(__name__)
 
@@ -62,15 +62,17 @@ class _Collector:
         rows = list(self._rows("partitions", self._places, "partitions"))
         errors, notes, findings = self._check() if self._request.check else (None, None, [])
         groups, lags = self._groups()
+        for codec in totals.codecs.values():
+            codec.ratio = self._ratio(codec)
         partitions = summary.partitions_of(rows, totals)
         metas = [readable_meta_properties(root.store, root.path) for root in self._dirs.roots]
         return Facts(
             paths=self._dirs.paths,
             cluster_ids=tuple(sorted({meta.cluster_id for meta in metas if meta.cluster_id})),
             made_at=made_at,
-            topics=summary.topics_of(partitions, totals, self._ratios(totals)),
+            topics=summary.topics_of(partitions, totals),
             partitions=partitions,
-            segments=summary.timelines(partitions, totals),
+            segments=summary.timelines(partitions),
             producers=summary.producers_of(totals, self._transactional_ids(totals)),
             open_transactions=self._open_transactions(totals, rows),
             groups=groups,
@@ -80,7 +82,7 @@ class _Collector:
             notes=notes,
             findings=tuple(findings),
             top_keys=tuple(map(self._top_keys, self._request.top_keys)),
-            **summary.rates(totals.series)._asdict(),
+            **summary.rates(totals.series),
         )
 
     def _walk_batches(self) -> BatchTotals:
@@ -151,18 +153,11 @@ class _Collector:
         rows = self._rows("transactions", places, "transactions")
         return tuple(row for row in rows if row["state"] in ("open", "hanging"))
 
-    def _ratios(self, totals: BatchTotals) -> dict[tuple[str, str], float]:
-        """(topic, codec) -> compression ratio of the batches that were kept as samples."""
-        ratios = {
-            key: self._ratio(key[0], total) for key, total in totals.codecs.items() if key[1] not in ("none", None)
-        }
-        return {key: ratio for key, ratio in ratios.items() if ratio is not None}
-
-    def _ratio(self, topic: str, total: CodecTotal) -> float | None:
+    def _ratio(self, total: CodecTotal) -> float | None:
         stored = plain = 0.0
-        for sample in total.samples:
+        for sample in total.samples if total.codec not in ("none", None) else ():
             try:
-                log = self._places[topic, sample.partition].open(pass_over_damage=True)
+                log = self._places[total.topic, sample.partition].open(pass_over_damage=True)
                 with log.open_segment(log.segment_index(sample.segment)) as file:
                     header = file.header_at(sample.position) if file.base_offset == sample.segment else None
                     ratio = None if header is None else Uncompressed(file).ratio_of(header)

@@ -1,11 +1,10 @@
-"""Facts of a report: values only, in the order in which they are shown. Times are ms, None where
-nothing says them; sizes are bytes."""
+"""Facts of a report: values only. Times are ms, None where nothing says them; sizes are bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,24 +41,21 @@ class KeyCounts:
         self.missed = 0
 
     def add(self, keys: pa.BinaryArray, values: pa.BinaryArray) -> None:
-        """keys, values: of some records."""
         sizes = pc.fill_null(pc.binary_length(values), 0)
         counted = pa.table({"key": keys, "size": sizes}).group_by("key").aggregate([([], "count_all"), ("size", "sum")])
         self.records += len(keys)
-        for key, records, size in zip(
-            counted["key"].to_pylist(), counted["count_all"].to_pylist(), counted["size_sum"].to_pylist(), strict=True
-        ):
-            before = self._counts.get(key)
-            if before is None:
-                before = (0, 0)
+        columns = (counted[name].to_pylist() for name in ("key", "count_all", "size_sum"))
+        for key, records, size in zip(*columns, strict=True):
+            if key not in self._counts:
                 self._bytes += len(key or b"")
-            self._counts[key] = (before[0] + records, before[1] + size)
+            before_records, before_size = self._counts.get(key, (0, 0))
+            self._counts[key] = (before_records + records, before_size + size)
         if len(self._counts) > self._most or self._bytes > self._most_bytes:
             self._shrink()
 
     def _shrink(self) -> None:
         """Subtract from all the count of the first key, in the order of counts, that does not fit into half of the
-        room, so that the other half is free again."""
+        room."""
         ordered = sorted(((of[0], len(key or b"")) for key, of in self._counts.items()), reverse=True)
         less = taken = 0
         for rank, (count, length) in enumerate(ordered):
@@ -142,8 +138,8 @@ _FAR = 3  # times the length of the span without them
 
 
 def span_of(bins: list[TimeBins]) -> Span | None:
-    """Time span of a chart: from the first time to the last, without a few outliers. None where
-    there is nothing. The first of each value is its weight."""
+    """The times that a chart draws: from the first to the last, without a few outliers; None where there are none. The
+    first of each value is its weight."""
     times = np.concatenate([series.starts() for series in bins if len(series)] or [np.zeros(0, np.int64)])
     if not len(times):
         return None
@@ -184,17 +180,40 @@ def written_ms(bins: list[TimeBins], span: Span, count: int) -> _Ints:
     return np.minimum(np.bincount(used, minlength=count) * width, -(-length // count))
 
 
-@dataclass(frozen=True, slots=True)
-class CodecFacts:
-    """Batches of a topic with one codec. ratio: bytes of records decompressed to those in the file, of the batches that
-    were looked into; None for codec none, and where none of them decompresses."""
+MOST_SAMPLES = 8  # batches of a topic and codec that are decompressed, spread over its log
+
+
+class Sample(NamedTuple):
+    """Where a batch lies."""
+
+    partition: int
+    segment: int
+    position: int
+
+
+@dataclass(slots=True)
+class CodecTotal:
+    """Batches of a topic with one codec. samples: some of them, evenly spread. ratio: bytes of records decompressed to
+    those in the file, of the samples; None for codec none, and where none of them decompresses."""
 
     topic: str
     codec: str
-    batches: int
-    records: int
-    size: int
-    ratio: float | None
+    batches: int = 0
+    records: int = 0
+    size: int = 0
+    samples: list[Sample] = field(default_factory=list)
+    stride: int = 1
+    ratio: float | None = None
+
+    def take(self, partition: int, segment: int, positions: _Ints, sizes: _Ints, records: _Ints) -> None:
+        """The next batches of this codec."""
+        while (self.batches + len(sizes) + self.stride - 1) // self.stride > MOST_SAMPLES:
+            self.samples, self.stride = self.samples[::2], self.stride * 2
+        first = -self.batches % self.stride
+        self.samples += [Sample(partition, segment, at) for at in positions[first :: self.stride].tolist()]
+        self.batches += len(sizes)
+        self.size += int(sizes.sum())
+        self.records += int(records.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,25 +230,30 @@ class TimelineSegment:
     segments: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionFacts:
+@dataclass(slots=True)
+class PartitionTotal:
     """missing: offsets between start and end without a record (compaction, damage, and what transactions left out).
-    longest_pause: between two batches, ms. error: the first damage."""
+    longest_pause: between two batches, ms. timeline: its segments, or neighbours put together. segments, size and the
+    offsets: of the table `partitions`."""
 
     topic: str
     partition: int
-    segments: int
-    size: int
-    records: int
-    log_start_offset: int
-    log_end_offset: int
-    last_stable_offset: int | None
-    first_timestamp: int | None
-    last_timestamp: int | None
-    missing: int
-    longest_pause: int | None
-    damaged_bytes: int
-    error: str | None
+    records: int = 0
+    batches: int = 0
+    missing: int = 0
+    damaged_bytes: int = 0
+    longest_pause: int | None = None
+    first_timestamp: int | None = None
+    last_timestamp: int | None = None
+    transactional: bool = False
+    next_offset: int | None = None
+    timeline: list[TimelineSegment] = field(default_factory=list)
+    last_segment: int | None = None
+    segments: int = 0
+    size: int = 0
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    last_stable_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +272,7 @@ class TopicFacts:
     missing: int
     longest_pause: int | None
     damaged_bytes: int
-    codecs: tuple[CodecFacts, ...]
+    codecs: tuple[CodecTotal, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,17 +284,18 @@ class RateSeries:
     records: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerFacts:
+@dataclass(slots=True)
+class ProducerTotal:
     """producer_id: -1 for batches without. transactional_id: where a coordinator's log tells it."""
 
     producer_id: int
-    transactional_id: str | None
-    batches: int
-    records: int
-    size: int
-    partitions: int
-    last_timestamp: int | None
+    transactional_id: str | None = None
+    batches: int = 0
+    records: int = 0
+    size: int = 0
+    last_timestamp: int | None = None
+    partitions: int = 0
+    last_partition: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,9 +309,8 @@ class TopicLag:
 
 @dataclass(frozen=True, slots=True)
 class TopKeys:
-    """The most frequent keys of a topic. distinct: how many there are; None where they were too many to count.
-    missed: by how much a count may be too small. unread: why records are not counted, of each stretch that cannot be
-    read."""
+    """The most frequent keys of a topic. missed: by how much a count may be too small. unread: why records are not
+    counted, of each stretch that cannot be read."""
 
     topic: str
     records: int
@@ -308,12 +332,12 @@ class Facts:
     cluster_ids: tuple[str, ...]
     made_at: int
     topics: tuple[TopicFacts, ...]
-    partitions: tuple[PartitionFacts, ...]
+    partitions: tuple[PartitionTotal, ...]
     segments: tuple[TimelineSegment, ...]
     span: Span | None
     rates: tuple[RateSeries, ...]
     outside: int
-    producers: tuple[ProducerFacts, ...]
+    producers: tuple[ProducerTotal, ...]
     open_transactions: tuple[Row, ...]
     groups: tuple[Row, ...]
     lags: tuple[Row, ...]

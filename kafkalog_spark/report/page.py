@@ -14,7 +14,7 @@ from typing import Any
 
 from kafkalog_spark.report import words
 from kafkalog_spark.report.charts import charts, producer_name
-from kafkalog_spark.report.facts import Facts, KeyCount, PartitionFacts, ProducerFacts, Row, TopicFacts
+from kafkalog_spark.report.facts import Facts, KeyCount, PartitionTotal, ProducerTotal, Row, TopicFacts
 
 # Tables of a page: cells that sort by their values, whatever their text is.
 
@@ -31,12 +31,10 @@ class Cell:
 
 
 def text(value: str | None) -> Cell:
-    """A text."""
     return Cell(words.NOTHING if value is None else value)
 
 
 def number(value: int | None) -> Cell:
-    """A count or an offset."""
     return Cell(words.count_text(value), -1 if value is None else value)
 
 
@@ -51,7 +49,6 @@ def time(value: int | None) -> Cell:
 
 
 def moment(value: datetime | None) -> Cell:
-    """A timestamp of a table."""
     return time(None if value is None else round(value.timestamp() * 1000))
 
 
@@ -78,15 +75,12 @@ def html_table(columns: Mapping[str, Callable[[Any], Cell]], items: Sequence[Any
         for name, is_number in zip(columns, numeric, strict=True)
     )
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    more = len(items) - MOST_ROWS
-    note = f'<p class="note">{words.count_text(more)} more {escape(what)} are not shown.</p>' if more > 0 else ""
-    search = (
-        f'<input class="filter" type="search" placeholder="filter {escape(what)}" aria-label="filter {escape(what)}">'
-    )
+    more, what = len(items) - MOST_ROWS, escape(what)
+    search = f'<input class="filter" type="search" placeholder="filter {what}" aria-label="filter {what}">'
     return (
         f"{search if len(items) > 12 else ''}"
         f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-        f"{note}"
+        f"{_note(f'{words.count_text(more)} more {what} are not shown.' if more > 0 else '')}"
     )
 
 
@@ -185,16 +179,13 @@ def _sections(facts: Facts, specs: Mapping[str, object]) -> Iterator[tuple[str, 
         if facts.outside:
             note += f" {words.count_text(facts.outside)} records lie far before or after that and are not drawn."
         note += " Rates are over the time in which something was written. Click on a topic to see it alone."
-        content = f'<p class="note">{note}</p>'
-        yield "rate", "Rate over time", content + _chart(specs, "chart-rate") + _chart(specs, "chart-records")
+        yield "rate", "Rate over time", _note(note) + _chart(specs, "chart-rate") + _chart(specs, "chart-records")
     if "chart-timeline" in specs:
-        note = (
-            '<p class="note">Each bar is a segment, from its first to its last timestamp; the largest partitions.</p>'
-        )
+        note = _note("Each bar is a segment, from its first to its last timestamp; the largest partitions.")
         yield "segments", "Segments", note + _chart(specs, "chart-timeline")
     yield "partitions", "Gaps and retention", _partition_table(facts.partitions)
     if "chart-compression" in specs:
-        note = '<p class="note">Of a few batches that were decompressed, spread over each topic.</p>'
+        note = _note("Of a few batches that were decompressed, spread over each topic.")
         yield "compression", "Compression", note + _chart(specs, "chart-compression")
     yield "producers", "Producers", _chart(specs, "chart-producers") + _producer_table(facts)
     yield "transactions", "Open transactions", _transaction_table(facts)
@@ -210,6 +201,10 @@ def _chart(specs: Mapping[str, object], name: str) -> str:
 
 def _nothing(what: str) -> str:
     return f'<p class="empty">{escape(what)}</p>'
+
+
+def _note(text: str) -> str:
+    return f'<p class="note">{text}</p>' if text else ""
 
 
 def _topic_table(topics: Sequence[TopicFacts]) -> str:
@@ -245,15 +240,15 @@ def _ratio(topic: TopicFacts) -> Cell:
     return Cell(f"{words.rounded_text(ratio)} ×", round(ratio, 3))
 
 
-def _partition_table(partitions: Sequence[PartitionFacts]) -> str:
+def _partition_table(partitions: Sequence[PartitionTotal]) -> str:
     if not partitions:
         return _nothing("There are no partitions here.")
-    note = (
-        '<p class="note">Missing: offsets between start and end without a record, as compaction and damage leave them. '
-        "Longest pause: between two batches of the partition.</p>"
+    note = _note(
+        "Missing: offsets between start and end without a record, as compaction and damage leave them. "
+        "Longest pause: between two batches of the partition."
     )
     largest = max(partition.size for partition in partitions)
-    columns: dict[str, Callable[[PartitionFacts], Cell]] = {
+    columns: dict[str, Callable[[PartitionTotal], Cell]] = {
         "partition": lambda of: text(f"{of.topic}-{of.partition}"),
         "size": lambda of: size(of.size, largest),
         "records": lambda of: number(of.records),
@@ -263,7 +258,7 @@ def _partition_table(partitions: Sequence[PartitionFacts]) -> str:
         "missing": lambda of: number(of.missing),
         "oldest": lambda of: time(of.first_timestamp),
         "newest": lambda of: time(of.last_timestamp),
-        "covers": _covers,
+        "covers": lambda of: duration(None if of.first_timestamp is None else of.last_timestamp - of.first_timestamp),
         "longest pause": lambda of: duration(of.longest_pause),
         "damage": lambda of: mark(words.size_text(of.damaged_bytes), "bad") if of.damaged_bytes else text(None),
     }
@@ -274,16 +269,11 @@ def _partition(row: Row) -> Cell:
     return text(None if row["topic"] is None else f"{row['topic']}-{row['partition']}")
 
 
-def _covers(partition: PartitionFacts) -> Cell:
-    first, last = partition.first_timestamp, partition.last_timestamp
-    return duration(None if first is None or last is None else last - first)
-
-
 def _producer_table(facts: Facts) -> str:
     if not facts.producers:
         return _nothing("There are no batches here.")
     largest = max(producer.size for producer in facts.producers)
-    columns: dict[str, Callable[[ProducerFacts], Cell]] = {
+    columns: dict[str, Callable[[ProducerTotal], Cell]] = {
         "producer id": lambda producer: text(producer_name(producer.producer_id, None)),
         "transactional id": lambda producer: text(producer.transactional_id),
         "size": lambda producer: size(producer.size, largest),
@@ -306,7 +296,7 @@ def _transaction_table(facts: Facts) -> str:
         "records": lambda row: number(row["records"]),
         "since": lambda row: moment(row["started_at"]),
     }
-    note = '<p class="note">Consumers with read_committed stop before the first of them in each partition.</p>'
+    note = _note("Consumers with read_committed stop before the first of them in each partition.")
     return note + html_table(columns, facts.open_transactions, "transactions")
 
 
@@ -340,7 +330,7 @@ def _top_keys(facts: Facts, index: int, specs: Mapping[str, object]) -> str:
     if keys.unread:
         more = len(keys.unread) - _SHOWN_UNREAD
         reasons = "; ".join([*keys.unread[:_SHOWN_UNREAD], *([f"and {more} more"] if more > 0 else [])])
-        unread = f'<p class="note">Records that cannot be read are not counted: {escape(reasons)}</p>'
+        unread = _note(f"Records that cannot be read are not counted: {escape(reasons)}")
     if not keys.keys:
         return unread or _nothing("The topic has no records.")
     note = f"Of {words.count_text(keys.records)} records."
@@ -354,7 +344,7 @@ def _top_keys(facts: Facts, index: int, specs: Mapping[str, object]) -> str:
         "bytes of values": lambda key: size(key.size),
     }
     table = html_table(columns, keys.keys, "keys")
-    return f'<p class="note">{note}</p>' + unread + _chart(specs, f"chart-keys-{index}") + table
+    return _note(note) + unread + _chart(specs, f"chart-keys-{index}") + table
 
 
 def _findings(facts: Facts) -> str:
@@ -373,5 +363,5 @@ def _findings(facts: Facts) -> str:
         "offset": lambda row: number(row["offset"]),
     }
     more = facts.errors + (facts.notes or 0) - len(facts.findings)
-    note = f'<p class="note">{words.count_text(more)} more: kafkalog-check tells all of them.</p>' if more > 0 else ""
+    note = _note(f"{words.count_text(more)} more: kafkalog-check tells all of them." if more > 0 else "")
     return html_table(columns, facts.findings, "findings") + note

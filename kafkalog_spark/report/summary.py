@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from kafkalog_spark.format.names import is_internal
 from kafkalog_spark.report import facts
-from kafkalog_spark.report.batch_totals import BatchTotals, PartitionTotal, merged_pairs
+from kafkalog_spark.report.batch_totals import BatchTotals, merged_pairs
 
 SLICES = 120  # points of a curve: two to four pixels each on a phone
 TIMELINES = 24  # partitions with a timeline of their segments, the largest ones: what fits on a screen
@@ -15,17 +15,8 @@ MOST_BARS = 1200  # bars of all timelines together; 100 bytes each in the file
 MOST_PRODUCERS = 100  # producers that are listed, those with the most bytes
 
 
-class Rates(NamedTuple):
-    """Rates over time; as in Facts."""
-
-    span: facts.Span | None
-    rates: tuple[facts.RateSeries, ...]
-    outside: int
-    written_ms: tuple[int, ...]
-
-
-def rates(series: Mapping[str | None, facts.TimeBins]) -> Rates:
-    """The rates of some topics, the largest first. Brings the series to one width."""
+def rates(series: Mapping[str | None, facts.TimeBins]) -> dict[str, Any]:
+    """The fields of Facts about rates, topics by size. Brings the series to one width."""
     bins = {topic: of for topic, of in series.items() if len(of)}
     widest = max((of.width_ms for of in bins.values()), default=1)  # widths are powers of two
     for of in bins.values():
@@ -33,7 +24,7 @@ def rates(series: Mapping[str | None, facts.TimeBins]) -> Rates:
             of.widen(widest)
     span = facts.span_of(list(bins.values()))
     if span is None:
-        return Rates(None, (), 0, ())
+        return {"span": None, "rates": (), "outside": 0}
     made = []
     shown = 0
     for topic, of in sorted(bins.items(), key=lambda item: (item[0] is None, -int(item[1].sums()[:, 0].sum()))):
@@ -41,45 +32,34 @@ def rates(series: Mapping[str | None, facts.TimeBins]) -> Rates:
         shown += int(sums[:, 1].sum())
         made.append(facts.RateSeries(topic, tuple(sums[:, 0].tolist()), tuple(sums[:, 1].tolist())))
     timed = sum(int(of.sums()[:, 1].sum()) for of in bins.values())
-    return Rates(span, tuple(made), timed - shown, tuple(facts.written_ms(list(bins.values()), span, SLICES).tolist()))
+    written = tuple(facts.written_ms(list(bins.values()), span, SLICES).tolist())
+    return {"span": span, "rates": tuple(made), "outside": timed - shown, "written_ms": written}
 
 
-def partitions_of(rows: Iterable[Mapping[str, Any]], totals: BatchTotals) -> tuple[facts.PartitionFacts, ...]:
+def partitions_of(rows: Iterable[facts.Row], totals: BatchTotals) -> tuple[facts.PartitionTotal, ...]:
     """The partitions, the largest first. rows: of the table `partitions`."""
     made = []
     for row in rows:
-        total = totals.partitions.get((row["topic"], row["partition"]), PartitionTotal())
-        made.append(
-            facts.PartitionFacts(
-                **{name: row[name] for name in _OF_TABLE},
-                **{name: getattr(total, name) for name in _OF_TOTAL},
-                longest_pause=total.longest_pause if total.longest_pause >= 0 else None,
-            )
-        )
+        key = (row["topic"], row["partition"])
+        total = totals.partitions.get(key, facts.PartitionTotal(*key))
+        for name in _OF_TABLE:
+            setattr(total, name, row[name])
+        made.append(total)
     return tuple(sorted(made, key=lambda partition: (-partition.size, partition.topic, partition.partition)))
 
 
-_OF_TABLE = (
-    "topic", "partition", "segments", "size", "log_start_offset", "log_end_offset", "last_stable_offset", "error",
-)  # fmt: skip
+_OF_TABLE = ("segments", "size", "log_start_offset", "log_end_offset", "last_stable_offset")
 _SUMS = ("segments", "size", "records", "missing", "damaged_bytes")
-_OF_TOTAL = ("records", "first_timestamp", "last_timestamp", "missing", "damaged_bytes")
 
 
-def topics_of(
-    partitions: Iterable[facts.PartitionFacts], totals: BatchTotals, ratios: Mapping[tuple[str, str], float]
-) -> tuple[facts.TopicFacts, ...]:
-    """The topics, the largest first. ratios: by topic and codec."""
-    by_topic: dict[str, list[facts.PartitionFacts]] = {}
+def topics_of(partitions: Iterable[facts.PartitionTotal], totals: BatchTotals) -> tuple[facts.TopicFacts, ...]:
+    """The topics, the largest first."""
+    by_topic: dict[str, list[facts.PartitionTotal]] = {}
     for partition in partitions:
         by_topic.setdefault(partition.topic, []).append(partition)
     made = []
     for topic, own in by_topic.items():
-        codecs = [
-            facts.CodecFacts(topic, codec, of.batches, of.records, of.size, ratios.get((topic, codec)))
-            for (name, codec), of in totals.codecs.items()
-            if name == topic
-        ]
+        codecs = [of for of in totals.codecs.values() if of.topic == topic]
         starts = [partition.first_timestamp for partition in own if partition.first_timestamp is not None]
         ends = [partition.last_timestamp for partition in own if partition.last_timestamp is not None]
         made.append(
@@ -100,12 +80,11 @@ def topics_of(
     return tuple(sorted(made, key=lambda topic: (-topic.size, topic.topic)))
 
 
-def timelines(partitions: Iterable[facts.PartitionFacts], totals: BatchTotals) -> tuple[facts.TimelineSegment, ...]:
+def timelines(partitions: Iterable[facts.PartitionTotal]) -> tuple[facts.TimelineSegment, ...]:
     """Segments of the largest partitions, neighbours put together until they are few enough to draw."""
     lists: list[list[facts.TimelineSegment]] = []
     for partition in partitions:
-        segments = totals.partitions.get((partition.topic, partition.partition), PartitionTotal()).segments
-        timed = [segment for segment in segments if segment.first_timestamp is not None]
+        timed = [segment for segment in partition.timeline if segment.first_timestamp is not None]
         if timed and len(lists) < TIMELINES:
             lists.append(timed)
     while sum(map(len, lists)) > MOST_BARS:
@@ -113,12 +92,9 @@ def timelines(partitions: Iterable[facts.PartitionFacts], totals: BatchTotals) -
     return tuple(segment for segments in lists for segment in segments)
 
 
-def producers_of(totals: BatchTotals, transactional_ids: Mapping[int, str]) -> tuple[facts.ProducerFacts, ...]:
+def producers_of(totals: BatchTotals, transactional_ids: Mapping[int, str]) -> tuple[facts.ProducerTotal, ...]:
     """The producers with the most bytes."""
-    made = [
-        facts.ProducerFacts(producer_id, transactional_ids.get(producer_id), of.batches, of.records, of.size,
-                      of.partitions, of.last_timestamp if of.last_timestamp >= 0 else None)
-        for producer_id, of in totals.producers.items()
-    ]  # fmt: skip
-    made.sort(key=lambda producer: (-producer.size, producer.producer_id))
+    made = sorted(totals.producers.values(), key=lambda producer: (-producer.size, producer.producer_id))
+    for producer in made[:MOST_PRODUCERS]:
+        producer.transactional_id = transactional_ids.get(producer.producer_id)
     return tuple(made[:MOST_PRODUCERS])
