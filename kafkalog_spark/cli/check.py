@@ -16,8 +16,6 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.check.finding import Finding
 from kafkalog_spark.log.check.log_dir_check import CheckResult, check_log_dirs
 
-CLEAN, ERRORS = common.OK, common.FAILED
-
 _EXAMPLES = (
     ("kafkalog-check /data/kafka-logs", "every batch, index, snapshot and checkpoint"),
     ("kafkalog-check --records /data/kafka-logs/orders-0", "one partition, every record, too"),
@@ -38,12 +36,8 @@ def parser() -> argparse.ArgumentParser:
         "A torn tail that a crash left is a note and no error, unless --closed or the directory's\n"
         "clean-shutdown marker says that there was no crash.\n\n",
     )
-    made.add_argument(
-        "paths",
-        nargs="+",
-        metavar="DIR",
-        help="a log directory (log.dirs), or one partition's directory; also a URL: s3://bucket/logs",
-    )
+    help = "a log directory (log.dirs), or one partition's directory; also a URL: s3://bucket/logs"
+    made.add_argument("paths", nargs="+", metavar="DIR", help=help)
     common.add_storage_arguments(made)
     made.add_argument("--closed", action="store_true", help="the broker was stopped cleanly")
     made.add_argument(
@@ -83,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     seconds = time.monotonic() - begun
     print(json.dumps(summary_json(result, seconds)) if arguments.json else summary(result, seconds))
-    return ERRORS if result.findings.errors else CLEAN
+    return common.FAILED if result.findings.errors else common.OK
 
 
 def _print_estimate(arguments: argparse.Namespace) -> int:
@@ -94,7 +88,7 @@ def _print_estimate(arguments: argparse.Namespace) -> int:
             raise OptionError(f"--estimate and --{name} are both given", hint="an estimate checks nothing")
     estimated = estimate(arguments.paths, common.named_options(arguments.option))
     print(json.dumps(estimated.as_json()) if arguments.json else estimated)
-    return CLEAN
+    return common.OK
 
 
 def as_json(finding: Finding) -> dict[str, object]:
@@ -118,7 +112,7 @@ def summary_json(result: CheckResult, seconds: float) -> dict[str, object]:
 
 
 def summary(result: CheckResult, seconds: float) -> str:
-    """Summary in a line: what was checked, and the number of findings."""
+    """What was checked, and the number of findings, in a line."""
     of = result.partitions.values()
     rate = result.bytes / 1e6 / seconds if seconds > 0 else 0.0
     return (

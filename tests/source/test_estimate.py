@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.cli.check import CLEAN, main
-from kafkalog_spark.cli.common import WRONG_USAGE
+from kafkalog_spark.cli.check import main
+from kafkalog_spark.cli.common import OK, WRONG_USAGE
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.source.estimate import estimate
 from tests.golden_data import KAFKA_4_3, data_dir, golden_logs
@@ -55,7 +55,7 @@ def test_damage_keeps_nobody_from_an_estimate(tmp_path: Path) -> None:
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--estimate", "--option", "subscribe=segments", str(data_dir())]) == CLEAN
+    assert main(["--estimate", "--option", "subscribe=segments", str(data_dir())]) == OK
     *lines, summary = capsys.readouterr().out.splitlines()
     sizes = [path.stat().st_size for path in LOGS[0].segments()]
     assert lines[0] == (

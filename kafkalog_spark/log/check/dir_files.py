@@ -38,7 +38,6 @@ _KAFKAS = frozenset(
 )
 _OWN_PREFIX = "kafkalog."
 """Prefix of the files that kafkalog-broker keeps beside Kafka's, and of the sink's directories in a bucket."""
-_KAFKAS_DIRS = frozenset({names.INDEX_CACHE_DIR})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +45,17 @@ class DirFiles:
     """closed: it has a clean-shutdown marker. checkpoints: by file name."""
 
     closed: bool
-    checkpoints: Mapping[str, Mapping[checkpoint.TopicPartition, int]]
+    checkpoints: Mapping[str, Mapping[TopicPartition, int]]
 
-
-def read_dir_files(path: str, store: Store, findings: Findings) -> DirFiles:
-    closed = names.CLEAN_SHUTDOWN_FILE in store.list(path).names
-    checkpoints = {}
-    for name in CHECKPOINTS:
-        file = os.path.join(path, name)
-        checkpoints[name] = (
-            findings.read(file, partial(parsed_file, store, file, checkpoint.parse_offset_checkpoint)) or {}
-        )
-    findings.read(os.path.join(path, META_PROPERTIES_FILE), partial(read_meta_properties, store, path))
-    return DirFiles(closed, checkpoints)
-
-
-def _ignore(_: int) -> None:
-    """Nobody shows how many bytes are done."""
+    @classmethod
+    def read(cls, path: str, store: Store, findings: Findings) -> DirFiles:
+        closed, checkpoints = names.CLEAN_SHUTDOWN_FILE in store.list(path).names, {}
+        for name in CHECKPOINTS:
+            file = os.path.join(path, name)
+            parsed = findings.read(file, partial(parsed_file, store, file, checkpoint.parse_offset_checkpoint))
+            checkpoints[name] = parsed or {}
+        findings.read(os.path.join(path, META_PROPERTIES_FILE), partial(read_meta_properties, store, path))
+        return cls(closed, checkpoints)
 
 
 def check_partition(
@@ -71,16 +64,17 @@ def check_partition(
     files: DirFiles | None = None,
     *,
     closed: bool = False,
-    on_bytes: Callable[[int], None] = _ignore,
+    on_bytes: Callable[[int], None] = lambda _: None,
     records: bool = False,
 ) -> PartitionResult | None:
     """Check a partition: its directory, its entries in the checkpoints, its remote segments. None when nothing of it
     can be read, or it is gone. files: of its log directory, read where they are not given; what is wrong with them is
     for check_directories to tell."""
     result = None
+    findings = findings.of(f"{place.topic}-{place.partition}")
     if _is_local(place):
         local = place.local
-        files = files or read_dir_files(local.log_dir, local.store, Findings())
+        files = files or DirFiles.read(local.log_dir, local.store, Findings())
         closed = closed or files.closed
         result = _check_local(local, files, findings, closed=closed, on_bytes=on_bytes, records=records)
         if result is not None:
@@ -93,10 +87,10 @@ def check_partition(
 def check_directories(
     roots: Iterable[Root], places: Mapping[TopicPartition, PartitionLocation], findings: Findings
 ) -> dict[str, DirFiles]:
-    """Check the files of log directories themselves, and topic ids; what the files say, by log directory."""
+    """Check the files of log directories themselves, and topic ids; the files' contents, by log directory."""
     local = local_places(places)
     parents = {place.log_dir: place.store for place in local.values()}
-    files = {path: read_dir_files(path, store, findings) for path, store in parents.items()}
+    files = {path: DirFiles.read(path, store, findings) for path, store in parents.items()}
     tiers = [place for place in places.values() if isinstance(place, TieredLocation)]
     for path, store in roots:
         of_tier = any(_lies_in(path, place) for place in tiers)
@@ -123,9 +117,7 @@ def _check_local(
     on_bytes: Callable[[int], None],
     records: bool,
 ) -> PartitionResult | None:
-    """Check a partition's directory; None when it cannot be read, or is gone."""
     key = (place.topic, place.partition)
-    name = f"{place.topic}-{place.partition}"
     recovery_point = files.checkpoints[checkpoint.RECOVERY_POINT_CHECKPOINT].get(key)
     log_start = files.checkpoints[checkpoint.LOG_START_OFFSET_CHECKPOINT].get(key)
     try:
@@ -133,9 +125,9 @@ def _check_local(
         return PartitionCheck(log, findings, closed, on_bytes, records).run()
     except KafkalogError as error:
         if place.exists():
-            findings.add_error(error, place.directory, name)
+            findings.add_unreadable(error, place.directory)
     except OSError as error:
-        findings.add_unreadable(error, error.filename or place.directory, name)
+        findings.add_unreadable(error, place.directory)
     return None
 
 
@@ -147,7 +139,7 @@ def _check_listing(path: str, store: Store, findings: Findings) -> None:
             parsed = names.parse_partition_dir(name)
             if store.remote and name.startswith(_OWN_PREFIX):
                 continue
-            if parsed is None and name not in _KAFKAS_DIRS:
+            if parsed is None and name != names.INDEX_CACHE_DIR:
                 what = "is no partition's directory (<topic>-<partition>): Apache Kafka does not start with it"
                 findings.add(Severity.ERROR, file, Fault(what))
             elif parsed is not None and parsed.kind not in (DirKind.LIVE, DirKind.METADATA):
@@ -161,7 +153,6 @@ def _check_listing(path: str, store: Store, findings: Findings) -> None:
 def _check_checkpoints(
     place: PartitionLocation, files: DirFiles, result: PartitionResult, findings: Findings, *, closed: bool
 ) -> None:
-    """Hold the checkpoints of its log directory against a partition that was looked at."""
     if result.gone or result.is_damaged:
         return
     end = result.log_end_offset
@@ -179,11 +170,10 @@ def _check_checkpoints(
         flushed = name in (checkpoint.RECOVERY_POINT_CHECKPOINT, checkpoint.LOG_START_OFFSET_CHECKPOINT)
         severity = Severity.NOTE if result.has_torn_tail and not flushed else Severity.ERROR
         fault = Fault(f"the offset in {name}", offset=offset, expected=expected, got=str(offset))
-        findings.add(severity, os.path.join(place.log_dir, name), fault, f"{place.topic}-{place.partition}")
+        findings.add(severity, os.path.join(place.log_dir, name), fault)
 
 
 def _check_topic_ids(places: Mapping[TopicPartition, PartitionLocation], findings: Findings) -> None:
-    """All partitions of a topic have one id."""
     ids: dict[str, tuple[uuid.UUID, int]] = {}
     for (topic, partition), place in places.items():
         topic_id = place.topic_id()
@@ -192,7 +182,7 @@ def _check_topic_ids(places: Mapping[TopicPartition, PartitionLocation], finding
             if first_id != topic_id:
                 expected = f"that of partition {first}, {uuid_to_text(first_id)}"
                 fault = Fault("the topic id", expected=expected, got=uuid_to_text(topic_id))
-                findings.add(Severity.ERROR, place.directory, fault, f"{topic}-{partition}")
+                findings.of(f"{topic}-{partition}").add(Severity.ERROR, place.directory, fault)
 
 
 def _lies_in(root: str, place: TieredLocation) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeVar
@@ -65,45 +66,51 @@ class Findings:
 
     def __init__(self, listener: Callable[[Finding], None] | None = None) -> None:
         self.kept: list[Finding] = []
-        self.errors = 0
-        self.notes = 0
         self._listener = listener
+        self._topic_partition: str | None = None
+        self._counts: Counter[Severity] = Counter()
         self._of_path: Counter[tuple[str, Severity]] = Counter()
 
-    def add(self, severity: Severity, path: str, fault: Fault, topic_partition: str | None = None) -> None:
-        if severity is Severity.ERROR:
-            self.errors += 1
-        else:
-            self.notes += 1
+    def of(self, topic_partition: str) -> Findings:
+        """The same findings, to which its holder adds those of a partition."""
+        same = copy(self)
+        same._topic_partition = topic_partition
+        return same
+
+    @property
+    def errors(self) -> int:
+        return self._counts[Severity.ERROR]
+
+    @property
+    def notes(self) -> int:
+        return self._counts[Severity.NOTE]
+
+    def add(self, severity: Severity, path: str, fault: Fault) -> None:
+        self._counts[severity] += 1
         self._of_path[path, severity] += 1
         if self._of_path[path, severity] <= MOST_OF_A_FILE:
-            self._keep(Finding(severity, path, fault, topic_partition))
+            self._keep(Finding(severity, path, fault, self._topic_partition))
 
-    def add_errors(self, path: str, faults: Iterable[Fault], topic_partition: str | None = None) -> None:
-        """Take faults of a file as findings of severity ERROR."""
+    def add_errors(self, path: str, faults: Iterable[Fault]) -> None:
         for fault in faults:
-            self.add(Severity.ERROR, path, fault, topic_partition)
+            self.add(Severity.ERROR, path, fault)
 
-    def add_error(self, error: KafkalogError, path: str, topic_partition: str | None = None) -> None:
-        """Take an exception of this package as a finding of severity ERROR."""
-        what = error.what if error.hint is None else f"{error.what} ({error.hint})"
-        self.add(Severity.ERROR, error.path or path, Fault(what, error.position, error.offset), topic_partition)
-
-    def add_unreadable(self, error: KafkalogError | OSError, path: str, topic_partition: str | None = None) -> None:
-        """Take what kept a file from being read as a finding of severity ERROR."""
+    def add_unreadable(self, error: KafkalogError | OSError, path: str) -> None:
+        """Take what kept `path`, or the file that the error names, from being read as a finding of severity ERROR."""
         if isinstance(error, KafkalogError):
-            self.add_error(error, path, topic_partition)
+            what = error.what if error.hint is None else f"{error.what} ({error.hint})"
+            self.add(Severity.ERROR, error.path or path, Fault(what, error.position, error.offset))
         else:
-            self.add(Severity.ERROR, path, Fault(f"cannot be read: {error.strerror}"), topic_partition)
+            self.add(Severity.ERROR, error.filename or path, Fault(f"cannot be read: {error.strerror}"))
 
-    def read(self, path: str, read: Callable[[], Content], topic_partition: str | None = None) -> Content | None:
+    def read(self, path: str, read: Callable[[], Content]) -> Content | None:
         """The content of a small file; None where there is none, or a finding tells that it cannot be read."""
         try:
             return read()
         except FileNotFoundError:
             return None
         except (CorruptLog, UnsupportedFormat, OSError) as error:
-            self.add_unreadable(error, path, topic_partition)
+            self.add_unreadable(error, path)
             return None
 
     def tell_rest(self) -> None:

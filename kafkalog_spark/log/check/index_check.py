@@ -7,7 +7,7 @@ its offset is later than its timestamp. Releases differ in which of several righ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +24,15 @@ from kafkalog_spark.log.read.segment_file import Table, Window
 
 
 class _IndexCheck:
-    """The entries of an index file. faults: at once, those of the file by itself. padding: bytes of zeros that follow
-    the entries and fill the file; 0 when there are none, or something else follows."""
+    """The entries of an index file, so many. faults: at once, those of the file by itself. padding: bytes of zeros that
+    follow the entries and fill the file; 0 when there are none, or something else follows."""
 
-    def __init__(
-        self, data: bytes, entries: int, entry_size: int, base_offset: int, check: Callable[[bytes, int], None]
-    ) -> None:
-        rest = data[entries * entry_size :]
+    _kind: ClassVar[str]
+    _entry_size: ClassVar[int]
+
+    def __init__(self, data: bytes, entries: int, base_offset: int, check: Callable[[bytes, int], None]) -> None:
+        self.entries = entries
+        rest = data[entries * self._entry_size :]
         self.padding = len(rest) if rest and not any(rest) else 0
         self.faults: list[Fault] = []
         self._next = 0
@@ -39,15 +41,19 @@ class _IndexCheck:
         except CorruptIndex as error:
             self.faults.append(Fault(error.what, error.position))
 
+    def _fault(self, entry: int, offset: int, expected: str, got: str) -> Fault:
+        return Fault(f"entry {entry} of the {self._kind}", entry * self._entry_size, offset, expected, got)
+
 
 class OffsetIndexCheck(_IndexCheck):
     """The entries of one .index."""
 
+    _kind, _entry_size = "offset index", offset_index.ENTRY_SIZE
+
     def __init__(self, data: bytes, base_offset: int) -> None:
         self._index = offset_index.parse_offset_index(data, base_offset)
         self._waiting: tuple[int, int] | None = None  # (slot, offset) of an entry for several batches
-        entries, size = len(self._index), offset_index.ENTRY_SIZE
-        super().__init__(data, entries, size, base_offset, offset_index.check_offset_index)
+        super().__init__(data, len(self._index), base_offset, offset_index.check_offset_index)
 
     def take(self, table: Table, previous: int, begin: int) -> Iterator[Fault]:
         """Entries that point into the batches of `table`, which begin at byte `begin` after the offset `previous`.
@@ -88,10 +94,8 @@ class OffsetIndexCheck(_IndexCheck):
         if row < len(last):
             self._waiting = None
             if last[row] != offset or positions[row] >= limit:
-                at = int(self._index.positions[entry])
-                yield self._fault(
-                    entry, offset, f"the last offset of a batch at or after byte {at}", f"offset {offset}"
-                )
+                expected = f"the last offset of a batch at or after byte {int(self._index.positions[entry])}"
+                yield self._fault(entry, offset, expected, f"offset {offset}")
 
     def lost(self) -> None:
         """Damage follows: the batch that an entry waits for may lie in it."""
@@ -106,9 +110,6 @@ class OffsetIndexCheck(_IndexCheck):
             entry, offset = self._waiting
             yield self._fault(entry, offset, "the last offset of a batch", f"offset {offset}, past the last batch")
 
-    def _fault(self, entry: int, offset: int, expected: str, got: str) -> Fault:
-        return Fault(f"entry {entry} of the offset index", entry * offset_index.ENTRY_SIZE, offset, expected, got)
-
 
 class TimeIndexCheck(_IndexCheck):
     """The entries of one .timeindex.
@@ -116,11 +117,13 @@ class TimeIndexCheck(_IndexCheck):
     largest: the largest timestamp (ms) so far, reached by the batch that ends with largest_offset.
     """
 
+    _kind, _entry_size = "time index", time_index.ENTRY_SIZE
+
     def __init__(self, data: bytes, base_offset: int) -> None:
         self._index = time_index.parse_time_index(data, base_offset)
         self.largest = NO_TIMESTAMP
         self.largest_offset = base_offset
-        super().__init__(data, len(self._index), time_index.ENTRY_SIZE, base_offset, time_index.check_time_index)
+        super().__init__(data, len(self._index), base_offset, time_index.check_time_index)
 
     def take(self, table: Table) -> Iterator[Fault]:
         """Entries whose offset lies in the batches of `table`, which follow those seen before without a hole."""
@@ -131,25 +134,20 @@ class TimeIndexCheck(_IndexCheck):
         rows = np.searchsorted(last, index.offsets[self._next : stop])
         for entry, row in enumerate(rows.tolist(), self._next):
             if index.timestamps[entry] != running[row]:
-                offset = int(index.offsets[entry])
-                yield self._fault(
-                    entry,
-                    offset,
-                    f"{int(running[row])}, the largest timestamp up to there",
-                    str(index.timestamps[entry]),
-                )
+                expected = f"{int(running[row])}, the largest timestamp up to there"
+                yield self._fault(entry, int(index.offsets[entry]), expected, str(index.timestamps[entry]))
         self._next = max(self._next, stop)
         if running[-1] > self.largest:
             self.largest = int(running[-1])
             self.largest_offset = int(last[int(np.argmax(running == self.largest))])
 
-    def finish(self, *, rolled: bool) -> Iterator[Fault]:
-        """The segment has no further batch. rolled: its last entry must tell its largest timestamp."""
+    def finish(self) -> Iterator[Fault]:
+        """The segment was rolled: its last entry must tell its largest timestamp."""
         for entry in range(self._next, len(self._index)):
             offset = int(self._index.offsets[entry])
             yield self._fault(entry, offset, "an offset of the segment", f"offset {offset}, past its last batch")
         said = self._index.last
-        if rolled and self.largest > 0 and (said is None or said.timestamp != self.largest):
+        if self.largest > 0 and (said is None or said.timestamp != self.largest):
             yield Fault(
                 "the last entry of the time index of a segment that is not written to any more",
                 max(len(self._index) - 1, 0) * time_index.ENTRY_SIZE,
@@ -157,9 +155,6 @@ class TimeIndexCheck(_IndexCheck):
                 f"the largest timestamp {self.largest}",
                 "no entry" if said is None else str(said.timestamp),
             )
-
-    def _fault(self, entry: int, offset: int, expected: str, got: str) -> Fault:
-        return Fault(f"entry {entry} of the time index", entry * time_index.ENTRY_SIZE, offset, expected, got)
 
 
 # Sequence numbers of idempotent producers, and producer snapshots held against the log. Values only.
@@ -242,10 +237,12 @@ _OF_TRANSACTIONS = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
 
 
 class TransactionCheck:
-    """The transactions of one partition, from its first batch on. `begin_segment` for each, then its windows."""
+    """The transactions of one partition, from its first batch on. `begin_segment` for each, then its windows.
 
-    def __init__(self, open_transactions: dict[int, int] | None = None) -> None:
-        """open_transactions: producer id to first offset, at the first batch; None when nothing tells them."""
+    open_transactions: producer id to first offset, at the first batch; None when nothing tells them.
+    """
+
+    def __init__(self, open_transactions: dict[int, int] | None) -> None:
         self._state = TransactionState(dict(open_transactions or {}))
         self._knows_all = open_transactions is not None
         self._entries: dict[int, tuple[int, AbortedTransaction]] = {}
@@ -273,8 +270,10 @@ class TransactionCheck:
             listed = self._entries.pop(header.base_offset, None)
             known = self._state.aborted.pop() if self._state.aborted else None
             if listed is not None:
-                exact = self._knows_all and not has_gaps
-                yield from _compare(listed, kind, header.producer_id, known, exact=exact)
+                slot, entry = listed
+                expected = _expected(entry, kind, header.producer_id, known, exact=self._knows_all and not has_gaps)
+                if expected is not None:
+                    yield _entry_fault(slot, entry, expected, _aborted_text(entry))
             elif known is not None:
                 yield Fault(
                     f"the abort marker of producer id {known.producer_id} at offset {known.last_offset}",
@@ -286,42 +285,27 @@ class TransactionCheck:
     def finish_segment(self) -> Iterator[Fault]:
         """Entries without a marker."""
         for slot, entry in self._entries.values():
-            yield Fault(
-                f"entry {slot} of the transaction index",
-                slot * ENTRY_SIZE,
-                entry.last_offset,
-                "an abort marker at its last offset",
-                "none in the segment",
-            )
+            yield _entry_fault(slot, entry, "an abort marker at its last offset", "none in the segment")
 
 
-def _compare(
-    listed: tuple[int, AbortedTransaction],
-    kind: int,
-    producer_id: int,
-    known: AbortedTransaction | None,
-    *,
-    exact: bool,
-) -> Iterator[Fault]:
-    """An entry and the marker at its last offset. exact: every batch before is in the log, so nothing may differ."""
-    slot, entry = listed
-    expected = None
+def _entry_fault(slot: int, entry: AbortedTransaction, expected: str, got: str) -> Fault:
+    return Fault(f"entry {slot} of the transaction index", slot * ENTRY_SIZE, entry.last_offset, expected, got)
+
+
+def _expected(
+    entry: AbortedTransaction, kind: int, producer_id: int, known: AbortedTransaction | None, *, exact: bool
+) -> str | None:
+    """The marker at an entry's last offset in words, where the entry says something else. exact: every batch before is
+    in the log, so nothing may differ."""
     if kind != ControlType.ABORT:
-        expected = "no entry: the transaction was committed"
-    elif entry.producer_id != producer_id:
-        expected = f"producer id {producer_id}"
-    elif known is not None and exact and entry != known:
-        expected = _aborted_text(known)
-    elif known is not None and entry.first_offset > known.first_offset:
-        expected = f"first offset {known.first_offset} or lower"
-    if expected is not None:
-        yield Fault(
-            f"entry {slot} of the transaction index",
-            slot * ENTRY_SIZE,
-            entry.last_offset,
-            expected,
-            _aborted_text(entry),
-        )
+        return "no entry: the transaction was committed"
+    if entry.producer_id != producer_id:
+        return f"producer id {producer_id}"
+    if known is not None and exact and entry != known:
+        return _aborted_text(known)
+    if known is not None and entry.first_offset > known.first_offset:
+        return f"first offset {known.first_offset} or lower"
+    return None
 
 
 def _aborted_text(entry: AbortedTransaction) -> str:

@@ -44,7 +44,8 @@ class PartitionResult:
 
 @dataclass(slots=True)
 class PartitionCheck:
-    """`log`: opened with what the checkpoints say. closed: as for SegmentCheck. records: whether they are decoded."""
+    """`log`: opened with what the checkpoints say. findings: of the partition. closed: as for SegmentCheck. records:
+    whether they are decoded."""
 
     log: partition_log.PartitionLog
     findings: Findings
@@ -70,7 +71,7 @@ class PartitionCheck:
             LEADER_EPOCH_CHECKPOINT, partial(partition_log.read_leader_epochs, log.store, log.directory)
         )
         self._epochs = EpochCheck(epochs or [], log.log_start_offset)
-        self._tell(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.order())
+        self.findings.add_errors(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.order())
         first = log.segments[0].base_offset if log.segments else 0
         for offset, name in names.producer_snapshots(log.names):
             entries = self._read(name, partial(partition_log.read_producer_snapshot, log.store, self._path(name)))
@@ -85,7 +86,7 @@ class PartitionCheck:
 
     def _check_segments(self) -> None:
         log, result = self.log, self._result
-        check = SegmentCheck(self.findings, log.name, self.closed, log.recovery_point, self._on_window, self.on_bytes)
+        settings = (self.findings, self.closed, log.recovery_point, self._on_window, self.on_bytes)
         last_offset = log.segments[0].base_offset - 1 if log.segments else -1
         epoch, has_gaps = -1, False
         for index, files in enumerate(log.segments):
@@ -93,11 +94,12 @@ class PartitionCheck:
             batches = BatchCheck(files.base_offset, log.next_base_offset(index), last_offset, epoch, has_gaps)
             try:
                 with log.open_segment(index) as file:
-                    self._transactions.begin_segment(check.aborted(file))
-                    found = check.run(file, batches)
+                    check = SegmentCheck(file, batches, *settings)
+                    self._transactions.begin_segment(check.aborted())
+                    found = check.run()
                     if not found.is_damaged and not has_gaps:
                         path = self._path(files.transaction_index or files.log)
-                        self._tell(path, self._transactions.finish_segment())
+                        self.findings.add_errors(path, self._transactions.finish_segment())
             except FileNotFoundError:
                 log.refresh()
                 if log.gone:
@@ -107,10 +109,10 @@ class PartitionCheck:
                 result.is_damaged = batches.has_gaps = True
                 if files.log in log.names:
                     fault = Fault("is listed and cannot be opened: it does not exist")
-                    self.findings.add(Severity.ERROR, self._path(files.log), fault, log.name)
+                    self.findings.add(Severity.ERROR, self._path(files.log), fault)
                 found = SegmentResult(files.base_offset, 0)
             except KafkalogError as error:  # a disk that cannot be read
-                self.findings.add_error(error, self._path(files.log), log.name)
+                self.findings.add_unreadable(error, self._path(files.log))
                 result.is_damaged = True
                 return
             result.add(found)
@@ -134,11 +136,11 @@ class PartitionCheck:
             yield from self._producers.take(table[done:], has_gaps=batches.has_gaps)
         yield from self._transactions.take(window, has_gaps=batches.has_gaps)
         if self._epochs.entries:
-            self._tell(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.take(table))
+            self.findings.add_errors(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.take(table))
 
     def _compare_snapshot(self, *, has_gaps: bool) -> None:
         _, path, entries = self._snapshots.pop(0)
-        self._tell(path, self._producers.compare(entries, has_gaps=has_gaps))
+        self.findings.add_errors(path, self._producers.compare(entries, has_gaps=has_gaps))
 
     def _check_names(self) -> None:
         live = {
@@ -164,10 +166,10 @@ class PartitionCheck:
                 self._note(name, "is left over from a cleaning or a crash; the next start of a broker removes it")
 
     def _note(self, name: str, what: str) -> None:
-        self.findings.add(Severity.NOTE, self._path(name), Fault(what), self.log.name)
+        self.findings.add(Severity.NOTE, self._path(name), Fault(what))
 
     def _read(self, name: str, read: Callable[[], Content]) -> Content | None:
-        return self.findings.read(self._path(name), read, self.log.name)
+        return self.findings.read(self._path(name), read)
 
     def _open_at(self, first: int) -> dict[int, int] | None:
         """Producer id to first offset of the transactions open before the first batch; None when nothing tells them."""
@@ -199,10 +201,7 @@ class PartitionCheck:
     def _tell_behind(self, path: str, what: str, offset: int, end: int) -> None:
         severity = Severity.NOTE if self._result.has_torn_tail else Severity.ERROR
         fault = Fault(what, offset=offset, expected=f"{end}, the log end offset, at most", got=str(offset))
-        self.findings.add(severity, path, fault, self.log.name)
-
-    def _tell(self, path: str, faults: Iterator[Fault]) -> None:
-        self.findings.add_errors(path, faults, self.log.name)
+        self.findings.add(severity, path, fault)
 
     def _path(self, name: str) -> str:
         return os.path.join(self.log.directory, name)

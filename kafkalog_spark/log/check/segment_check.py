@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -13,8 +13,8 @@ import numpy.typing as npt
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import layout, offset_index, time_index
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import Codec, H
+from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZE
 from kafkalog_spark.format.transaction_index import AbortedTransaction, parse_transaction_index
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
@@ -176,102 +176,93 @@ class SegmentResult:
     has_torn_tail: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SegmentCheck:
-    """closed: the broker was stopped cleanly, so nothing may be left undone. recovery_point: offset, None: unknown.
-
-    on_window: called with each window of good batches, with its BatchCheck. on_bytes: how many bytes were looked at.
+    """The check of one segment. closed: the broker was stopped cleanly, so nothing may be left undone. recovery_point:
+    offset, None: unknown. on_window: called with each window of good batches. on_bytes: how many bytes were looked at.
     """
 
+    file: SegmentFile
+    batches: BatchCheck
     findings: Findings
-    topic_partition: str
     closed: bool
     recovery_point: int | None
     on_window: Callable[[Window, BatchCheck], Iterable[Fault]]
     on_bytes: Callable[[int], None]
+    _result: SegmentResult = field(init=False)
+    _offsets: OffsetIndexCheck = field(init=False)
+    _times: TimeIndexCheck = field(init=False)
 
-    def run(self, file: SegmentFile, batches: BatchCheck) -> SegmentResult:
-        """Check one segment. Raises FileNotFoundError when an index goes away meanwhile, NotALogDirectory."""
+    def run(self) -> SegmentResult:
+        """Raises FileNotFoundError when an index goes away meanwhile, NotALogDirectory."""
+        file, result = self.file, SegmentResult(self.file.base_offset, 0)
+        self._result = result
         may_be_written = file.is_last and not self.closed
         if file.excess:
-            fault = Fault(too_large(file.size + file.excess), file.size)
-            self.findings.add(Severity.ERROR, file.path, fault, self.topic_partition)
+            self.findings.add(Severity.ERROR, file.path, Fault(too_large(file.size + file.excess), file.size))
         # Read before the batches are: a live index may tell of batches that come after them.
-        data = self._index(file, file.files.offset_index, offset_index.ENTRY_SIZE, "an offset index")
-        offsets = OffsetIndexCheck(data, file.base_offset)
-        data = self._index(file, file.files.time_index, time_index.ENTRY_SIZE, "a time index")
-        times = TimeIndexCheck(data, file.base_offset)
-        result = self._walk(file, batches, offsets, times)
-        offset_path, time_path = self._index_paths(file)
+        data = self._index(file.files.offset_index, offset_index.ENTRY_SIZE, "an offset index")
+        self._offsets = OffsetIndexCheck(data, file.base_offset)
+        data = self._index(file.files.time_index, time_index.ENTRY_SIZE, "a time index")
+        self._times = TimeIndexCheck(data, file.base_offset)
+        self._walk()
+        offset_path, time_path = self._path(file.files.offset_index), self._path(file.files.time_index)
         finished = not (result.is_damaged or result.has_torn_tail or may_be_written)
         if finished:
-            self._tell(offset_path, offsets.finish(result.position))
-        self._tell(offset_path, offsets.faults)
-        self._tell(time_path, times.faults)
+            self.findings.add_errors(offset_path, self._offsets.finish(result.position))
+        self.findings.add_errors(offset_path, self._offsets.faults)
+        self.findings.add_errors(time_path, self._times.faults)
         if finished:
-            self._tell(time_path, times.finish(rolled=True))
-        for path, padding in ((offset_path, offsets.padding), (time_path, times.padding)):
+            self.findings.add_errors(time_path, self._times.finish())
+        for path, padding in ((offset_path, self._offsets.padding), (time_path, self._times.padding)):
             if padding and not may_be_written:
                 fault = Fault("zeros after the last entry, which rolling the segment or a clean stop cuts off")
                 self._tell_unless_running(path, fault)
         return result
 
-    def aborted(self, file: SegmentFile) -> list[AbortedTransaction]:
+    def aborted(self) -> list[AbortedTransaction]:
         """The entries of the segment's .txnindex; a damaged one is reported, and has none."""
-        name = file.files.transaction_index
+        file, name = self.file, self.file.files.transaction_index
         if name is None:
             return []
 
         def entries() -> list[AbortedTransaction]:
             return parse_transaction_index(file.read_index(name, TRANSACTION_ENTRY_SIZE), file.base_offset)
 
-        return self.findings.read(os.path.join(file.directory, name), entries, self.topic_partition) or []
+        return self.findings.read(self._path(name), entries) or []
 
-    def _walk(
-        self, file: SegmentFile, batches: BatchCheck, offsets: OffsetIndexCheck, times: TimeIndexCheck
-    ) -> SegmentResult:
-        result = SegmentResult(file.base_offset, 0)
-        begin = 0
+    def _walk(self) -> None:
+        file, result, begin = self.file, self._result, 0
         while True:
             wrong: KafkalogError | None = None
             for window, damage in file.windows(begin):
                 wrong = damage
                 if len(window.table):
-                    self._take(file, window, batches, offsets, times, result, begin)
+                    self._take(window, begin)
                     begin = result.position
             if wrong is None:
                 self.on_bytes(file.size - result.position)
-                return result
-            if self._is_torn_tail(file, result, wrong):
-                return result
+                return
+            if self._is_torn_tail(wrong):
+                return
             result.is_damaged = True
-            offsets.lost()
+            self._offsets.lost()
             found = find_batch_behind(file, result.position, result.next_offset)
             if found is None:
                 self.on_bytes(file.size - result.position)
-                return result
+                return
             self.on_bytes(found.position - result.position)
             begin = result.position = found.position
-            batches.last_offset, batches.has_gaps = found.base_offset - 1, True
+            self.batches.last_offset, self.batches.has_gaps = found.base_offset - 1, True
 
-    def _take(
-        self,
-        file: SegmentFile,
-        window: Window,
-        batches: BatchCheck,
-        offsets: OffsetIndexCheck,
-        times: TimeIndexCheck,
-        result: SegmentResult,
-        begin: int,
-    ) -> None:
-        table = window.table
-        previous = batches.last_offset
-        self._tell(file.path, batches.take(table))
-        offset_path, time_path = self._index_paths(file)
-        self._tell(offset_path, offsets.take(table, previous, begin))
+    def _take(self, window: Window, begin: int) -> None:
+        file, table, result = self.file, window.table, self._result
+        previous = self.batches.last_offset
+        self.findings.add_errors(file.path, self.batches.take(table))
+        self.findings.add_errors(self._path(file.files.offset_index), self._offsets.take(table, previous, begin))
         if not result.is_damaged:  # what lies in damage may have been the latest record
-            self._tell(time_path, times.take(table))
-        self._tell(file.path, self.on_window(window, batches))
+            self.findings.add_errors(self._path(file.files.time_index), self._times.take(table))
+        self.findings.add_errors(file.path, self.on_window(window, self.batches))
         result.batches += len(table)
         result.records += int(table[:, H.COUNT].clip(0).sum())
         result.next_offset = int(table[-1, H.LAST_OFFSET]) + 1
@@ -279,41 +270,34 @@ class SegmentCheck:
         self.on_bytes(end - result.position)
         result.position = end
 
-    def _is_torn_tail(self, file: SegmentFile, result: SegmentResult, wrong: KafkalogError) -> bool:
+    def _is_torn_tail(self, wrong: KafkalogError) -> bool:
         """Tell what is wrong after the last good batch; whether an interrupted write explains it."""
+        file, result = self.file, self._result
         if not file.is_last or self.closed:
-            self.findings.add_error(wrong.at(offset=result.next_offset), file.path, self.topic_partition)
+            self.findings.add_unreadable(wrong.at(offset=result.next_offset), file.path)
             return False
         try:
             judge_tail(file, result.position, result.next_offset, self.recovery_point, wrong)
         except KafkalogError as error:
-            self.findings.add_error(error, file.path, self.topic_partition)
+            self.findings.add_unreadable(error, file.path)
             return False
         left = file.size - result.position
         what = f"a torn tail of {left} bytes, which the next start of a broker cuts off ({wrong.what})"
-        fault = Fault(what, result.position, result.next_offset)
-        self.findings.add(Severity.NOTE, file.path, fault, self.topic_partition)
+        self.findings.add(Severity.NOTE, file.path, Fault(what, result.position, result.next_offset))
         result.has_torn_tail = True
         self.on_bytes(left)
         return True
 
-    def _index(self, file: SegmentFile, name: str | None, entry_size: int, kind: str) -> bytes:
+    def _index(self, name: str | None, entry_size: int, kind: str) -> bytes:
         if name is None:
             fault = Fault(f"the segment has not {kind}; the next start of a broker makes it")
-            self._tell_unless_running(file.path, fault)
+            self._tell_unless_running(self.file.path, fault)
             return b""
-        path = os.path.join(file.directory, name)
-        return self.findings.read(path, partial(file.read_index, name, entry_size), self.topic_partition) or b""
+        return self.findings.read(self._path(name), partial(self.file.read_index, name, entry_size)) or b""
 
-    def _index_paths(self, file: SegmentFile) -> tuple[str, str]:
-        """Paths of the offset index and the time index; the .log's where there is none."""
-        names = (file.files.offset_index, file.files.time_index)
-        offsets, times = (file.path if name is None else os.path.join(file.directory, name) for name in names)
-        return offsets, times
-
-    def _tell(self, path: str, faults: Iterable[Fault]) -> None:
-        self.findings.add_errors(path, faults, self.topic_partition)
+    def _path(self, name: str | None) -> str:
+        """Path of an index; the .log's where there is none."""
+        return self.file.path if name is None else os.path.join(self.file.directory, name)
 
     def _tell_unless_running(self, path: str, fault: Fault) -> None:
-        severity = Severity.ERROR if self.closed else Severity.NOTE
-        self.findings.add(severity, path, fault, self.topic_partition)
+        self.findings.add(Severity.ERROR if self.closed else Severity.NOTE, path, fault)

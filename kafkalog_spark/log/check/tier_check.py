@@ -65,11 +65,13 @@ class RemoteSegmentCheck:
         self._transactions = TransactionCheck(self.open_before)
         try:
             self._check_small_files()
-            with open_remote(self.held, self.keys, self._name) as file:
-                check = SegmentCheck(self.findings, self._name, True, None, self._on_window, self.on_bytes)
+            partition = self.held.segment.partition
+            with open_remote(self.held, self.keys, f"{partition.topic}-{partition.partition}") as file:
                 start = self.held.segment.start_offset
-                self._transactions.begin_segment(check.aborted(file))
-                found = check.run(file, BatchCheck(start, self.held.segment.until, start - 1))
+                batches = BatchCheck(start, self.held.segment.until, start - 1)
+                check = SegmentCheck(file, batches, self.findings, True, None, self._on_window, self.on_bytes)
+                self._transactions.begin_segment(check.aborted())
+                found = check.run()
             self.batches = np.concatenate([self.batches, *self._tables])
             self._tables.clear()
             if not found.is_damaged:
@@ -78,16 +80,9 @@ class RemoteSegmentCheck:
             return found
         except FileNotFoundError:
             return None
-        except KafkalogError as error:
-            self.findings.add_error(error, self.held.log_path, self._name)
-        except OSError as error:
-            self.findings.add_unreadable(error, error.filename or self.held.log_path, self._name)
+        except (KafkalogError, OSError) as error:
+            self.findings.add_unreadable(error, self.held.log_path)
         return None
-
-    @property
-    def _name(self) -> str:
-        partition = self.held.segment.partition
-        return f"{partition.topic}-{partition.partition}"
 
     def _check_small_files(self) -> None:
         """Check the copied files beside the .log that SegmentCheck leaves out."""
@@ -114,18 +109,16 @@ class RemoteSegmentCheck:
         expected = max((place.position + place.size for place in manifest.indexes.values()), default=0)
         if size != expected:
             fault = Fault("the size of the object", expected=f"{expected} bytes by its manifest", got=str(size))
-            self.findings.add(Severity.ERROR, path, fault, self._name)
+            self.findings.add(Severity.ERROR, path, fault)
 
     def _parsed(self, file: RemoteFile, read: Callable[[], T]) -> T | None:
         try:
             return read()
         except FileNotFoundError:
             raise
-        except (CorruptLog, UnsupportedFormat) as error:
+        except (CorruptLog, UnsupportedFormat, OSError) as error:
             path = self.held.path_of(file if file in self.held.objects else RemoteFile.INDEXES)
-            self.findings.add_error(error, path, self._name)
-        except OSError as error:
-            self.findings.add_unreadable(error, error.filename or self.held.log_path, self._name)
+            self.findings.add_unreadable(error, path)
         return None
 
     def _epoch_faults(self, epochs: list[EpochEntry]) -> Iterator[Fault]:
@@ -162,7 +155,7 @@ class RemoteSegmentCheck:
             yield from self._epochs.take(table)
 
     def _tell(self, faults: Iterator[Fault]) -> None:
-        self.findings.add_errors(self.held.log_path, faults, self._name)
+        self.findings.add_errors(self.held.log_path, faults)
 
 
 def _epochs_text(epochs: tuple[EpochEntry, ...]) -> str:
@@ -213,10 +206,6 @@ class TierCheck:
             self._check_walk()
         return self.result
 
-    @property
-    def _name(self) -> str:
-        return f"{self.place.topic}-{self.place.partition}"
-
     def _whole_segments(self, remote: RemoteDir) -> Iterator[StoredSegment]:
         """Those of a directory that can be read; findings for all others."""
         try:
@@ -240,11 +229,8 @@ class TierCheck:
                 continue  # went away between the two listings
             try:
                 (held,) = of_dir.held([one])
-            except KafkalogError as error:
-                self.findings.add_error(error, os.path.join(remote.directory, _any_name(one)), self._name)
-                continue
-            except OSError as error:
-                self.findings.add_unreadable(error, error.filename or remote.directory, self._name)
+            except (KafkalogError, OSError) as error:
+                self.findings.add_unreadable(error, os.path.join(remote.directory, _any_name(one)))
                 continue
             if held is not None:
                 yield held
@@ -276,12 +262,13 @@ class TierCheck:
             # what another leader wrote in another epoch may differ: an election has put one of the two aside
             if mine.partition == its.partition and start < until and mine.leader_epochs == its.leader_epochs:
                 faults = overlap_faults(other.batches, one.batches, one.held.log_path, start, until)
-                self.findings.add_errors(other.held.log_path, faults, self._name)
+                self.findings.add_errors(other.held.log_path, faults)
 
     def _check_walk(self) -> None:
         """Hold the segments against the rules by which they make one log."""
         place = self.place
-        finder = PartFinder(self._name, place.remote, place.options, place.metadata, pass_over_damage=True)
+        name = f"{place.topic}-{place.partition}"
+        finder = PartFinder(name, place.remote, place.options, place.metadata, pass_over_damage=True)
         try:
             local = place.local.open(pass_over_damage=True) if place.is_local else None
             walk = finder.walked(local if local is not None and local.segments else None)
@@ -292,7 +279,7 @@ class TierCheck:
         where = self.place.remote[0].directory
         for hole in walk.holes:
             fault = Fault(f"offsets {hole.start} to {hole.until - 1} are held by no segment", offset=hole.start)
-            self.findings.add(Severity.ERROR, where, fault, self._name)
+            self.findings.add(Severity.ERROR, where, fault)
         for left in walk.left_out:
             if left.reason in (NotNeeded.LOCAL, NotNeeded.BELOW_LOG_START):
                 continue  # retention takes its time
@@ -300,7 +287,7 @@ class TierCheck:
             self._add(Severity.NOTE, path, f"the segment is not read: {left.reason.value}")
 
     def _add(self, severity: Severity, path: str, what: str) -> None:
-        self.findings.add(severity, path, Fault(what), self._name)
+        self.findings.add(severity, path, Fault(what))
 
 
 def _any_name(found: RemoteObjects) -> str:

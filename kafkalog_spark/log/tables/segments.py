@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from kafkalog_spark.errors import CorruptIndex, KafkalogError
@@ -27,7 +26,7 @@ _TRANSIENT = {names.DELETED_SUFFIX: "deleted", names.CLEANED_SUFFIX: "cleaned", 
 
 def segment_row(file: SegmentFile, log: PartitionLog) -> dict[str, Any]:
     """The row of `log`'s open segment. Raises FileNotFoundError when an index goes away meanwhile, NotALogDirectory."""
-    walk = _Walk.of(file)
+    walk = _Walk(file)
     for part in stretches(file, 0, log.recovery_point):
         walk.take(part)
     return {
@@ -71,93 +70,71 @@ def _aborted(file: SegmentFile) -> int | None:
         return None
 
 
-def _index(file: SegmentFile, name: str, entry_size: int) -> bytes:
-    """An index's bytes; none of one that cannot be read, which is a hint (kafkalog-check says why)."""
+def _index(file: SegmentFile, name: str | None, entry_size: int) -> bytes:
+    """An index's bytes; none of one that is not there or cannot be read: it is a hint (kafkalog-check says why)."""
     try:
-        return file.read_index(name, entry_size)
+        return b"" if name is None else file.read_index(name, entry_size)
     except FileNotFoundError:
         raise
     except OSError:
         return b""
 
 
-@dataclass(slots=True)
 class _Walk:
     """Walk over a segment's batches, and comparison of its indexes with them."""
 
-    file: SegmentFile
-    offsets: OffsetIndexCheck | None
-    times: TimeIndexCheck | None
-    offset_entries: int | None = None
-    time_entries: int | None = None
-    offsets_wrong: int = 0
-    times_wrong: int = 0
-    batches: int = 0
-    records: int | None = 0
-    damaged: int = 0
-    error: str | None = None
-    first_timestamp: int = NO_TIMESTAMP
-    max_timestamp: int = NO_TIMESTAMP
-    end_offset: int = 0
-    position: int = field(default=0)
-
-    @classmethod
-    def of(cls, file: SegmentFile) -> _Walk:
-        """Indexes are read before the batches: a live one may tell of batches that come after them."""
-        made = cls(file, None, None, end_offset=file.base_offset)
-        if file.files.offset_index is not None:
-            data = _index(file, file.files.offset_index, offset_index.ENTRY_SIZE)
-            made.offsets = OffsetIndexCheck(data, file.base_offset)
-            made.offset_entries = len(offset_index.parse_offset_index(data, file.base_offset))
-            made.offsets_wrong = len(made.offsets.faults)
-        if file.files.time_index is not None:
-            data = _index(file, file.files.time_index, time_index.ENTRY_SIZE)
-            made.times = TimeIndexCheck(data, file.base_offset)
-            made.time_entries = len(time_index.parse_time_index(data, file.base_offset))
-            made.times_wrong = len(made.times.faults)
-        return made
+    def __init__(self, file: SegmentFile) -> None:
+        self._file = file
+        # read before the batches: a live index may tell of batches that come after them
+        data = _index(file, file.files.offset_index, offset_index.ENTRY_SIZE)
+        self._offsets = OffsetIndexCheck(data, file.base_offset)
+        data = _index(file, file.files.time_index, time_index.ENTRY_SIZE)
+        self._times = TimeIndexCheck(data, file.base_offset)
+        self._offsets_wrong, self._times_wrong = len(self._offsets.faults), len(self._times.faults)
+        self._batches = self._damaged = self._position = 0
+        self._records: int | None = 0
+        self._error: str | None = None
+        self._first_timestamp = self._max_timestamp = NO_TIMESTAMP
+        self._end_offset = file.base_offset
 
     def take(self, part: Window | Damage) -> None:
         if isinstance(part, Damage):
-            self.damaged += part.size
-            self.error = self.error or part.error
-            if self.offsets is not None:
-                self.offsets.lost()
+            self._damaged += part.size
+            self._error = self._error or part.error
+            self._offsets.lost()
             return
         table = part.table
         begin = int(table[0, H.POSITION])
-        if self.offsets is not None:
-            self.offsets_wrong += len(list(self.offsets.take(table, self.end_offset - 1, begin)))
-        if self.times is not None and not self.damaged:  # what lies in damage may have been the latest record
-            self.times_wrong += len(list(self.times.take(table)))
-        if not self.batches:
-            self.first_timestamp = int(table[0, H.BASE_TIMESTAMP])
-        self.batches += len(table)
-        if self.records is not None:
-            self.records = None if (table[:, H.COUNT] < 0).any() else self.records + int(table[:, H.COUNT].sum())
-        self.max_timestamp = max(self.max_timestamp, int(table[:, H.MAX_TIMESTAMP].max()))
-        self.end_offset = int(table[-1, H.LAST_OFFSET]) + 1
-        self.position = int(table[-1, H.POSITION] + table[-1, H.SIZE])
+        self._offsets_wrong += len(list(self._offsets.take(table, self._end_offset - 1, begin)))
+        if not self._damaged:  # what lies in damage may have been the latest record
+            self._times_wrong += len(list(self._times.take(table)))
+        if not self._batches:
+            self._first_timestamp = int(table[0, H.BASE_TIMESTAMP])
+        self._batches += len(table)
+        if self._records is not None:
+            self._records = None if (table[:, H.COUNT] < 0).any() else self._records + int(table[:, H.COUNT].sum())
+        self._max_timestamp = max(self._max_timestamp, int(table[:, H.MAX_TIMESTAMP].max()))
+        self._end_offset = int(table[-1, H.LAST_OFFSET]) + 1
+        self._position = int(table[-1, H.POSITION] + table[-1, H.SIZE])
 
     def row(self) -> dict[str, Any]:
         """The columns that it found out, after the last stretch."""
-        if not self.damaged and not self.file.is_last:  # as kafkalog-check: of a live or damaged one nobody knows
-            if self.offsets is not None:
-                self.offsets_wrong += len(list(self.offsets.finish(self.position)))
-            if self.times is not None:
-                self.times_wrong += len(list(self.times.finish(rolled=True)))
+        if not self._damaged and not self._file.is_last:  # as kafkalog-check: of a live or damaged one nobody knows
+            self._offsets_wrong += len(list(self._offsets.finish(self._position)))
+            self._times_wrong += len(list(self._times.finish()))
+        files = self._file.files
         return {
-            "end_offset": self.end_offset,
-            "batches": self.batches,
-            "records": self.records,
-            "first_timestamp": timestamp_us(self.first_timestamp),
-            "max_timestamp": timestamp_us(self.max_timestamp),
-            "offset_index_entries": self.offset_entries,
-            "offset_index_wrong": None if self.offset_entries is None else self.offsets_wrong,
-            "time_index_entries": self.time_entries,
-            "time_index_wrong": None if self.time_entries is None else self.times_wrong,
-            "damaged_bytes": self.damaged,
-            "error": self.error,
+            "end_offset": self._end_offset,
+            "batches": self._batches,
+            "records": self._records,
+            "first_timestamp": timestamp_us(self._first_timestamp),
+            "max_timestamp": timestamp_us(self._max_timestamp),
+            "offset_index_entries": files.offset_index and self._offsets.entries,
+            "offset_index_wrong": files.offset_index and self._offsets_wrong,
+            "time_index_entries": files.time_index and self._times.entries,
+            "time_index_wrong": files.time_index and self._times_wrong,
+            "damaged_bytes": self._damaged,
+            "error": self._error,
         }
 
 
@@ -191,7 +168,7 @@ def partition_row(place: PartitionLocation) -> dict[str, Any]:
 
 
 def _ends(place: PartitionLocation, log: PartitionLog) -> dict[str, Any]:
-    """Ends and LSO. Damage hides the second: a marker may lie in it; of a log that passes over it, only the first."""
+    """Log end offset and LSO. Damage hides the second: a marker may lie in it."""
     row: dict[str, Any] = {"log_end_offset": log.log_end_offset, "last_stable_offset": None, "error": None}
     try:
         strict = place.open()

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_spark.cli.check import CLEAN, ERRORS, main
-from kafkalog_spark.cli.common import BROKEN_PIPE, WRONG_USAGE
+from kafkalog_spark.cli.check import main
+from kafkalog_spark.cli.common import BROKEN_PIPE, FAILED, OK, WRONG_USAGE
 from tests.log.helpers.batch_builder import GZIP, NONE, ZSTD, batch, encoded
 from tests.log.helpers.damaged_log import AFTER, BEFORE, NAME, TIME, log_path, records, write_segments
 
 
 def test_a_clean_directory_gives_a_summary_and_0(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(golden)]) == CLEAN
+    assert main([str(golden)]) == OK
     told = capsys.readouterr()
     assert re.fullmatch(
         r"27 partitions, 48 segments, 1175 batches, 2\.2 MB checked in \d+\.\d s \(\d+ MB/s\): 0 errors, 0 notes\n",
@@ -34,22 +34,22 @@ def test_errors_give_a_line_each_and_1(golden_copy: Callable[..., Path], capsys:
     data = path.read_bytes()
     path.write_bytes(data[:100] + b"\xee" + data[101:])
     (root / "leftover.txt").write_text("")
-    assert main([str(root)]) == ERRORS
+    assert main([str(root)]) == FAILED
     *lines, summary = capsys.readouterr().out.splitlines()
     assert lines[0] == f"note: {root / 'leftover.txt'}: is no file of a broker"
     assert lines[1].startswith(f"error: codec-none-0 {path} at byte 0 (offset 0): CRC-32C does not match: the header")
     assert summary.endswith(f"{len(lines) - 1} errors, 1 notes")
-    assert main(["--quiet", str(root)]) == ERRORS
+    assert main(["--quiet", str(root)]) == FAILED
     assert "note: " not in capsys.readouterr().out
 
 
 def test_closed_makes_what_a_crash_left_an_error(golden_crashed: Path) -> None:
-    assert main([str(golden_crashed)]) == CLEAN
-    assert main(["--closed", str(golden_crashed)]) == ERRORS
+    assert main([str(golden_crashed)]) == OK
+    assert main(["--closed", str(golden_crashed)]) == FAILED
 
 
 def test_the_records_of_real_logs_are_found_good(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--records", str(golden)]) == CLEAN
+    assert main(["--records", str(golden)]) == OK
     assert capsys.readouterr().out.endswith("0 errors, 0 notes\n")
 
 
@@ -63,9 +63,9 @@ def test_records_says_which_batches_with_a_valid_crc_cannot_be_read(
     bad = [batch(at, records(at), codec=codec, payload=encoded(records(at), at, TIME)[:-1]) for at in (5, 15)]
     data = BEFORE + bad[0] + AFTER + bad[1] + b"".join(batch(20 + i, records(20 + i, 1, 400)) for i in range(filler))
     directory = write_segments(tmp_path, {0: data})
-    assert main(["--quiet", str(directory)]) == CLEAN
+    assert main(["--quiet", str(directory)]) == OK
     capsys.readouterr()
-    assert main(["--quiet", "--records", str(directory)]) == ERRORS
+    assert main(["--quiet", "--records", str(directory)]) == FAILED
     first, second, summary = capsys.readouterr().out.splitlines()
     for line, position, offset in ((first, len(BEFORE), 5), (second, len(BEFORE + bad[0] + AFTER), 15)):
         assert line.startswith(
@@ -96,7 +96,7 @@ def test_it_runs_as_a_module_and_loads_no_numba_for_small_segments(golden: Path)
     )
     for command in (["-c", code], ["-m", "kafkalog_spark.cli.check"]):
         ran = subprocess.run([sys.executable, *command, str(golden)], capture_output=True, text=True, check=False)
-        assert ran.returncode == CLEAN, ran.stderr
+        assert ran.returncode == OK, ran.stderr
         assert ran.stdout.endswith("0 errors, 0 notes\n")
 
 
@@ -110,9 +110,9 @@ def test_json_is_a_line_a_finding_and_a_summary(
     data = bytearray(log.read_bytes())
     data[1000] ^= 1
     log.write_bytes(data)
-    assert main([str(root)]) == ERRORS
+    assert main([str(root)]) == FAILED
     *texts, text_summary = capsys.readouterr().out.splitlines()
-    assert main(["--json", str(root)]) == ERRORS
+    assert main(["--json", str(root)]) == FAILED
     *findings, summary = map(json.loads, capsys.readouterr().out.splitlines())
     assert len(findings) == len(texts) > 0
     for finding, text in zip(findings, texts, strict=True):
@@ -130,12 +130,12 @@ def test_json_is_a_line_a_finding_and_a_summary(
         f"{summary['bytes'] / 1e6:.1f} MB checked"
     )
     assert text_summary.endswith(f"{summary['errors']} errors, {summary['notes']} notes")
-    assert main(["--json", "--quiet", str(root / "codec-none-0")]) == ERRORS
+    assert main(["--json", "--quiet", str(root / "codec-none-0")]) == FAILED
     assert '"note"' not in capsys.readouterr().out
 
 
 def test_json_of_an_estimate(golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--json", "--estimate", "--option", "subscribe=segments", str(golden)]) == CLEAN
+    assert main(["--json", "--estimate", "--option", "subscribe=segments", str(golden)]) == OK
     assert json.loads(capsys.readouterr().out)["records"] == 18_000
 
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kafkalog_spark.cli.check import CLEAN as EXIT_CLEAN
-from kafkalog_spark.cli.check import ERRORS, main
+from kafkalog_spark.cli.check import main
+from kafkalog_spark.cli.common import FAILED, OK
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from tests.log.helpers.batch_builder import sealed
@@ -182,8 +182,8 @@ def test_a_key_that_is_not_given_is_told_once_a_segment(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = aiven_tree(CLEAN, tmp_path, AivenMode.ENCRYPTED, 3000, topic="headers")
     option = ["--option", f"{KEY_OPTION}={KEYS / 'one.pem'}"]
-    assert main([*option, "--option", "layout=aiven", str(root)]) == EXIT_CLEAN
+    assert main([*option, "--option", "layout=aiven", str(root)]) == OK
     assert "1 partitions, " in capsys.readouterr().out
     changed(next(root.rglob("*.log")), 50, b"\xee\xee")
-    assert main([*option, str(root)]) == ERRORS
+    assert main([*option, str(root)]) == FAILED
     assert "its authentication tag does not match" in capsys.readouterr().out
