@@ -31,7 +31,6 @@ from kafkalog_spark.log.remote.remote_segment_file import DECODED_BLOCK, MOST_OF
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.tiered.chunk_codec import ENCRYPTION_OVERHEAD, ChunkCodec
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
-from kafkalog_spark.log.tiered.custom_metadata import CustomMetadata, decode_custom_metadata, encode_custom_metadata
 from kafkalog_spark.log.tiered.manifest import (
     INDEX_FIELDS,
     MOST_OF_MANIFEST,
@@ -39,6 +38,11 @@ from kafkalog_spark.log.tiered.manifest import (
     SegmentManifest,
     format_manifest,
     parse_manifest,
+)
+from kafkalog_spark.log.tiered.remote_log_metadata import (
+    CustomMetadata,
+    decode_custom_metadata,
+    encode_custom_metadata,
 )
 from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteSegment, remote_key
 from kafkalog_spark.store.object_writer import PART

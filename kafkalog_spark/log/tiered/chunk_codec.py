@@ -26,10 +26,8 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class ChunkCodec:
-    """How the chunks of one segment are transformed. Threads may share it.
-
-    Not to be pickled or printed with its key: it is made where it is used, of the manifest and the key ring.
-    """
+    """How the chunks of one segment are transformed. Threads may share it. Not to be pickled or printed: it has the
+    key, so it is made where it is used, of the manifest and the key ring."""
 
     compressed: bool
     cipher: Any = field(default=None, repr=False)  # AESGCM; None without encryption
@@ -38,7 +36,7 @@ class ChunkCodec:
 
     @classmethod
     def of(cls, manifest: SegmentManifest, keys: KeyRing | None) -> ChunkCodec:
-        """The codec of a segment. Raises as KeyRing.data_key."""
+        """Raises as KeyRing.data_key."""
         encryption = manifest.encryption
         if encryption is None:
             return cls(manifest.compressed)
@@ -47,8 +45,7 @@ class ChunkCodec:
 
     @classmethod
     def for_new_segment(cls, compressed: bool, keys: KeyRing, key_id: str | None) -> ChunkCodec:
-        """The codec of a segment that is going to be written, with a data key and AAD of its own; plain without a
-        `key_id`. Raises as KeyRing.wrapped."""
+        """With a data key and AAD of its own; plain without a `key_id`. Raises as KeyRing.wrapped."""
         if key_id is None:
             return cls(compressed)
         data_key, aad = os.urandom(DATA_KEY_SIZE), os.urandom(_AAD_SIZE)
@@ -70,10 +67,8 @@ class ChunkCodec:
         return iv + sealed
 
     def chunk(self, data: Buffer, chunk: Chunk, path: str | None = None) -> Buffer:
-        """The original bytes of `chunk`, of which `data` is what lies in the object; without a transformation, `data`.
-
-        Raises CorruptChunk with the chunk's number and position, and `path`, the object's key.
-        """
+        """The original bytes of `chunk`, of which `data` lies in the object. Raises CorruptChunk with number, position,
+        and `path`, the object's key."""
         what = f"chunk {chunk.number}"
         if len(data) != chunk.size:
             raise _corrupt(what, f"{len(data)} bytes, the manifest says {chunk.size}", path, chunk.position, _CUT)
@@ -87,8 +82,7 @@ class ChunkCodec:
         return data
 
     def index(self, data: Buffer, place: IndexRange, path: str | None = None) -> Buffer:
-        """The bytes of an index, of which `data` is what lies at its place in the `.indexes` object. Raises
-        CorruptChunk."""
+        """The bytes of an index, of which `data` lies at `place` in the `.indexes` object. Raises CorruptChunk."""
         what = "an index"
         if len(data) != place.size:
             raise _corrupt(what, f"{len(data)} bytes, the manifest says {place.size}", path, place.position, _CUT)

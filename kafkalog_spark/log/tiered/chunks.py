@@ -64,10 +64,8 @@ def decode_chunk_sizes(data: bytes) -> Sizes:
 
 
 def chunk_sizes_from_text(text: str, expected: int) -> Sizes:
-    """The sizes in the manifest's base64 text, of which there must be `expected`. Raises CorruptManifest.
-
-    No more is decompressed than so many sizes take, whatever the text announces.
-    """
+    """The sizes in the manifest's base64 text, of which there must be `expected`; no more is decompressed than these
+    take. Raises CorruptManifest."""
     expect_count(expected)
     most = _HEAD.size + 4 * expected + 4
     try:
@@ -87,7 +85,7 @@ def chunk_sizes_from_text(text: str, expected: int) -> Sizes:
 
 
 def encode_chunk_sizes(sizes: Sizes) -> bytes:
-    """The bytes that `decode_chunk_sizes` reads, as the plugin writes them. Sizes in bytes, 0 to 2^31 - 1."""
+    """The bytes that `decode_chunk_sizes` reads, as the plugin writes them. Sizes: 0 to 2^31 - 1."""
     count = len(sizes)
     if count < 2:
         return _U32.pack(count) + b"".join(_U32.pack(int(size)) for size in sizes)
@@ -99,7 +97,6 @@ def encode_chunk_sizes(sizes: Sizes) -> bytes:
 
 
 def chunk_sizes_to_text(sizes: Sizes) -> str:
-    """The manifest's text for `sizes`."""
     return base64.b64encode(zstandard.ZstdCompressor().compress(encode_chunk_sizes(sizes))).decode("ascii")
 
 
@@ -125,7 +122,7 @@ class Chunk(NamedTuple):
 
 
 class ChunkSlice(NamedTuple):
-    """The bytes [begin, end) of a chunk, once it is what it was before its transformation."""
+    """Original bytes [begin, end) of a chunk."""
 
     chunk: Chunk
     begin: int
@@ -142,11 +139,8 @@ class ObjectRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkIndex:
-    """The chunks of one segment.
-
-    positions: int64 of shape (chunks + 1,): where each transformed chunk begins in the object; the last is where the
-    last one ends.
-    """
+    """The chunks of one segment. positions: int64 of shape (chunks + 1,): where each transformed chunk begins in the
+    object, and where the last one ends."""
 
     original_chunk_size: int
     original_file_size: int
@@ -156,7 +150,7 @@ class ChunkIndex:
     def of_fixed(
         cls, original_chunk_size: int, original_file_size: int, transformed_size: int, final_transformed_size: int
     ) -> Self:
-        """Chunks of one transformed size, but for the last. Sizes in bytes. Raises CorruptManifest."""
+        """Chunks of one transformed size, but for the last. Raises CorruptManifest."""
         count = chunk_count(original_chunk_size, original_file_size)
         # one more than the most stands for all that is too large, also for an int64
         sizes = np.full(count, min(transformed_size, MAX_SEGMENT_SIZE + 1), np.int64)
@@ -166,7 +160,7 @@ class ChunkIndex:
 
     @classmethod
     def of_variable(cls, original_chunk_size: int, original_file_size: int, sizes: Sizes) -> Self:
-        """Chunks of these transformed sizes in bytes. Raises CorruptManifest."""
+        """Chunks of these transformed sizes. Raises CorruptManifest."""
         count = chunk_count(original_chunk_size, original_file_size)
         if count != len(sizes):
             raise CorruptManifest(
@@ -187,12 +181,11 @@ class ChunkIndex:
 
     @property
     def count(self) -> int:
-        """How many chunks there are."""
         return len(self.positions) - 1
 
     @property
     def object_size(self) -> int:
-        """Bytes of the object, all chunks together."""
+        """Bytes of the object."""
         return int(self.positions[-1])
 
     @property
@@ -226,15 +219,14 @@ class ChunkIndex:
             yield ChunkSlice(chunk, max(begin - skip, 0), min(end - skip, chunk.original_size))
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, ChunkIndex)
-            and (self.original_chunk_size, self.original_file_size)
-            == (other.original_chunk_size, other.original_file_size)
-            and np.array_equal(self.positions, other.positions)
-        )
+        return isinstance(other, ChunkIndex) and self._values == other._values
 
     def __hash__(self) -> int:
-        return hash((self.original_chunk_size, self.original_file_size, self.object_size))
+        return hash(self._values)
+
+    @property
+    def _values(self) -> tuple[int, int, bytes]:
+        return self.original_chunk_size, self.original_file_size, self.positions.tobytes()
 
 
 def chunk_count(original_chunk_size: int, original_file_size: int) -> int:

@@ -36,16 +36,12 @@ class NotOfTheLog(Enum):
 def without_empty_epochs(epochs: Iterable[EpochEntry]) -> list[EpochEntry]:
     """By epoch, without those in which nothing was written: the next one begins where they do."""
     entries = sorted(EpochEntry(*entry) for entry in epochs)
-    return [entry for entry, follower in pairwise(entries) if follower.start_offset != entry.start_offset] + entries[
-        -1:
-    ]
+    return [one for one, after in pairwise(entries) if after.start_offset != one.start_offset] + entries[-1:]
 
 
 def why_not_of_the_log(segment: RemoteSegment, lineage: Lineage, log_end: int | None = None) -> NotOfTheLog | None:
-    """None when the segment is part of the log of that lineage; else the first reason against it.
-
-    log_end: the log end offset of the live log; None where there is none to compare with.
-    """
+    """None when the segment is part of the log of that lineage; else the first reason against it. log_end: of the live
+    log; None where there is none."""
     epochs = without_empty_epochs(segment.leader_epochs)
     if not epochs or not lineage:
         return NotOfTheLog.NO_EPOCHS
@@ -74,8 +70,7 @@ def why_not_of_the_log(segment: RemoteSegment, lineage: Lineage, log_end: int | 
 
 
 def newest(segments: Iterable[RemoteSegment]) -> RemoteSegment | None:
-    """The segment whose leader-epoch file is the lineage where no live log has one: that of the highest (last epoch,
-    end offset). None without segments."""
+    """The segment whose leader-epoch file is the lineage where no live log has one; None without segments."""
     return max(
         segments,
         key=lambda segment: (segment.last_epoch, segment.end_offset, -segment.start_offset, segment.segment_id),
@@ -137,8 +132,8 @@ class LineageMerge:
 
 
 def topic_id_of(segments: Iterable[RemoteSegment]) -> uuid.UUID | None:
-    """Id of the newest topic among those that had this name, that of the latest event. None without
-    segments. A live log's partition.metadata takes precedence."""
+    """Id of the newest of the topics that had this name, by the latest event; None without segments. A live log's
+    partition.metadata takes precedence."""
     latest = max(segments, key=lambda segment: (segment.event_timestamp, segment.partition.topic_id), default=None)
     return latest.partition.topic_id if latest else None
 
@@ -152,11 +147,11 @@ def merge_lineage(
     log_start: int | None = None,
     log_end: int | None = None,
 ) -> LineageMerge:
-    """Put a partition's log together.
+    """A partition's log, put together.
 
-    remote: segments of one topic-partition that are wholly there, in any order. lineage: of the live log, or of the
-    `newest` segment. local: of one replica, in any order. topic_id: segments of others are left out (None: all are of
-    one). log_start: log start offset, None for unknown. log_end: log end offset of a live log, None for none.
+    remote: segments of one topic-partition that are wholly there. lineage: of the live log, or of the `newest` segment.
+    local: of one replica. All in any order. topic_id: segments of others are left out (None: all are of one).
+    log_start: None for unknown. log_end: of a live log, None for none.
 
     What lies below the lineage's first offset is not read remotely: the checkpoint is cut when the log's start moves.
     """

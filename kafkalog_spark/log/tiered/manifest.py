@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kafkalog_spark.errors import CorruptManifest, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
@@ -22,16 +22,17 @@ from kafkalog_spark.format.partition_metadata import uuid_from_text, uuid_to_tex
 from kafkalog_spark.log.tiered.chunks import ChunkIndex, chunk_count, chunk_sizes_from_text, chunk_sizes_to_text
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment, TopicIdPartition
 
-# Fields of a JSON object with the types they must have, and errors that name the field.
-
 _EPOCH = re.compile(r"0|[1-9][0-9]{0,9}")
+_KINDS = {str: "a string", bool: "true or false", int: "an integer", dict: "an object"}
+
+T = TypeVar("T")
 
 
 class JsonFields:
-    """Typed access to the fields of a JSON object. Every method takes a field's name and raises CorruptManifest when it
-    is not of that type."""
+    """Typed access to the fields of a JSON object. Every method takes a field's name and raises CorruptManifest, which
+    names it, when it is not of that type."""
 
-    def __init__(self, value: Any, name: str) -> None:
+    def __init__(self, value: Any, name: str = "") -> None:
         if not isinstance(value, dict):
             raise CorruptManifest(f"{name or 'the manifest'} is {_shown(value)}, expected an object")
         self._value: dict[str, Any] = value
@@ -40,43 +41,34 @@ class JsonFields:
     def _full(self, name: str) -> str:
         return f"{self._name}.{name}" if self._name else name
 
-    def _get(self, name: str, kind: type, expected: str) -> Any:
+    def get(self, name: str, kind: type[T]) -> T:
         if name not in self._value:
-            raise CorruptManifest(f"{self._full(name)} is missing, expected {expected}")
+            raise CorruptManifest(f"{self._full(name)} is missing, expected {_KINDS[kind]}")
         value = self._value[name]
         if type(value) is not kind:  # True is an int to isinstance
-            raise CorruptManifest(f"{self._full(name)} is {_shown(value)}, expected {expected}")
+            raise CorruptManifest(f"{self._full(name)} is {_shown(value)}, expected {_KINDS[kind]}")
         return value
-
-    def text(self, name: str) -> str:
-        return str(self._get(name, str, "a string"))
-
-    def boolean(self, name: str) -> bool:
-        return bool(self._get(name, bool, "true or false"))
 
     def integer(self, name: str, least: int = 0) -> int:
         """An integer from `least` to 2^63 - 1."""
-        value = int(self._get(name, int, "an integer"))
+        value = self.get(name, int)
         if not least <= value <= MAX_INT64:
             raise CorruptManifest(f"{self._full(name)} is {_shown(value)}, expected {least} to 2^63-1")
         return value
 
     def fields(self, name: str) -> JsonFields:
-        """The object in a field."""
-        return JsonFields(self._get(name, dict, "an object"), self._full(name))
+        return JsonFields(self.get(name, dict), self._full(name))
 
     def optional(self, name: str) -> JsonFields | None:
         """The object in a field; None when it is null or missing."""
         return None if self._value.get(name) is None else self.fields(name)
 
-    def integers_by_number(self) -> list[tuple[int, int]]:
-        """This object as {"epoch": offset}, by epoch."""
-        found = []
+    def epochs(self) -> tuple[EpochEntry, ...]:
+        """This object as {"epoch": start offset}, by epoch."""
         for name in self._value:
             if not _EPOCH.fullmatch(name) or int(name) > MAX_INT32:
                 raise CorruptManifest(f"{self._name} has the key {_shown(name)}, expected a leader epoch")
-            found.append((int(name), self.integer(name)))
-        return sorted(found)
+        return tuple(sorted(EpochEntry(int(name), self.integer(name)) for name in self._value))
 
 
 def _shown(value: Any) -> str:
@@ -100,7 +92,7 @@ INDEX_FIELDS = {
 
 
 class IndexRange(NamedTuple):
-    """Where an index lies in the `.indexes` object, as it is there (encrypted): bytes."""
+    """Where an index lies in the `.indexes` object, encrypted or not: bytes."""
 
     position: int
     size: int
@@ -108,10 +100,8 @@ class IndexRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SegmentEncryption:
-    """How chunks and indexes were encrypted: AES-256-GCM with one data key, itself encrypted with an RSA key pair.
-
-    key_id: which pair. wrapped_key: the encrypted data key. aad: additional authenticated data of every chunk.
-    """
+    """AES-256-GCM of chunks and indexes. key_id: of the RSA key pair; wrapped_key: the data key, encrypted with it.
+    aad: additional authenticated data of every chunk."""
 
     key_id: str
     wrapped_key: bytes = field(repr=False)
@@ -141,18 +131,16 @@ class SegmentManifest:
 def parse_manifest(data: bytes) -> SegmentManifest:
     """Parse the object's bytes; fields that are not known are passed over.
 
-    Raises CorruptManifest, which names the field, and UnsupportedFormat for another version. The key is the caller's to
-    add (`at(path=...)`).
+    Raises CorruptManifest, UnsupportedFormat for another version; the key is the caller's to add (`at(path=...)`).
     """
     try:
-        value = json.loads(data)
+        manifest = JsonFields(json.loads(data))
     except (ValueError, RecursionError) as error:
         raise CorruptManifest(f"not JSON in UTF-8: {error}") from None
-    manifest = JsonFields(value, "")
-    version = manifest.text("version")
+    version = manifest.get("version", str)
     if version != "1":
         raise UnsupportedFormat(f"manifest version {version[:20]!r}, only '1' is known")
-    compressed = manifest.boolean("compression")
+    compressed = manifest.get("compression", bool)
     encryption = _encryption(manifest.optional("encryption"))
     chunks = _chunk_index(manifest.fields("chunkIndex"))
     if encryption is None and not compressed and chunks.object_size != chunks.original_file_size:
@@ -171,16 +159,12 @@ def parse_manifest(data: bytes) -> SegmentManifest:
 
 def _chunk_index(index: JsonFields) -> ChunkIndex:
     chunk_size, file_size = index.integer("originalChunkSize", 1), index.integer("originalFileSize")
-    kind = index.text("type")
+    kind = index.get("type", str)
     if kind == "fixed":
-        return ChunkIndex.of_fixed(
-            chunk_size,
-            file_size,
-            index.integer("transformedChunkSize"),
-            index.integer("finalTransformedChunkSize"),
-        )
+        transformed = index.integer("transformedChunkSize"), index.integer("finalTransformedChunkSize")
+        return ChunkIndex.of_fixed(chunk_size, file_size, *transformed)
     if kind == "variable":
-        sizes = chunk_sizes_from_text(index.text("transformedChunks"), chunk_count(chunk_size, file_size))
+        sizes = chunk_sizes_from_text(index.get("transformedChunks", str), chunk_count(chunk_size, file_size))
         return ChunkIndex.of_variable(chunk_size, file_size, sizes)
     raise UnsupportedFormat(f"chunkIndex.type is {kind[:20]!r}, 'fixed' and 'variable' are known")
 
@@ -188,14 +172,11 @@ def _chunk_index(index: JsonFields) -> ChunkIndex:
 def _encryption(encryption: JsonFields | None) -> SegmentEncryption | None:
     if encryption is None:
         return None
-    key_id, colon, wrapped = encryption.text("dataKey").rpartition(":")
+    key_id, colon, wrapped = encryption.get("dataKey", str).rpartition(":")
     if not colon or not key_id:
         raise CorruptManifest("encryption.dataKey is not <key id>:<base64>")
-    return SegmentEncryption(
-        key_id,
-        _base64(wrapped, "encryption.dataKey"),
-        _base64(encryption.text("aad"), "encryption.aad"),
-    )
+    aad = _base64(encryption.get("aad", str), "encryption.aad")
+    return SegmentEncryption(key_id, _base64(wrapped, "encryption.dataKey"), aad)
 
 
 def _base64(text: str, name: str) -> bytes:
@@ -225,29 +206,20 @@ def _segment(given: JsonFields | None, size: int) -> RemoteSegment | None:
     start, end = given.integer("startOffset"), given.integer("endOffset", -1)
     if end < start - 1:
         raise CorruptManifest(f"remoteLogSegmentMetadata.endOffset {end} is below startOffset {start}")
-    epochs = given.fields("segmentLeaderEpochs").integers_by_number()
+    epochs = given.fields("segmentLeaderEpochs").epochs()
     try:
         partition = TopicIdPartition(
-            topic_partition.text("topic"),
-            uuid_from_text(topic_id_partition.text("topicId")),
+            topic_partition.get("topic", str),
+            uuid_from_text(topic_id_partition.get("topicId", str)),
             topic_partition.integer("partition"),
         )
         if not valid_topic_name(partition.topic):
             raise ValueError(f"{partition.topic[:60]!r} is no topic's name")
-        name = uuid_from_text(segment_id.text("id"))
+        segment = uuid_from_text(segment_id.get("id", str))
     except ValueError as error:
         raise CorruptManifest(f"remoteLogSegmentMetadata.remoteLogSegmentId: {error}") from None
-    return RemoteSegment(
-        partition,
-        name,
-        start,
-        end,
-        tuple(EpochEntry(*epoch) for epoch in epochs),
-        size,
-        given.integer("maxTimestampMs", -1),
-        given.integer("brokerId", -1),
-        given.integer("eventTimestampMs", -1),
-    )
+    timestamp, broker_id, at = (given.integer(name, -1) for name in ("maxTimestampMs", "brokerId", "eventTimestampMs"))
+    return RemoteSegment(partition, segment, start, end, epochs, size, timestamp, broker_id, at)
 
 
 def format_manifest(manifest: SegmentManifest) -> bytes:
@@ -265,10 +237,8 @@ def format_manifest(manifest: SegmentManifest) -> bytes:
         index["finalTransformedChunkSize"] = int(chunks.sizes[-1]) if chunks.count else 0
     value: dict[str, Any] = {"version": "1", "chunkIndex": index}
     if manifest.indexes is not None:
-        value["segmentIndexes"] = {
-            name: manifest.indexes[file]._asdict() if file in manifest.indexes else None
-            for file, name in INDEX_FIELDS.items()
-        }
+        places = {file: place._asdict() for file, place in manifest.indexes.items()}
+        value["segmentIndexes"] = {name: places.get(file) for file, name in INDEX_FIELDS.items()}
     value["compression"] = manifest.compressed
     if manifest.encryption is not None:
         value["encryption"] = {

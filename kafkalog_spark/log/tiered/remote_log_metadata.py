@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptRemoteMetadata, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.format.messages import Malformed, message, read_unsigned_varint
-from kafkalog_spark.format.varints import uvarint
+from kafkalog_spark.format.messages import Malformed, message, read_tagged_fields, read_unsigned_varint, sized
+from kafkalog_spark.format.varints import read_varlong, uvarint, write_varint
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
 
 REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
@@ -95,8 +95,7 @@ RemoteLogEvent = SegmentEvent | SegmentUpdate | PartitionDeletion
 def decode_event(value: bytes) -> RemoteLogEvent:
     """Decode a record's value.
 
-    Fields that later versions add come as tagged fields and are passed over. Raises CorruptRemoteMetadata with the
-    byte, UnsupportedFormat for another frame version or apiKey.
+    Raises CorruptRemoteMetadata with the byte, UnsupportedFormat for another frame version or apiKey.
     """
     try:
         frame, at = read_unsigned_varint(value, 0)
@@ -175,8 +174,7 @@ def metadata_partition(partition: TopicIdPartition, partitions: int) -> int:
 
 @dataclass(frozen=True)
 class SegmentStates:
-    """Segments of a partition by `__remote_log_metadata`. readable: by id. refused: those of which it says that they
-    may not be read, as their copy was not finished or they are deleted."""
+    """Segments of a partition. readable: by id. refused: those whose copy was not finished, or that are deleted."""
 
     readable: Mapping[uuid.UUID, RemoteSegment]
     refused: frozenset[uuid.UUID]
@@ -199,7 +197,6 @@ class RemoteLogState:
             self.take(event)
 
     def take(self, event: RemoteLogEvent) -> None:
-        """The next event."""
         if isinstance(event, PartitionDeletion):
             self.deleted_partitions[event.partition] = event.state
         elif isinstance(event, SegmentUpdate):
@@ -231,7 +228,7 @@ class RemoteLogState:
             self.segments[key] = SegmentEvent(segment, event.state)
 
     def by_partition(self) -> dict[TopicIdPartition, SegmentStates]:
-        """The segments of each partition that the topic speaks of."""
+        """The segments of each partition that an event was about."""
         readable: dict[TopicIdPartition, dict[uuid.UUID, RemoteSegment]] = {}
         refused = {partition: set(ids) for partition, ids in self.deleted_segments.items()}
         for (partition, segment_id), (segment, state) in self.segments.items():
@@ -243,3 +240,45 @@ class RemoteLogState:
             partition: SegmentStates(readable.get(partition, {}), frozenset(refused.get(partition, ())))
             for partition in readable.keys() | refused.keys()
         }
+
+
+# Custom metadata of Aiven's plugin: bytes of an event that say where a segment's objects lie.
+#
+# Tagged fields (SegmentCustomMetadataSerde): 0 `remote_size` (varlong), 1 `object_prefix` and 2 `object_key` (compact
+# strings), where the configuration of today may be another one than when the segment was copied.
+
+_REMOTE_SIZE, _OBJECT_PREFIX, _OBJECT_KEY = range(3)
+_TEXT = sized(is_text=True, flexible=True, nullable=False)
+
+
+@dataclass(frozen=True)
+class CustomMetadata:
+    """remote_size: bytes of all objects of the segment. object_prefix: its `key.prefix`. object_key: of its objects,
+    without prefix and suffix. Each None where it is not said."""
+
+    remote_size: int | None = None
+    object_prefix: str | None = None
+    object_key: str | None = None
+
+
+def encode_custom_metadata(metadata: CustomMetadata) -> bytes | None:
+    """The bytes; None where nothing is said."""
+    size = bytearray()
+    if metadata.remote_size is not None:
+        write_varint(size, metadata.remote_size)
+    texts = (b"" if text is None else _TEXT.write(text) for text in (metadata.object_prefix, metadata.object_key))
+    said = [uvarint(tag) + uvarint(len(data)) + data for tag, data in enumerate((bytes(size), *texts)) if data]
+    return uvarint(len(said)) + b"".join(said) if said else None
+
+
+def decode_custom_metadata(data: bytes | None) -> CustomMetadata:
+    """What the bytes say; unknown fields are passed over. Raises CorruptRemoteMetadata."""
+    if not data:
+        return CustomMetadata()
+    try:
+        fields, _ = read_tagged_fields(data, 0)
+        texts = {tag: _TEXT.read(fields[tag], 0)[0] for tag in (_OBJECT_PREFIX, _OBJECT_KEY) if tag in fields}
+        size = read_varlong(fields[_REMOTE_SIZE], 0, len(fields[_REMOTE_SIZE]))[0] if _REMOTE_SIZE in fields else None
+    except (Malformed, IndexError, ValueError) as error:
+        raise CorruptRemoteMetadata(f"custom metadata of a segment: {error}") from None
+    return CustomMetadata(size, texts.get(_OBJECT_PREFIX), texts.get(_OBJECT_KEY))

@@ -26,10 +26,6 @@ from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
 from kafkalog_spark.format.names import segment_name, valid_topic_name
 from kafkalog_spark.format.partition_metadata import uuid_from_text, uuid_to_text
 
-# One remote log segment as every source of metadata describes it: manifests, `__remote_log_metadata`, names.
-#
-# Kafka's RemoteLogSegmentMetadata, TopicIdPartition and RemoteLogSegmentId. Plain data.
-
 
 class TopicIdPartition(NamedTuple):
     """A partition of a topic that may share its name with one created before or after it."""
@@ -44,12 +40,11 @@ class TopicIdPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RemoteSegment:
-    """Metadata of a segment that was copied to remote storage.
+    """A segment in remote storage as manifests and `__remote_log_metadata` describe it (RemoteLogSegmentMetadata).
 
-    start_offset: its base offset. end_offset: the last one, **inclusive**: the next segment's base offset - 1, also
-    where its last records are control records. leader_epochs: those of its records, by epoch; the first begins at
-    start_offset, the others where they begin in the log. size: bytes of the .log file.
-    max_timestamp, event_timestamp: ms. custom_metadata: what the plugin wanted to be kept (`custom_metadata.py`).
+    end_offset: the last one, **inclusive**: the next segment's base offset - 1, also where its last records are control
+    records. leader_epochs: of its records, by epoch; the first begins at start_offset, the others where they begin in
+    the log. size: bytes of the .log file. max_timestamp, event_timestamp: ms. custom_metadata: of the plugin.
     """
 
     partition: TopicIdPartition
@@ -71,7 +66,6 @@ class RemoteSegment:
 
     @property
     def until(self) -> int:
-        """The offset after its last one."""
         return self.end_offset + 1
 
     @property
@@ -150,7 +144,7 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 class RemoteKey(NamedTuple):
-    """A key of a tiered layout, taken apart. prefix: what stands before the topic, with its slash if it has one."""
+    """prefix: what stands before the topic, with its slash if it has one."""
 
     prefix: str
     partition: TopicIdPartition
@@ -160,11 +154,8 @@ class RemoteKey(NamedTuple):
 
 
 def parse_remote_key(layout: Layout, key: str, key_prefix: str | None = None) -> RemoteKey | None:
-    """Take a key of a tiered layout apart; None for any other.
-
-    key_prefix: the `key.prefix` of Aiven's plugin; keys that do not begin with it are others. Without it everything up
-    to the slash before the topic is the prefix.
-    """
+    """Take a key of a tiered layout apart; None for any other. key_prefix: the `key.prefix` of Aiven's plugin; without
+    it everything up to the slash before the topic is the prefix."""
     pattern, folders = _KEY_PATTERN[layout]
     if key_prefix is None:
         parts = key.rsplit("/", folders + 1)
@@ -189,20 +180,17 @@ def remote_directory(layout: Layout, partition: TopicIdPartition, key_prefix: st
 
 
 def remote_key(layout: Layout, segment: RemoteSegment, file: RemoteFile, key_prefix: str = "") -> str:
-    """The key of one object of a segment, as Aiven's plugin or Kafka 4.3's LocalTieredStorage makes it.
-
-    Raises KeyError for files that the layout does not have: LocalTieredStorage has no manifests and joined indexes.
-    """
+    """The key of one object of a segment. Raises KeyError for files that the layout does not have: LocalTieredStorage
+    has no manifests and joined indexes."""
     suffix = file.value if layout is Layout.AIVEN else LOCAL_TIERED_SUFFIX[file]
     return f"{remote_directory(layout, segment.partition, key_prefix)}/{segment.name}{suffix}"
 
 
 def parse_aiven_topic_dir(name: str, key_prefix: str = "") -> tuple[str, uuid.UUID] | None:
-    """(topic, topic id) of a directory that Aiven's plugin makes for a topic; None for any other.
+    """(topic, topic id) of a directory that Aiven's plugin makes for a topic; None for any other. key_prefix: what of
+    the plugin's `key.prefix` follows its last slash.
 
-    key_prefix: what of the plugin's `key.prefix` follows its last slash; names that do not begin with it are others.
-    A name may also be one of LocalTieredStorage, whose partition looks like the end of the topic: what lies below
-    tells.
+    A name of LocalTieredStorage looks alike, with the partition at the end of the topic: what lies below tells.
     """
     found = _AIVEN_TOPIC_DIR.fullmatch(name.removeprefix(key_prefix)) if name.startswith(key_prefix) else None
     if not found or not valid_topic_name(found["topic"]):
@@ -241,10 +229,7 @@ class RemoteObjects(NamedTuple):
 def remote_objects(
     listing: Iterable[tuple[str, int]], layout: Layout, key_prefix: str | None = None
 ) -> list[RemoteObjects]:
-    """Gather the (key, size) of a listing by segment; in order of partition, start offset and segment id.
-
-    Other keys are left out.
-    """
+    """The (key, size) of a listing by segment, in order of partition, start offset and id. Other keys are left out."""
     found: dict[tuple[TopicIdPartition, int, uuid.UUID], RemoteObjects] = {}
     for key, size in listing:
         parts = parse_remote_key(layout, key, key_prefix if layout is Layout.AIVEN else None)

@@ -12,6 +12,7 @@ from kafkalog_spark.log.tiered.remote_names import Layout
 from kafkalog_spark.options import OptionSpec, choice
 
 if TYPE_CHECKING:
+    from Crypto.Cipher.PKCS1_OAEP import PKCS1OAEP_Cipher
     from Crypto.PublicKey.RSA import RsaKey
 
     from kafkalog_spark.log.tiered.manifest import SegmentEncryption  # manifests come with zstd
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
 # Data keys of encrypted segments: unwrapped with the private key of the pair that a manifest names.
 #
 # RSA-OAEP with SHA3-512, MGF1 with SHA3-512 too, no label (RsaEncryptionProvider of Aiven's plugin; BouncyCastle's
-# `OAEPWithSHA3-512AndMGF1Padding`). `cryptography` refuses that combination. pycryptodome has it, with blinded RSA
-# and an unpadding that takes the same time whatever it finds. Both come with the extra `tiered`, and are imported at
-# the first encrypted segment.
+# `OAEPWithSHA3-512AndMGF1Padding`). `cryptography` refuses that combination; pycryptodome has it, with blinded RSA
+# and an unpadding in constant time. Both come with the extra `tiered`, and are imported at the first encrypted segment.
 #
 # Secrets stay out of reprs and errors. A key ring goes to Spark's tasks in pickled form, with the keys in it: never
 # print what holds it.
@@ -50,7 +50,6 @@ class KeyRing:
 
     @property
     def ids(self) -> list[str]:
-        """The ids, sorted."""
         return sorted(self._given)
 
     def __repr__(self) -> str:
@@ -71,18 +70,11 @@ class KeyRing:
 
     def wrapped(self, key_id: str, data_key: bytes) -> bytes:
         """A segment's AES key, encrypted for the pair. Raises KeyNotGiven, OptionError as `data_key`."""
-        key = self._key(key_id)
-        from Crypto.Cipher import PKCS1_OAEP
-        from Crypto.Hash import SHA3_512
-
-        return PKCS1_OAEP.new(key.public_key(), hashAlgo=SHA3_512).encrypt(data_key)
+        return _oaep(self._key(key_id).public_key()).encrypt(data_key)
 
     def data_key(self, encryption: SegmentEncryption) -> bytes:
-        """The segment's AES key, DATA_KEY_SIZE bytes.
-
-        Raises KeyNotGiven when the pair's id is not among those given, OptionError when what was given is no private
-        RSA key, CorruptManifest when the key does not fit the manifest or the manifest is damaged.
-        """
+        """The segment's AES key, DATA_KEY_SIZE bytes. Raises KeyNotGiven, OptionError when what was given is no private
+        RSA key, CorruptManifest when the key does not fit the manifest or the manifest is damaged."""
         key = self._key(encryption.key_id)
         expected = key.size_in_bytes()
         if len(encryption.wrapped_key) != expected:
@@ -91,12 +83,8 @@ class KeyRing:
                 f"{encryption.key_id!r} fits {expected}",
                 hint=self._other_key(encryption.key_id),
             )
-        from Crypto.Cipher import PKCS1_OAEP
-        from Crypto.Hash import SHA3_512
-
         try:
-            # MGF1 takes the same hash unless another is given
-            data_key = PKCS1_OAEP.new(key, hashAlgo=SHA3_512).decrypt(encryption.wrapped_key)
+            data_key = _oaep(key).decrypt(encryption.wrapped_key)
         except ValueError:
             raise CorruptManifest(
                 f"encryption.dataKey cannot be unwrapped with the private key {encryption.key_id!r}",
@@ -128,6 +116,13 @@ class KeyRing:
 
     def _other_key(self, key_id: str) -> str:
         return f"the manifest is damaged, or the option {self._named(key_id)} gives the key of another pair"
+
+
+def _oaep(key: RsaKey) -> PKCS1OAEP_Cipher:
+    from Crypto.Cipher import PKCS1_OAEP
+    from Crypto.Hash import SHA3_512
+
+    return PKCS1_OAEP.new(key, hashAlgo=SHA3_512)  # MGF1 takes the same hash
 
 
 def _pem(option: str, given: str) -> str:
@@ -197,12 +192,9 @@ NO_KEYS = KeyRing({})
 
 @dataclass(frozen=True)
 class TierOptions:
-    """layout: None to find it from the names below each path. Otherwise names of other tiered layouts mean nothing; a
-    path that has none of this layout may still be a log directory, so that local and remote ones can be mixed.
-
-    key_prefix: what of the plugin's `key.prefix` follows its last slash. Picklable, and a pickle carries the keys; the
-    repr does not.
-    """
+    """layout: None to find it from the names below each path; a path that has none of the layout may still be a log
+    directory. key_prefix: what of the plugin's `key.prefix` follows its last slash. A pickle carries the keys; the repr
+    does not."""
 
     layout: Layout | None = None
     keys: KeyRing = NO_KEYS
