@@ -73,7 +73,7 @@ def scan_with_damage(
     buffers = buffers or ScanBuffers()
     scanner = scanner_for(log, start, end, request, statistics, buffers)
     rows = scanner.rows
-    widened = _Widened(columns, log.topic, log.partition)
+    widened = _Widened(columns, log)
     offset, tries = start, 0
     while offset < until:
         file = log.open_segment_at(offset)
@@ -124,7 +124,7 @@ def _read_run(
     statistics: ScanStatistics,
     judged: JudgedSegment,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of [start, end) in a run of good batches, as far as they can be read."""
+    """The records of [start, end) in a run, as far as they can be read."""
     if run.last_offset < start or run.base_offset >= end:
         return
     located = file.locate(start) if start > run.base_offset else 0
@@ -151,16 +151,14 @@ def _is_in_range(stretch: Stretch, start: int, end: int, until: int, is_first: b
 class _Widened:
     """Brings both kinds of rows into the same columns."""
 
-    def __init__(self, columns: tuple[str, ...], topic: str, partition: int) -> None:
-        self._columns = columns
-        self._types = [(COLUMN_TYPES | DAMAGE_COLUMN_TYPES)[name] for name in columns]
-        self._schema = pa.schema(list(zip(columns, self._types, strict=True)))
-        self._place = {"topic": topic, "partition": partition}
+    def __init__(self, columns: tuple[str, ...], log: PartitionLog) -> None:
+        self._schema = pa.schema([(name, (COLUMN_TYPES | DAMAGE_COLUMN_TYPES)[name]) for name in columns])
+        self._place = {"topic": log.topic, "partition": log.partition}
 
     def records(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [
-            pa.nulls(batch.num_rows, kind) if name in DAMAGE_COLUMN_TYPES else batch.column(name)
-            for name, kind in zip(self._columns, self._types, strict=True)
+            pa.nulls(batch.num_rows, field.type) if field.name in DAMAGE_COLUMN_TYPES else batch.column(field.name)
+            for field in self._schema
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
@@ -177,8 +175,4 @@ class _Widened:
             }
             for stretch in stretches
         ]
-        arrays = [
-            pa.array([row.get(name) for row in rows], kind)
-            for name, kind in zip(self._columns, self._types, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return pa.RecordBatch.from_pylist(rows, self._schema)

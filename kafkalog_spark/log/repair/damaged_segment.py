@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format.batch_header import BatchHeader
-from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, H
+from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
 from kafkalog_spark.log.read.batch_search import find_batch_behind, judge_tail
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile, Table, Window, too_large
@@ -27,20 +27,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes [position, position + size) that are no good batch.
+    """Bytes [position, position + size) that are no good batch, or none that stands in the log.
 
     header: where a batch begins there whose own length takes it to the end of the stretch; its CRC, at least, is
-    wrong, so any field may be. is_torn_tail: an interrupted write explains it. next_offset: after the good batch
-    before; found: base offset of the good one after it, None at the end of the segment.
+    wrong, so any field may be. is_torn_tail: an interrupted write explains it.
     """
 
     position: int
     size: int
     error: str
-    header: BatchHeader | None
-    is_torn_tail: bool
-    next_offset: int
-    found: int | None
+    header: BatchHeader | None = None
+    is_torn_tail: bool = False
 
 
 def stretches(file: SegmentFile, position: int = 0, recovery_point: int | None = None) -> Iterator[Window | Damage]:
@@ -66,15 +63,12 @@ def stretches(file: SegmentFile, position: int = 0, recovery_point: int | None =
         found = None if torn else find_batch_behind(file, position, file.base_offset)
         end = file.size if found is None else found.position
         what = wrong.what if not torn else f"a torn tail, which the next start of a broker cuts off: {wrong.what}"
-        yield Damage(
-            position, end - position, what, _whole(file, position, end), torn, next_offset, found and found.base_offset
-        )
+        yield Damage(position, end - position, what, _whole(file, position, end), torn)
         if found is None:
             break
         position = end
     if file.excess:
-        what = too_large(file.size + file.excess)
-        yield Damage(file.size, file.excess, what, None, False, next_offset, None)
+        yield Damage(file.size, file.excess, too_large(file.size + file.excess))
 
 
 def _is_torn_tail(
@@ -97,8 +91,8 @@ def _whole(file: SegmentFile, position: int, end: int) -> BatchHeader | None:
 
 
 def windows_from(log: PartitionLog, start: int) -> Iterator[Window]:
-    """The good batches of a log from the one with the offset `start` on. Raises FileNotFoundError when a segment goes
-    away, NotALogDirectory."""
+    """The good batches of a log from the one with the offset `start` on. Raises NotALogDirectory, FileNotFoundError
+    when a segment goes away."""
     for index in range(log.segment_index(start), len(log.segments)):
         with log.open_segment(index) as file:
             position = file.locate(start) if start > file.base_offset else 0
@@ -179,17 +173,6 @@ FirstBad = Callable[[Window], Iterator[int]]
 """Positions of batches whose records cannot be read, of a window with all bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """Bytes [position, position + size) that are not of the log. is_torn_tail: an interrupted write explains
-    them."""
-
-    position: int
-    size: int
-    why: str
-    is_torn_tail: bool = False
-
-
 class Kept(NamedTuple):
     """Batches of the log that are neighbours in the file. epochs: int64[n], the leader epochs that they are given."""
 
@@ -203,7 +186,7 @@ def judged_batches(
     leader_epoch: int = NO_LEADER_EPOCH,
     recovery_point: int | None = None,
     bad_records: FirstBad | None = None,
-) -> Iterator[Kept | Lost]:
+) -> Iterator[Kept | Damage]:
     """The segment, or a part of one, from its first byte to its last: kept batches, and what is lost between them.
 
     last_offset, leader_epoch: of the batch before the segment. recovery_point: see `stretches`. bad_records: finds
@@ -212,7 +195,7 @@ def judged_batches(
     judge = _Judge(file, last_offset, leader_epoch)
     for stretch in stretches(file, file.begin, recovery_point):
         if isinstance(stretch, Damage):
-            judge.lost.append(Lost(stretch.position, stretch.size, stretch.error, stretch.is_torn_tail))
+            judge.lost.append(stretch)
         else:
             yield from judge.take(stretch, bad_records)
     yield from judge.walk(judge.held, judge.fitting(judge.held))
@@ -232,16 +215,16 @@ class _Judge:
         self._last_offset = last_offset
         self._leader_epoch = leader_epoch
         self.held: Table = np.empty((0, len(H)), np.int64)
-        self.lost: deque[Lost] = deque()
+        self.lost: deque[Damage] = deque()
 
-    def take(self, window: Window, bad_records: FirstBad | None) -> Iterator[Kept | Lost]:
+    def take(self, window: Window, bad_records: FirstBad | None) -> Iterator[Kept | Damage]:
         table = window.table.copy()
         if bad_records is not None:
             needed = end_of(table[-1]) - window.start
             if len(window.data) < needed:  # of a large batch a window has the header only
                 window = Window(window.table, memoryview(self._file.read(window.start, needed)), window.start)
             is_bad = np.isin(table[:, H.POSITION], np.fromiter(bad_records(window), np.int64))
-            self.lost += [Lost(int(row[H.POSITION]), int(row[H.SIZE]), BAD_RECORDS) for row in table[is_bad]]
+            self.lost += [Damage(int(row[H.POSITION]), int(row[H.SIZE]), BAD_RECORDS) for row in table[is_bad]]
             table = table[~is_bad]
         held = np.concatenate((self.held, table))
         done = max(len(held) - _HELD_BACK, 0)
@@ -251,7 +234,7 @@ class _Judge:
     def fitting(self, table: Table) -> Rows:
         return fitting(table, self._file.base_offset, self._file.next_base_offset, self._last_offset)
 
-    def walk(self, table: Table, keep: Rows) -> Iterator[Kept | Lost]:
+    def walk(self, table: Table, keep: Rows) -> Iterator[Kept | Damage]:
         epochs = table[:, H.LEADER_EPOCH].copy()
         epochs[keep] = true_epochs(epochs[keep], self._leader_epoch)
         positions = table[:, H.POSITION]
@@ -262,7 +245,7 @@ class _Judge:
             while self.lost and self.lost[0].position < positions[row]:
                 yield self.lost.popleft()
             if not keep[row]:
-                yield Lost(int(positions[row]), int(table[row, H.SIZE]), OUT_OF_LINE)
+                yield Damage(int(positions[row]), int(table[row, H.SIZE]), OUT_OF_LINE)
                 row += 1
                 continue
             following = breaks[np.searchsorted(breaks, row, side="right") :]
@@ -302,26 +285,25 @@ class Stretch:
 
 @dataclass(slots=True)
 class JudgedSegment:
-    """In the order of the file."""
-
     runs: list[Run] = field(default_factory=list)
     stretches: list[Stretch] = field(default_factory=list)
 
 
 def judged_segment(file: SegmentFile, recovery_point: int | None) -> JudgedSegment:
-    """Judge a whole segment. What an interrupted write left at the end of the log is no damage. Raises
-    NotALogDirectory."""
+    """Judge a whole segment. A torn tail is no damage. Raises NotALogDirectory."""
     judged = JudgedSegment()
     last_offset, open_stretch = file.first_offset - 1, False
     for part in judged_batches(file, last_offset, recovery_point=recovery_point):
-        if isinstance(part, Lost):
+        if isinstance(part, Damage):
             if part.is_torn_tail:
                 continue
             if open_stretch:
                 judged.stretches[-1].size = part.position + part.size - judged.stretches[-1].position
             else:
                 judged.stretches.append(
-                    Stretch(part.position, part.size, part.why, file.path, last_offset + 1, file.next_base_offset, True)
+                    Stretch(
+                        part.position, part.size, part.error, file.path, last_offset + 1, file.next_base_offset, True
+                    )
                 )
             open_stretch = True
             continue

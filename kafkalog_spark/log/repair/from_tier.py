@@ -49,11 +49,9 @@ class TierReport:
 
     @property
     def is_whole(self) -> bool:
-        """True if every segment could be read."""
         return not self.unreadable
 
     def lines(self) -> list[str]:
-        """A line for each partition, then one for each segment that is left out."""
         found = [
             f"{partition}: {len(segments)} segments, offsets {segments[0].start_offset} to "
             f"{max(segment.end_offset for segment in segments)}, {sum(segment.size for segment in segments)} bytes"
@@ -62,7 +60,6 @@ class TierReport:
         return [*found, *(f"left out: {path}: {why}" for path, why in self.unreadable)]
 
     def as_json(self) -> dict[str, Any]:
-        """The same for programs."""
         return {
             "partitions": [
                 {

@@ -35,8 +35,8 @@ from kafkalog_spark.log.read.partition_log import (
 )
 from kafkalog_spark.log.read.segment_file import SegmentFile, Table
 from kafkalog_spark.log.repair.damaged_segment import (
+    Damage,
     JudgedSegment,
-    Lost,
     Stretch,
     end_of,
     judged_batches,
@@ -79,8 +79,8 @@ class _Merge:
         self._epochs = np.array([entry.epoch for entry in lineage], np.int64)
 
     def run(self, *, is_compacted: bool) -> list[LogPiece]:
-        """The pieces of the log in order. is_compacted: holes between segments are the cleaner's. Reads all bytes of
-        the first copy, and of the others the segments that may fill a gap."""
+        """is_compacted: holes between segments are the cleaner's. Reads all bytes of the first copy, and of the others
+        the segments that may fill a gap."""
         log = self._logs[0]
         reached = min((other.segments[0].base_offset for other in self._logs if other.segments), default=0)
         for index, segment in enumerate(log.segments):
@@ -137,7 +137,7 @@ class _Merge:
                 self._add(0, index, damage.position, damage.position + damage.size, first, end, True)
 
     def _fill(self, gaps: list[Gap]) -> dict[Gap, list[Gap]]:
-        """Add what the other copies have of the gaps; returns what none of them has, by gap."""
+        """Add what the other copies have of the gaps; what none of them has, by gap."""
         left = {gap: [gap] for gap in gaps}
         for copy in range(1, len(self._logs)):
             missing = sorted(hole for holes in left.values() for hole in holes)
@@ -160,7 +160,7 @@ class _Merge:
                 with log.open_segment(index) as file:
                     last_offset = file.base_offset - 1
                     for part in judged_batches(file, last_offset, recovery_point=log.recovery_point):
-                        if not isinstance(part, Lost):
+                        if not isinstance(part, Damage):
                             self._add_batches(copy, index, part.table, last_offset, inside)
                             last_offset = int(part.table[-1, H.LAST_OFFSET])
             except (FileNotFoundError, NotALogDirectory) as error:
@@ -223,7 +223,6 @@ class MergedLog(PartitionLog):
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that readers may see."""
         return self._log_start
 
     @property
@@ -254,7 +253,6 @@ class MergedLog(PartitionLog):
         return os.path.join(self.pieces[index].directory, self.pieces[index].files.log)
 
     def size_of(self, index: int) -> int:
-        """Bytes of a piece."""
         return self.pieces[index].end - self.pieces[index].begin
 
 
@@ -266,7 +264,6 @@ class MergedLocation(PartitionLocation):
     log_start: int = 0
 
     def open_unread(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
-        """The log that the pieces make; the checkpoints were read when the copies were put together."""
         return MergedLog(self, hints)
 
     @property
@@ -289,8 +286,8 @@ def merged_locations(
     copies: Mapping[TopicPartition, Sequence[PartitionLocation]],
     partitions: Collection[TopicPartition],
 ) -> dict[TopicPartition, PartitionLocation]:
-    """Where to read each of these partitions: of those with several copies, what these make together. Reads
-    their bytes. Raises OptionError as merged_location; NotALogDirectory, as chosen_locations."""
+    """Where to read each of these partitions: of those with several copies, what these make together. Reads them all.
+    Raises OptionError, NotALogDirectory."""
     check_one_topic(places, copies, partitions)
     return {tp: merged_location(copies[tp]) if tp in copies else places[tp] for tp in partitions}
 

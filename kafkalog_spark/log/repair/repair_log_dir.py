@@ -49,13 +49,12 @@ from kafkalog_spark.log.read.partition_log import (
     parsed_file,
 )
 from kafkalog_spark.log.read.segment_file import SegmentFile, Table
-from kafkalog_spark.log.repair.damaged_segment import FirstBad, Lost, end_of, judged_batches
+from kafkalog_spark.log.repair.damaged_segment import Damage, FirstBad, end_of, judged_batches
 from kafkalog_spark.log.repair.merged_log import MergedLog, merged_location
 from kafkalog_spark.log.repair.report import Loss, PartitionReport, RepairReport, Taken, key_text, lost_keys
 from kafkalog_spark.log.write.segment_recovery import INDEX_INTERVAL_BYTES, IndexBuilder
 
 if TYPE_CHECKING:
-    from kafkalog_spark.store.interface import Store
     from kafkalog_spark.store.storage_options import StorageOptions
 
 
@@ -87,8 +86,7 @@ class LogSoFar:
 
 
 class SegmentRepair:
-    """Writes a segment to `directory`: what is good in a file, or in parts of several. `finish` ends it, whatever
-    happened."""
+    """Writes a segment to `directory`: what is good in a file, or in parts of several. `finish` ends it."""
 
     def __init__(self, base_offset: int, directory: Path, log: LogSoFar, report: PartitionReport) -> None:
         self._log = log
@@ -105,17 +103,13 @@ class SegmentRepair:
         self._report.bytes_before += file.size - file.begin
         log = self._log
         for part in judged_batches(file, log.last_offset, log.leader_epoch, recovery_point, bad_records):
-            if not isinstance(part, Lost):
+            if not isinstance(part, Damage):
                 self._copy(file, part.table, part.epochs)
                 continue
             keys, records = lost_keys(file, part.position, part.size)
             shown, before = tuple(map(key_text, keys)), None if log.timestamp == NO_TIMESTAMP else log.timestamp
-            log.pending.append(
-                Loss(
-                    file.path, part.position, part.size, part.why, log.last_offset + 1, None, before, keys=shown,
-                    keys_read=records,
-                )
-            )  # fmt: skip
+            place = (file.path, part.position, part.size, part.error)
+            log.pending.append(Loss(*place, log.last_offset + 1, None, before, keys=shown, keys_read=records))
 
     def finish(self, *, keep_empty: bool) -> None:
         """Write the indexes. Nothing is left of a segment without batches, unless keep_empty."""
@@ -156,7 +150,7 @@ class SegmentRepair:
         self._follow(file, run, epochs)
 
     def _follow(self, file: SegmentFile, run: Table, epochs: np.ndarray) -> None:
-        """Note what later batches and the partition's small files need to know of these batches."""
+        """Note what later batches and the partition's small files need of these batches."""
         log = self._log
         first, timestamp = int(run[0, H.BASE_OFFSET]), int(run[0, H.MAX_TIMESTAMP])
         after = None if timestamp == NO_TIMESTAMP else timestamp
@@ -170,10 +164,8 @@ class SegmentRepair:
         log.leader_epoch = int(epochs[-1])
         log.last_offset = int(run[-1, H.LAST_OFFSET])
         log.timestamp = int(run[-1, H.MAX_TIMESTAMP])
-        of_transactions = (
-            (run[:, H.ATTRIBUTES] & _OF_TRANSACTIONS != 0) & (run[:, H.MAGIC] == 2) & (run[:, H.COUNT] > 0)
-        )
-        for row in np.flatnonzero(of_transactions).tolist():
+        flags = run[:, H.ATTRIBUTES] & _OF_TRANSACTIONS
+        for row in np.flatnonzero((flags != 0) & (run[:, H.MAGIC] == 2) & (run[:, H.COUNT] > 0)).tolist():
             header = file.header_at(int(run[row, H.POSITION]))
             assert header is not None
             if not header.is_control:
@@ -212,7 +204,7 @@ def repair_partition(place: PartitionLocation, log_dir: Path, *, records: bool =
         bad_records = lambda window: (fault.position for fault in check.take(window) if fault.position is not None)  # noqa: E731
     _repair_segments(source, directory, log, report, bad_records)
     bases = [int(path.stem) for path in directory.glob(f"*{names.LOG_SUFFIX}")]
-    if not bases:  # a partition without a segment is none that a broker would leave
+    if not bases:  # no broker leaves a partition without a segment
         for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
             (directory / (names.segment_name(first) + suffix)).touch()
     report.log_end_offset = max(log.last_offset + 1, max(bases, default=first))
@@ -231,7 +223,7 @@ def repair_partition(place: PartitionLocation, log_dir: Path, *, records: bool =
 def _repair_segments(
     source: PartitionLog, directory: Path, log: LogSoFar, report: PartitionReport, bad_records: FirstBad | None
 ) -> None:
-    """A segment of the new log for each of the source, or for each that pieces of copies are of."""
+    """Make a segment for each of the source, or for each that pieces of copies are of."""
     writer: SegmentRepair | None = None
     empty_end = False
     for index in range(len(source.segments)):
@@ -349,7 +341,8 @@ def _copy_of_broker(dirs: LogDirs, target: Path, report: RepairReport) -> None:
     """meta.properties, and of KRaft's own log what there is; of several directories, of the first that has it."""
     for path, store in dirs.roots:
         try:
-            (target / META_PROPERTIES_FILE).write_bytes(_meta_properties(path, store))
+            file = os.path.join(path, META_PROPERTIES_FILE)
+            (target / META_PROPERTIES_FILE).write_bytes(parsed_file(store, file, _meta_properties, MOST_BYTES))
             break
         except FileNotFoundError:
             continue
@@ -368,19 +361,14 @@ def _copy_of_broker(dirs: LogDirs, target: Path, report: RepairReport) -> None:
         break
 
 
-def _meta_properties(path: str, store: Store) -> bytes:
-    """The file's bytes. Raises KafkalogError for those of no meta.properties, FileNotFoundError, OSError."""
-
-    def whole(data: bytes) -> bytes:
-        parse_meta_properties(data)
-        return data
-
-    return parsed_file(store, os.path.join(path, META_PROPERTIES_FILE), whole, MOST_BYTES)
+def _meta_properties(data: bytes) -> bytes:
+    parse_meta_properties(data)
+    return data
 
 
 def _copy_regular_files(source: Path, target: Path) -> list[tuple[str, str]]:
-    """Copy the files of a directory; names and reasons of what is left out. No link is followed: it may lead out of
-    the source. Raises OSError where the target cannot be written."""
+    """Names and reasons of what is left out. No link is followed: it may lead out of the source. Raises OSError where
+    the target cannot be written."""
     left_out = []
     target.mkdir()
     for entry in sorted(os.scandir(source), key=lambda entry: entry.name):

@@ -28,9 +28,8 @@ class Loss:
 
     The offsets [first_offset, next_offset) lie between the batches that were kept before and after it: those that
     compaction had left. next_offset: None where nothing follows in the segment. Timestamps (ms) are those of these
-    batches, None where there is none. keys: at most 100 different ones of records in these bytes, as far as they can
-    still be read, which nothing proves; as text, or 0x and hexadecimal digits where they are none. Of a key its
-    first 200 bytes. keys_read: records whose key could be read.
+    batches. keys: at most 100 different ones of records in these bytes, as far as they can still be read, which nothing
+    proves (`key_text`). keys_read: records whose key could be read.
     """
 
     path: str
@@ -80,7 +79,6 @@ class PartitionReport:
 
     @property
     def is_whole(self) -> bool:
-        """True if nothing was lost and nothing changed."""
         return not self.losses and not self.epochs_rewritten and self.error is None
 
 
@@ -101,7 +99,7 @@ class RepairReport:
         return sum(loss.size for partition in self.partitions for loss in partition.losses)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values: what `kafkalog-repair --json` prints."""
+        """The values that `kafkalog-repair --json` prints."""
         partitions = [asdict(partition) | {"is_whole": partition.is_whole} for partition in self.partitions]
         return {
             "destination": self.destination,
@@ -180,16 +178,13 @@ def _time(ms: int) -> str:
         return f"{ms} ms"
 
 
-# Keys of lost batches, as far as they can still be read: whose records are gone.
-#
-# Nothing proves them: the CRC that would is wrong, or the batch is in the wrong place. A record is read where it is
-# well-formed and its offset rises; at the first one that is not, the rest of its batch is left alone.
+# Keys of lost batches: whose records are gone. Nothing proves them: the CRC that would is wrong, or the batch is in the
+# wrong place. A record is read where it is well-formed and its offset rises; at the first one that is not, the rest of
+# its batch is left alone.
 
 MOST_KEYS = 100
 """Different ones of a stretch: a report is read by people, and those of a whole segment are a table's work."""
-_MOST_BYTES = 16 << 20
-"""Bytes of a batch whose keys are listed, compressed or not. Producers send 1 MB at most unless configured otherwise.
-"""
+_MOST_BYTES = 16 << 20  # of a batch whose keys are listed, compressed or not
 _MOST_RECORDS = 100_000  # records of a loss whose keys are listed: plain Python reads some 500,000 a second
 
 

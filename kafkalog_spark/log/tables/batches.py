@@ -17,9 +17,7 @@ from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.read.segment_file import Table as HeaderTable
 from kafkalog_spark.log.repair.damaged_segment import Damage, stretches
-from kafkalog_spark.log.tables.table import BATCHES, constant, timestamp_us, timestamps
-
-# How large the records of a batch are without compression.
+from kafkalog_spark.log.tables.table import BATCHES, constant, timestamps
 
 _SCRATCH = 1 << 20  # bytes of decompressed records to begin with
 
@@ -115,10 +113,11 @@ def _last_sequence(table: HeaderTable) -> pa.Array:
     return pa.array(np.where(base < 0, layout.NO_SEQUENCE, last), pa.int32())
 
 
-def _plain(name: str, column: H, *, of_wrappers: bool = True) -> Callable[[HeaderTable], pa.Array]:
-    """of_wrappers: whether the header of a wrapper tells it."""
-    if of_wrappers:
-        return lambda table: pa.array(table[:, column], BATCHES.columns[name])
+def _plain(name: str, column: H) -> Callable[[HeaderTable], pa.Array]:
+    return lambda table: pa.array(table[:, column], BATCHES.columns[name])
+
+
+def _not_of_wrappers(name: str, column: H) -> Callable[[HeaderTable], pa.Array]:
     return lambda table: pa.array(table[:, column], BATCHES.columns[name], mask=table[:, H.COUNT] < 0)
 
 
@@ -127,8 +126,8 @@ _NAMED_ALIKE = (
 )  # fmt: skip
 _OF_TABLE: dict[str, Callable[[HeaderTable], pa.Array]] = {
     **{name: _plain(name, H[name.upper()]) for name in _NAMED_ALIKE},
-    "base_offset": _plain("base_offset", H.BASE_OFFSET, of_wrappers=False),
-    "record_count": _plain("record_count", H.COUNT, of_wrappers=False),
+    "base_offset": _not_of_wrappers("base_offset", H.BASE_OFFSET),
+    "record_count": _not_of_wrappers("record_count", H.COUNT),
     "codec": _codec,
     "timestamp_type": _timestamp_type,
     "base_timestamp": lambda table: timestamps(
@@ -176,17 +175,13 @@ class _Columns:
         if header is None:
             return row
         table = np.array([(*header, 0, 0)], np.int64)
-        for name in _OF_TABLE:
-            if name not in row:
-                try:
-                    row[name] = _OF_TABLE[name](table)[0].as_py()
-                except (OverflowError, pa.ArrowInvalid):  # a record count that no int32 holds
-                    row[name] = None
-        for name, at in (("max_timestamp", header.max_timestamp), ("base_timestamp", header.base_timestamp)):
-            if row[name] is not None:
-                row[name] = timestamp_us(at)
-        if row["delete_horizon"] is not None:
-            row["delete_horizon"] = timestamp_us(header.base_timestamp)
+        for name in _OF_TABLE.keys() - row.keys():
+            try:
+                cell = _OF_TABLE[name](table)[0]
+            except pa.ArrowInvalid:  # a record count that no int32 holds
+                continue
+            # Python has the years 1 to 9999 only
+            row[name] = cell.value if isinstance(cell, pa.TimestampScalar) else cell.as_py()
         row["crc_computed"] = crc_in_pieces(self._file.read, header)
         return row
 

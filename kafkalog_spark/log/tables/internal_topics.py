@@ -27,8 +27,7 @@ from kafkalog_spark.log.tables.table import timestamp_us
 
 _GROUP_KINDS = {2: "classic", 3: "consumer", 11: "share", 17: "streams"}
 """Type of the key of a group's record, and the kind of group (KIP-848, KIP-932, KIP-1071)."""
-_MEMBER_KINDS = {5: "consumer", 10: "share", 19: "streams"}
-"""Type of the key of a member's record, and the kind of its group."""
+_MEMBER_KEYS = (5, 10, 19)  # types of the keys of members' records, of consumer, share and streams groups
 _OFFSET_VALUE, _CLASSIC_GROUP = message("OffsetCommitValue"), message("GroupMetadataValue")
 _TRANSACTION_KEY, _TRANSACTION_VALUE = message("TransactionLogKey"), message("TransactionLogValue")
 _VERSION_AND_EPOCH = struct.Struct(">hi")
@@ -38,11 +37,8 @@ EndOf = Callable[[str, int], int | None]
 
 
 def committed_records(log: PartitionLog) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    """(offset, key, value) of all records but those of aborted and of open transactions, as a coordinator that loads
-    them applies them.
-
-    Damage is passed over where the log was opened so; else it raises CorruptBatch.
-    """
+    """(offset, key, value) of all records but those of aborted and of open transactions. Raises CorruptBatch for damage
+    unless the log was opened to pass over it."""
     from kafkalog_spark.log.decode.record_schema import ScanRequest
     from kafkalog_spark.log.read.partition_scan import scan_partition  # loads the kernels
 
@@ -101,15 +97,13 @@ def _latest(entries: Iterable[_Entry]) -> list[_Entry]:
 
 
 class OffsetKey(NamedTuple):
-    """A committed offset is about this."""
-
     group_id: str
     topic: str
     partition: int
 
 
 class GroupKey(NamedTuple):
-    """A group. kind: of _GROUP_KINDS."""
+    """kind: of _GROUP_KINDS."""
 
     group_id: str
     kind: str
@@ -136,7 +130,7 @@ def _group_entries(log: PartitionLog) -> Iterator[_Entry]:
                 key = OffsetKey(*fields)
             elif kind in _GROUP_KINDS:
                 key = GroupKey(fields[0], _GROUP_KINDS[kind])
-            elif kind in _MEMBER_KINDS:
+            elif kind in _MEMBER_KEYS:
                 key = MemberKey(*fields)
             else:
                 continue
@@ -158,7 +152,7 @@ def _group_value(key: OffsetKey | GroupKey | MemberKey, value: bytes) -> Any:
 
 
 def consumer_offset_rows(log: PartitionLog, end_of: EndOf, *, history: bool) -> Iterator[dict[str, Any]]:
-    """The latest commit of each group and partition, or all of them. Raises as committed_records."""
+    """The latest commit of each group and partition, or all of them."""
     commits = (entry for entry in _group_entries(log) if entry.key is None or isinstance(entry.key, OffsetKey))
     return (_offset_row(entry, log.partition, end_of) for entry in (commits if history else _latest(commits)))
 
@@ -185,7 +179,7 @@ def _offset_row(entry: _Entry, partition: int, end_of: EndOf) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _GroupState:
-    """State of a group while records are replayed. members: ids, of newer protocols; committed: partition to offset."""
+    """A group while records are replayed. members: ids, of newer protocols; committed: partition to offset."""
 
     entry: _Entry | None = None
     members: set[str] = field(default_factory=set)
@@ -208,7 +202,7 @@ class _GroupState:
 
 
 def group_rows(log: PartitionLog, end_of: EndOf, *, history: bool) -> Iterator[dict[str, Any]]:
-    """Each group as it is now, or all records about groups. Raises as committed_records."""
+    """Each group as it is now, or all records about groups."""
     groups: dict[str, _GroupState] = {}
     for entry in _group_entries(log):
         if entry.key is None:
@@ -219,14 +213,13 @@ def group_rows(log: PartitionLog, end_of: EndOf, *, history: bool) -> Iterator[d
         if history and isinstance(entry.key, GroupKey):
             yield _group_row(entry, log.partition, len(group.members))
     for group_id, group in groups.items() if not history else ():
-        if group.entry is None and not group.committed:
-            continue  # deleted
         if group.entry is not None:
             row = _group_row(group.entry, log.partition, len(group.members))
-        else:
-            assert group.last is not None
+        elif group.committed and group.last is not None:
             row = group.last.source_columns(log.partition)
             row |= {"group_id": group_id, "member_count": 0, "error": None, "deleted": False}
+        else:
+            continue  # deleted
         ends = ((end_of(*partition), offset) for partition, offset in group.committed.items())
         lags = [end - offset for end, offset in ends if end is not None]
         yield row | {"committed_partitions": len(group.committed), "lag": sum(lags) if lags else None}
@@ -268,7 +261,6 @@ _STATES = (
 _UNFINISHED = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 """A partition of a transaction in one of these waits for its marker."""
 
-
 TransactionalId = Mapping[str, Any]
 """A row of the table `transactional_ids`, without its record: the state of a coordinator."""
 
@@ -294,7 +286,7 @@ def _transaction_entries(log: PartitionLog) -> Iterator[_Entry]:
 
 
 def _transactional_id(name: str, data: bytes) -> TransactionalId:
-    """Decode the coordinator's record. Raises CorruptLog; UnsupportedFormat for another version or state."""
+    """Raises CorruptLog, UnsupportedFormat for another version or state."""
     what = f"the record of transactional id {name!r}"
     value = _TRANSACTION_VALUE.decode(data, what)
     state = value.transaction_status
@@ -323,7 +315,7 @@ def coordinators(logs: Iterable[PartitionLog]) -> dict[int, TransactionalId]:
 
 
 def transactional_id_rows(log: PartitionLog, *, history: bool) -> Iterator[dict[str, Any]]:
-    """The latest state of each transactional id, or all of them. Raises as committed_records."""
+    """The latest state of each transactional id, or all of them."""
     entries = _transaction_entries(log)
     for entry in entries if history else _latest(entries):
         yield entry.source_columns(log.partition) | {"transactional_id": entry.key} | (entry.value or {})

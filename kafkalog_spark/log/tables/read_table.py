@@ -125,7 +125,7 @@ def _finding_rows(check: Callable[[Findings], object]) -> Iterator[dict[str, Any
 
 
 def _opened_segment(log: PartitionLog, base_offset: int) -> SegmentFile:
-    """The segment of that base offset, listing again while it is being renamed. Raises FileNotFoundError."""
+    """Lists again while the segment is being renamed. Raises FileNotFoundError."""
     file = log.open_segment_at(base_offset)
     if file is not None:
         if log.segments[log.segment_index(base_offset)].base_offset == base_offset:

@@ -1,4 +1,4 @@
-"""Definition of a table: columns with name and type, and the unit of work (segment, partition, directory)."""
+"""The tables beside `records`: columns with name and type, and the unit of work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXT, BOOL, INT, LONG, DOUBLE = pa.string(), pa.bool_(), pa.int32(), pa.int64(),
 
 
 class Unit(Enum):
-    """Unit of work of a table, and the field that range options apply to."""
+    """Unit of work of a table."""
 
     SEGMENT = "segment"
     PARTITION = "partition"
@@ -33,9 +33,8 @@ class Unit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table. columns: names and types. on_demand: columns that are read only where a query names them, because they
-    cost more than the others. has_ranges: whether the options for starts and ends narrow it; has_history: whether
-    `history` does."""
+    """on_demand: columns that are read only where a query names them, because they cost more than the others.
+    has_ranges: whether the options for starts and ends narrow it; has_history: whether `history` does."""
 
     name: str
     unit: Unit
@@ -54,7 +53,7 @@ class Table:
         return tuple(name for name in self.columns if name not in self.on_demand)
 
     def schema(self, columns: tuple[str, ...]) -> pa.Schema:
-        """The Arrow schema of these columns, in this order. Raises OptionError for a name that is not a column."""
+        """Raises OptionError for a name that is not a column."""
         for name in columns:
             if name not in self.columns:
                 raise OptionError(
@@ -63,17 +62,14 @@ class Table:
         return pa.schema([(name, self.columns[name]) for name in columns])
 
     def batches(self, columns: tuple[str, ...], rows: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
-        """These columns of rows, as RecordBatches; none for no rows. A row is null where it has no value of a name;
-        timestamps are in microseconds."""
+        """These columns of rows, null where a row has no value of a name; timestamps are in microseconds."""
         schema, left = self.schema(columns), iter(rows)
         while chunk := list(islice(left, _ROWS_A_BATCH)):
-            arrays = [pa.array([row.get(field.name) for row in chunk], field.type) for field in schema]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            yield pa.RecordBatch.from_pylist(chunk, schema)
 
 
-# Every table but `records`. What the columns mean is said in README.md beside this, whose names and types a test holds
-# against these declarations; the schemas and the option `columns` are made of them. Every column can be null, and in
-# rows about damage most are. Columns are called what Kafka calls them.
+# What the columns mean is said in README.md beside this, whose names and types a test holds against these declarations.
+# Every column can be null, and in rows about damage most are. Columns are called what Kafka calls them.
 
 _EPOCHS = pa.list_(pa.struct([("epoch", INT), ("start_offset", LONG)]))
 _PARTITIONS = pa.list_(pa.struct([("topic", TEXT), ("partition", INT)]))
@@ -205,5 +201,4 @@ def timestamp_us(ms: int) -> int | None:
 
 
 def constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
-    """A column that says the same everywhere."""
     return pa.repeat(pa.scalar(value, kind), rows)

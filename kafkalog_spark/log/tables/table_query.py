@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableQuery:
-    """table: a name of TABLES. columns: in the order wanted. history: every record of an internal topic instead of the
-    latest of each key. fail_on_data_loss: whether what goes away between planning and reading is an error.
-    max_decompressed: bytes that one batch may decompress to, None for what reading allows."""
+    """table: a name of TABLES. history: every record of an internal topic instead of the latest of each key.
+    fail_on_data_loss: whether what goes away between planning and reading is an error. max_decompressed: bytes that one
+    batch may decompress to, None for what reading allows."""
 
     table: str
     columns: tuple[str, ...]
@@ -51,8 +51,7 @@ class TableUnit:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Facts of other partitions that a unit needs. places: all partitions, where end offsets or directories are asked
-    for; coordinators: transactional ids by producer id."""
+    """Facts of other partitions that a unit needs. coordinators: transactional ids by producer id."""
 
     places: Mapping[TopicPartition, PartitionLocation] = field(default_factory=dict)
     roots: tuple[Root, ...] = ()
@@ -62,8 +61,8 @@ class Surroundings:
 def table_query(
     name: str, columns: Iterable[str] | None = None, *, of_topics: bool = False, history: bool = False
 ) -> TableQuery:
-    """The query of a table. of_topics: whether it is narrowed to topics. Raises OptionError for a name or a column that
-    there is not, and for what the table does not have: a history, or topics."""
+    """of_topics: whether it is narrowed to topics. Raises OptionError for a name or a column that there is not, and for
+    what the table does not have: a history, or topics."""
     table = TABLES.get(name)
     if table is None and name == RECORDS:
         raise OptionError(f"the table '{name}' has no history", hint="compaction leaves what there is of it")
@@ -108,10 +107,7 @@ def units_of(
 ) -> list[TableUnit]:
     """The work, by partition and offset. places: of the partitions that the query is about. ranges: offsets [start,
     end) of each, None for all of them; a partition that is not in it is left out. whole: whether the log directories
-    themselves are looked at too, of a table that does.
-
-    Lists every partition's directory. Raises NotALogDirectory for one that cannot be.
-    """
+    themselves are looked at too, of a table that does. Raises NotALogDirectory."""
     units: list[TableUnit] = []
     if query.of is FINDINGS and whole:
         units.append(TableUnit(None))

@@ -22,20 +22,11 @@ Coordinators = Mapping[int, TransactionalId]  # by producer id
 
 @dataclass(slots=True)
 class _Transaction:
-    producer_id: int
-    producer_epoch: int
-    first_offset: int
-    started: int
+    first: BatchHeader
     batches: int = 0
     records: int = 0
     size: int = 0
     last_timestamp: int = NO_TIMESTAMP
-
-    @classmethod
-    def of(cls, header: BatchHeader) -> _Transaction:
-        has_base = not header.attributes & layout.ATTRIBUTE_DELETE_HORIZON
-        started = header.base_timestamp if has_base else NO_TIMESTAMP
-        return cls(header.producer_id, header.producer_epoch, header.base_offset, started)
 
     def add(self, header: BatchHeader) -> None:
         self.batches += 1
@@ -44,23 +35,25 @@ class _Transaction:
         self.last_timestamp = max(self.last_timestamp, header.max_timestamp)
 
     def row(self, log: PartitionLog, coordinators: Coordinators, state: str) -> dict[str, Any]:
+        first = self.first
+        has_base = not first.attributes & layout.ATTRIBUTE_DELETE_HORIZON
         row: dict[str, Any] = {
             "topic": log.topic,
             "partition": log.partition,
-            "producer_id": self.producer_id,
-            "producer_epoch": self.producer_epoch,
+            "producer_id": first.producer_id,
+            "producer_epoch": first.producer_epoch,
             "state": state,
-            "first_offset": self.first_offset,
+            "first_offset": first.base_offset,
             "batches": self.batches,
             "records": self.records,
             "size": self.size,
-            "started_at": timestamp_us(self.started),
+            "started_at": timestamp_us(first.base_timestamp) if has_base else None,
             "last_timestamp": timestamp_us(self.last_timestamp),
         }
-        owner = coordinators.get(self.producer_id)
+        owner = coordinators.get(first.producer_id)
         if owner is not None:
             row |= {"transactional_id": owner["transactional_id"], "coordinator_state": owner["state"]}
-            if state == "open" and not waits_for(owner, log.topic, log.partition, self.producer_epoch):
+            if state == "open" and not waits_for(owner, log.topic, log.partition, first.producer_epoch):
                 row["state"] = "hanging"
         return row
 
@@ -78,7 +71,7 @@ def transaction_rows(log: PartitionLog, coordinators: Coordinators) -> Iterator[
         for row in ((table[:, H.MAGIC] == 2) & (flags != 0)).nonzero()[0].tolist():
             header = window.header(row)
             if not header.is_control:
-                still_open.setdefault(header.producer_id, _Transaction.of(header)).add(header)
+                still_open.setdefault(header.producer_id, _Transaction(header)).add(header)
                 continue
             marker = _marker(window, row, header)
             if marker is None or header.producer_id not in still_open:
@@ -101,8 +94,7 @@ def _marker(window: Window, row: int, header: BatchHeader) -> tuple[ControlType,
 
 
 def producer_rows(log: PartitionLog, coordinators: Coordinators) -> Iterator[dict[str, Any]]:
-    """The producers that a broker would know at the partition's end, by id. Raises FileNotFoundError when a segment
-    goes away, NotALogDirectory."""
+    """The producers that a broker would know at the partition's end, by id. Raises as transaction_rows."""
     snapshot, producers = _latest_snapshot(log)
     start = log.log_start_offset if snapshot is None else snapshot
     for window in windows_from(log, start):
