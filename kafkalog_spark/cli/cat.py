@@ -55,32 +55,26 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """stop_ms: a partition ends at its first record with such a timestamp or a later one; None for its end."""
-
-    start: Start
-    stop_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class CatOptions:
-    """topics: in the order given. partitions: empty for all. Records with from_ms <= timestamp < until_ms, `wanted`.
-    count: how many at most, None for all. past_damage: damage is passed over, and said on stderr."""
+    """topics: in the order given. partitions: empty for all. stop_ms: a partition ends at its first record with such a
+    timestamp or a later one; None for its end. request: which records, past damage or not. count: how many at most,
+    None for all."""
 
     topics: tuple[str, ...]
     partitions: tuple[int, ...]
-    bounds: Bounds
-    from_ms: int
-    until_ms: int
-    wanted: RecordPredicate
+    start: Start
+    stop_ms: int | None
+    request: ScanRequest
     count: int | None
     follow: bool
-    read_committed: bool
-    past_damage: bool
+
+    @property
+    def past_damage(self) -> bool:
+        return self.request.drop_malformed
 
 
-def bounds_of(texts: Sequence[str]) -> Bounds:
-    """-o as kcat reads it: beginning, end, N, -N, s@MS, e@MS; a start and a stop. Raises OptionError."""
+def bounds_of(texts: Sequence[str]) -> tuple[Start, int | None]:
+    """(start, stop in ms) of -o as kcat reads it: beginning, end, N, -N, s@MS, e@MS. Raises OptionError."""
     start: Start | None = None
     stop: int | None = None
     for text in texts:
@@ -92,7 +86,7 @@ def bounds_of(texts: Sequence[str]) -> Bounds:
         if start is not None:
             raise OptionError(f"-o is given twice: a read has one start, got '{text}', too")
         start = _start(text)
-    return Bounds(start or Start(Where.BEGINNING), stop)
+    return start or Start(Where.BEGINNING), stop
 
 
 def _start(text: str) -> Start:
@@ -111,8 +105,7 @@ def _start(text: str) -> Start:
 
 
 def moment_ms(text: str, name: str) -> int:
-    """A time as ms: a number of ms, or 2026-01-31, 2026-01-31T09:00, 2026-01-31T09:00:00.250+01:00; in UTC where it
-    does not say otherwise. Raises OptionError."""
+    """A time as ms: a number of ms, or ISO 8601, in UTC where it does not say otherwise. Raises OptionError."""
     if re.fullmatch(r"-?\d{6,}", text):
         return max(min(int(text), MAX_INT64), MIN_INT64)
     try:
@@ -129,7 +122,7 @@ def moment_ms(text: str, name: str) -> int:
 def wanted_of(
     key: str | None, key_hex: str | None, key_prefix: str | None, value_contains: str | None, header: str | None
 ) -> RecordPredicate:
-    """The conditions of a search, as the options where.* of a read (docs/reading.md). Raises OptionError."""
+    """The conditions of a search, as the options where.* of a read. Raises OptionError."""
     if key is not None and key_hex is not None:
         raise OptionError("--key and --key-hex are both given: a record has one key")
     exact = None if key is None else key.encode()
@@ -153,10 +146,9 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """How far a partition was read. next_offset: where it goes on, which lies past `end` where an offset was asked for
-    that is not written yet. end: where readers had to stop when it was looked at last. topic_id: of the topic that was
-    read, None before Kafka 2.8. floor: the offset asked for, below which nothing is printed even when the log is
-    truncated. was_gone: it was not there at the last look."""
+    """How far a partition was read. next_offset: where it goes on, past `end` where the offset asked for is not written
+    yet. end: where readers had to stop at the last look. topic_id: None before Kafka 2.8. floor: the offset asked for,
+    below which nothing is printed even when the log is truncated. was_gone: it was not there at the last look."""
 
     next_offset: int
     end: int
@@ -186,14 +178,7 @@ class CatReader:
         self.on_error, self.on_progress, self.on_note = on_error, on_progress, on_note
         self.followed: dict[TopicPartition, Followed] = {}
         self.left = options.count
-        self.request = ScanRequest(
-            columns=columns,
-            timestamp_from_ms=options.from_ms,
-            timestamp_until_ms=options.until_ms,
-            read_committed=options.read_committed,
-            drop_malformed=options.past_damage,
-            wanted=options.wanted,
-        )
+        self.request = replace(options.request, columns=columns)
         self.partitions: list[TopicPartition] = []
         for topic in options.topics:
             partitions = dirs.topics.get(topic)
@@ -212,45 +197,46 @@ class CatReader:
             self.partitions += [(topic, number) for number in partitions if not chosen or number in chosen]
 
     def records(self) -> Iterator[pa.RecordBatch]:
-        """Records in the log. Raises CorruptBatch and whatever else reading raises; see scan_partition."""
+        """Records in the log. Raises as scan_partition."""
         options = self.options
-        bounds, past_damage = options.bounds, options.past_damage
+        past_damage, read_committed, floor = options.past_damage, self.request.read_committed, options.start.floor
         locations = chosen_locations(self.dirs.places, self.dirs.copies, self.partitions, pass_over_damage=past_damage)
         done = total = 0
         for tp in self.partitions:
             topic_id = locations[tp].topic_id() if options.follow else None
             log = locations[tp].open(pass_over_damage=past_damage)
-            end = last_stable_offset(log) if options.read_committed else log.log_end_offset
-            start = self._start(log, end, bounds.start)
-            if bounds.start.floor >= end and bounds.start.where is Where.OFFSET and not options.follow:
-                what = "its last stable offset is" if options.read_committed else "the log ends at offset"
-                self.on_note(f"{log.name}: nothing to read at offset {bounds.start.value}: {what} {end}")
-            stop = None if bounds.stop_ms is None else offset_for_timestamp(log, bounds.stop_ms)
+            end = last_stable_offset(log) if read_committed else log.log_end_offset
+            start = self._start(log, end, options.start)
+            if floor >= end and options.start.where is Where.OFFSET and not options.follow:
+                what = "its last stable offset is" if read_committed else "the log ends at offset"
+                self.on_note(f"{log.name}: nothing to read at offset {floor}: {what} {end}")
+            stop = None if options.stop_ms is None else offset_for_timestamp(log, options.stop_ms)
             stop = end if stop is None else min(stop, end)
             total += max(stop - start, 0)
             for rows in self._scan(log, start, stop):
                 yield rows
                 self.on_progress(log.name, done, total)
             done = total
-            self.followed[tp] = Followed(max(end, start), end, topic_id, bounds.start.floor)
+            self.followed[tp] = Followed(max(end, start), end, topic_id, floor)
             if self.left == 0:
                 return
 
     def _scan(self, log: PartitionLog, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        statistics, reported = ScanStatistics(), 0
+        statistics = ScanStatistics()
         for rows in scan_partition(log, start, end, self.request, statistics=statistics, on_loss=self.on_error):
-            for error in statistics.dropped[reported:]:
-                self.on_error(error)
-            reported = len(statistics.dropped)
-            if self.left is not None and rows.num_rows >= self.left:
-                rows = rows.slice(0, self.left)
+            self._report(statistics)
             if self.left is not None:
+                rows = rows.slice(0, self.left)
                 self.left -= rows.num_rows
             yield rows
             if self.left == 0:
                 return
-        for error in statistics.dropped[reported:]:
+        self._report(statistics)
+
+    def _report(self, statistics: ScanStatistics) -> None:
+        for error in statistics.dropped:
             self.on_error(error)
+        statistics.dropped.clear()
 
     def _start(self, log: PartitionLog, end: int, start: Start) -> int:
         first = log.log_start_offset
@@ -275,7 +261,7 @@ class CatReader:
         from kafkalog_spark.source.options import parse_read_options
 
         options = {"paths": json.dumps(list(paths)), "subscribe": ",".join(self.options.topics), **storage}
-        options["isolationLevel"] = "read_committed" if self.options.read_committed else "read_uncommitted"
+        options["isolationLevel"] = "read_committed" if self.request.read_committed else "read_uncommitted"
         options["mode"] = "DROPMALFORMED" if self.options.past_damage else "FAILFAST"
         logs = LiveLogs(parse_read_options(options, streaming=True, quiet=True))
         while self.left != 0:
@@ -438,23 +424,21 @@ def _wait() -> bool:
 def _options(arguments: argparse.Namespace) -> CatOptions:
     if arguments.count is not None and arguments.count < 0:
         raise OptionError(f"-c takes a number of records, got {arguments.count}")
-    bounds = bounds_of(arguments.offset)
-    if arguments.follow and bounds.stop_ms is not None:
+    start, stop_ms = bounds_of(arguments.offset)
+    if arguments.follow and stop_ms is not None:
         raise OptionError("-o e@TIME and --follow are both given: one stops, the other does not")
-    return CatOptions(
-        topics=tuple(dict.fromkeys(arguments.topic)),
-        partitions=tuple(dict.fromkeys(arguments.partition)),
-        bounds=bounds,
-        from_ms=MIN_INT64 if arguments.since is None else moment_ms(arguments.since, "--from"),
-        until_ms=MAX_INT64 if arguments.until is None else moment_ms(arguments.until, "--to"),
+    request = ScanRequest(
+        columns=(),
+        timestamp_from_ms=MIN_INT64 if arguments.since is None else moment_ms(arguments.since, "--from"),
+        timestamp_until_ms=MAX_INT64 if arguments.until is None else moment_ms(arguments.until, "--to"),
+        read_committed=arguments.isolation_level == "read_committed",
+        drop_malformed=arguments.past_damage,
         wanted=wanted_of(
             arguments.key, arguments.key_hex, arguments.key_prefix, arguments.value_contains, arguments.header
         ),
-        count=arguments.count,
-        follow=arguments.follow,
-        read_committed=arguments.isolation_level == "read_committed",
-        past_damage=arguments.past_damage,
     )
+    topics, partitions = tuple(dict.fromkeys(arguments.topic)), tuple(dict.fromkeys(arguments.partition))
+    return CatOptions(topics, partitions, start, stop_ms, request, arguments.count, arguments.follow)
 
 
 def _format(arguments: argparse.Namespace) -> RecordFormat | None:

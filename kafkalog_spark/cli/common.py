@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.log.tiered.tier_options import TierOptions, is_tier_option
@@ -21,8 +21,6 @@ BROKEN_PIPE = 141  # 128 + SIGPIPE: what a shell says of a program whose reader 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Errors of a full disk. Commands that have no error of their own for them write to stdout alone."""
 INTERRUPTED = 130  # 128 + SIGINT: of one that was ended by Ctrl-C
-
-Arguments = Sequence[str] | None
 
 
 class Parser(argparse.ArgumentParser):
@@ -42,10 +40,8 @@ class Parser(argparse.ArgumentParser):
             sys.exit(FAILED)
 
 
-class Main(Protocol):
-    """argv: of the process where it is None. Returns the exit code."""
-
-    def __call__(self, argv: Arguments = None) -> int: ...
+Main = Callable[..., int]
+"""argv, which is that of the process where it is None, to the exit code."""
 
 
 def command(name: str) -> Callable[[Main], Main]:
@@ -54,7 +50,7 @@ def command(name: str) -> Callable[[Main], Main]:
 
     def wrap(main: Main) -> Main:
         @functools.wraps(main)
-        def run(argv: Arguments = None) -> int:
+        def run(argv: Sequence[str] | None = None) -> int:
             try:
                 code = main(argv)
                 sys.stdout.flush()
@@ -105,8 +101,6 @@ def command_parser(
 
 # The file that a command writes: never part of what it reads, whole or not there.
 
-_MODE = 0o666  # mode of a new file, less the umask, as `open` has it
-
 
 def refuse_inside(output: str, sources: Iterable[str]) -> None:
     """sources: directories that are read; URLs lie nowhere here. Raises OptionError where the file would lie inside
@@ -119,8 +113,8 @@ def refuse_inside(output: str, sources: Iterable[str]) -> None:
 
 
 def write_whole(output: str, text: str) -> None:
-    """Write a text in UTF-8: aside, and renamed when it is whole, so that a file that was there stays until then. A
-    link keeps leading to it, and it keeps its mode; a device or a pipe is written to. Raises OSError."""
+    """Write a text in UTF-8: aside, and renamed when it is whole. A link keeps leading to it, and it keeps its mode; a
+    device or a pipe is written to. Raises OSError."""
     path = os.path.realpath(output)
     try:
         before = os.stat(path).st_mode
@@ -131,7 +125,7 @@ def write_whole(output: str, text: str) -> None:
             file.write(text)
         return
     aside = f"{path}.{os.getpid()}.tmp"
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # less the umask, as `open` has it
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
             if before is not None:
@@ -187,7 +181,6 @@ class Progress:
 
 
 def add_storage_arguments(parser: argparse.ArgumentParser) -> None:
-    """The option --option."""
     parser.add_argument(
         "--option",
         action="append",
@@ -210,7 +203,7 @@ def named_options(given: Sequence[str]) -> dict[str, str]:
 
 
 def storage_of(arguments: argparse.Namespace) -> tuple[StorageOptions, TierOptions]:
-    """Storage and tier options given by --option. Raises OptionError for any other option."""
+    """As `storage_and_tier`, of what --option gives."""
     return storage_and_tier(named_options(arguments.option))
 
 

@@ -24,8 +24,6 @@ from kafkalog_spark.log.repair.from_tier import METADATA_PARTITIONS, TierReport,
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
 from kafkalog_spark.log.repair.report import RepairReport
 
-WHOLE, LOSSES = OK, FAILED
-
 _EXAMPLES = (
     ("kafkalog-repair /data/damaged --to /data/repaired", "good batches, byte for byte; says what is lost"),
     ("kafkalog-repair --json /data/damaged --to /data/repaired > lost.json", "the report for programs"),
@@ -88,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps(report.as_json(), indent=1))
     else:
         print("\n".join(map(escaped, report.lines())))
-    return WHOLE if report.is_whole else LOSSES
+    return OK if report.is_whole else FAILED
 
 
 if __name__ == "__main__":

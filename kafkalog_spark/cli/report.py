@@ -51,10 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         from kafkalog_spark.report.page import page
     except ImportError as missing:
-        print(
-            f"kafkalog-report: {missing.name} is not installed; {install_hint('report')}",
-            file=sys.stderr,
-        )
+        print(f"kafkalog-report: {missing.name} is not installed; {install_hint('report')}", file=sys.stderr)
         return common.WRONG_USAGE
     from kafkalog_spark.report.collect import ReportRequest, collect
 

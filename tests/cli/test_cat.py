@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.cli import cat
-from kafkalog_spark.cli.cat import Bounds, CatOptions, CatReader, Start, Where, bounds_of, moment_ms, wanted_of
+from kafkalog_spark.cli.cat import CatOptions, CatReader, Start, Where, bounds_of, moment_ms, wanted_of
 from kafkalog_spark.cli.common import BROKEN_PIPE
 from kafkalog_spark.cli.record_output import RecordFormat, json_text
 from kafkalog_spark.errors import KafkalogError, OptionError
@@ -28,14 +28,13 @@ from kafkalog_spark.format.partition_metadata import (
     PartitionMetadata,
     write_partition_metadata,
 )
-from kafkalog_spark.log.decode.record_schema import EVERY_RECORD, RecordPredicate
+from kafkalog_spark.log.decode.record_schema import EVERY_RECORD, RecordPredicate, ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
 from tests.cli.kcat_outputs import EVERY_TOKEN, OUTPUTS, topic_and_arguments
 from tests.log.helpers.batch_builder import V2Record, batch
 from tests.log.helpers.damaged_log import TIME, write_segments
 from tests.log.helpers.legacy_builder import LegacyRecord, message_set
 
-EVER = (-(2**63), 2**63 - 1)
 HERE = Path(__file__).parent
 
 
@@ -161,11 +160,11 @@ def test_a_path_that_is_none_is_wrong_usage(tmp_path: Path, printed: Printed) ->
 
 
 def test_offsets_and_times_as_they_are_said() -> None:
-    assert bounds_of([]) == Bounds(Start(Where.BEGINNING))
-    assert bounds_of(["end"]) == Bounds(Start(Where.END))
-    assert bounds_of(["-10"]) == Bounds(Start(Where.TAIL, 10))
-    assert bounds_of(["17", "e@1700000000000"]) == Bounds(Start(Where.OFFSET, 17), 1_700_000_000_000)
-    assert bounds_of(["s@2026-01-01"]) == Bounds(Start(Where.TIMESTAMP, 1_767_225_600_000))
+    assert bounds_of([]) == (Start(Where.BEGINNING), None)
+    assert bounds_of(["end"]) == (Start(Where.END), None)
+    assert bounds_of(["-10"]) == (Start(Where.TAIL, 10), None)
+    assert bounds_of(["17", "e@1700000000000"]) == (Start(Where.OFFSET, 17), 1_700_000_000_000)
+    assert bounds_of(["s@2026-01-01"]) == (Start(Where.TIMESTAMP, 1_767_225_600_000), None)
     assert moment_ms("2026-01-01T01:00:00.250+01:00", "--to") == 1_767_225_600_250
     with pytest.raises(OptionError, match="64 bits"):
         bounds_of([str(2**64)])
@@ -208,7 +207,7 @@ def test_messages_without_a_timestamp_have_none(tmp_path: Path, printed: Printed
 def test_follow_gives_what_is_written_in_the_meantime(tmp_path: Path) -> None:
     first = batch(0, [V2Record(at, TIME + at, None, b"v") for at in range(5)])
     root = write_segments(tmp_path, {0: first}).parent
-    options = CatOptions(("orders",), (), bounds_of(["-2"]), *EVER, EVERY_RECORD, None, True, False, False)
+    options = CatOptions(("orders",), (), *bounds_of(["-2"]), ScanRequest(()), None, True)
     errors: list[KafkalogError] = []
     reader = CatReader(LogDirs.open(root), options, ("partition", "offset"), errors.append, lambda *_: None)
     steps = iter(range(4))
@@ -240,7 +239,7 @@ def test_follow_stops_at_its_count_and_tells_of_a_truncated_log(tmp_path: Path) 
 
     one, two, three = (batch(at, [V2Record(at, TIME, None, b"v")]) for at in range(3))
     write(one, two)
-    options = CatOptions(("orders",), (0,), bounds_of(["end"]), *EVER, EVERY_RECORD, 1, True, False, False)
+    options = CatOptions(("orders",), (0,), *bounds_of(["end"]), ScanRequest(()), 1, True)
     errors: list[KafkalogError] = []
     reader = CatReader(LogDirs.open(tmp_path), options, ("offset",), errors.append, lambda *_: None)
     assert list(reader.records()) == []
@@ -259,7 +258,7 @@ def followed(
     root: Path, offset: str, *steps: Callable[[], object], count: int | None = None
 ) -> tuple[list[int], list[str]]:
     """(offsets, what was left out) of --follow; each step is made when there is nothing new."""
-    options = CatOptions(("orders",), (), bounds_of([offset]), *EVER, EVERY_RECORD, count, True, False, False)
+    options = CatOptions(("orders",), (), *bounds_of([offset]), ScanRequest(()), count, True)
     errors: list[KafkalogError] = []
     reader = CatReader(LogDirs.open(root), options, ("offset",), errors.append, lambda *_: None)
     left = iter(steps)
