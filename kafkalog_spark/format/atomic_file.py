@@ -1,6 +1,5 @@
-"""State files: how they are read, and replaced so that a crash at any instant leaves the old content or the new, whole.
-
-Kafka does the same with its checkpoints, partition.metadata and meta.properties (Utils.atomicMoveWithFallback).
+"""State files, read and replaced so that a crash at any instant leaves the old content or the new, whole, as Kafka does
+it with its checkpoints, partition.metadata and meta.properties (Utils.atomicMoveWithFallback).
 
 Whoever may write to a log directory chooses what its names stand for: a pipe of a checkpoint's name would keep an open
 waiting, a device or a sparse file would never end. `open_regular` opens every file that others may have made.
@@ -42,14 +41,13 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
         flags |= getattr(os, name, 0)
     try:
         fd = os.open(path, flags, FILE_MODE)
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            return fd
+        os.close(fd)
     except OSError as error:
         if error.errno not in (errno.ENXIO, errno.EISDIR):  # ENXIO: a socket
             raise
-        raise OSError(errno.EINVAL, NOT_REGULAR, os.fspath(path)) from None
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(errno.EINVAL, NOT_REGULAR, os.fspath(path))
-    return fd
+    raise OSError(errno.EINVAL, NOT_REGULAR, os.fspath(path))
 
 
 @contextmanager
@@ -68,7 +66,6 @@ class OpenFile:
     _fd = -1
 
     def flush(self) -> None:
-        """Return when the file's content is on disk (fsync)."""
         if self._fd >= 0:
             os.fsync(self._fd)
 
@@ -86,7 +83,7 @@ class OpenFile:
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
-    """Write at the descriptor's place, however many calls that takes. Raises OSError."""
+    """Write at the descriptor's place, however many calls that takes."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]
@@ -107,7 +104,7 @@ def parsed(
     read: Callable[[int], bytes], parse: Callable[[bytes], Content], path: str, most: int = MOST_STATE_BYTES
 ) -> Content:
     """`parse` of a file's bytes; its errors get the path. read: called with how many bytes at most. Raises CorruptFile
-    for a file of more than `most` bytes, of which no more are read."""
+    for a file of more than `most` bytes."""
     try:
         data = read(most + 1)
         if len(data) > most:
@@ -124,8 +121,7 @@ def _too_large(size: str, path: str | os.PathLike[str]) -> CorruptFile:
 def read_state(
     path: str | os.PathLike[str], parse: Callable[[bytes], Content], most: int = MOST_STATE_BYTES
 ) -> Content | None:
-    """`parse` of the file's bytes, None when there is no such file. What it raises names the file. Raises CorruptFile
-    for a file of more than `most` bytes, OSError for every other trouble."""
+    """As `parsed`, None when there is no such file. Raises OSError for every other trouble."""
     try:
         return parsed(lambda size: read_whole(path, size), parse, os.fspath(path), most)
     except FileNotFoundError:
@@ -133,7 +129,7 @@ def read_state(
 
 
 def fsync_file(path: str | os.PathLike[str]) -> None:
-    """Return when what has been written to the file, or changed in the directory, is on disk. Raises OSError."""
+    """Return when what has been written to the file, or changed in the directory, is on disk."""
     _fsync(path, getattr(os, "O_NONBLOCK", 0))  # which no pipe keeps waiting
 
 
@@ -151,8 +147,8 @@ def _fsync(path: str | os.PathLike[str], flags: int) -> None:
 
 
 def replace_files(paths: Sequence[Path], data: bytes, *, private: bool = False) -> None:
-    """Make `data` the content of all these copies, one a log directory; on disk on return. private: as `replace_file`.
-    Raises the first OSError when none of them could be written: one that fails forgets nothing that another has."""
+    """`replace_file` of all these copies, one a log directory. Raises the first OSError when none of them could be
+    written: one that fails forgets nothing that another has."""
     failures = []
     for path in paths:
         try:
@@ -165,11 +161,10 @@ def replace_files(paths: Sequence[Path], data: bytes, *, private: bool = False) 
 
 def replace_file(path: str | os.PathLike[str], data: bytes, *, sync: bool = True, private: bool = False) -> None:
     """Make `data` the whole content of `path`: written to `path`.tmp, fsynced, renamed, and the directory fsynced.
-    private: nobody but the owner may read it, from its first byte on; what was there may have been for all.
 
-    `sync=False` leaves out both fsyncs: the content still changes all at once for other processes, but an operating
-    system crash may lose or empty it. One writer a path at a time. On error (OSError) the old content stays and the
-    file written aside is removed.
+    sync: without both fsyncs a crash of the operating system may lose or empty it. private: nobody but the owner may
+    read it, from its first byte on. One writer a path at a time. On OSError the old content stays and the file written
+    aside is removed.
     """
     target = Path(path)
     aside = target.with_name(target.name + TEMPORARY_SUFFIX)

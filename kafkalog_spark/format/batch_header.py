@@ -1,7 +1,4 @@
-"""Batch header as a value, in plain Python, for planning, which does not load the kernels.
-
-The hot path sweeps whole buffers with kernels.sweep instead; both read the layout of layout.py.
-"""
+"""Batch header as a value, in plain Python, for planning, which does not load the kernels (kernels.sweep)."""
 
 from __future__ import annotations
 
@@ -106,8 +103,7 @@ def parse_prefix(data: bytes | memoryview, at: int, position: int) -> tuple[int,
 
 
 def parse_header(data: bytes | memoryview, at: int, position: int) -> BatchHeader:
-    """The header at data[at:], which is at `position` of the file; needs HEADER_SIZES[magic] bytes. Raises as
-    parse_prefix."""
+    """As parse_prefix; needs HEADER_SIZES[magic] bytes."""
     size, magic = parse_prefix(data, at, position)
     if magic == 2:
         (
@@ -132,7 +128,7 @@ def parse_header(data: bytes | memoryview, at: int, position: int) -> BatchHeade
 
 
 def whole_batch(data: bytes | memoryview, at: int, left: int, position: int) -> tuple[int, int]:
-    """(size, magic) of the batch at data[at:]; CorruptBatch when it does not end within the `left` bytes there are."""
+    """As parse_prefix; CorruptBatch when the batch does not end within the `left` bytes there are."""
     if left <= layout.MAGIC_AT:
         raise CorruptBatch(f"the file ends {left} bytes into a batch header", position=position)
     size, magic = parse_prefix(data, at, position)
@@ -157,7 +153,7 @@ def announced_batch(read: Read, position: int, end: int, believed: int) -> Batch
 
 
 def crc_in_pieces(read: Read, header: BatchHeader) -> int:
-    """The CRC of a batch that may be larger than one wants to hold; of what is there, when the file was cut since."""
+    """The CRC of a batch that may be too large to hold; of what is there, when the file was cut since."""
     crc, at = 0, header.position + crc_begins(header.magic)
     while at < header.end and (piece := read(at, min(_CRC_READ, header.end - at))):
         crc, at = continued_crc(crc, piece, header.magic), at + len(piece)
@@ -196,15 +192,12 @@ def check_crc(header: BatchHeader, batch: bytes | memoryview) -> None:
 
 
 def compare_crc(header: BatchHeader, found: int) -> None:
-    """Raise CorruptBatch when `found`, the CRC of a batch's bytes, is not what its header says."""
     if found != header.crc:
-        raise CorruptBatch(
-            crc_text(header.magic, header.crc, found), position=header.position, offset=header.base_offset
-        )
+        what = crc_text(header.magic, header.crc, found)
+        raise CorruptBatch(what, position=header.position, offset=header.base_offset)
 
 
 def crc_text(magic: int, expected: int, found: int) -> str:
-    """Message about a CRC that does not match."""
     name = "CRC-32C" if magic == 2 else "CRC-32"
     return f"{name} does not match: the header says {expected:#010x}, the bytes give {found:#010x}"
 
@@ -221,7 +214,7 @@ TRANSACTION_ENDS = frozenset({ControlType.ABORT, ControlType.COMMIT})
 
 
 def control_type(batch: bytes | memoryview) -> int:
-    """The type (layout.ControlType). Raises CorruptBatch when the key is too short; nothing after it is looked at."""
+    """The type (layout.ControlType). Raises CorruptBatch when the key is too short."""
     return _key(batch)[0]
 
 

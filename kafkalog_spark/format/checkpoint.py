@@ -51,10 +51,8 @@ class EpochEntry(NamedTuple):
 
 
 def parse_offset_checkpoint(data: bytes) -> dict[TopicPartition, int]:
-    """{(topic, partition): offset}, in the order of the lines; empty data is an empty checkpoint.
-
-    Raises CorruptFile with the line's number, UnsupportedFormat for a version other than 0.
-    """
+    """{(topic, partition): offset} in the order of the lines; empty data is an empty checkpoint. Raises CorruptFile
+    with the line's number, UnsupportedFormat for a version other than 0."""
     form = "topic partition offset"
     offsets: dict[TopicPartition, int] = {}
     for line in _entries(data):
@@ -68,16 +66,12 @@ def parse_offset_checkpoint(data: bytes) -> dict[TopicPartition, int]:
 
 
 def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """The file's bytes, with the lines in the order of `offsets`."""
     return _format(f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
 
 
 def parse_leader_epochs(data: bytes) -> list[EpochEntry]:
-    """(epoch, start offset) in the order of the lines; empty data is an empty list.
-
-    Kafka writes them with both rising and does not check that on reading, nor does this. Raises CorruptFile with the
-    line's number, UnsupportedFormat for a version other than 0.
-    """
+    """In the order of the lines; raises as `parse_offset_checkpoint`. Kafka writes both rising and does not check that
+    on reading, nor does this."""
     form = "epoch startOffset"
     epochs = []
     for line in _entries(data):
@@ -88,34 +82,31 @@ def parse_leader_epochs(data: bytes) -> list[EpochEntry]:
 
 
 def format_leader_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
-    """The file's bytes, with the lines in the order given."""
     return _format(f"{epoch} {start_offset}" for epoch, start_offset in epochs)
 
 
 def read_offset_checkpoint(path: str | os.PathLike[str]) -> dict[TopicPartition, int]:
-    """As `parse_offset_checkpoint`; a missing file is an empty checkpoint. Raises OSError for any other trouble."""
+    """As `parse_offset_checkpoint`; a missing file is an empty checkpoint."""
     return read_state(path, parse_offset_checkpoint) or {}
 
 
 def write_offset_checkpoint(
     path: str | os.PathLike[str], offsets: Mapping[TopicPartition, int], *, sync: bool = True
 ) -> None:
-    """Replace the file at once; with `sync` it is on disk on return."""
     replace_file(path, format_offset_checkpoint(offsets), sync=sync)
 
 
 def read_leader_epochs(path: str | os.PathLike[str]) -> list[EpochEntry]:
-    """As `parse_leader_epochs`; a missing file is an empty list. Raises OSError for any other trouble."""
+    """As `parse_leader_epochs`; a missing file is an empty list."""
     return read_state(path, parse_leader_epochs, MOST_LEADER_EPOCH_BYTES) or []
 
 
 def write_leader_epochs(path: str | os.PathLike[str], epochs: Iterable[tuple[int, int]], *, sync: bool = True) -> None:
-    """Replace the file at once; with `sync` it is on disk on return."""
     replace_file(path, format_leader_epochs(epochs), sync=sync)
 
 
 class _Line(NamedTuple):
-    """A line of a checkpoint: its number (from 1), the byte where it begins, and its words."""
+    """A line of a checkpoint: its number from 1, and the byte where it begins."""
 
     number: int
     position: int
@@ -127,7 +118,7 @@ class _Line(NamedTuple):
         return CorruptFile(f"line {self.number} is {shown}, expected {form!r}", position=self.position)
 
     def integer(self, word: int, largest: int, form: str) -> int:
-        """The word as an integer of -largest-1 to largest, or CorruptFile."""
+        """The word as an integer of -largest-1 to largest."""
         text = self.words[word]
         value = int(text) if _INTEGER.fullmatch(text) else None
         if value is None or not -largest - 1 <= value <= largest:

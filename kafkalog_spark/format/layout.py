@@ -96,13 +96,12 @@ MAX_SEGMENT_SIZE = MAX_INT32  # bytes of a .log file: positions in it are Java i
 
 
 class FaultCode(IntEnum):
-    """Codes that compiled code answers with, each as `NAME = number` or `NAME = number, text`: what went wrong."""
+    """Codes that compiled code answers with, each as `NAME = number` or `NAME = number, text`."""
 
     _value_: int
     text: str
 
     def __new__(cls, number: int, text: str = "") -> Self:
-        """A member."""
         code = int.__new__(cls, number)
         code._value_, code.text = number, text
         return code

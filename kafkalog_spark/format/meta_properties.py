@@ -33,7 +33,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,10}")
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """Contents of the file. `node_id` is `broker.id` in version 0. `other`: keys that are not known here."""
+    """node_id: `broker.id` in version 0. other: keys that are not known here."""
 
     version: int
     cluster_id: str | None = None
@@ -43,11 +43,8 @@ class MetaProperties:
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
-    """Java's Properties.load: key to value, in the order of the lines, of a key written twice the last value.
-
-    Bytes are ISO-8859-1 characters. Raises CorruptFile with the line's number for a \\u escape without four digits,
-    the one thing that Java rejects.
-    """
+    """Java's Properties.load of ISO-8859-1: in the order of the lines, of a key written twice the last value. Raises
+    CorruptFile with the line's number for a \\u escape without four digits, the one thing that Java rejects."""
     properties: dict[str, str] = {}
     lines = re.split(r"\r\n|\n|\r", data.decode("latin-1"))
     at = 0
@@ -79,8 +76,7 @@ def format_properties(properties: Mapping[str, str], date: datetime.datetime) ->
 
 
 def parse_meta_properties(data: bytes) -> MetaProperties:
-    """Parse the file's bytes. Raises CorruptFile for a missing or unreadable key, UnsupportedFormat for a version
-    other than 0 and 1."""
+    """Raises CorruptFile for a missing or unreadable key, UnsupportedFormat for a version other than 0 and 1."""
     properties = parse_properties(data)
     version = _integer(properties, "version")
     if version is None:
@@ -119,7 +115,7 @@ def read_meta_properties(path: str | os.PathLike[str]) -> MetaProperties | None:
 
 
 def write_meta_properties(path: str | os.PathLike[str], meta: MetaProperties, date: datetime.datetime) -> None:
-    """Replace the file at once; it is on disk on return. `date`: what the comment in the file is to say."""
+    """date: what the comment in the file is to say."""
     replace_file(path, format_meta_properties(meta, date))
 
 

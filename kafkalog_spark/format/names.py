@@ -70,7 +70,7 @@ class DirKind(Enum):
 
 
 class PartitionDir(NamedTuple):
-    """A directory name, taken apart. `topic` may be cut short in DELETE and STRAY ones: names have 255 characters."""
+    """`topic` may be cut short in DELETE and STRAY ones: names have 255 characters."""
 
     topic: str
     partition: int
@@ -78,7 +78,7 @@ class PartitionDir(NamedTuple):
 
 
 class SegmentFileName(NamedTuple):
-    """A segment file's name, taken apart; of a `.snapshot` the offset is the next one to be written, not a base."""
+    """Of a `.snapshot` the offset is the next one to be written, not a base."""
 
     base_offset: int
     suffix: str
@@ -114,8 +114,7 @@ def valid_topic_name(topic: str) -> bool:
 
 
 def metrics_name(topic: str) -> str:
-    """The name of a topic in metrics, where a dot becomes an underscore: topics with one are said to collide
-    (Topic.unifyCollisionChars)."""
+    """The name of a topic in metrics, where topics with a dot may collide (Topic.unifyCollisionChars)."""
     return topic.replace(".", "_")
 
 
@@ -169,9 +168,9 @@ def live_segments(names: Iterable[str], next_offset: Callable[[str], int]) -> li
     - an index without a .log does not count. A `.swap` log never takes a plain index: that one describes the old log.
       A plain log takes a `.swap` index, because the .log is the first file to lose the suffix.
 
-    `next_offset(name)` gives the offset after the last one in that `.log.swap` (its base offset when it is empty).
-    It is called once for each `.swap` log that counts. On a running broker the file may be gone by then: let
-    FileNotFoundError pass through, list again and start over.
+    next_offset(name): the offset after the last one in that `.log.swap` (its base offset when it is empty), asked once
+    for each that counts. On a running broker the file may be gone by then: its FileNotFoundError passes through, to
+    list again.
     """
     plain: dict[tuple[int, str], str] = {}
     swap: dict[tuple[int, str], str] = {}

@@ -30,8 +30,6 @@ _ZERO = uuid.UUID(int=0)  # Kafka's Uuid.ZERO_UUID: no topic has it
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """Contents of the file."""
-
     topic_id: uuid.UUID
     version: int = VERSION
 
@@ -56,7 +54,7 @@ def uuid_from_text(text: str) -> uuid.UUID:
 
 
 def parse_partition_metadata(data: bytes) -> PartitionMetadata:
-    """Parse the file's bytes; raises CorruptFile, also for the id of all zeros, which no topic has."""
+    """Raises CorruptFile, also for the id of all zeros, which no topic has."""
     parts = _FILE.fullmatch(data)
     if not parts:
         raise CorruptFile(f"expected the lines 'version: 0' and 'topic_id: <id>', got {data[:60]!r}")
@@ -70,7 +68,6 @@ def parse_partition_metadata(data: bytes) -> PartitionMetadata:
 
 
 def format_partition_metadata(metadata: PartitionMetadata) -> bytes:
-    """The file's bytes."""
     return f"version: {metadata.version}\ntopic_id: {uuid_to_text(metadata.topic_id)}".encode("ascii")
 
 
@@ -80,7 +77,7 @@ def read_partition_metadata(path: str | os.PathLike[str]) -> PartitionMetadata |
 
 
 def write_partition_metadata(path: str | os.PathLike[str], metadata: PartitionMetadata, *, sync: bool = True) -> None:
-    """Replace the file at once. Kafka has it on disk before the partition's first record is written."""
+    """Kafka has it on disk before the partition's first record is written."""
     replace_file(path, format_partition_metadata(metadata), sync=sync)
 
 

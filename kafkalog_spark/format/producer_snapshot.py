@@ -53,8 +53,7 @@ class ProducerEntry(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """First sequence of its last batch; sequences go on with 0 after 2^31-1, within a batch too
-        (DefaultRecordBatch)."""
+        """Of its last batch; sequences go on with 0 after 2^31-1, within a batch too (DefaultRecordBatch)."""
         if self.last_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         first = self.last_sequence - self.offset_delta
@@ -62,7 +61,6 @@ class ProducerEntry(NamedTuple):
 
     @property
     def first_offset(self) -> int:
-        """First offset of its last batch."""
         return self.last_offset - self.offset_delta
 
     @property
@@ -71,7 +69,7 @@ class ProducerEntry(NamedTuple):
 
 
 def parse_producer_snapshot(data: bytes) -> list[ProducerEntry]:
-    """Parse a file's bytes. Raises CorruptSnapshot (cut short, wrong CRC, a count that lies) and UnsupportedFormat."""
+    """Raises CorruptSnapshot (cut short, wrong CRC, a count that lies) and UnsupportedFormat."""
     if len(data) < _HEAD.size:
         raise CorruptSnapshot(
             f"a snapshot has at least {_HEAD.size} bytes, this one has {len(data)}", position=0, hint=_HINT
@@ -96,19 +94,17 @@ def open_transactions(producers: Sequence[ProducerEntry]) -> dict[int, int]:
 
 
 def format_producer_snapshot(entries: Sequence[ProducerEntry]) -> bytes:
-    """The file's bytes, with the entries in the order given."""
     body = struct.pack(">i", len(entries)) + b"".join(_ENTRY.pack(*entry) for entry in entries)
     return struct.pack(">hI", VERSION, crc32c(body)) + body
 
 
 def read_producer_snapshot(path: str | os.PathLike[str]) -> list[ProducerEntry]:
-    """As `parse_producer_snapshot`, and CorruptFile. Raises OSError, FileNotFoundError too: no snapshot is not an empty
-    one."""
+    """As `parse_producer_snapshot`. Raises CorruptFile, FileNotFoundError: no snapshot is not an empty one."""
     return parsed(lambda size: read_whole(path, size), parse_producer_snapshot, os.fspath(path), MOST_BYTES)
 
 
 def write_producer_snapshot(
     path: str | os.PathLike[str], entries: Sequence[ProducerEntry], *, sync: bool = True
 ) -> None:
-    """Replace the file at once. On roll Kafka leaves the fsync to the flush of the segment: `sync=False`."""
+    """On roll Kafka leaves the fsync to the flush of the segment: `sync=False`."""
     replace_file(path, format_producer_snapshot(entries), sync=sync)

@@ -1,7 +1,6 @@
 """The records of one v2 batch in plain Python: read, and written. For few records; many are for kernels.
 
 The rules for reading are those of Java's DefaultRecord.readFrom; `kernels.record_fields` is the same, compiled.
-Bytes to values: nothing here knows files, and importing it loads no Numba.
 """
 
 from __future__ import annotations
@@ -15,16 +14,11 @@ from kafkalog_spark.format.varints import read_varint, read_varlong, write_varin
 
 
 class RecordFault(FaultCode):
-    """Fault in the records of a batch."""
-
     NONE = 0
     TOO_FEW = 1, "the records end early: {index} of {count} are whole"  # the bytes end before the records do
     BAD_LENGTH = 2, "record {index} has a negative length"
     BAD_RECORD = 3, "record {index} is malformed"
-    TOO_MANY = (
-        4,
-        "bytes are left after the {count} records that the header announces",
-    )
+    TOO_MANY = 4, "bytes are left after the {count} records that the header announces"
 
 
 class ManyHeaders(Exception):
@@ -53,7 +47,6 @@ _new = tuple.__new__  # RecordView(...) makes the same in three times the time
 
 
 def fault(kind: RecordFault, index: int, count: int) -> CorruptBatch:
-    """The error for record `index` of `count`."""
     return CorruptBatch(kind.text.format(index=index, count=count))
 
 
@@ -165,8 +158,8 @@ _library: Callable[[Any, int], int] | None = None
 def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
     """The CRC with `data` after the bytes that gave `crc`; 0 to begin with.
 
-    The library is imported by the first call: importing it takes 40 ms, and a stream that is planned may never need it.
-    An import statement in each call would cost as much as a batch of 8 kB does.
+    The library is imported by the first call, for 40 ms; an import statement in each call would cost as much as a batch
+    of 8 kB does.
     """
     global _library
     if _library is None:

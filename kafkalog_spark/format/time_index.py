@@ -20,8 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptIndex, SegmentFull
-from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET, IndexFile, check_last_offset, check_size, read_entries
 from kafkalog_spark.format.layout import MAX_INT64, NO_TIMESTAMP
+from kafkalog_spark.format.offset_index import (
+    MAX_RELATIVE_OFFSET,
+    IndexFile,
+    check_last_offset,
+    check_size,
+    read_entries,
+)
 
 ENTRY_SIZE = 12
 _ENTRY = struct.Struct(">qi")
@@ -37,10 +43,10 @@ class TimestampOffset(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TimeIndex:
-    """A parsed index. timestamps: int64[n], ms, strictly increasing; offsets: int64[n], absolute, not decreasing.
+    """timestamps: int64[n], ms, strictly increasing; offsets: int64[n], absolute, not decreasing.
 
-    `whole`: nothing but these entries was in the file. False: zeros, damage or a partial entry follow, so the segment
-    was not closed cleanly and later timestamps may be missing.
+    whole: nothing but these entries was in the file; otherwise the segment was not closed cleanly, and later timestamps
+    may be missing.
     """
 
     timestamps: npt.NDArray[np.int64]
@@ -56,11 +62,8 @@ class TimeIndex:
         return TimestampOffset(int(self.timestamps[-1]), int(self.offsets[-1])) if len(self) else None
 
     def floor_before(self, timestamp: int) -> TimestampOffset | None:
-        """The last entry whose timestamp is < `timestamp` ms, or None.
-
-        Every record up to and including the entry's offset is earlier than `timestamp`: a search for the first record
-        at or after it can begin after that offset.
-        """
+        """The last entry whose timestamp is < `timestamp` ms, or None. Every record up to and including its offset is
+        earlier than `timestamp`."""
         slot = int(np.searchsorted(self.timestamps, timestamp, side="left")) - 1
         return None if slot < 0 else TimestampOffset(int(self.timestamps[slot]), int(self.offsets[slot]))
 
@@ -90,14 +93,14 @@ def _valid_prefix(timestamps: npt.NDArray[np.int64], relative: npt.NDArray[np.in
 
 
 def parse_time_index(data: bytes | bytearray | memoryview, base_offset: int) -> TimeIndex:
-    """Parse a file's bytes up to the first entry that is zero, unsorted, negative or partial. Never raises for them."""
+    """Parse up to the first entry that is zero, unsorted, negative or partial. Never raises for them."""
     timestamps, relative = _columns(data)
     valid = _valid_prefix(timestamps, relative, base_offset)
     return TimeIndex(timestamps[:valid], relative[:valid] + base_offset, valid * ENTRY_SIZE == len(data))
 
 
 def load_time_index(path: str | os.PathLike[str], base_offset: int) -> TimeIndex:
-    """Read and parse a .timeindex file; a missing file is an empty index. Raises OSError for any other trouble."""
+    """As `parse_time_index`; a missing file is an empty index."""
     return parse_time_index(read_entries(path, ENTRY_SIZE), base_offset)
 
 
@@ -131,10 +134,7 @@ def check_time_index(data: bytes | bytearray | memoryview, base_offset: int) -> 
 
 
 class TimeIndexWriter(IndexFile):
-    """A .timeindex file open for appending.
-
-    `last_timestamp` and `last_offset` are the last entry's, or -1 and the base offset when there is none.
-    """
+    """`last_timestamp` and `last_offset` are the last entry's, or -1 and the base offset when there is none."""
 
     ENTRY_SIZE = ENTRY_SIZE
     last_timestamp: int
@@ -146,13 +146,12 @@ class TimeIndexWriter(IndexFile):
         return self.entries >= self.max_entries - 1
 
     def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> bool:
-        """Add an entry if `timestamp` (ms) is above the last one's; True if it was added.
+        """Add an entry if `timestamp` (ms), the largest of the segment so far, is above the last one's; True if it was
+        added. offset: of the batch that has it.
 
-        timestamp: the largest of the segment so far; offset: that of the batch that has it. A timestamp that has not
-        grown is passed over in silence, even when the index is full (Kafka calls a falling one an error; callers give
-        the largest so far, so neither happens). `skip_full_check`, on roll and close, also uses the slot kept for it.
-        Raises CorruptIndex when the offset is below the last entry's (Kafka's InvalidOffsetException), SegmentFull
-        when the index is full or the offset lies more than 2^31-1 above the base offset.
+        skip_full_check: on roll and close, when the slot kept for that is used too. Raises CorruptIndex when the offset
+        is below the last entry's (Kafka's InvalidOffsetException), SegmentFull when the index is full or the offset
+        lies more than 2^31-1 above the base offset.
         """
         if timestamp <= self.last_timestamp:
             return False

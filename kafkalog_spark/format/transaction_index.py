@@ -85,22 +85,19 @@ def _fault(version: int, transaction: AbortedTransaction, previous: int, base_of
 def load_transaction_index(
     path: str | os.PathLike[str], base_offset: int = 0, *, strict: bool = True
 ) -> list[AbortedTransaction]:
-    """Read and parse a .txnindex file; a missing file has no entries. Raises OSError for any other trouble."""
+    """As `parse_transaction_index`; a missing file has no entries."""
     return read_state(path, lambda data: parse_transaction_index(data, base_offset, strict=strict)) or []
 
 
 def format_transaction(transaction: AbortedTransaction) -> bytes:
-    """Encode an entry: 34 bytes."""
     return _ENTRY.pack(VERSION, *transaction)
 
 
 def collect_aborted(transactions: Sequence[AbortedTransaction], fetch_offset: int, upper_bound: int) -> AbortedSearch:
     """The aborted transactions with records in [fetch_offset, upper_bound) (TransactionIndex.collectAbortedTxns).
 
-    transactions: those of one segment; last offsets rise, so what ended before `fetch_offset` is not looked at.
-
-    Ask the segment that holds `fetch_offset`, then the following ones until `complete`: an entry whose LSO is at or
-    above `upper_bound` proves that no later marker aborts a record below it.
+    transactions: those of one segment. Ask the one that holds `fetch_offset`, then the following ones until `complete`:
+    an entry whose LSO is at or above `upper_bound` proves that no later marker aborts a record below it.
     """
     aborted = []
     first = bisect_left(transactions, fetch_offset, key=lambda transaction: transaction.last_offset)
@@ -132,7 +129,7 @@ class TransactionIndexWriter(OpenFile):
 
     @property
     def transactions(self) -> Sequence[AbortedTransaction]:
-        """All entries, kept in memory: there are as many as aborts. A view that grows, not to be changed."""
+        """All entries. A view that grows, not to be changed."""
         return self._transactions
 
     def append(self, transaction: AbortedTransaction) -> None:
@@ -140,12 +137,8 @@ class TransactionIndexWriter(OpenFile):
         previous = self._transactions[-1].last_offset if self._transactions else self.base_offset - 1
         wrong = _fault(VERSION, transaction, previous, self.base_offset)
         if wrong:
-            raise CorruptIndex(
-                f"cannot append {transaction}: {wrong}",
-                path=self.path,
-                position=self.entries * ENTRY_SIZE,
-                offset=transaction.last_offset,
-            )
+            at, offset = self.entries * ENTRY_SIZE, transaction.last_offset
+            raise CorruptIndex(f"cannot append {transaction}: {wrong}", path=self.path, position=at, offset=offset)
         if self._fd < 0:
             self._open()
         if os.pwrite(self._fd, format_transaction(transaction), self.entries * ENTRY_SIZE) != ENTRY_SIZE:

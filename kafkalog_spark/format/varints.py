@@ -40,7 +40,7 @@ def read_uvarint(data: memoryview | bytes, at: int) -> tuple[int, int]:
 
 
 def uvarint(value: int) -> bytes:
-    """An unsigned varint of a value that is not negative."""
+    """value: not negative."""
     if value < 0x80:
         return _SHORT[value]
     out = bytearray()

@@ -18,9 +18,8 @@ from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import names, offset_index, time_index
 from kafkalog_spark.format.atomic_file import descriptor, replace_file
 from kafkalog_spark.format.batch_header import BatchHeader, announced_batch
-from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import NO_TIMESTAMP, H
-from kafkalog_spark.format.offset_index import OffsetPosition
+from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET, OffsetPosition
 from kafkalog_spark.log.decode.decompress import Scratch
 from kafkalog_spark.log.read.segment_file import Table, Window, header_windows
 from kafkalog_spark.store.local_store import DescriptorFile

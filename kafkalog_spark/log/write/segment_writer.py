@@ -21,9 +21,8 @@ import numpy as np
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, SegmentFull, UnsupportedFormat
 from kafkalog_spark.format import layout, names
 from kafkalog_spark.format.atomic_file import FILE_MODE, open_regular
-from kafkalog_spark.format.index_file import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import MAX_SEGMENT_SIZE, NO_TIMESTAMP, H
-from kafkalog_spark.format.offset_index import OffsetIndexWriter
+from kafkalog_spark.format.offset_index import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET, OffsetIndexWriter
 from kafkalog_spark.format.time_index import TimeIndexWriter
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.segment_recovery import (

@@ -20,8 +20,8 @@ from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.producer_state import LastRecord
 from kafkalog_spark.format import layout
-from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import NO_TIMESTAMP, ControlType, H
+from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 
 NEVER_MS = 2**63 - 1  # the value of max.compaction.lag.ms that sets no limit

@@ -30,9 +30,8 @@ from kafkalog_broker.storage.recovery.segment_split import split_segment
 from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import names
 from kafkalog_spark.format.atomic_file import descriptor, replace_file
-from kafkalog_spark.format.index_file import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET
 from kafkalog_spark.format.layout import H
-from kafkalog_spark.format.offset_index import load_offset_index
+from kafkalog_spark.format.offset_index import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET, load_offset_index
 from kafkalog_spark.format.partition_metadata import UNFINISHED
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.format.transaction_index import AbortedTransaction, format_transaction, load_transaction_index

@@ -9,7 +9,7 @@ from kafkalog_broker.storage.compaction.cleanable import (
     cleanable,
     group_segments,
 )
-from kafkalog_spark.format.index_file import MAX_RELATIVE_OFFSET
+from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
 from tests.broker.storage.helpers.stored_logs import log_config
 
 NOW = 1_000_000
