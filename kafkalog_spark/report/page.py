@@ -258,7 +258,7 @@ def _partition_table(partitions: Sequence[PartitionTotal]) -> str:
         "missing": lambda of: number(of.missing),
         "oldest": lambda of: time(of.first_timestamp),
         "newest": lambda of: time(of.last_timestamp),
-        "covers": lambda of: duration(None if of.first_timestamp is None else of.last_timestamp - of.first_timestamp),
+        "covers": _covers,
         "longest pause": lambda of: duration(of.longest_pause),
         "damage": lambda of: mark(words.size_text(of.damaged_bytes), "bad") if of.damaged_bytes else text(None),
     }
@@ -267,6 +267,11 @@ def _partition_table(partitions: Sequence[PartitionTotal]) -> str:
 
 def _partition(row: Row) -> Cell:
     return text(None if row["topic"] is None else f"{row['topic']}-{row['partition']}")
+
+
+def _covers(partition: PartitionTotal) -> Cell:
+    first, last = partition.first_timestamp, partition.last_timestamp
+    return duration(None if first is None or last is None else last - first)
 
 
 def _producer_table(facts: Facts) -> str:
