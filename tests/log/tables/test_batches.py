@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import struct
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.format import layout
 from kafkalog_spark.log.log_dir import LogDirs
 from tests.golden_data import KAFKA_2_8, KAFKA_4_3, DumpedBatch, data_dir, dumped_segments, golden_logs
 
@@ -180,6 +182,17 @@ def test_a_batch_that_keeps_its_length_says_what_its_header_says(golden_copy: Ca
     assert bad.pop("valid") is False
     second.pop("valid"), second.pop("error")
     assert bad == second
+
+
+def test_a_damaged_batch_keeps_a_timestamp_after_the_year_9999(golden_copy: Callable[..., Path]) -> None:
+    root = golden_copy(KAFKA_4_3, "codec-none-0")
+    (path,) = (root / "codec-none-0").glob("*.log")
+    data, at = bytearray(path.read_bytes()), table(root, "codec-none")[1]["position"]
+    struct.pack_into(">q", data, at + layout.MAX_TIMESTAMP_AT, 300_000_000_000_000)
+    path.write_bytes(data)
+    found = LogDirs.open(root).table("batches", "codec-none", columns=("valid", "max_timestamp")).read_all()
+    assert found.column("valid")[1].as_py() is False
+    assert found.column("max_timestamp").cast("int64")[1].as_py() == 300_000_000_000_000_000
 
 
 def test_a_torn_tail_is_told_as_one(golden_copy: Callable[..., Path]) -> None:
