@@ -53,14 +53,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ImportError as missing:
         print(f"kafkalog-report: {missing.name} is not installed; {install_hint('report')}", file=sys.stderr)
         return common.WRONG_USAGE
-    from kafkalog_spark.report.collect import ReportRequest, collect
+    from kafkalog_spark.report.collect import collect
 
-    request = ReportRequest(tuple(dict.fromkeys(arguments.top_keys)), not arguments.no_check)
+    top_keys, check = list(dict.fromkeys(arguments.top_keys)), not arguments.no_check
     with common.Progress(unit="B", unit_scale=True, desc="reading") as progress:
         dirs = LogDirs.open(arguments.paths, *common.storage_of(arguments))
         if arguments.output != "-":
             common.refuse_inside(arguments.output, (root.path for root in dirs.roots if not root.store.remote))
-        facts = collect(dirs, request, made_at, progress.step)
+        facts = collect(dirs, made_at, progress.step, top_keys=top_keys, check=check)
     text = page(facts, arguments.title)
     if arguments.output == "-":
         sys.stdout.write(text)

@@ -41,21 +41,15 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 _READ_SIZE = 240 * 1024  # a multiple of both entry sizes (8 and 12 bytes), large enough for one read a usual index
 
 
-def check_size(size: int, entry_size: int, kind: str) -> None:
-    """Raise CorruptIndex for a file of `size` bytes that ends within an entry. kind: "an offset index"."""
+def check_end(size: int, entry_size: int, kind: str, relative: npt.NDArray[np.int64], base_offset: int) -> None:
+    """Raise CorruptIndex for a file of `size` bytes that ends within an entry, or with an offset below the base offset.
+    kind: "an offset index". relative: offsets of the entries."""
     if size % entry_size:
-        raise CorruptIndex(
-            f"{kind} has a multiple of {entry_size} bytes, this one has {size}", position=size - size % entry_size
-        )
-
-
-def check_last_offset(relative: int, base_offset: int, position: int) -> None:
-    """Raise CorruptIndex when the last entry, at byte `position`, has an offset below the base offset."""
-    if relative < 0:
-        raise CorruptIndex(
-            f"the last entry's offset {base_offset + relative} is below the base offset {base_offset}",
-            position=position,
-        )
+        what = f"{kind} has a multiple of {entry_size} bytes, this one has {size}"
+        raise CorruptIndex(what, position=size - size % entry_size)
+    if len(relative) and relative[-1] < 0:
+        what = f"the last entry's offset {base_offset + int(relative[-1])} is below the base offset {base_offset}"
+        raise CorruptIndex(what, position=size - entry_size)
 
 
 def read_entries(path: str | os.PathLike[str], entry_size: int) -> bytes:
@@ -280,12 +274,8 @@ def check_offset_index(data: bytes | bytearray | memoryview, base_offset: int) -
     OffsetIndex.sanityCheck (what DumpLogSegments --index-sanity-check runs): the size is a multiple of 8 and the last
     offset is not below the base offset. Further: up to the zero padding, entries rise. Padding itself is no fault.
     """
-    size = len(data)
-    check_size(size, ENTRY_SIZE, "an offset index")
     relative, positions = _columns(data)
-    if not size:
-        return
-    check_last_offset(int(relative[-1]), base_offset, size - ENTRY_SIZE)
+    check_end(len(data), ENTRY_SIZE, "an offset index", relative, base_offset)
     slot = _valid_prefix(relative, positions, base_offset)
     # DumpLogSegments takes the first entry with relative offset 0 as the beginning of the padding.
     if slot < len(relative) and relative[slot] != 0:

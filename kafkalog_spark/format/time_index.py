@@ -21,13 +21,7 @@ import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptIndex, SegmentFull
 from kafkalog_spark.format.layout import MAX_INT64, NO_TIMESTAMP
-from kafkalog_spark.format.offset_index import (
-    MAX_RELATIVE_OFFSET,
-    IndexFile,
-    check_last_offset,
-    check_size,
-    read_entries,
-)
+from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET, IndexFile, check_end, read_entries
 
 ENTRY_SIZE = 12
 _ENTRY = struct.Struct(">qi")
@@ -111,18 +105,12 @@ def check_time_index(data: bytes | bytearray | memoryview, base_offset: int) -> 
     timestamp is not below the first, the last offset not below the base offset. So entries followed by zero padding
     are a fault here, unlike in the offset index. Further: up to the padding, entries rise.
     """
-    size = len(data)
-    check_size(size, ENTRY_SIZE, "a time index")
     timestamps, relative = _columns(data)
-    if not size:
-        return
-    if timestamps[-1] < timestamps[0]:
+    if len(timestamps) and timestamps[-1] < timestamps[0]:
         padding = " (zeros: the segment was not closed)" if not any(data[-ENTRY_SIZE:]) else ""
-        raise CorruptIndex(
-            f"the last timestamp {int(timestamps[-1])}{padding} is below the first, {int(timestamps[0])}",
-            position=size - ENTRY_SIZE,
-        )
-    check_last_offset(int(relative[-1]), base_offset, size - ENTRY_SIZE)
+        what = f"the last timestamp {int(timestamps[-1])}{padding} is below the first, {int(timestamps[0])}"
+        raise CorruptIndex(what, position=(len(timestamps) - 1) * ENTRY_SIZE)
+    check_end(len(data), ENTRY_SIZE, "a time index", relative, base_offset)
     slot = _valid_prefix(timestamps, relative, base_offset)
     if slot < len(relative) and relative[slot] != 0:
         before = "nothing" if slot == 0 else f"({int(timestamps[slot - 1])}, {base_offset + int(relative[slot - 1])})"

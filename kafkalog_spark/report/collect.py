@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kafkalog_spark.errors import KafkalogError, UnknownPartition
 from kafkalog_spark.format.checkpoint import TopicPartition
@@ -16,8 +15,8 @@ from kafkalog_spark.log.tables.batches import Uncompressed
 from kafkalog_spark.log.tables.read_table import rows_of_units
 from kafkalog_spark.log.tables.table_query import TableUnit, surroundings_of, table_query, units_of
 from kafkalog_spark.report import summary
-from kafkalog_spark.report.batch_totals import COLUMNS, BatchTotals, LagTotals
 from kafkalog_spark.report.facts import CodecTotal, Facts, KeyCounts, Row, TopKeys
+from kafkalog_spark.report.summary import COLUMNS, BatchTotals, LagTotals
 
 _log = logging.getLogger(__name__)
 
@@ -28,28 +27,25 @@ MOST_TOP_KEYS = 25
 OnProgress = Callable[[str, int, int], None]  # called with what is being done, bytes done and bytes in all
 
 
-@dataclass(frozen=True, slots=True)
-class ReportRequest:
-    """top_keys: topics whose keys are counted, which reads their records. check: whether kafkalog-check's findings are
-    part of it, which reads every file once more."""
+def collect(
+    dirs: LogDirs, made_at: int, on_progress: OnProgress, *, top_keys: Sequence[str] = (), check: bool = True
+) -> Facts:
+    """made_at: ms. top_keys: topics whose keys are counted, which reads their records. check: whether kafkalog-check's
+    findings are part of it, which reads every file once more.
 
-    top_keys: tuple[str, ...] = ()
-    check: bool = True
-
-
-def collect(dirs: LogDirs, request: ReportRequest, made_at: int, on_progress: OnProgress) -> Facts:
-    """made_at: ms. Raises UnknownPartition for a topic of top_keys that is not there; NotALogDirectory for what cannot
-    be read; OptionError where a partition lies in several of the directories that do not agree."""
-    for topic in request.top_keys:
+    Raises UnknownPartition for a topic of top_keys that is not there; NotALogDirectory for what cannot be read;
+    OptionError where a partition lies in several of the directories that do not agree.
+    """
+    for topic in top_keys:
         if topic not in dirs.topics:
             raise UnknownPartition(f"topic {topic} is not in {', '.join(dirs.paths)}", hint="see --top-keys")
-    return _Collector(dirs, request, on_progress).facts(made_at)
+    return _Collector(dirs, on_progress, check).facts(made_at, top_keys)
 
 
 class _Collector:
-    def __init__(self, dirs: LogDirs, request: ReportRequest, on_progress: OnProgress) -> None:
+    def __init__(self, dirs: LogDirs, on_progress: OnProgress, check: bool) -> None:
         self._dirs = dirs
-        self._request = request
+        self._has_check = check
         self._on_progress = on_progress
         self._places: Mapping[TopicPartition, PartitionLocation] = chosen_locations(
             dirs.places, dirs.copies, list(dirs.places), pass_over_damage=True
@@ -57,10 +53,10 @@ class _Collector:
         self._done = 0
         self._total = 0
 
-    def facts(self, made_at: int) -> Facts:
+    def facts(self, made_at: int, top_keys: Sequence[str]) -> Facts:
         totals = self._walk_batches()
         rows = list(self._rows("partitions", self._places, "partitions"))
-        errors, notes, findings = self._check() if self._request.check else (None, None, [])
+        errors, notes, findings = self._check() if self._has_check else (None, None, [])
         groups, lags = self._groups()
         for codec in totals.codecs.values():
             codec.ratio = self._ratio(codec)
@@ -81,7 +77,7 @@ class _Collector:
             errors=errors,
             notes=notes,
             findings=tuple(findings),
-            top_keys=tuple(map(self._top_keys, self._request.top_keys)),
+            top_keys=tuple(map(self._top_keys, top_keys)),
             **summary.rates(totals.series),
         )
 
@@ -93,7 +89,7 @@ class _Collector:
             assert unit.place is not None
             sizes[unit.place.topic] = sizes.get(unit.place.topic, 0) + unit.size
         shown = sorted(sizes, key=lambda topic: (-sizes[topic], topic))[:SHOWN_TOPICS]
-        self._total = sum(sizes.values()) * (2 if self._request.check else 1)
+        self._total = sum(sizes.values()) * (2 if self._has_check else 1)
         totals = BatchTotals(tuple(shown))
         for rows in rows_of_units(self._counted(units, "reading batches"), query, surroundings_of(query, {}, ())):
             totals.take(rows)

@@ -17,7 +17,7 @@ from kafkalog_spark.format import atomic_file, layout
 from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
-from kafkalog_spark.report.collect import ReportRequest, collect
+from kafkalog_spark.report.collect import collect
 from kafkalog_spark.store import local_store
 from tests.log.helpers.batch_builder import batch, sealed
 from tests.log.helpers.damaged_log import AFTER, BEFORE, HONEST, NAME, records, write_segments
@@ -191,7 +191,7 @@ def test_keys_of_a_topic_are_counted_past_a_batch_that_cannot_be_read(root: Path
     (root / LAST_LOG).write_bytes(AFTER + sealed(UNREADABLE))
     dirs = LogDirs.open(root)
     assert [row["offset"] for row in plain_rows(dirs.scan("orders", drop_malformed=True))] == list(range(15))
-    (found,) = collect(dirs, ReportRequest(("orders",)), 0, lambda *_: None).top_keys
+    (found,) = collect(dirs, 0, lambda *_: None, top_keys=("orders",)).top_keys
     assert found.records == 15
     assert len(found.unread) == 1
     assert LAST_LOG in found.unread[0]

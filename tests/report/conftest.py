@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.report.collect import ReportRequest, collect
+from kafkalog_spark.report.collect import collect
 from kafkalog_spark.report.facts import Facts
 from tests.report.shop_directory import write_shop
 
@@ -23,4 +23,4 @@ def shop_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def facts(shop_dir: Path) -> Facts:
     """With the keys of orders."""
-    return collect(LogDirs.open(shop_dir), ReportRequest(("orders",)), 1_767_500_000_000, lambda *_: None)
+    return collect(LogDirs.open(shop_dir), 1_767_500_000_000, lambda *_: None, top_keys=("orders",))

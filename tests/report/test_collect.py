@@ -13,16 +13,16 @@ import pytest
 from kafkalog_spark.errors import UnknownPartition
 from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.report import batch_totals
 from kafkalog_spark.report import collect as collect_module
-from kafkalog_spark.report.collect import ReportRequest, collect
+from kafkalog_spark.report import summary
+from kafkalog_spark.report.collect import collect
 from kafkalog_spark.report.facts import Facts
 from tests.log.helpers.batch_builder import V2Record, batch
 from tests.report import shop_directory as shop
 
 
 def facts_of(root: Path, *top_keys: str, check: bool = True) -> Facts:
-    return collect(LogDirs.open(root), ReportRequest(top_keys, check), 0, lambda *_: None)
+    return collect(LogDirs.open(root), 0, lambda *_: None, top_keys=top_keys, check=check)
 
 
 def sql(root: Path, query: str) -> list[tuple[Any, ...]]:
@@ -132,7 +132,7 @@ def test_errors_are_shown_however_many_notes_come_before_them(tmp_path: Path, mo
 
 
 def test_segments_of_a_long_timeline_are_put_together(shop_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_totals, "MOST_SEGMENTS", 2)
+    monkeypatch.setattr(summary, "MOST_SEGMENTS", 2)
     facts = facts_of(shop_dir, check=False)
     segments = LogDirs.open(shop_dir).table("segments", "clicks").read_all().to_pylist()
     for partition in range(shop.PARTITIONS["clicks"]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from itertools import islice
 from typing import Any
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.layout import NO_TIMESTAMP
+from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 """As in `records`. What lies outside of what it can hold (year 294,247 and more) is null."""
@@ -22,31 +22,25 @@ _ROWS_A_BATCH = 8 << 10  # batch size of tables whose rows are made one by one
 TEXT, BOOL, INT, LONG, DOUBLE = pa.string(), pa.bool_(), pa.int32(), pa.int64(), pa.float64()
 
 
-class Unit(Enum):
-    """Unit of work of a table."""
-
-    SEGMENT = "segment"
-    PARTITION = "partition"
-    OFFSETS_TOPIC = "partition of __consumer_offsets"
-    TRANSACTION_TOPIC = "partition of __transaction_state"
-
-
 @dataclass(frozen=True, slots=True)
 class Table:
     """on_demand: columns that are read only where a query names them, because they cost more than the others.
-    has_ranges: whether the options for starts and ends narrow it; has_history: whether `history` does."""
+    has_ranges: whether its unit of work is a segment, not a partition, and options for starts and ends narrow it.
+    topic: the internal one that it is about; then it has a history, and no subscription chooses."""
 
     name: str
-    unit: Unit
     columns: Mapping[str, pa.DataType]
     on_demand: tuple[str, ...] = ()
     has_ranges: bool = False
-    has_history: bool = False
+    topic: str | None = None
 
     @property
     def of_topics(self) -> bool:
-        """True if a subscription chooses what it is about."""
-        return self.unit in (Unit.SEGMENT, Unit.PARTITION)
+        return self.topic is None
+
+    @property
+    def has_history(self) -> bool:
+        return self.topic is not None
 
     @property
     def default_columns(self) -> tuple[str, ...]:
@@ -87,7 +81,6 @@ _SOURCE = {"source_partition": INT, "source_offset": LONG, "deleted": BOOL, "err
 
 BATCHES = Table(
     "batches",
-    Unit.SEGMENT,
     {
         **_PARTITION, "segment": LONG, "position": LONG, "size": LONG, "base_offset": LONG, "last_offset": LONG,
         "record_count": INT, "magic": INT, "codec": TEXT, "timestamp_type": TEXT, "base_timestamp": TIMESTAMP,
@@ -101,7 +94,6 @@ BATCHES = Table(
 )  # fmt: skip
 SEGMENTS = Table(
     "segments",
-    Unit.SEGMENT,
     {
         **_PARTITION, "segment": LONG, "state": TEXT, "file": TEXT, "size": LONG, "closed": BOOL, "end_offset": LONG,
         "batches": LONG, "records": LONG, "first_timestamp": TIMESTAMP, "max_timestamp": TIMESTAMP,
@@ -112,7 +104,6 @@ SEGMENTS = Table(
 )  # fmt: skip
 PARTITIONS = Table(
     "partitions",
-    Unit.PARTITION,
     {
         **_PARTITION, "directory": TEXT, "topic_id": TEXT, "segments": INT, "size": LONG, "log_start_offset": LONG,
         "last_stable_offset": LONG, "log_end_offset": LONG, "high_watermark": LONG, "recovery_point": LONG,
@@ -121,27 +112,24 @@ PARTITIONS = Table(
 )  # fmt: skip
 CONSUMER_OFFSETS = Table(
     "consumer_offsets",
-    Unit.OFFSETS_TOPIC,
     {
         "group_id": TEXT, **_PARTITION, "offset": LONG, "leader_epoch": INT, "metadata": TEXT,
         "committed_at": TIMESTAMP, "expires_at": TIMESTAMP, "topic_id": TEXT, "log_end_offset": LONG, "lag": LONG,
         **_SOURCE,
     },
-    has_history=True,
+    topic=OFFSETS_TOPIC,
 )  # fmt: skip
 GROUPS = Table(
     "groups",
-    Unit.OFFSETS_TOPIC,
     {
         "group_id": TEXT, "kind": TEXT, "generation": INT, "protocol_type": TEXT, "protocol": TEXT, "leader": TEXT,
         "state_since": TIMESTAMP, "members": _MEMBERS, "member_count": INT, "committed_partitions": INT, "lag": LONG,
         **_SOURCE,
     },
-    has_history=True,
+    topic=OFFSETS_TOPIC,
 )  # fmt: skip
 TRANSACTIONS = Table(
     "transactions",
-    Unit.PARTITION,
     {
         **_PARTITION, "producer_id": LONG, "producer_epoch": INT, "state": TEXT, "first_offset": LONG,
         "last_offset": LONG, "batches": LONG, "records": LONG, "size": LONG, "started_at": TIMESTAMP,
@@ -151,17 +139,15 @@ TRANSACTIONS = Table(
 )  # fmt: skip
 TRANSACTIONAL_IDS = Table(
     "transactional_ids",
-    Unit.TRANSACTION_TOPIC,
     {
         "transactional_id": TEXT, "producer_id": LONG, "producer_epoch": INT, "state": TEXT, "timeout_ms": INT,
         "partitions": _PARTITIONS, "last_update": TIMESTAMP, "started_at": TIMESTAMP, "previous_producer_id": LONG,
         "next_producer_id": LONG, **_SOURCE,
     },
-    has_history=True,
+    topic=TRANSACTION_TOPIC,
 )  # fmt: skip
 PRODUCERS = Table(
     "producers",
-    Unit.PARTITION,
     {
         **_PARTITION, "producer_id": LONG, "producer_epoch": INT, "last_sequence": INT, "last_offset": LONG,
         "last_timestamp": TIMESTAMP, "coordinator_epoch": INT, "transaction_first_offset": LONG,
@@ -170,7 +156,6 @@ PRODUCERS = Table(
 )  # fmt: skip
 FINDINGS = Table(
     "findings",
-    Unit.PARTITION,
     {
         **_PARTITION, "severity": TEXT, "path": TEXT, "position": LONG, "offset": LONG, "what": TEXT, "expected": TEXT,
         "got": TEXT,
@@ -196,7 +181,7 @@ def timestamps(ms: npt.NDArray[np.int64], known: npt.NDArray[np.bool_] | None = 
 
 
 def timestamp_us(ms: int) -> int | None:
-    """A timestamp in ms as the us of a timestamp column; None for -1."""
+    """`timestamps` of one value."""
     return ms * 1000 if ms != NO_TIMESTAMP and abs(ms) <= _LARGEST_MS else None
 
 

@@ -13,7 +13,7 @@ from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from kafkalog_spark.log.read.discovery import Root
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
-from kafkalog_spark.log.tables.table import FINDINGS, PRODUCERS, RECORDS, SEGMENTS, TABLES, TRANSACTIONS, Table, Unit
+from kafkalog_spark.log.tables.table import FINDINGS, PRODUCERS, RECORDS, SEGMENTS, TABLES, TRANSACTIONS, Table
 
 if TYPE_CHECKING:
     from kafkalog_spark.log.tables.internal_topics import TransactionalId
@@ -80,8 +80,7 @@ def table_query(
 
 def partitions_of(query: TableQuery, present: Mapping[TopicPartition, PartitionLocation]) -> list[TopicPartition]:
     """Those that a query is about when nothing is subscribed to: all, or those of its internal topic."""
-    topic = {Unit.OFFSETS_TOPIC: OFFSETS_TOPIC, Unit.TRANSACTION_TOPIC: TRANSACTION_TOPIC}.get(query.of.unit)
-    return [tp for tp in present if topic is None or tp[0] == topic]
+    return [tp for tp in present if query.of.topic in (None, tp[0])]
 
 
 def surroundings_of(
@@ -94,7 +93,7 @@ def surroundings_of(
 
         states = [place for (topic, _), place in places.items() if topic == TRANSACTION_TOPIC]
         return Surroundings(coordinators=coordinators(place.open(pass_over_damage=True) for place in states))
-    needs_ends = table.unit is Unit.OFFSETS_TOPIC and {"log_end_offset", "lag"} & {*query.columns}
+    needs_ends = table.topic == OFFSETS_TOPIC and {"log_end_offset", "lag"} & {*query.columns}
     return Surroundings(places, roots) if needs_ends or table is FINDINGS else Surroundings()
 
 
@@ -116,7 +115,7 @@ def units_of(
             continue
         start, end = (0, MAX_INT64) if ranges is None else ranges[tp]
         log = place.open(pass_over_damage=True)
-        if query.of.unit is not Unit.SEGMENT:
+        if not query.of.has_ranges:
             units.append(TableUnit(place, size=sum(segment_size(log, index) for index in range(len(log.segments)))))
             continue
         for index, segment in enumerate(log.segments):
