@@ -25,13 +25,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import KafkalogError, OptionError
-from kafkalog_spark.spark.interface import RefusedStreamReader, first_line
+from kafkalog_spark.spark.interface import RefusedStreamReader, StreamWriterBase, first_line, warm_in_background
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kafkalog_spark.sink.options import WriteOptions
-    from kafkalog_spark.source.options import ReadOptions
     from kafkalog_spark.source.resolved_read import LoadOptions
 
 _KNOWN_TO_PYSPARK = (".zip", ".egg", ".jar")  # pyspark.core.context: PACKAGE_EXTENSIONS
@@ -63,7 +62,7 @@ class KafkaLogDataSource(DataSource):
         check_load(options)
         if options.table is not None:
             return table_schema(options.table)
-        self._warm(options)
+        warm_in_background(side.format for side in options.formats.values())
         return load_schema(options, self._load_options.formats(options))
 
     @first_line
@@ -74,7 +73,7 @@ class KafkaLogDataSource(DataSource):
         options = self._load_options.one_of(streaming=False)
         if options.table is not None:
             return TableReader(options, schema)
-        self._warm(options)
+        warm_in_background(side.format for side in options.formats.values())
         read = self._load_options.resolved(options, schema)
         RecordProjection(read)  # a schema that cannot be had is refused before anything is planned
         check_pushdown(options)
@@ -89,7 +88,7 @@ class KafkaLogDataSource(DataSource):
                 raise OptionError(
                     f"reading streams needs Spark 4.2 or newer, this is {pyspark.__version__}: {error}"
                 ) from error
-            self._warm(options)
+            warm_in_background(side.format for side in options.formats.values())
             return KafkaLogStreamReader(self._load_options.resolved(options, schema))
         except KafkalogError as error:
             return RefusedStreamReader(error)
@@ -114,9 +113,12 @@ class KafkaLogDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """overwrite: true in output mode `complete`, which appends, as in Spark's Kafka sink."""
         from kafkalog_spark.sink.writer import KafkaLogStreamWriter
-        from kafkalog_spark.spark.interface import check_stream_writers
 
-        check_stream_writers()
+        if StreamWriterBase is object:
+            raise OptionError(
+                f"writing streams needs Spark 4.1 or newer, this is {pyspark.__version__}",
+                hint="write each micro-batch with foreachBatch",
+            )
         options = self._write_options()
         if options.producer:
             from kafkalog_spark.sink.producer import ProducerStreamWriter
@@ -129,12 +131,6 @@ class KafkaLogDataSource(DataSource):
         from kafkalog_spark.source.options import ONLY_OF_READS
 
         return parse_write_options(self._all_options, ONLY_OF_READS)
-
-    @staticmethod
-    def _warm(options: ReadOptions) -> None:
-        from kafkalog_spark.spark.interface import warm_in_background
-
-        warm_in_background(side.format for side in options.formats.values())
 
     @property
     def _all_options(self) -> dict[str, str]:

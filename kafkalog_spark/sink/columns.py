@@ -129,10 +129,6 @@ def sink_columns(schema: StructType, topic: str | None, formats: Collection[Reso
     return columns
 
 
-def is_of_format(key: str) -> bool:
-    return key.startswith(("value.", "key."))
-
-
 def encoded_columns(given: GivenOptions) -> tuple[ResolvedFormat, ...]:
     """Raises OptionError for a format that there is not, and for an option that it has not."""
     result = []

@@ -29,7 +29,7 @@ from kafkalog_spark.options import (
     specs_of,
     unknown_option,
 )
-from kafkalog_spark.sink.columns import encoded_columns, is_of_format
+from kafkalog_spark.sink.columns import encoded_columns
 from kafkalog_spark.spark import librdkafka
 from kafkalog_spark.store.interface import normalised
 from kafkalog_spark.store.object_client import OBJECT_SCHEMES
@@ -208,7 +208,7 @@ def _ignored(given: GivenOptions, of_reads: Collection[str], *, through_broker: 
     files_only = {name.lower() for name in FILES_ONLY} if through_broker else set()
     result = []
     for key, name in given.names.items():
-        if (key in used and key not in files_only) or is_storage_option(key) or is_of_format(key):
+        if (key in used and key not in files_only) or is_storage_option(key) or key.startswith(("value.", "key.")):
             continue
         of_producer = key.startswith(_PRODUCER_PREFIX)
         plain = key.removeprefix(_PRODUCER_PREFIX)

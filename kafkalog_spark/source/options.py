@@ -422,19 +422,13 @@ class GivenReadOptions(GivenOptions):
                 or self.is_table_property(key)
             ):
                 continue
-            if key not in used | without_effect:
-                _check_known(key, name)
+            level = "kafka.isolation.level"  # the only consumer setting that changes the result
+            if key not in used and is_nearly(key, level):
+                raise unknown_option(name, [level], {})
+            if key not in used | without_effect and not key.startswith("kafka."):
+                raise unknown_option(name, [*(spec.name for spec in READ_OPTIONS), *CONNECTOR_ONLY], OTHER_NAMES)
             result.append(name)
         return tuple(result)
-
-
-def _check_known(key: str, name: str) -> None:
-    if key.startswith("kafka."):
-        isolation_level = "kafka.isolation.level"  # the only consumer setting that changes the result
-        if is_nearly(key, isolation_level):
-            raise unknown_option(name, [isolation_level], {})
-        return
-    raise unknown_option(name, [*(spec.name for spec in READ_OPTIONS), *CONNECTOR_ONLY], OTHER_NAMES)
 
 
 def _check_rules(given: GivenReadOptions, streaming: bool) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -160,14 +160,6 @@ def _as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(array), array.buffers(), null_count=array.null_count, offset=array.offset)
 
 
-class _Origin(NamedTuple):
-    """Source of a column of the result: of the scan (`side` None), a field of what is decoded, or all of it (`at`
-    -1)."""
-
-    side: str | None
-    at: int
-
-
 class RecordProjection:
     """Brings batches of a scan into the Arrow schema that Spark expects, values and keys decoded.
 
@@ -292,28 +284,29 @@ def _has_moments(kind: pa.DataType) -> bool:
 
 def _divided(
     options: ReadOptions, schema: StructType, target: pa.Schema
-) -> tuple[list[StructField], dict[str, list[pa.Field]], list[_Origin]]:
-    """(Kafka's columns, the fields that are decoded by side, where each column of the schema comes from)."""
+) -> tuple[list[StructField], dict[str, list[pa.Field]], list[tuple[str | None, int]]]:
+    """(Kafka's columns, the fields that are decoded by side, the source of each column of the schema: (None, column of
+    the scan), or (side, field of what is decoded), -1 for all of it)."""
     flat = next(iter(options.formats))
     plain: list[StructField] = []
     wanted: dict[str, list[pa.Field]] = {}
-    origins: list[_Origin] = []
+    origins: list[tuple[str | None, int]] = []
     for name, field, arrow in zip(_distinct_names(schema.fields), schema.fields, target, strict=True):
         if name in options.formats and isinstance(field.dataType, StructType):
             _check_nullable(field)
             wanted.setdefault(name, []).extend(list(arrow.type))
-            origins.append(_Origin(name, -1))
+            origins.append((name, -1))
         elif name in _ALL_TYPES:
             _check_kafkas(name, field, flat)
-            origins.append(_Origin(None, len(plain)))
+            origins.append((None, len(plain)))
             plain.append(field)
         else:
             _check_nullable(field)
             fields = wanted.setdefault(flat, [])
-            origins.append(_Origin(flat, len(fields)))
+            origins.append((flat, len(fields)))
             fields.append(arrow)
     for side, at in origins:
-        if at == -1 and any(other.side == side and other.at >= 0 for other in origins):
+        if at == -1 and any(other == side and field >= 0 for other, field in origins):
             raise OptionError(
                 f"the schema has a struct '{side}', and columns of the {side}s beside it",
                 hint="put them into the struct",

@@ -478,15 +478,11 @@ class StreamPlanner:
             first=start == self._initial,
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
-        hints = {}
-        for offsets in ranges:
-            end_before = self._known_end(offsets.topic_partition, offsets.start)
-            if end_before is not None:
-                hints[offsets.topic_partition] = (end_before.segment, end_before.position)
         logs = [self._logs[r.topic_partition] for r in ranges]
+        partitions = [PartitionRange(r, live.place, live.log) for r, live in zip(ranges, logs, strict=True)]
+        hints = {r.topic_partition: hint for r in ranges if (hint := self._hint(r.topic_partition, r.start))}
         segments = [self._facts(r, live, hints.get(r.topic_partition)) for r, live in zip(ranges, logs, strict=True)]
         self.planned_bytes = sum(segment.size for needed in segments for segment in needed)
-        partitions = [PartitionRange(r, live.place, live.log) for r, live in zip(ranges, logs, strict=True)]
         splits = splits_of(partitions, segments, self._options, RowFilter(), hints)
         return [replace(split, topic_id=self._logs[split.range.topic_partition].topic_id) for split in splits]
 
@@ -510,10 +506,8 @@ class StreamPlanner:
         extent = next_batch.starts[tp], next_batch.ends[tp]
         if self._without_records.get(tp) == extent:
             return False
-        end_before = self._known_end(tp, extent[0])
-        hint = None if end_before is None else (end_before.segment, end_before.position)
-        read_committed = self._options.read_committed
-        if holds_records(self._logs[tp].log, *extent, read_committed=read_committed, hint=hint):
+        log, read_committed = self._logs[tp].log, self._options.read_committed
+        if holds_records(log, *extent, read_committed=read_committed, hint=self._hint(tp, extent[0])):
             return True
         self._without_records[tp] = extent
         return False
@@ -530,8 +524,10 @@ class StreamPlanner:
                 ends |= {tp: end_of_bytes(log, next_batch.starts[tp], ends[tp], taken[tp]) for tp, log in logs.items()}
         return dict(sorted(ends.items()))
 
-    def _known_end(self, tp: TopicPartition, offset: int) -> LogEnd | None:
-        return next((end for end in self._ends.get(tp, ()) if end.offset == offset), None)
+    def _hint(self, tp: TopicPartition, offset: int) -> tuple[int, int] | None:
+        """(segment base offset, position) of an offset where the log ended before."""
+        ends = (end for end in self._ends.get(tp, ()) if end.offset == offset)
+        return next(((end.segment, end.position) for end in ends), None)
 
     def _facts(self, offsets: OffsetRange, live: LiveLog, hint: tuple[int, int] | None) -> list[SegmentFacts]:
         """Opens nothing for what was appended to the last segment since the last batch."""

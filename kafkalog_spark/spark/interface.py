@@ -19,12 +19,11 @@ from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
-import pyspark
 from pyspark import TaskContext
 from pyspark.sql import datasource
 from pyspark.sql.types import StructType
 
-from kafkalog_spark.errors import DecompressesTooFar, KafkalogError, OptionError
+from kafkalog_spark.errors import DecompressesTooFar, KafkalogError
 from kafkalog_spark.kernels.cache_directories import has_compiled
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -86,16 +85,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 StreamWriterBase: Any = getattr(datasource, "DataSourceStreamArrowWriter", object)
-"""Base of stream writers that are given Arrow batches, which Spark 4.0 does not have."""
-
-
-def check_stream_writers() -> None:
-    """Raises OptionError where Spark has none."""
-    if StreamWriterBase is object:
-        raise OptionError(
-            f"writing streams needs Spark 4.1 or newer, this is {pyspark.__version__}",
-            hint="write each micro-batch with foreachBatch",
-        )
+"""Base of stream writers that are given Arrow batches; `object` in Spark 4.0, which has none."""
 
 
 Row = TypeVar("Row")
