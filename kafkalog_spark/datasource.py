@@ -147,12 +147,11 @@ def register(spark: SparkSession) -> None:
     """Register format("kafkalog") with a session; left out, with a warning, where that would break what works.
 
     Spark runs a source that it found itself with the driver's Python (PYSPARK_DRIVER_PYTHON), and one that was
-    registered with that of the workers (PYSPARK_PYTHON), each on the driver and the executors alike: planning happens
-    on the driver. With `--archives env.tar.gz#env` and PYSPARK_PYTHON=./env/bin/python a driver in client mode has no
-    such file, and a registered source cannot be planned (IOException: Cannot run program "./env/bin/python").
+    registered with that of the workers (PYSPARK_PYTHON), on the driver too, where planning happens. With `--archives
+    env.tar.gz#env` and PYSPARK_PYTHON=./env/bin/python a driver in client mode has no such file.
 
-    Raises OptionError where the workers' Python is not on the driver's machine, and Spark does not find the source
-    by itself either.
+    Raises OptionError where the workers' Python is not on the driver's machine, and Spark does not find the source by
+    itself either.
     """
     python = _missing_python(spark)
     if python is None:

@@ -158,13 +158,12 @@ def specs_of(options: type) -> tuple[OptionSpec, ...]:
 
 
 def parsed_fields(options: type, texts: Mapping[str, str]) -> dict[str, Any]:
-    """The values of the options that are declared as fields of a dataclass, by the names of these. texts: by name in
-    small letters. Raises OptionError."""
+    """By the names of the fields. texts: by name in small letters. Raises OptionError."""
     return {name: spec.value(texts.get(spec.name.lower())) for name, spec in _declared(options).items()}
 
 
 def parsed(specs: Iterable[OptionSpec], texts: Mapping[str, str]) -> dict[str, Any]:
-    """The values of a group's options by name. texts: by name in small letters. Raises OptionError."""
+    """By the names of the options. texts: by name in small letters. Raises OptionError."""
     return {spec.name: spec.value(texts.get(spec.name.lower())) for spec in specs}
 
 
@@ -209,8 +208,8 @@ class GivenOptions:
         return "provider" in self.texts and (key.startswith("option.") or f"option.{key}" not in self.texts)
 
     def of_side(self, side: str) -> dict[str, str]:
-        """Options of the format of values or keys, given with the prefix `value.` or `key.`: texts by name without it,
-        in small letters."""
+        """Texts of the options that are given with the prefix `value.` or `key.`, by name without it, in small
+        letters."""
         prefix = f"{side}."
         return {key.removeprefix(prefix): text for key, text in self.texts.items() if key.startswith(prefix)}
 

@@ -96,9 +96,8 @@ class SinkColumns:
 
 def sink_columns(schema: StructType, topic: str | None, formats: Collection[ResolvedFormat] = ()) -> SinkColumns:
     """The columns to write. topic: what the option of that name says. formats: of `key` and `value`: any column of that
-    name, and where there is no `value`, all columns that are none of Kafka's together.
-
-    Raises OptionError in the connector's words, and for what a format does not write."""
+    name, and where there is no `value`, all columns that are none of Kafka's together. Raises OptionError in the
+    connector's words, and for what a format does not write."""
     encoded = {format.side for format in formats}
     kinds: dict[str, DataType] = {}
     for field in schema.fields:

@@ -135,9 +135,8 @@ class Committer:
     def put(self, number: int, record: CommitRecord, previous: CommitRecord) -> bool:
         """Commit `record`; False when somebody else has that number. previous: the record of the number before.
 
-        When an answer is lost and the request may yet come through, the number's place is taken by a record of nothing:
-        then it cannot. Raises OSError where the commit is not there and never will be, WriteUnfinished where it is, or
-        may be.
+        When an answer is lost and the request may yet come through, the number's place is taken by a record of nothing.
+        Raises OSError where the commit is not there and never will be, WriteUnfinished where it is, or may be.
         """
         try:
             return self.medium.create(self.record_name(number), commit_plan.format_record(record))
@@ -224,11 +223,8 @@ class Committer:
             return decided is not None or query is None
 
     def abort(self, jobs: Iterable[str], *, tried: bool = True) -> None:
-        """Remove what the jobs staged, unless one was decided: then finish it.
-
-        tried: a commit of theirs whose answer was lost may be on its way. So in a bucket the next number's place is
-        taken before anything is removed: then it cannot arrive.
-        """
+        """Remove what the jobs staged, unless one was decided: then finish it. tried: a commit of theirs whose answer
+        was lost may be on its way. So in a bucket the next number's place is taken before anything is removed."""
         with self._messages():
             jobs = [job for job in jobs if self.medium.staged(job)]
             if not jobs:
@@ -342,11 +338,9 @@ class Committer:
         return number, record
 
     def _publish(self, record: CommitRecord) -> None:
-        """Bring the segments of a commit to their places. Doing it again goes on.
-
-        Raises OSError (FileNotFoundError: somebody else has made all of it and removed what was staged, or that is
-        lost), CorruptLog where another segment is in the way.
-        """
+        """Bring the segments of a commit to their places. Doing it again goes on. Raises OSError (FileNotFoundError:
+        somebody else has made all of it and removed what was staged, or that is lost), CorruptLog where another segment
+        is in the way."""
         medium, by_partition = self.medium, record.by_partition()
         filled = {topic.name: [key[1] for key in by_partition if key[0] == topic.name] for topic in record.topics}
         medium.run([partial(medium.make_topic, topic, filled[topic.name]) for topic in record.topics])

@@ -124,10 +124,8 @@ EMPTY_END = PartitionEnd(0, FIRST_EPOCH, (EpochEntry(FIRST_EPOCH, 0),))
 
 
 def leader_epochs_at(epochs: list[EpochEntry], next_offset: int) -> tuple[int, tuple[EpochEntry, ...] | None]:
-    """(epoch of batches from `next_offset` on, the entries that the checkpoint needs for them or None).
-
-    The latest epoch goes on. An entry after the end, of a leader that was cut off, begins at the end.
-    """
+    """(epoch of batches from `next_offset` on, the entries that the checkpoint needs for them or None). The latest
+    epoch goes on. An entry after the end, of a leader that was cut off, begins at the end."""
     epoch = epochs[-1].epoch if epochs else FIRST_EPOCH
     kept = [entry for entry in epochs if entry.start_offset <= next_offset]
     if kept and kept[-1].epoch == epoch:
@@ -227,11 +225,9 @@ def plan_segments(
     tasks: Iterable[TaskManifest], existing: Mapping[str, list[int]], segment_bytes: int, join_bytes: int
 ) -> tuple[list[PlannedSegment], tuple[NewTopic, ...]]:
     """(segments without offsets, topics to be created), both sorted by name; of each partition in the order of the
-    tasks, neighbours of up to `join_bytes` joined.
-
-    existing: the partitions of each topic that are there now. Raises UnknownPartition for a topic that has not got the
-    partitions it was taken to have, InvalidRecord for a new topic whose name would collide with another's.
-    """
+    tasks, neighbours of up to `join_bytes` joined. existing: the partitions of each topic that are there now. Raises
+    UnknownPartition for a topic that has not got the partitions it was taken to have, InvalidRecord for a new topic
+    whose name would collide with another's."""
     by_partition: dict[TopicPartition, list[PlannedSegment]] = {}
     created: dict[str, NewTopic] = {}
     for task in sorted(tasks, key=lambda task: task.attempt.task):

@@ -62,10 +62,8 @@ PRUNE_EVERY = 100  # commits after which old records are removed: a listing and 
 
 @dataclass(frozen=True)
 class Bucket(Medium):
-    """Log directory in a bucket: see Medium. root: normalised.
-
-    Every change passes `step` first. Tests let it fail or stop the writer there, or let another one write in between.
-    """
+    """Log directory in a bucket. root: normalised. Every change passes `step` first, where tests let it fail or stop
+    the writer, or let another one write in between."""
 
     root: str
     store: ObjectStore

@@ -67,12 +67,9 @@ def _no_step(what: str, path: Path) -> None:
 
 @dataclass(frozen=True)
 class LocalMedium(Medium):
-    """Log directory on a disk: see Medium.
-
-    on_step: called before each change, with a word for it and the path that changes. Tests let it fail or end the
+    """on_step: called before each change, with a word for it and the path that changes. Tests let it fail or end the
     process there, so that what is promised about crashes is tried at each of them. now_s, wait_s: the clock and the
-    longest wait for another sink, for tests.
-    """
+    longest wait for another sink."""
 
     log_dir: Path
     on_step: Callable[[str, Path], None] = _no_step
@@ -254,11 +251,8 @@ class LocalMedium(Medium):
         atomic_file.fsync_directory(path)
 
     def _flush(self, paths: Iterable[Path]) -> None:
-        """Return when the content of these files, and the entries of these directories, are on disk.
-
-        Several at once: a file system writes them together. `paths` may make a file before it names it: the files
-        before are flushed meanwhile.
-        """
+        """Return when these files, and the entries of these directories, are on disk. Several at once: a file system
+        writes them together. `paths` may make a file before it names it: the files before are flushed meanwhile."""
         with ThreadPoolExecutor(_FLUSHES_AT_ONCE, "flush") as threads:
             running: list[Future[None]] = []
             for path in paths:
@@ -447,10 +441,8 @@ def _join(pieces: Iterable[Path], target: Path) -> None:
 
 
 def _check_unflushed(log: PartitionLog) -> None:
-    """Check the batches of the segments between the recovery point and the last one, and flush them.
-
-    Nothing is appended after damage: recovery would cut the records off again.
-    """
+    """Check the segments between the recovery point and the last one, and flush them: recovery would cut off what is
+    appended after damage."""
     first = log.segment_index(log.recovery_point or 0)
     for segment in log.segments[first:-1]:
         path = os.path.join(log.directory, segment.log)

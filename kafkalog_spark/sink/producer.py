@@ -1,8 +1,8 @@
-"""The other road: option kafka.bootstrap.servers makes the sink produce to a broker, ours or Apache Kafka.
+"""The other road: option kafka.bootstrap.servers makes the sink produce to a broker, ours or Apache Kafka, with
+librdkafka (the package confluent-kafka).
 
-librdkafka (the package confluent-kafka) sends. At least once: its producer is idempotent, so nothing doubles within a
-task attempt, but a task or a micro-batch that runs again sends its records again; and records are visible as they come,
-also those of a job that fails. The columns and their errors are those of the road through files.
+At least once: its producer is idempotent, so nothing doubles within a task attempt, but a task or a micro-batch that
+runs again sends its records again; and records are visible as they come, also those of a job that fails.
 """
 
 from __future__ import annotations

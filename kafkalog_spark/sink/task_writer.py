@@ -1,12 +1,11 @@
 """Writer of a task: Arrow batches in, finished .log files out, encoded while they arrive.
 
 Rows are gathered to windows of some megabytes, so that each partition's batches are full; memory is bounded by a window
-whatever the input. Where the files lie is the stage's matter; the commit gives them their offsets.
+whatever the input. The commit gives the files their offsets.
 
-The partition of each row is the one that a Kafka producer would choose. 1. The row's own partition. 2. murmur2 of its
-key (BuiltInPartitioner.partitionForKey). 3. Without a key: the keyless rows of a window are cut into runs, one for each
-partition, beginning with another partition each time. A producer spreads them in batches, by chance; here it is the
-same when a task runs again.
+The partition of each row is its own, or murmur2 of its key (BuiltInPartitioner.partitionForKey). The keyless rows of a
+window are cut into runs, one for each partition, beginning with another partition each time. A producer spreads them in
+batches, by chance; here it is the same when a task runs again.
 """
 
 from __future__ import annotations

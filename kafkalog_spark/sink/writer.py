@@ -40,11 +40,8 @@ class _FileWriter:
     """Write, as it was opened on the driver. Small when pickled. job: its id. committer: of the log directory."""
 
     def __init__(self, options: WriteOptions, schema: StructType, stream: str | None = None) -> None:
-        """Check columns and directory, finish what a dead writer left, and make the job known in the directory.
-
-        Raises OptionError, NotALogDirectory, BrokerOwnsDirectory, UnsupportedFormat, CorruptFile; then nothing has
-        changed.
-        """
+        """Check columns and directory, finish what a dead writer left, and make the job known. Raises OptionError, and
+        as Committer.open_job; then nothing has changed."""
         self.options = options
         self.columns = sink_columns(schema, options.topic, options.encoded)
         self.committer = Committer(_medium(options))
@@ -94,10 +91,8 @@ class KafkaLogBatchWriter(_FileWriter, DataSourceArrowWriter):  # type: ignore[m
 
 
 class KafkaLogStreamWriter(_FileWriter, StreamWriterBase):  # type: ignore[misc]
-    """stream.writeStream.format("kafkalog").start(directory): each micro-batch once.
-
-    A micro-batch is known by the query's id, which is in the checkpoint and survives restarts, and its number.
-    """
+    """stream.writeStream.format("kafkalog").start(directory): each micro-batch once. It is known by the query's id,
+    which is in the checkpoint and survives restarts, and its number."""
 
     def __init__(self, options: WriteOptions, schema: StructType, given: Mapping[str, str]) -> None:
         self._stream = _stream_key(options, given)
@@ -123,11 +118,9 @@ class KafkaLogStreamWriter(_FileWriter, StreamWriterBase):  # type: ignore[misc]
 
 
 def _stream_key(options: WriteOptions, given: Mapping[str, str]) -> str | None:
-    """The same for all micro-batches and starts of a query, and no other query's: its checkpoint is its own.
-
-    None when the checkpoint is not named by an option (spark.sql.streaming.checkpointLocation): two queries may have
-    the same options then. What killed tasks of a failed micro-batch staged stays there until the driver ends.
-    """
+    """The same for all micro-batches and starts of a query, and no other query's: its checkpoint is its own. None when
+    the checkpoint is not named by an option: two queries may have the same options then, so what killed tasks of a
+    failed micro-batch staged stays until the driver ends."""
     if options.checkpoint_location is None:
         return None
     # without credentials: they may be others tomorrow

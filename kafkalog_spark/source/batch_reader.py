@@ -93,11 +93,8 @@ def _log_auto(on: bool) -> None:
 
 
 class _PushFilters:
-    """Stand-in for the method `pushFilters` of a reader.
-
-    Spark 4.3.0 refuses a reader that overrides the method while spark.sql.python.filterPushdown.enabled is off, even in
-    a query without a filter; it looks at `__func__` to see whether it is overridden.
-    """
+    """Stand-in for the method `pushFilters` of a reader, which Spark 4.3.0 must not find overridden (it looks at
+    `__func__`) while spark.sql.python.filterPushdown.enabled is off."""
 
     def __init__(self, reader: KafkaLogBatchReader) -> None:
         self._reader = reader
@@ -191,11 +188,11 @@ def scan_range(
     fail_on_data_loss: bool,
     damage: Mapping[str, bool] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range that `rebind` has bound; logs what mode=DROPMALFORMED passed over.
+    """The rows of a range that `rebind` has bound; logs what mode=DROPMALFORMED passed over. damage: of
+    mode=PERMISSIVE, which has rows about it: `is_first` and `is_last` of scan_with_damage.
 
     Until the first batch is handed over, a range from earliest begins again where retention has moved the log start.
-    Whatever else is gone by the time it is read raises DataLoss, or is logged with fail_on_data_loss=False. damage: of
-    mode=PERMISSIVE, which has rows about it: `is_first` and `is_last` of scan_with_damage.
+    Whatever else is gone by the time it is read raises DataLoss, or is logged with fail_on_data_loss=False.
     """
     from kafkalog_spark.log.read.partition_scan import ScanStatistics, scan_partition
 
@@ -256,13 +253,12 @@ SMALL_ROWS = 1 << 10
 """So is a batch of as many rows, which is what a scan gives first (row_buffers.FIRST_BATCH_ROWS), for show()."""
 COALESCED_BATCH = 1 << 20  # bytes of rows that are handed over together
 _FIRST_COALESCED = 64 << 10
-"""The first ones are smaller, so that show() and limit() have their rows early. It is what the buffer between a Python
-worker and Spark holds: fewer do not arrive any earlier."""
+"""The first ones, for show() and limit(): what the buffer between a Python worker and Spark holds."""
 
 
 def coalesce_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Coalesce small record batches, in their order: every batch sent to Spark has a fixed cost. Small batches are
-    copied, so that they do not pin the scan's buffers. What `batches` raises comes after the rows before it."""
+    """Coalesce small record batches, in their order: every batch sent to Spark has a fixed cost. Small ones are copied.
+    What `batches` raises comes after the rows before it."""
     pending: list[pa.RecordBatch] = []
     held, enough = 0, _FIRST_COALESCED
     try:
@@ -289,8 +285,7 @@ def coalesce_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 
 def as_large_as_its_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A copy. A scan's batches are views of buffers that have room for far more rows, and keep these from being used
-    again."""
+    """A copy, which does not pin a scan's buffers: they have room for far more rows."""
     return pa.concat_batches([batch]) if batch.num_columns else batch
 
 
@@ -303,9 +298,7 @@ def table_schema(query: TableQuery) -> StructType:
 
 def narrowed(query: TableQuery, schema: StructType) -> TableQuery:
     """The query of the columns that a schema names, in any case; of a schema without any, of one that costs little.
-
-    Raises OptionError for a name that is no column, a column that is named twice, and for another type.
-    """
+    Raises OptionError."""
     known = {name.lower(): name for name in query.of.columns}
     names = tuple(known.get(field.name.lower(), field.name) for field in schema.fields)
     if len(set(names)) < len(names):
@@ -356,7 +349,7 @@ class TableReader(DataSourceReader):
 
 
 def table_tasks(options: ReadOptions, query: TableQuery) -> list[Task]:
-    """Plan the tasks. Raises NotALogDirectory, UnknownPartition, and what the bounds raise."""
+    """Raises NotALogDirectory, UnknownPartition, and what the bounds raise."""
     dirs = open_log_dirs(options)
     with requests_logged(f"planning the table {query.table}", (root.store for root in dirs.roots)):
         said = not isinstance(options.subscription, NotSaid)

@@ -75,8 +75,8 @@ class Estimate:
 
 def estimate(paths: Iterable[str | os.PathLike[str]], options: Mapping[str, str]) -> Estimate:
     """Estimate what a batch read of these log directories with these options would look at; every topic that is not
-    internal, where no option names some. Raises what planning the read raises; OptionError for options without a
-    meaning here."""
+    internal, where no option names some. Raises as planning the read, and OptionError for options without a meaning
+    here."""
     given = {name.lower() for name in options}
     # what cannot be held against maxScanBytes cannot be estimated
     for name in ("table", *(spec.name for spec in READ_OPTIONS if "maxScanBytes" in spec.excludes)):
@@ -136,11 +136,9 @@ class Description:
 
 
 def describe(path: str | os.PathLike[str], **options: object) -> Description:
-    """Describe what `spark.read.format("kafkalog").options(**options).load(path)` would read now, without a session:
-    Spark shows neither path nor topics nor offsets of a source in Python, in explain() or on its pages.
-
-    Opens the log of each partition, reads no records. Raises what the query would raise.
-    """
+    """Describe what `spark.read.format("kafkalog").options(**options).load(path)` would read now, without a session and
+    without reading records: Spark shows neither path nor topics nor offsets of a source in Python, in explain() or on
+    its pages. Raises what the query would raise."""
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     parsed = parse_read_options({"path": os.fspath(path), **texts})
     if parsed.table is not None:

@@ -81,11 +81,9 @@ class RowFilter:
 
 
 def split_filters(filters: Iterable[Any]) -> tuple[RowFilter, list[Any]]:
-    """(what is applied here, the filters that Spark has to apply: the same objects, in the order given).
-
-    `filters` are `pyspark.sql.datasource.Filter`s, all of which must hold. Constants are exact or refused: integers,
-    integral strings, Decimals, floats of magnitude below 2**53, and for `timestamp` datetimes with a time zone.
-    """
+    """(what is applied here, the filters that Spark has to apply: the same objects, in the order given), of
+    `pyspark.sql.datasource.Filter`s, all of which must hold. Constants are exact or refused: integers, integral
+    strings, Decimals, floats of magnitude below 2**53, and for `timestamp` datetimes with a time zone."""
     row_filter, unsupported = RowFilter(), []
     for pushed in filters:
         narrowed = _narrowed(row_filter, pushed)

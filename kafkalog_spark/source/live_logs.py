@@ -1,8 +1,7 @@
 """The partitions of a stream as they are now, found again at every trigger; only what has changed costs time.
 
-A log directory, a partition's directory and its last segment each take one stat to be seen unchanged; only those
-that are not are listed or searched again. The end of a log is searched from the end found before, which is proven first
-(find_log_end), so a trigger reads what was appended since the last one: not segments, not indexes.
+The end of a log is searched from the end found before, which is proven first (find_log_end), so a trigger reads what
+was appended since the last one: not segments, not indexes.
 """
 
 from __future__ import annotations
@@ -99,9 +98,8 @@ FINE_NS = 100_000_000
 class Watch:
     """Path, and what stat said of it when it was last looked at.
 
-    Two changes within the granularity of the file system's clock can leave the same mtime. So a state counts as
-    looked at only when that was done so long after the state was first seen that nothing more can share its time,
-    measured with our clock alone: the file system's may be another machine's.
+    A state counts as looked at only when that was done so long after the state was first seen that no later change can
+    have the same mtime, measured with our clock alone: the file system's may be another machine's.
     """
 
     def __init__(self, path: str) -> None:
@@ -341,8 +339,7 @@ class LiveLogs:
 
 
 class WatchedCheckpoints(Checkpoints):
-    """Checkpoints whose files are read again when they have changed; of an object store, which would be asked as often
-    for that, at every look."""
+    """Checkpoints whose files are read again when they have changed; of an object store, at every look."""
 
     def __init__(self) -> None:
         super().__init__()

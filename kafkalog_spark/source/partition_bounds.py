@@ -62,10 +62,9 @@ class OffsetBounds:
 class OffsetRange:
     """Offsets [start, end) of a partition, and which sides are late-bound.
 
-    `start_is_earliest`, `end_is_latest`: the number is what the side came to when the query was planned; Spark keeps
-    that plan for every action on the DataFrame, so the executor looks the side up again (`rebind`).
-    `from_earliest`: this range, or the range it was cut from, starts at earliest. Offsets below the log start offset
-    are then not asked for, so a later piece of it that retention has overtaken is no data loss.
+    `start_is_earliest`, `end_is_latest`: the number is of when the query was planned; the executor looks the side up
+    again (`rebind`). `from_earliest`: this range, or the range it was cut from, starts at earliest: a later piece of it
+    that retention has overtaken is no data loss.
     """
 
     topic: str
@@ -95,14 +94,12 @@ def resolve_bounds(
     on_no_match: NoMatch = "error",
     fail_on_data_loss: bool = True,
 ) -> list[OffsetRange]:
-    """A range for every partition of `logs`, by topic and partition; empty ones included.
+    """A range for every partition of `logs`, by topic and partition; empty ones included. Timestamps are looked up
+    once, here, as the connector does.
 
     `assigned`: the partitions that the bounds must name, by default those of `logs`. `on_no_match`: what a start
     timestamp later than every record does; an end timestamp later than every record means the end of the log as it is
-    now. Bounds by timestamp are looked up once, here, as the connector does.
-
-    Raises OptionError (a bound names other partitions than those assigned; no offset for a start timestamp),
-    OffsetOutOfRange (a start after its end), DataLoss as `clip`.
+    now. Raises OptionError, OffsetOutOfRange (a start after its end), DataLoss as `clip`.
     """
     assigned = logs.keys() if assigned is None else assigned
     starts = _by_partition(start, assigned, "start")
@@ -138,8 +135,8 @@ def rebind(offsets: OffsetRange, log_start: int, log_end: int, *, fail_on_data_l
     """The range as it is to be read now: late-bound sides moved to the log's present start and end. A range from
     earliest whose end has been overtaken by retention is empty.
 
-    Where the end is not late-bound, `log_end` need not be the log's: an offset in the log that is not below the end
-    will do. Raises OffsetOutOfRange where the log now ends before the start, DataLoss as `clip`.
+    Where the end is not late-bound, `log_end` may be any offset in the log that is not below the end. Raises
+    OffsetOutOfRange where the log now ends before the start, DataLoss as `clip`.
     """
     start, end = offsets.start, offsets.end
     if offsets.end_is_latest:
@@ -281,12 +278,10 @@ MAX_TASKS = 1_000_000
 def split_ranges(
     ranges: Iterable[OffsetRange], *, min_partitions: int | None = None, max_records_per_partition: int | None = None
 ) -> list[OffsetRange]:
-    """The ranges cut into one task each, in the order given: Spark's KafkaOffsetRangeCalculator.
-
-    Same tasks as the connector (SPARK-28489, SPARK-30656, SPARK-36576, SPARK-49259), two things apart. Sizes are those
-    of the log as planned, so `maxRecordsPerPartition` also cuts a default read from earliest to latest; the connector
-    takes its unresolved ends (-2 and -1) for one record there. And an empty range whose end is late-bound stays: a
-    later action on the DataFrame may find records in it.
+    """The ranges cut into one task each, in the order given: Spark's KafkaOffsetRangeCalculator (SPARK-28489,
+    SPARK-30656, SPARK-36576, SPARK-49259), two things apart. `maxRecordsPerPartition` also cuts a default read from
+    earliest to latest, by the log as planned; the connector takes its unresolved ends (-2 and -1) for one record there.
+    And an empty range whose end is late-bound stays: a later action on the DataFrame may find records in it.
 
     First no range is left larger than `max_records_per_partition` offsets; then, if there are fewer than
     `min_partitions`, large ranges are cut in proportion to their size, to about that many. Several ranges of one
@@ -469,7 +464,7 @@ def ends_before_last_segment(log: PartitionLog, end: int) -> bool:
 
 
 def for_each_place(function: Callable[[PartitionLocation], T], places: Iterable[PartitionLocation]) -> list[T]:
-    """Results of `function` for each place, in order. Raises what it raised first, by that order."""
+    """Results of `function` for each place, in order."""
     return in_parallel(function, places, lambda place: any(store.remote for store in place.stores))
 
 

@@ -58,11 +58,11 @@ def group_splits(
 ) -> list[slice]:
     """Group pieces, in their order, into tasks that are worth their start, as Spark does with files
     (FilePartition.getFilePartitions). `sizes`: bytes of each piece; `offsets`: how many it has. `cores`: of the
-    driver's machine, which is all that planning can see of spark.default.parallelism.
+    driver's machine, all that planning can see of spark.default.parallelism.
 
     At least `min_partitions` tasks, if there are as many pieces, and one for each core; a multiple of `cores` where
-    pieces are small enough for that, since a round of small tasks in which a core has nothing to do costs up to a
-    second; no task that holds several pieces has more than `max_records_per_partition` offsets.
+    pieces are small enough for that: a round in which a core has nothing to do costs up to a second. No task that holds
+    several pieces has more than `max_records_per_partition` offsets.
     """
     least = max(cores, min_partitions or 0)
     costs = [size + OPEN_COST for size in sizes]
@@ -190,11 +190,9 @@ def _all_before(file: SegmentFile, position: int, timestamp: int) -> bool:
 
 
 def _index_says_before(file: SegmentFile, timestamp: int) -> bool:
-    """True if the time index of a closed segment, where each look is a request, ends before `timestamp` ms.
-
-    It is believed where nothing but entries is in it: a broker adds the largest timestamp when it closes a segment, and
-    what was copied before that has zeros at its end.
-    """
+    """True if the time index of a closed segment, where each look is a request, ends before `timestamp` ms. It is
+    believed where nothing but entries is in it: what was copied before a broker closed the segment has zeros at its
+    end."""
     index = file.time_index
     return index.whole and index.last is not None and index.last.timestamp < timestamp
 
@@ -418,10 +416,8 @@ def pack_segments(segments: Iterable[SegmentFacts], pack: int) -> Iterator[Cut]:
 
 
 def narrow(whole: OffsetRange, segments: list[SegmentFacts], row_filter: RowFilter) -> OffsetRange | None:
-    """`whole` without what the row filter excludes for sure; None when nothing of it can be wanted.
-
-    A late-bound end stays: rows that come later are filtered when they are read.
-    """
+    """`whole` without what the row filter excludes for sure; None when nothing is left. A late-bound end stays: rows
+    that come later are filtered when they are read."""
     start = max(whole.start, row_filter.offset_from)
     end = min(whole.end, row_filter.offset_until)
     still_late = whole.end_is_latest and row_filter.offset_until > whole.end

@@ -201,11 +201,11 @@ def lag_of(end: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, in
 
 
 def offsets_behind_latest(progress: Mapping[str, Any] | None, path: str | None = None, **options: str) -> list[Lag]:
-    """The lag of every source of a query whose offsets are partitions'; none for a query without progress yet.
+    """The lag of every source of a query whose offsets are partitions'; none for a query without progress yet. Raises
+    what reading the log directory raises.
 
     progress: a StreamingQueryProgress, or its JSON as a dict. path, options: the log directory and what the query reads
-    of it (subscribe, isolationLevel ...), to have the lag of now instead of when the batch began. Raises what reading
-    the log directory raises.
+    of it (subscribe, isolationLevel ...), to have the lag of now instead of when the batch began.
     """
     latest_now = None
     if path is not None:

@@ -1,9 +1,8 @@
 """A load resolved once, for planning, tasks and streams: its options, what its formats look up, its schema in Spark's
 types, and the projection that brings batches into that.
 
-`schema()` cannot know whether a batch or a stream is loaded. What only one of the two refuses is refused when the load
-turns out to be that one: `startingOffsets=latest` by the first query of a batch, `endingOffsets` by the start of a
-stream. What both refuse is refused by `.load()`.
+`schema()` cannot know whether a batch or a stream is loaded: what only one of the two refuses is refused by the first
+query of a batch, or by the start of a stream.
 
 In a schema of the user's own a name that is one of Kafka's columns, in any case, is that column. A struct column
 `value` or `key` holds what is decoded, and keeps names apart; every other name is a column of the values, or of the
@@ -161,10 +160,8 @@ def _as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 class RecordProjection:
-    """Brings batches of a scan into the Arrow schema that Spark expects, values and keys decoded.
-
-    `columns`: what to scan. Raises OptionError for a schema that cannot be had.
-    """
+    """Brings batches of a scan into the Arrow schema that Spark expects, values and keys decoded. `columns`: what to
+    scan. Raises OptionError for a schema that cannot be had."""
 
     def __init__(self, read: ResolvedRead) -> None:
         options, schema = read.options, read.schema

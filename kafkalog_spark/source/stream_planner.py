@@ -68,10 +68,8 @@ class LogState:
 
 @dataclass
 class Continuation:
-    """Where the next batch begins and what it could hold. `starts` and `ends` name the same partitions.
-
-    `moved`: partitions whose position moves without anything being read; their end is not for any limit to change.
-    """
+    """Start and largest extent of the next batch. `starts` and `ends` name the same partitions. `moved`: those whose
+    position moves without anything being read; no limit changes their end."""
 
     starts: dict[TopicPartition, int] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
@@ -409,10 +407,10 @@ class StreamPlanner:
     def initial(self) -> Offsets:
         """The offsets that a new query begins with; the same whenever it is asked.
 
-        Spark does not write them down: after a restart before the end of the first batch it asks again, and reads from
-        there to the end it had decided on. So latest is not looked up here, but stays LATEST, which means "at the end
-        of the first batch": that batch is empty and its end, which Spark does write down, is where the query begins.
-        Raises OptionError where the options name other partitions than there are, or a timestamp without a match.
+        Spark does not write them down: after a restart before the end of the first batch it asks again. So latest stays
+        LATEST, which means "at the end of the first batch": that batch is empty and its end, which Spark does write
+        down, is where the query begins. Raises OptionError where the options name other partitions than there are, or a
+        timestamp without a match.
         """
         if self._initial is None:
             self._look(())

@@ -92,10 +92,8 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
 
 
 class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvailableNow):
-    """Reads partitions as they grow. Small when pickled: the resolved read.
-
-    Raises OptionError for a schema that the columns cannot have.
-    """
+    """Reads partitions as they grow. Small when pickled. Raises OptionError for a schema that the columns cannot
+    have."""
 
     def __init__(self, read: ResolvedRead) -> None:
         RecordProjection(read)
@@ -231,10 +229,8 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
 
 
 class _WithRows(KafkaLogStreamReader, SimpleStreamReader):
-    """Reader from the end of `partitions` until Spark has taken the rows.
-
-    Spark's runner asks isinstance, and a simple reader all the time would have no latestOffset in the query's progress.
-    """
+    """Reader from the end of `partitions` until Spark has taken the rows: a simple reader all the time would have no
+    latestOffset in the query's progress."""
 
     def getCache(self, start: JsonOffsets, end: JsonOffsets) -> Iterator[pa.RecordBatch]:
         rows, self._rows = self._rows, ()

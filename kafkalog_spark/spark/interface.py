@@ -30,11 +30,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def raise_first_line(error: KafkalogError) -> NoReturn:
-    """Raise `error` so that Spark's message begins with its text instead of "Traceback (most recent call last)".
-
-    Spark's workers leave the traceback out when SPARK_HIDE_TRACEBACK is set (pyspark.util.handle_worker_exception), and
-    a worker ends with the exception it reports: the setting outlives nothing else.
-    """
+    """Raise `error` so that Spark's message begins with its text instead of "Traceback (most recent call last)": the
+    worker, which ends with the exception it reports, leaves that out (pyspark.util.handle_worker_exception)."""
     os.environ["SPARK_HIDE_TRACEBACK"] = "1"
     if isinstance(error, DecompressesTooFar) and error.hint:  # the log format knows no options
         error.hint = "raise the option maxDecompressedBatchBytes if such batches are meant to be there"
@@ -96,9 +93,9 @@ _log = logging.getLogger(__name__)
 def freeze_gc_once() -> None:
     """Take what is imported by now out of the garbage collector's sight, when this process is a Spark worker.
 
-    pyspark's daemon collects garbage after every task, and the worker is not there for the next one before it has. With
-    numba, llvmlite and pyarrow imported that walks 400,000 objects, 30 to 70 ms of processor time, to find that modules
-    are still in use. So a worker's first task calls this at its end: before it has read, the kernels are not loaded.
+    pyspark's daemon collects garbage after every task, before the next one. With numba, llvmlite and pyarrow imported
+    that walks 400,000 objects, 30 to 70 ms of processor time. A worker's first task calls this at its end: before it
+    has read, the kernels are not loaded.
     """
     if TaskContext.get() is not None:
         gc.collect()
@@ -108,9 +105,9 @@ def freeze_gc_once() -> None:
 def until_spark_has_enough(rows: Iterable[Row]) -> Iterator[Row]:
     """The rows, read in a process that ends without a word when Spark has closed the connection before it has them all.
 
-    Spark does that with a worker whose rows it stops taking (limit, take, show), and asks for no answer. pyspark's
-    daemon would try to write the rest all the same, and print the BrokenPipeError or ConnectionResetError that it gets,
-    with its traceback, for what is the normal end of such a query.
+    Spark does that with a worker whose rows it stops taking (limit, take, show). pyspark's daemon would try to write
+    the rest all the same, and print the error that it gets, with its traceback, for what is the normal end of such a
+    query.
     """
     connection = _connection_to_spark()
     try:
@@ -125,10 +122,7 @@ def until_spark_has_enough(rows: Iterable[Row]) -> Iterator[Row]:
 
 def _end_quietly_while_the_rest_is_written() -> None:
     """pyspark still writes what it has buffered, and Spark may close the connection in that moment: SIGPIPE then ends
-    this process, as it ends every program that does not ignore it, as Python does.
-
-    It is ignored again when the daemon collects garbage, which it does when a task is through.
-    """
+    this process. It is ignored again when the daemon collects garbage, as it does when a task is through."""
 
     def ignore_again(phase: str, info: dict[str, int]) -> None:
         if phase == "stop" and info["generation"] == 2:
@@ -147,10 +141,8 @@ def closed_by_peer(connection: socket.socket) -> bool:
 
 
 def _connection_to_spark() -> socket.socket | None:
-    """The socket of the task that runs here; None when this process is no fork of pyspark's daemon.
-
-    pyspark has no name for it but a parameter of the daemon's function, in which every task runs.
-    """
+    """The socket of the task that runs here, a parameter of the daemon's function in which every task runs; None when
+    this process is no fork of pyspark's daemon."""
     if TaskContext.get() is None or not hasattr(select, "poll"):
         return None
     sockets = (frame.f_locals.get("sock") for frame in _frames() if frame.f_code.co_name == "worker")
@@ -166,11 +158,9 @@ def _frames() -> Iterator[FrameType]:
 
 
 def session_time_zone() -> str:
-    """The name of the session's time zone, in a task; UTC elsewhere, where nothing is decoded.
-
-    Spark tells tasks of it as of every setting that was made. Of what it is without one, the zone of the driver's JVM,
-    it tells its own Python code alone, which has it in `runner_conf` (4.3).
-    """
+    """The name of the session's time zone, in a task; UTC elsewhere, where nothing is decoded. Spark tells tasks of it
+    as of every setting that was made; without one, of the zone of the driver's JVM, its own Python code alone, in
+    `runner_conf` (4.3)."""
     context = TaskContext.get()
     if context is None:
         return "UTC"
@@ -201,11 +191,9 @@ _warming: list[subprocess.Popen[bytes]] = []
 
 
 def warm_in_background(formats: Iterable[str]) -> None:
-    """Have the kernels of a read compiled by a process of its own, unless some process has done so before.
-
-    Called on the driver when a load is planned: until the first task needs a kernel, it is there or on its way, and the
-    task waits for it rather than compile it again. formats: names of value formats.
-    """
+    """Have the kernels of a read compiled by a process of its own, unless some process has done so before: the first
+    task that needs one waits for it rather than compile it again. Called on the driver when a load is planned. formats:
+    names of value formats."""
     names = (*(format.removeprefix("confluent-") for format in formats), "read")
     groups = [name for name in names if name in _KERNELS and not has_compiled(_KERNELS[name])]
     if groups and not _warming:
