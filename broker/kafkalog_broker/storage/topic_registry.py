@@ -48,8 +48,7 @@ _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """Entry of the topic registry. `configs`: the overrides by Kafka's property names, as text; not to be changed in
-    place."""
+    """Entry of the registry. `configs`: overrides by property names, as text; not to be changed in place."""
 
     name: str
     id: uuid.UUID
@@ -149,7 +148,8 @@ Outcome = Topic | BrokerError  # outcome for one of several topics that are chan
 
 
 class TopicRegistry:
-    """Topics by name and by id. Reading needs no lock and never blocks; a change blocks until it is on disk.
+    """Topics by name and by id. Reading needs no lock and never blocks; a change blocks until it is on disk, and raises
+    BrokerError (KAFKA_STORAGE_ERROR) when no log directory takes it: then nothing has changed.
 
     dirs: the log directories (open_log_dirs). Call `load` before anything else.
     """
@@ -202,7 +202,7 @@ class TopicRegistry:
     def create_all(self, topics: Iterable[Topic]) -> list[Outcome]:
         """New topics in one write: what became of each, in order, the topic or a BrokerError: INVALID_TOPIC_EXCEPTION
         for a name that cannot be one, or that would collide with another's metrics, TOPIC_ALREADY_EXISTS,
-        INVALID_PARTITIONS. Raises BrokerError (KAFKA_STORAGE_ERROR), and then nothing has changed."""
+        INVALID_PARTITIONS."""
         made: dict[str, Topic] = {}
         ids: set[uuid.UUID] = set()
         folded: dict[str, str] = {}
@@ -240,7 +240,7 @@ class TopicRegistry:
 
     def delete_all(self, names: Iterable[str]) -> list[Outcome]:
         """Forget topics in one write; their ids stay in `deleted` until `forget_deleted`. The topic there was, or the
-        error (UNKNOWN_TOPIC_OR_PARTITION), of each. Raises as create_all."""
+        error (UNKNOWN_TOPIC_OR_PARTITION), of each."""
         with self._guard:
             outcomes = [_outcome(self._known, name) for name in dict.fromkeys(names)]
             gone = [topic for topic in outcomes if isinstance(topic, Topic)]
@@ -248,7 +248,7 @@ class TopicRegistry:
         return outcomes
 
     def delete_if_there(self, topics: Iterable[Topic]) -> None:
-        """Undo `create_all`: forget those of these topics that are still registered. Raises as create_all."""
+        """Undo `create_all`: forget those of these topics that are still registered."""
         with self._guard:
             gone = [known for topic in topics if (known := self._by_id.get(topic.id)) is not None]
             self._commit(gone=gone, deleted=self._state.deleted | {topic.id for topic in gone})
@@ -260,7 +260,7 @@ class TopicRegistry:
 
     def add_all_partitions(self, totals: Mapping[str, int]) -> list[Outcome]:
         """Give topics so many partitions, more than they have, in one write: the topic as it is now, or the error
-        (UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS), of each. Raises as create_all."""
+        (UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS), of each."""
 
         def enlarged(name: str) -> Topic:
             topic, total = self._known(name), totals[name]
@@ -274,8 +274,8 @@ class TopicRegistry:
         return self._replace_all(enlarged, totals)
 
     def take_partitions_back(self, before: Iterable[tuple[Topic, int]]) -> None:
-        """Undo `add_all_partitions`, which returned these topics, when the logs could not be made: they have so many
-        partitions again; nothing where a topic is another by now. Raises BrokerError (KAFKA_STORAGE_ERROR)."""
+        """Undo `add_all_partitions`, which returned these topics, when the logs could not be made; nothing where a
+        topic is another by now."""
         with self._guard:
             self._commit(
                 replace(known, partitions=total)
@@ -284,8 +284,8 @@ class TopicRegistry:
             )
 
     def set_all_configs(self, configs: Mapping[str, Mapping[str, str]]) -> list[Outcome]:
-        """Replace all overrides of topics, in one write: the topic as it is now, or the error
-        (UNKNOWN_TOPIC_OR_PARTITION), of each. Raises as create_all."""
+        """Replace all overrides of topics, in one write: the topic as it is now, or UNKNOWN_TOPIC_OR_PARTITION, of
+        each."""
         return self._replace_all(lambda name: replace(self._known(name), configs=dict(configs[name])), configs)
 
     def take_in(self, topics: Iterable[Topic]) -> None:
@@ -308,8 +308,7 @@ class TopicRegistry:
     # ---- disk
 
     def load(self) -> None:
-        """Read the newest copy. A damaged one is set aside as `kafkalog.topics.json.damaged` with a warning, and topics
-        have to be taken in from the partition directories. Raises UnsupportedFormat for the file of a later release."""
+        """Read the newest copy. Raises UnsupportedFormat for the file of a later release."""
         newest: RegistryState | None = None
         for log_dir in self._dirs:
             if not log_dir.is_online:
@@ -329,8 +328,8 @@ class TopicRegistry:
     def _commit(
         self, changed: Iterable[Topic] = (), *, gone: Iterable[Topic] = (), deleted: frozenset[uuid.UUID] | None = None
     ) -> None:
-        """Write all copies, then let readers see it. One copy on disk is enough; what fails goes offline. Nothing is
-        written where nothing changes."""
+        """Write all copies, then let readers see it. One copy on disk is enough; a directory that does not take it goes
+        offline."""
         changed, gone = list(changed), list(gone)
         if deleted is None:
             deleted = self._state.deleted
@@ -392,16 +391,16 @@ def check_topic_name(name: str) -> None:
     """Raise BrokerError (INVALID_TOPIC_EXCEPTION) in the words of Topic.validate for a name no topic can have.
 
     The one place for a rule about names: CreateTopics, topics made on demand and everything else ask it."""
-    if valid_topic_name(name):
-        return
     if not name:
         why = "the empty string is not allowed"
     elif name in (".", ".."):
         why = f"'{name}' is not allowed"
     elif len(name) > MAX_TOPIC_NAME_LENGTH:
         why = f"the length of '{name}' is longer than the max allowed length {MAX_TOPIC_NAME_LENGTH}"
-    else:
+    elif not valid_topic_name(name):
         why = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    else:
+        return
     raise BrokerError(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {why}")
 
 
@@ -424,15 +423,8 @@ class PartitionDir(NamedTuple):
     topic_id: uuid.UUID | None
 
 
-class FoundDirs(NamedTuple):
-    """`live`, and the directories of deleted partitions that wait for their removal."""
-
-    live: list[PartitionDir]
-    deleted: list[Path]
-
-
-def find_partition_dirs(log_dir: LogDirectory) -> FoundDirs:
-    """The partition directories in a log directory. Raises OSError."""
+def find_partition_dirs(log_dir: LogDirectory) -> tuple[list[PartitionDir], list[Path]]:
+    """The live partition directories, and those that were deleted and wait for their removal. Raises OSError."""
     live: list[PartitionDir] = []
     deleted: list[Path] = []
     for parsed, name in partition_dirs(log_dir.path):
@@ -443,7 +435,7 @@ def find_partition_dirs(log_dir: LogDirectory) -> FoundDirs:
             live.append(PartitionDir(parsed.topic, parsed.partition, log_dir, path, _topic_id(path)))
         elif parsed.kind is not DirKind.METADATA:
             _log.warning("%s is left alone: a -%s directory is not served", path, parsed.kind.value)
-    return FoundDirs(sorted(live, key=lambda directory: (directory.topic, directory.partition)), deleted)
+    return sorted(live, key=lambda directory: (directory.topic, directory.partition)), deleted
 
 
 def _topic_id(path: Path) -> uuid.UUID | None:
@@ -458,8 +450,8 @@ def _topic_id(path: Path) -> uuid.UUID | None:
 @dataclass(frozen=True, slots=True)
 class Reconciled:
     """serve: the directories to load, with their topic. changed: topics the registry is to take in. deleted: those of
-    topics that were deleted before the crash. strays: directories of another topic of that name, which stay as they
-    are. missing: (topic, partition) without a directory."""
+    topics that were deleted before the crash. strays: of another topic of that name; they stay. missing: without a
+    directory."""
 
     serve: list[tuple[PartitionDir, Topic]]
     changed: dict[str, Topic]
@@ -477,10 +469,7 @@ def reconcile(
     internal: Mapping[str, Mapping[str, str]],
 ) -> Reconciled:
     """Bring directories and registry together. compacted: topics that a cleaner checkpoint names. internal: the
-    overrides of internal topics (internal_topic_configs).
-
-    Raises LogDirError when a partition lies in two log directories.
-    """
+    overrides of internal topics. Raises LogDirError when a partition lies in two log directories."""
     all_topics, changed = dict(topics), dict[str, Topic]()
     compacted = frozenset(compacted)
     result = Reconciled([], changed, [], [], [])
