@@ -104,7 +104,7 @@ def clean(log: Log) -> float:
         first_uncleanable_offset=log.segments[-1].base_offset, now_ms=NOW,
     )  # fmt: skip
     begin = time.process_time()
-    Cleaner(DEDUPE_BUFFER, 0.9, IO_BUFFER).clean(job, Host())
+    Cleaner(job, Host(), DEDUPE_BUFFER, 0.9, IO_BUFFER).clean()
     return time.process_time() - begin
 
 

@@ -74,7 +74,7 @@ def killed_at(directory: Path, step: int) -> int:
         real(*arguments)
 
     with mock.patch.object(os, "rename", rename):
-        Cleaner(1 << 20, 0.9, 1 << 16).clean(request(log), Host(log, NOW))
+        Cleaner(request(log), Host(log, NOW), 1 << 20, 0.9, 1 << 16).clean()
     log.discard()
     if copy.exists():
         shutil.rmtree(directory)

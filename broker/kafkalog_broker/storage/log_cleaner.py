@@ -41,8 +41,6 @@ _MEGABYTE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A log that may be cleaned."""
-
     entry: LogEntry
     log: Log
     config: LogConfig
@@ -51,7 +49,7 @@ class _Candidate:
 
     @property
     def has_gone(self) -> bool:
-        """True when the log was closed, or retention took the segments' beginning."""
+        """The log was closed, or retention took the segments' beginning."""
         return self.log.is_closed or self.log.segments[0] is not self.segments[0]
 
 
@@ -66,9 +64,8 @@ class CleanerTotals:
 
 
 class LogCleaner:
-    """schedule_removal: given files, renamed `.deleted`, and after how many ms they may be removed; called in the
-    thread that owns the logs. `totals`: what it has done. uncleanable: logs in which something went wrong; they are
-    left alone until the next start."""
+    """schedule_removal: given files, renamed `.deleted`, and after how many ms they may go; called in the thread that
+    owns the logs. uncleanable: logs in which something went wrong; they are left alone until the next start."""
 
     def __init__(self, table: LogTable, schedule_removal: Callable[[Path, int], None]) -> None:
         self._table = table
@@ -90,14 +87,14 @@ class LogCleaner:
     # ---- threads
 
     def start(self) -> None:
-        """Start the cleaner threads, unless log.cleaner.enable is false. The logs must be loaded."""
+        """Start the threads, unless log.cleaner.enable is false. The logs must be loaded."""
         if self._config.log_cleaner_enable:
             self._is_started = True
             self._begin_threads()
 
     def stop(self) -> None:
-        """Return when no thread is cleaning: what was begun is given up, but for a swap that is going on. Blocks for a
-        moment. Twice is harmless."""
+        """Return when no thread is cleaning: what was begun is given up, but for a swap that is going on. Twice is
+        harmless."""
         self._is_started = False
         self._stopping.set()
         with self._changed:
@@ -106,8 +103,8 @@ class LogCleaner:
             self._threads.pop().join()
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """log.cleaner.* may have changed: takes effect with the next log that a thread cleans, other numbers of threads
-        at once. Does not wait for threads that are to end."""
+        """log.cleaner.* may have changed: that counts from the next log that a thread cleans, and for the number of
+        threads at once. Does not wait for threads that are to end."""
         self._throttler.rate = config.log_cleaner_io_max_bytes_per_second
         with self._changed:
             self._config = config
@@ -138,7 +135,6 @@ class LogCleaner:
                 self._rest()
 
     def _rest(self) -> None:
-        """Sleep until there may be something to do, or the configuration changes."""
         with self._changed:
             seen = self._config
             # log.cleaner.backoff.ms may be 2^63 - 1, which is longer than a thread can wait: 292 years.
@@ -148,8 +144,8 @@ class LogCleaner:
     # ---- choosing a log (LogCleanerManager)
 
     def _grab_filthiest(self, now_ms: int) -> tuple[_Candidate, Cleanable] | None:
-        """The log with the largest share of dirty bytes among those that are due, for this thread alone, and the part
-        of it to be cleaned; None when none is. Raises CleaningAborted."""
+        """Of the logs that are due the one with the largest share of dirty bytes, for this thread alone, and what of it
+        is to be cleaned. Raises CleaningAborted."""
         with self._choosing:
             self.uncleanable = {entry for entry in self.uncleanable if self._table.entries.get(entry.key) is entry}
             best: tuple[_Candidate, Cleanable] | None = None
@@ -185,12 +181,11 @@ class LogCleaner:
         return found
 
     def _open(self, entry: LogEntry) -> None:
-        """In the owning thread."""
         if entry.log is None and self._table.entries.get(entry.key) is entry and entry.is_online:
             self._table.open(entry)
 
     def _ready(self, entries: Sequence[LogEntry]) -> list[_Candidate]:
-        """In the owning thread."""
+        """In the owning thread, as `_open`."""
         candidates = []
         for entry in entries:
             log = entry.log
@@ -204,7 +199,6 @@ class LogCleaner:
         return candidates
 
     def _part(self, candidate: _Candidate, now_ms: int) -> Cleanable | None:
-        """The part of it to be cleaned, None when there is none."""
         facts = candidate.facts
         try:
             part = cleanable(facts, candidate.config, now_ms)
@@ -222,12 +216,11 @@ class LogCleaner:
         return part if part.is_due(candidate.config) else None
 
     def _give_up(self, entry: LogEntry, error: BaseException) -> None:
-        """Leave a log alone: something is wrong with it."""
         _log.error("%s-%d is not compacted any more, until the next start: %s", entry.topic, entry.partition, error)
         self.uncleanable.add(entry)
 
     def _write_checkpoint(self, entry: LogEntry, offset: int) -> None:
-        """Say in cleaner-offset-checkpoint how far a log is clean. A disk that refuses takes its directory offline."""
+        """Say how far a log is clean. A disk that refuses takes its directory offline."""
         log_dir = entry.log_dir
         try:
             with log_dir.writing:
@@ -282,24 +275,20 @@ class LogCleaner:
             log.flush(part.first_uncleanable_offset)  # closed segments: nothing is written to them any more
         except BrokerError as error:
             raise CleaningAborted(str(error)) from error
+        request = CleaningRequest(
+            directory=log.directory, segments=candidate.segments, config=candidate.config,
+            first_dirty_offset=part.first_dirty_offset, first_uncleanable_offset=part.first_uncleanable_offset,
+            now_ms=clock.now_ms(),
+        )  # fmt: skip
         threads = max(config.log_cleaner_threads, 1)
-        cleaner = Cleaner(
+        began = time.monotonic()
+        end, statistics = Cleaner(
+            request,
+            CleaningHost(log, self._owner, clock.now_ms, self._throttler, self._schedule_removal),
             config.log_cleaner_dedupe_buffer_size // threads,
             config.log_cleaner_io_buffer_load_factor,
             config.log_cleaner_io_buffer_size // threads // 2,  # the other half is what is written
-        )
-        began = time.monotonic()
-        end, statistics = cleaner.clean(
-            CleaningRequest(
-                directory=log.directory,
-                segments=candidate.segments,
-                config=candidate.config,
-                first_dirty_offset=part.first_dirty_offset,
-                first_uncleanable_offset=part.first_uncleanable_offset,
-                now_ms=clock.now_ms(),
-            ),
-            CleaningHost(log, self._owner, clock.now_ms, self._throttler, self._schedule_removal),
-        )
+        ).clean()
         seconds = time.monotonic() - began
         read, written, totals = statistics.bytes_read, statistics.bytes_written, self.totals
         totals.runs, totals.seconds = totals.runs + 1, totals.seconds + seconds

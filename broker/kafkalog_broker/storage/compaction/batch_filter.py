@@ -125,7 +125,6 @@ class BatchFilter:
             yield RetainedBatches(out.data[:filled], table[stays][:, [H.SIZE, H.LAST_OFFSET, H.MAX_TIMESTAMP]])
 
     def _wrapper(self, window: Window, row: int, keeps_tombstones: bool) -> Iterator[RetainedBatches]:
-        """A compressed message set: whole, or with fewer messages in it."""
         header = window.table[row]
         wrapper = opened(window, row, self._decompressor.scratch)
         payload, magic = self._decompressor.scratch.read_only(), int(header[H.MAGIC])
@@ -236,7 +235,7 @@ class BatchFilter:
 
 
 def _packed_again(batch: bytes | memoryview, codec: int) -> bytes:
-    """With the codec's default level, whatever the topic's is, as Kafka's cleaner does."""
+    """With the codec's default level, as Kafka's cleaner does."""
     fields = list(layout.BATCH_HEADER.unpack_from(batch))
     fields[5] |= codec  # the attributes
     packed = bytearray(layout.BATCH_OVERHEAD) + compress(Codec(codec), batch[layout.RECORDS_AT :])

@@ -41,8 +41,7 @@ Segments = Sequence[LogSegment] | Sequence[SegmentFacts]
 
 
 class LogFacts(NamedTuple):
-    """Input for one log. segments: by base offset, the last one is the active one. checkpoint: up to where it was
-    cleaned the last time, None when it never was."""
+    """Input for one log. checkpoint: up to where it was cleaned the last time, None when it never was."""
 
     segments: Segments
     log_start_offset: int
@@ -69,12 +68,10 @@ class Cleanable:
 
     @property
     def ratio(self) -> float:
-        """Share of the dirty bytes; 0 of an empty log."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
     def is_due(self, config: LogConfig) -> bool:
-        """True when the log is dirty enough, or holds a record that has waited long enough."""
         if not self.dirty_bytes:
             return False
         return self.overdue_ms > 0 or self.ratio > config.min_cleanable_dirty_ratio
@@ -131,10 +128,8 @@ def group_segments(
     sizes: Sequence[SourceSize], max_size: int, max_index_size: int, end_offset: int
 ) -> list[tuple[int, int]]:
     """(first, end) of neighbours that become one segment: no larger than segment.bytes, with indexes that hold what
-    theirs hold, and offsets that fit an index.
-
-    end_offset: after the last segment. A segment that is empty is never left alone, however far its offset reaches.
-    """
+    theirs hold, and offsets that fit an index. end_offset: after the last segment. A segment that is empty is never
+    left alone, however far its offset reaches."""
     firsts: list[int] = []
     total = SourceSize(0, 0, 0, 0)
     for slot, size in enumerate(sizes):
@@ -189,7 +184,6 @@ class KnownProducers:
 
 
 def _are_in(ordered: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """bool[n]: which `values` are among `ordered`, which rises."""
     if not len(ordered):
         return np.zeros(len(values), bool)
     places = np.searchsorted(ordered, values)
@@ -225,7 +219,7 @@ class CleanedTransactions:
         self._retained: list[AbortedTransaction] = []
 
     def may_drop_records(self, producer_id: int, last_offset: int) -> bool:
-        """A transactional batch of records is passed: whether its transaction was aborted."""
+        """A transactional batch of records is passed: True when its transaction was aborted."""
         self._begin_up_to(last_offset)
         aborted = self._aborted.get(producer_id)
         if aborted is None:
@@ -235,10 +229,8 @@ class CleanedTransactions:
         return True
 
     def may_drop_marker(self, producer_id: int, last_offset: int, control_type: ControlType | None) -> bool:
-        """A control batch that ends a transaction is passed: whether it has no batch of it to account for any more.
-
-        control_type: None for a control batch that was emptied before.
-        """
+        """A control batch that ends a transaction is passed: True when no batch of that is left. control_type: None for
+        one that was emptied before."""
         self._begin_up_to(last_offset)
         if control_type is None:
             return True
@@ -253,7 +245,6 @@ class CleanedTransactions:
         return False
 
     def take_retained(self) -> list[AbortedTransaction]:
-        """The entries since the last call, in order of the markers."""
         retained, self._retained = self._retained, []
         return retained
 

@@ -17,12 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.storage.compaction.batch_filter import BatchFilter, Verdict, messages_in, opened
-from kafkalog_broker.storage.compaction.cleanable import (
-    CleanedTransactions,
-    KnownProducers,
-    SourceSize,
-    group_segments,
-)
+from kafkalog_broker.storage.compaction.cleanable import CleanedTransactions, KnownProducers, SourceSize, group_segments
 from kafkalog_broker.storage.compaction.cleaner_kernel import Rule
 from kafkalog_broker.storage.compaction.cleaning_request import (
     CleanerStatistics,
@@ -31,11 +26,10 @@ from kafkalog_broker.storage.compaction.cleaning_request import (
     CleaningRequest,
 )
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
-from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
+from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, write_pieces
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.offset_lookup import aborted_in
 from kafkalog_broker.storage.partition.producer_state import read_marker
-from kafkalog_broker.storage.recovery.segment_split import write_pieces
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format import layout, names
 from kafkalog_spark.format.atomic_file import descriptor
@@ -48,28 +42,23 @@ from kafkalog_spark.log.write.segment_recovery import OffsetOverflow, ordered_wi
 
 
 class Cleaner:
-    """Cleaner of a partition. dedupe_memory: bytes of the map of keys. io_memory: bytes of the read buffer."""
+    """Cleaning of a partition. dedupe_memory: bytes of the map of keys. io_memory: bytes of the read buffer."""
 
-    _request: CleaningRequest
-    _host: CleaningHost
-    _keys: OffsetMap
-    _statistics: CleanerStatistics
-
-    def __init__(self, dedupe_memory: int, load_factor: float, io_memory: int) -> None:
-        self._dedupe_memory = dedupe_memory
-        self._load_factor = load_factor
+    def __init__(
+        self, request: CleaningRequest, host: CleaningHost, dedupe_memory: int, load_factor: float, io_memory: int
+    ) -> None:
+        self._request, self._host, self._statistics = request, host, CleanerStatistics()
+        span = request.first_uncleanable_offset - request.first_dirty_offset
+        self._keys = OffsetMap(dedupe_memory, load_factor, max(span, 1))
         self._buffer = Scratch(max(io_memory, layout.BATCH_OVERHEAD))
         self._decompressor = Decompressor()
 
-    def clean(self, request: CleaningRequest, host: CleaningHost) -> tuple[int, CleanerStatistics]:
+    def clean(self) -> tuple[int, CleanerStatistics]:
         """Returns (offset up to which the log is clean now, statistics).
 
         Raises CleaningAborted; CorruptBatch, UnsupportedFormat with file, position and offset: the segment stays as it
         was; OSError. No `.cleaned` file is left.
         """
-        self._request, self._host, self._statistics = request, host, CleanerStatistics()
-        span = request.first_uncleanable_offset - request.first_dirty_offset
-        self._keys = OffsetMap(self._dedupe_memory, self._load_factor, max(span, 1))
         try:
             return self._clean()
         except OffsetOverflow as overflow:
@@ -220,10 +209,7 @@ class Cleaner:
         table = window.table
         n = len(table)
         verdict = Verdict(
-            np.full(n, Rule.BY_KEY, np.int64),
-            producers.last_batches(table),
-            np.zeros(n, bool),
-            np.zeros(n, bool),
+            np.full(n, Rule.BY_KEY, np.int64), producers.last_batches(table), np.zeros(n, bool), np.zeros(n, bool)
         )
         for row in _transactional_rows(table):
             header = table[row]

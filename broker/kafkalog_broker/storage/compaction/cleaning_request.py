@@ -104,11 +104,9 @@ class CleaningHost:
             raise CleaningAborted("cleanup.policy contains compact no more")
 
     def throttle(self, size: int) -> None:
-        """`size` bytes were read or written."""
         self._throttler.observed(size)
 
     def last_records(self) -> Mapping[int, LastRecord]:
-        """The producers that the log knows, by id."""
         return self._owner.ask(self._log.producer_state.last_records)
 
     def replace(self, cleaned: Sequence[CleanedSegment], old: Sequence[LogSegment]) -> None:
@@ -128,11 +126,8 @@ class CleaningHost:
 
 @dataclass(slots=True)
 class CleanerStatistics:
-    """Totals of a cleaning, in bytes. map_utilization: how full the map of keys became, 0 to 1.
-
-    unreadable_batches: batches that stay as they are because their records are malformed; first_unreadable: the base
-    offset of the first one.
-    """
+    """Totals of a cleaning, in bytes. map_utilization: 0 to 1. unreadable_batches: those that stay as they are because
+    their records are malformed; first_unreadable: the base offset of the first one."""
 
     map_bytes_read: int = 0
     bytes_read: int = 0
@@ -147,17 +142,11 @@ _CHECK_S = 0.3
 
 
 class Throttler:
-    """Limits a rate by sleeping (Kafka's Throttler); shared by threads, all of which wait.
-
-    rate: bytes per second; may be changed: a wait that has begun ends as it was meant. monotonic: a clock in seconds.
-    wait: sleeps that many seconds.
-    """
+    """Limits a rate by sleeping (Kafka's Throttler); shared by threads, all of which wait. rate: bytes per second; may
+    be changed: a wait that has begun ends as it was meant. monotonic: a clock in seconds."""
 
     def __init__(
-        self,
-        rate: float,
-        wait: Callable[[float], object] = time.sleep,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, rate: float, wait: Callable[[float], object] = time.sleep, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self.rate = rate
         self._wait = wait
@@ -167,7 +156,6 @@ class Throttler:
         self._observed = 0
 
     def observed(self, size: int) -> None:
-        """`size` bytes were read or written; sleeps when that was too fast."""
         with self._lock:
             self._observed += size
             elapsed = self._monotonic() - self._since

@@ -15,12 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.config.broker_config import CLEANER_MAP_ENTRY_BYTES
-from kafkalog_broker.storage.compaction.offset_map_kernel import (
-    MapState,
-    MapStatus,
-    map_messages,
-    map_records,
-)
+from kafkalog_broker.storage.compaction.offset_map_kernel import MapState, MapStatus, map_messages, map_records
 
 ENTRY_SIZE = CLEANER_MAP_ENTRY_BYTES
 
@@ -55,12 +50,10 @@ class OffsetMap:
         return int(self._state[MapState.LATEST])
 
     def advance(self, offset: int) -> None:
-        """There is no record with a key between `latest_offset` and `offset`."""
         self._state[MapState.LATEST] = offset
 
     @property
     def table(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-        """(entries, secret), what kernels search."""
         return self._table, self._secret
 
     def add_records(
@@ -76,5 +69,4 @@ class OffsetMap:
         return bool(status == MapStatus.DONE)
 
     def add_messages(self, payload: npt.NDArray[np.uint8], messages: npt.NDArray[np.int64]) -> bool:
-        """As add_records, for messages v0 or v1 (see find_messages)."""
         return bool(map_messages(payload, messages, self._table, self._secret, self._state) == MapStatus.DONE)

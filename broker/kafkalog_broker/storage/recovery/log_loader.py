@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from kafkalog_broker.storage.partition.cleaned_segment import split_segment
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.local_log import LoadedLog
 from kafkalog_broker.storage.partition.producer_state import (
@@ -26,7 +27,6 @@ from kafkalog_broker.storage.partition.producer_state import (
     replay,
     replay_segments,
 )
-from kafkalog_broker.storage.recovery.segment_split import split_segment
 from kafkalog_spark.errors import CorruptBatch, CorruptFile, CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import names
 from kafkalog_spark.format.atomic_file import descriptor, replace_file
@@ -61,10 +61,8 @@ _DAY_MS = 24 * 3600 * 1000
 
 class StartupFiles(NamedTuple):
     """Plan for a directory: first remove files, then rename (old name, new name). Then the log is `base_offsets`.
-
-    snapshots: offsets of the producer snapshots. complete: base offsets of the segments that have both indexes; those
-    of the others are to be made again. transactional: of those that have a transaction index.
-    """
+    complete: of the segments that have both indexes; those of the others are to be made again. transactional: of those
+    that have a transaction index."""
 
     removals: tuple[str, ...]
     renames: tuple[tuple[str, str], ...]
@@ -142,11 +140,8 @@ def next_offset_of(path: Path) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRequest:
-    """Facts of a log that are known before its directory is read.
-
-    clean: the broker was shut down cleanly. recovery_point, log_start_offset: what the checkpoints say, 0 without.
-    has_remote_segments: the log may begin below its first segment here.
-    """
+    """Facts of a log that are known before its directory is read. recovery_point, log_start_offset: what the
+    checkpoints say, 0 without. has_remote_segments: the log may begin below its first segment here."""
 
     directory: Path
     clean: bool
@@ -160,17 +155,15 @@ class LoadRequest:
 
 
 def bytes_to_recover(directory: Path, recovery_point: int) -> int:
-    """How many bytes `load_log` would scan after a crash: for progress, before it begins."""
+    """Bytes that `load_log` would scan after a crash."""
     files = log_files(directory)
     first = _floor(list(files), recovery_point)
     return sum(facts.st_size for base, facts in files.items() if base >= first)
 
 
 def load_log(request: LoadRequest, on_bytes: Callable[[int], None] | None = None) -> LoadedLog:
-    """Make the directory whole and say what it holds. on_bytes: called with the bytes that recovery has scanned.
-
-    Raises CorruptLog for damage in a segment that was flushed and that nothing asks to cut, OSError.
-    """
+    """Make the directory whole and say what it holds. on_bytes: called with the bytes that recovery has scanned. Raises
+    CorruptLog for damage in a segment that was flushed and that nothing asks to cut, OSError."""
     while True:
         try:
             return _Loader(request, on_bytes).load()
@@ -376,7 +369,6 @@ class _Loader:
             _log.warning("%s; producers are known only up to there", error)
 
     def _snapshot(self, offset: int) -> None:
-        """Write the snapshot of `offset`, where the state is, if there is none newer than the log's beginning."""
         if offset <= max(self._request.log_start_offset, *self._bases[:1]):
             return
         write_producer_snapshot(
@@ -394,13 +386,11 @@ class _Loader:
 
 
 def _floor(bases: list[int], offset: int) -> int:
-    """The base offset of the segment that holds `offset`: the last one not above it, else the first."""
     return max((base for base in bases if base <= offset), default=bases[0] if bases else 0)
 
 
 class LoadProgress(NamedTuple):
-    """Progress of loading, all threads together. Bytes: of the segments that recovery has to scan; nothing of it after
-    a clean shutdown."""
+    """Progress of all threads together. Bytes: of the segments that recovery has to scan."""
 
     logs_done: int
     logs_total: int

@@ -52,7 +52,7 @@ def test_messages_v1_are_cleaned_as_kafka_2_8_cleaned_them(tmp_path, golden_lega
         directory=tmp_path / "p", segments=segments, config=log_config(),
         first_dirty_offset=1200, first_uncleanable_offset=1800, now_ms=NOW,
     )  # fmt: skip
-    Cleaner(1 << 20, 0.9, 1 << 16).clean(job, Kept(None, NOW))  # type: ignore[arg-type]
+    Cleaner(job, Kept(None, NOW), 1 << 20, 0.9, 1 << 16).clean()  # type: ignore[arg-type]
     ((bases, files),) = swapped
     assert bases == [0, 1200, 1620]
     made = files[f"{0:020d}.log.cleaned"]
@@ -99,7 +99,7 @@ def cleaned_old(segments: list[LogSegment], *, first_dirty=0) -> list[list[plain
         directory=segments[0].directory, segments=segments, config=log_config(delete_retention_ms=1000),
         first_dirty_offset=first_dirty, first_uncleanable_offset=segments[-1].base_offset, now_ms=NOW,
     )  # fmt: skip
-    Cleaner(1 << 20, 0.9, 1 << 16).clean(job, Kept(None, NOW))  # type: ignore[arg-type]
+    Cleaner(job, Kept(None, NOW), 1 << 20, 0.9, 1 << 16).clean()  # type: ignore[arg-type]
     return made
 
 

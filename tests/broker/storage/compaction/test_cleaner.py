@@ -198,7 +198,7 @@ def test_old_files_and_snapshots_wait_as_deleted(tmp_path):
         def replace(self, cleaned, old):
             gone.extend(self.log.replace_segments(cleaned, old, NOW))
 
-    Cleaner(1 << 20, 0.9, 1 << 16).clean(request(log), Told(log, NOW))
+    Cleaner(request(log), Told(log, NOW), 1 << 20, 0.9, 1 << 16).clean()
     assert [segment.base_offset for segment in log.segments] == [0, 3]
     assert sorted(path.name for path in gone) == sorted(p.name for p in log.directory.glob("*.deleted"))
     assert len(gone) == 3 * 3 + 2  # the snapshots of 1 and 2 go, those of segments that are still there stay

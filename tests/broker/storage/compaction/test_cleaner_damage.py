@@ -58,7 +58,7 @@ def test_a_cleaning_that_is_given_up_leaves_no_file(tmp_path):
 
     before = contents(log.directory)
     with pytest.raises(CleaningAborted):
-        Cleaner(1 << 20, 0.9, 1 << 16).clean(request(log), Host(log, NOW, check=check))
+        Cleaner(request(log), Host(log, NOW, check=check), 1 << 20, 0.9, 1 << 16).clean()
     assert contents(log.directory) == before
 
 
@@ -76,7 +76,7 @@ def test_segments_that_retention_has_taken_meanwhile_are_not_brought_back(tmp_pa
             super().replace(cleaned, old)
 
     with pytest.raises(LookupError):
-        Cleaner(1 << 20, 0.9, 1 << 16).clean(job, Late(log, NOW))
+        Cleaner(job, Late(log, NOW), 1 << 20, 0.9, 1 << 16).clean()
     assert transient_files(log.directory) == []
     assert log.log_start_offset > 0
 

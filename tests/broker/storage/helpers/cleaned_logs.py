@@ -87,7 +87,7 @@ def clean(
         log.roll(now_ms)
     log.flush()
     host = Host(log, now_ms)
-    end, statistics = Cleaner(memory, load_factor, io).clean(request(log, now_ms, first_dirty), host)
+    end, statistics = Cleaner(request(log, now_ms, first_dirty), host, memory, load_factor, io).clean()
     return end, statistics, host
 
 

@@ -66,7 +66,7 @@ def compacted(topic: str, before: Path, after: Path, work: Path, segment_bytes: 
         first_dirty_offset=part.first_dirty_offset, first_uncleanable_offset=part.first_uncleanable_offset,
         now_ms=now_ms,
     )  # fmt: skip
-    end, _ = Cleaner(1 << 20, 0.9, 1 << 16).clean(job, Host(log, now_ms))
+    end, _ = Cleaner(job, Host(log, now_ms), 1 << 20, 0.9, 1 << 16).clean()
     assert end == checkpoint(after, topic)
     return log
 

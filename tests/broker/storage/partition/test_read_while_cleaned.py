@@ -77,7 +77,7 @@ def test_consumers_in_other_threads_see_every_latest_record_while_segments_are_s
         latest.update(write(log, 10, 12, chance))
         log.roll(NOW)
         log.flush()
-        end, _ = Cleaner(1 << 20, 0.9, 1 << 16).clean(request(log, NOW, end), Host(log, NOW))
+        end, _ = Cleaner(request(log, NOW, end), Host(log, NOW), 1 << 20, 0.9, 1 << 16).clean()
     done.set()
     for thread in threads:
         thread.join()
@@ -98,7 +98,7 @@ def test_a_fetch_of_a_file_that_was_swapped_while_it_was_read_is_done_again(tmp_
         calls.append(arguments)
         result = real(*arguments)
         if len(calls) == 1:
-            Cleaner(1 << 20, 0.9, 1 << 16).clean(request(log), Host(log, NOW))
+            Cleaner(request(log), Host(log, NOW), 1 << 20, 0.9, 1 << 16).clean()
         return result
 
     monkeypatch.setattr(log.local, "find_range", find_range)
@@ -114,7 +114,7 @@ def test_a_position_in_the_old_segment_is_not_taken_for_one_in_the_new(tmp_path)
     middle = log.read_range(0, 600, up_to=log.high_watermark, at_least_one=True).next_offset
     log.roll(NOW)
     log.flush()
-    Cleaner(1 << 20, 0.9, 1 << 16).clean(request(log), Host(log, NOW))
+    Cleaner(request(log), Host(log, NOW), 1 << 20, 0.9, 1 << 16).clean()
     data = log.read_range(middle, 10_000, up_to=log.high_watermark, at_least_one=True).chunks
     assert all(found.last_offset >= middle for found in decode_batches(b"".join(data)))
     log.discard()
@@ -162,7 +162,7 @@ def test_the_offline_reader_sees_every_latest_record_at_every_step_of_a_swap(com
         log.flush()
         watcher = Watcher(look)
         with mock.patch.object(os, "rename", watcher):
-            end, _ = Cleaner(1 << 20, 0.9, 1 << 16).clean(request(log, NOW, end), Host(log, NOW))
+            end, _ = Cleaner(request(log, NOW, end), Host(log, NOW), 1 << 20, 0.9, 1 << 16).clean()
         assert watcher.calls > 8
         look()
     log.discard()
@@ -178,7 +178,7 @@ def test_a_scan_that_began_before_a_swap_goes_on_after_it(tmp_path):
         reader = PartitionLog(PartitionLocation("orders", 0, str(log.directory)))
         found = scan_partition(reader, 0, reader.log_end_offset, ScanRequest(("offset", "key"), first_batch_rows=stop))
         first = next(found)
-        Cleaner(1 << 20, 0.9, 1 << 16).clean(request(log), Host(log, NOW))
+        Cleaner(request(log), Host(log, NOW), 1 << 20, 0.9, 1 << 16).clean()
         rows = plain_rows([first, *found])
         offsets = [row["offset"] for row in rows]
         assert offsets == sorted(set(offsets))
@@ -191,7 +191,7 @@ def test_timestamps_are_looked_up_in_a_cleaned_log_as_in_the_broker(tmp_path):
     write(log, 60, 9, random.Random(5))
     log.roll(NOW)
     log.flush()
-    Cleaner(1 << 20, 0.9, 1 << 16).clean(request(log), Host(log, NOW))
+    Cleaner(request(log), Host(log, NOW), 1 << 20, 0.9, 1 << 16).clean()
     reader = PartitionLog(PartitionLocation("orders", 0, str(log.directory)))
     for timestamp in range(NOW, NOW + log.log_end_offset + 3, 7):
         found = log.offset_for_timestamp(timestamp)
