@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
 from kafkalog_broker.remote.remote_quota import RemoteQuota
 from kafkalog_broker.storage.partition.log import Log
@@ -42,8 +42,6 @@ def segments_to_copy(log: Log) -> Iterator[tuple[LogSegment, int]]:
 
 
 class CopyOfSegment(NamedTuple):
-    """A segment that is about to be copied: its metadata, and its files."""
-
     segment: RemoteSegment
     data: LogSegmentData
 
@@ -66,10 +64,8 @@ class SegmentCopy:
         is_known = bool(within) and within[0].start_offset <= max(segment.base_offset, log.log_start_offset)
         if not is_known or segment.writer is not None:  # what is older than leader epochs has none
             why = "it is still being written" if is_known else "nothing is known of its leader epochs"
-            raise BrokerError(
-                ErrorCode.kafka_storage_error, f"the segment {segment.base_offset} cannot be copied: {why}",
-                topic_partition=log.name, offset=segment.base_offset,
-            )  # fmt: skip
+            what = f"the segment {segment.base_offset} cannot be copied: {why}"
+            raise log.error(ErrorCode.kafka_storage_error, what, segment.base_offset)
         aborted = bool(segment.aborted())
         metadata = RemoteSegment(
             TopicIdPartition(log.topic, log.topic_id, log.partition), new_uuid(), segment.base_offset, until - 1,

@@ -7,7 +7,7 @@ first that stays. Segments of epochs that lie before the log's first go too; oth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kafkalog_broker.config.log_config import LogConfig
@@ -26,32 +26,31 @@ class ExpiredSegments:
     log_start_offset: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogBounds:
-    """Bounds of a log. lineage: its leader epochs. only_local_bytes: of segments that were not copied."""
-
-    lineage: Sequence[EpochEntry]
-    log_start_offset: int
-    log_end_offset: int
-    only_local_bytes: int
-
-
 def expired_segments(
-    remote: RemoteLogMetadataCache, config: LogConfig, bounds: LogBounds, now_ms: int
-) -> ExpiredSegments:
-    """The segments to delete now; the caller moves the log start offset before the first one goes."""
-    lineage = without_empty_epochs(bounds.lineage)
-    if not lineage:
-        return ExpiredSegments()
+    remote: RemoteLogMetadataCache, config: LogConfig, epochs: Sequence[EpochEntry], now_ms: int, *,
+    log_start_offset: int, log_end_offset: int, only_local_bytes: int,
+) -> ExpiredSegments:  # fmt: skip
+    """The segments to delete now; the caller moves the log start offset before the first one goes. epochs: the log's.
+    only_local_bytes: of segments that were not copied."""
+    lineage = without_empty_epochs(epochs)
     expired = ExpiredSegments()
-    surplus = _surplus(remote, config, bounds, lineage)
-    first_epoch = lineage[0].epoch
-    for segment in _of_lineage(remote, lineage):
-        if segment.end_offset < bounds.log_start_offset and segment.last_epoch <= first_epoch:
+    if not lineage:
+        return expired
+    of_lineage = {segment.segment_id: segment for entry in lineage for segment in remote.of_epoch(entry.epoch)}
+
+    def is_of_the_log(segment: RemoteSegment) -> bool:
+        return why_not_of_the_log(segment, lineage, log_end_offset) is None
+
+    surplus = 0  # bytes above retention.bytes (buildRetentionSizeData)
+    if 0 <= config.retention_bytes < only_local_bytes + remote.finished_bytes:  # all of them, of the log or not
+        copied = sum(segment.size for segment in of_lineage.values() if is_of_the_log(segment))
+        surplus = max(only_local_bytes + copied - config.retention_bytes, 0)
+    for segment in of_lineage.values():
+        if segment.end_offset < log_start_offset and segment.last_epoch <= lineage[0].epoch:
             surplus -= segment.size
             expired.segments.append(segment)
             continue
-        if why_not_of_the_log(segment, lineage, bounds.log_end_offset) is not None:
+        if not is_of_the_log(segment):
             continue
         is_old = config.retention_ms >= 0 and segment.max_timestamp <= now_ms - config.retention_ms
         if not (is_old or 0 < segment.size <= surplus):
@@ -60,7 +59,7 @@ def expired_segments(
         expired.segments.append(segment)
         expired.log_start_offset = segment.until
     chosen = {segment.segment_id for segment in expired.segments}
-    earliest = bounds.lineage[0].epoch
+    earliest = epochs[0].epoch
     for epoch in remote.epochs:
         if epoch >= earliest:
             break
@@ -69,28 +68,3 @@ def expired_segments(
                 chosen.add(segment.segment_id)
                 expired.segments.append(segment)
     return expired
-
-
-def _of_lineage(remote: RemoteLogMetadataCache, lineage: Sequence[EpochEntry]) -> Iterator[RemoteSegment]:
-    seen = set()
-    for entry in lineage:
-        for segment in remote.of_epoch(entry.epoch):
-            if segment.segment_id not in seen:
-                seen.add(segment.segment_id)
-                yield segment
-
-
-def _surplus(
-    remote: RemoteLogMetadataCache, config: LogConfig, bounds: LogBounds, lineage: Sequence[EpochEntry]
-) -> int:
-    """Bytes above retention.bytes (buildRetentionSizeData); 0 without such a limit."""
-    if config.retention_bytes < 0:
-        return 0
-    if bounds.only_local_bytes + remote.finished_bytes <= config.retention_bytes:
-        return 0  # all of them, of the log or not
-    of_log = (
-        segment.size
-        for segment in _of_lineage(remote, lineage)
-        if why_not_of_the_log(segment, lineage, bounds.log_end_offset) is None
-    )
-    return max(bounds.only_local_bytes + sum(of_log) - config.retention_bytes, 0)

@@ -1,11 +1,5 @@
 """Tiered storage of this broker: what is copied, deleted and read remotely, and when (Kafka's RemoteLogManager).
 
-    remote = RemoteLogManager(...)
-    await remote.start()                   # what there is remotely is known; logs that were lost are there again
-    await remote.read(log, ...)            # Fetch below the local log start offset
-    await remote.offset_for_timestamp(...)
-    remote.run_due()                       # copying and deletion of all partitions, now and then
-
 Everything runs in the event loop's thread. What waits for remote storage runs in threads of its own kind: those that
 copy, those that delete, and those that read never wait for each other, and nothing else waits for them.
 """
@@ -29,7 +23,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import REMOTE_STORAGE_ENABLE
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.remote.copying import SegmentCopy, segments_to_copy
-from kafkalog_broker.remote.expiration import LogBounds, expired_segments
+from kafkalog_broker.remote.expiration import expired_segments
 from kafkalog_broker.remote.remote_log_metadata_cache import (
     COPY_FINISHED,
     COPY_STARTED,
@@ -95,7 +89,6 @@ class RemotePartition:
     delete_lag: tuple[int, int] = (0, 0)
 
     def count_lag(self, log: Log) -> bool:
-        """False if nothing waits."""
         waiting = [segment.size for segment, _ in segments_to_copy(log)]
         self.copy_lag = len(waiting), sum(waiting)
         return bool(waiting)
@@ -117,7 +110,6 @@ class _Tasks:
         self._begin()
 
     async def idle(self) -> None:
-        """Return when nothing waits and nothing is under way."""
         while self._running:
             await asyncio.wait(list(self._running.values()))
 
@@ -228,7 +220,6 @@ class RemoteLogManager:
             self._adopt(log)
 
     async def run(self) -> None:
-        """Copy and delete what is due, until it is cancelled."""
         while True:
             await asyncio.sleep(self._config().remote_log_manager_task_interval_ms / 1000)
             try:
@@ -244,7 +235,7 @@ class RemoteLogManager:
         await asyncio.to_thread(self._readers.shutdown)  # waits for reads, which the event loop must not
 
     async def idle(self) -> None:
-        """Return when nothing is being copied or deleted: for tests."""
+        """For tests: return when nothing is being copied or deleted."""
         await self._copying.idle()
         await self._expiring.idle()
 
@@ -299,14 +290,13 @@ class RemoteLogManager:
             self._copying.add(partition)
 
     def topic_changed(self, topic: Topic) -> None:
-        """A topic has another configuration: what that means for its segments happens now."""
         for number in range(topic.partitions):
             partition = self.partitions.get((topic.id, number))
             if partition is not None:
                 self._expiring.add(partition)
 
     async def topic_deleted(self, topic: Topic) -> None:
-        """A topic is gone from the registry, its directories are about to go: so are its remote segments."""
+        """A topic is gone from the registry: so are its remote segments."""
         partitions = [TopicIdPartition(topic.name, topic.id, number) for number in range(topic.partitions)]
         await self.metadata.mark_deleted(partitions, PartitionDeleteState.DELETE_PARTITION_MARKED)
         for number in range(topic.partitions):
@@ -394,14 +384,11 @@ class RemoteLogManager:
         only_local = sum(
             segment.size for segment in log.segments if segment.base_offset > log.highest_offset_in_remote_storage
         )
-        bounds = LogBounds(
-            lineage=log.epochs.entries, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset,
-            only_local_bytes=only_local,
+        decide = partial(
+            expired_segments, partition.remote, log.config, log.epochs.entries, self._clock.now_ms(),
+            log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset, only_local_bytes=only_local,
         )  # fmt: skip
-        now_ms = self._clock.now_ms()
-        expired = await asyncio.get_running_loop().run_in_executor(
-            self._expiring.threads, expired_segments, partition.remote, log.config, bounds, now_ms
-        )
+        expired = await asyncio.get_running_loop().run_in_executor(self._expiring.threads, decide)
         if expired.log_start_offset is not None:
             log.check()
             log.move_log_start(min(expired.log_start_offset, log.high_watermark))
@@ -430,7 +417,6 @@ class RemoteLogManager:
     # ---- reading
 
     def remote_of(self, log: Log) -> RemoteLogMetadataCache | None:
-        """The remote side of a log; None when it has none."""
         return self.metadata.partitions.get((log.topic_id, log.partition))
 
     async def read(
@@ -463,17 +449,14 @@ class RemoteLogManager:
         try:
             return await self._in_reader(look_up, self._config().remote_list_offsets_request_timeout_ms, log)
         except TimeoutError as error:
-            raise BrokerError(ErrorCode.request_timed_out, str(error), topic_partition=log.name) from error
+            raise log.error(ErrorCode.request_timed_out, str(error)) from error
 
     async def _in_reader(self, read: Callable[[], _T], wait_ms: int, log: Log) -> _T:
         """Raises TimeoutError when it takes longer; it goes on then, and what it fetched is there for the next one who
         asks."""
         if self._reading >= self._config().remote_log_reader_max_pending_tasks:
             self.counts.fetch_errors += 1
-            raise BrokerError(
-                ErrorCode.unknown_server_error, f"{self._reading} reads of remote storage wait already",
-                topic_partition=log.name,
-            )  # fmt: skip
+            raise log.error(ErrorCode.unknown_server_error, f"{self._reading} reads of remote storage wait already")
         self._reading += 1
         task = asyncio.ensure_future(self._read_in_turn(read))
         task.add_done_callback(self._has_read)
@@ -486,7 +469,7 @@ class RemoteLogManager:
             raise
         except (KafkalogError, OSError) as error:
             _log.warning("%s cannot be read from remote storage: %s", log.name, error)
-            raise BrokerError(ErrorCode.unknown_server_error, str(error), topic_partition=log.name) from error
+            raise log.error(ErrorCode.unknown_server_error, str(error)) from error
 
     async def _read_in_turn(self, read: Callable[[], _T]) -> _T:
         threads = self._config().remote_log_reader_threads

@@ -93,7 +93,6 @@ class RemoteLogMetadataCache:
     # ---- events
 
     def take(self, event: RemoteLogEvent) -> None:
-        """The next event, which is about this partition."""
         if isinstance(event, PartitionDeletion):
             self.is_deleted = True
             if event.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
@@ -149,7 +148,6 @@ class RemoteLogMetadataCache:
     # ---- questions
 
     def event(self, segment_id: UUID) -> SegmentEvent | None:
-        """A segment and its state; None when it is not known, or deleted."""
         return self._segments.get(segment_id)
 
     def in_state(self, *states: RemoteSegmentState) -> list[RemoteSegment]:
@@ -158,7 +156,7 @@ class RemoteLogMetadataCache:
 
     @property
     def epochs(self) -> list[int]:
-        """The leader epochs of finished segments, rising."""
+        """Those of finished segments, rising."""
         return sorted(self._epochs)
 
     def of_epoch(self, epoch: int) -> Sequence[RemoteSegment]:

@@ -39,7 +39,6 @@ _READ_BYTES = 1 << 20  # bytes of the topic that are read at a time, some 4,000 
 
 
 def metadata_topic_configs(topic: MetadataTopic) -> Mapping[str, str]:
-    """What `__remote_log_metadata` is made with."""
     return {
         "cleanup.policy": "delete",
         "min.insync.replicas": str(topic.min_isr),
@@ -95,7 +94,6 @@ class RemoteLogMetadataManager:
             del self.partitions[partition.topic_id, partition.partition]
 
     def of(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
-        """What is known of a partition."""
         key = (partition.topic_id, partition.partition)
         known = self.partitions.get(key)
         if known is None:

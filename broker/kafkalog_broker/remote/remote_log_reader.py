@@ -7,24 +7,78 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.remote.remote_log_metadata_cache import RemoteLogMetadataCache
-from kafkalog_broker.remote.remote_segment_file import RemoteSegmentFile
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_segment import SCAN_READ
+from kafkalog_broker.storage.partition.log_segment import SCAN_READ, TimedSegment
 from kafkalog_broker.storage.partition.offset_lookup import TimestampAndOffset, aborted_in, offset_in_segment
 from kafkalog_spark.errors import RemoteResourceNotFound
 from kafkalog_spark.format.checkpoint import EpochEntry
-from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
+from kafkalog_spark.format.offset_index import OffsetIndex, parse_offset_index
+from kafkalog_spark.format.time_index import TimeIndex, parse_time_index
+from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted, parse_transaction_index
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
+from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
 
 MOST_BYTES = 8 << 20
 """Bytes of records of one answer, unless a single batch has more: ten readers hold 80 MB at most."""
 _REMEMBERED = 256
 """Places where a consumer's next fetch begins: as many consumers go on without a search in an index."""
+
+
+_AHEAD = 64 << 10
+"""Bytes read at once while batches are looked for: more than lie between two entries of an index, as a rule."""
+
+
+class RemoteSegmentFile(TimedSegment):
+    """Blocks: for worker threads, one at a time. Raises RemoteStorageError and what RemoteStorage.fetch raises."""
+
+    def __init__(self, storage: RemoteStorage, segment: RemoteSegment) -> None:
+        self.segment = segment
+        self.base_offset = segment.start_offset
+        self.log_path = f"{segment.name}.log"
+        self.found_by_time: dict[tuple[int, int, int], Any] = {}
+        self.fetched_bytes = 0
+        self._storage = storage
+        self._index: OffsetIndex | None = None
+        self._held_at, self._held = 0, b""
+
+    @property
+    def size(self) -> int:
+        return self.segment.size
+
+    def handle(self) -> RemoteSegmentFile:
+        return self
+
+    def read(self, position: int, size: int) -> bytes:
+        """The bytes [position, position + size), fewer only at the end; what is read within them next needs no further
+        request."""
+        at = position - self._held_at
+        if not 0 <= at <= at + min(size, self.size - position) <= len(self._held):
+            self._held = self._storage.fetch(self.segment, position, position + max(size, _AHEAD))
+            self._held_at, at = position, 0
+            self.fetched_bytes += len(self._held)
+        return self._held[at : at + size]
+
+    def time_index(self) -> TimeIndex:
+        return parse_time_index(self._storage.fetch_index(self.segment, RemoteFile.TIME_INDEX), self.base_offset)
+
+    def aborted(self) -> Sequence[AbortedTransaction]:
+        """The entries of the transaction index."""
+        if self.segment.transaction_index_empty:
+            return ()
+        data = self._storage.fetch_index(self.segment, RemoteFile.TRANSACTION_INDEX)
+        return parse_transaction_index(data, self.base_offset)
+
+    def _index_floor(self, target: int, field: int) -> int:
+        if self._index is None:
+            data = self._storage.fetch_index(self.segment, RemoteFile.OFFSET_INDEX)
+            self._index = parse_offset_index(data, self.base_offset)
+        entry = self._index.floor_position(target) if field else self._index.floor(self.base_offset + target)
+        return entry.position if entry.position < self.size else 0
 
 
 class RemoteRead(NamedTuple):
@@ -38,8 +92,6 @@ class RemoteRead(NamedTuple):
 
 
 class RemoteLogReader:
-    """Threads share it."""
-
     def __init__(self, storage: RemoteStorage) -> None:
         self._storage = storage
         self._places: OrderedDict[tuple[UUID, int], int] = OrderedDict()
@@ -49,10 +101,8 @@ class RemoteLogReader:
         committed: bool,
     ) -> RemoteRead:  # fmt: skip
         """Batches from the one that holds `offset` on, of one segment, at most `max_bytes` of them; nothing where
-        `offset` is not remote any more, but local. at_least_one: the first one comes even when it is larger.
-
-        Raises BrokerError offset_out_of_range, RemoteStorageError, CorruptLog.
-        """
+        `offset` is not remote any more, but local. at_least_one: the first one comes even when it is larger. Raises
+        BrokerError offset_out_of_range, RemoteStorageError, CorruptLog."""
         lineage = log.epochs.entries
         fetched = 0
         for segment in remote.walk(lineage, offset):  # more than one: of a segment only empty offsets may be left
@@ -73,12 +123,11 @@ class RemoteLogReader:
             offset = segment.until
         if log.local_log_start_offset <= offset <= log.log_end_offset:
             return RemoteRead(b"", offset, [] if committed else None, fetched)
-        raise BrokerError(
+        raise log.error(
             ErrorCode.offset_out_of_range,
             f"offset {offset} of leader epoch {log.epochs.epoch_of(offset)} does not exist in remote storage; the log "
             f"goes from {log.log_start_offset} to {log.log_end_offset}",
-            topic_partition=log.name,
-            offset=offset,
+            offset,
         )
 
     def _batches(

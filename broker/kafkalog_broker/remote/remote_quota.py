@@ -19,7 +19,6 @@ class RemoteQuota:
         self._at_ms = clock_ms()
 
     def record(self, size: int) -> None:
-        """So many bytes have been moved."""
         with self._lock:
             self._drain()
             self._level += size

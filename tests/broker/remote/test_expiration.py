@@ -6,7 +6,7 @@ import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.remote.expiration import ExpiredSegments, LogBounds, expired_segments
+from kafkalog_broker.remote.expiration import ExpiredSegments, expired_segments
 from kafkalog_spark.format.checkpoint import EpochEntry
 from tests.broker.remote.test_remote_log_metadata_cache import cache_of, segment
 
@@ -18,11 +18,11 @@ def expired(*segments, start=0, end=1000, only_local=0, lineage=((0, 0),), **con
         BrokerConfig.from_properties({"log.dirs": "/x", "remote.log.storage.system.enable": "true"}),
         {"remote.storage.enable": "true", **{name.replace("_", "."): str(value) for name, value in configs.items()}},
     )
-    bounds = LogBounds(
-        lineage=[EpochEntry(*entry) for entry in lineage], log_start_offset=start, log_end_offset=end,
+    epochs = [EpochEntry(*entry) for entry in lineage]
+    return expired_segments(
+        cache_of(*segments), config, epochs, NOW, log_start_offset=start, log_end_offset=end,
         only_local_bytes=only_local,
     )  # fmt: skip
-    return expired_segments(cache_of(*segments), config, bounds, NOW)
 
 
 def starts(found: ExpiredSegments) -> list[int]:
