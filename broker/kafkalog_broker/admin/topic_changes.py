@@ -217,7 +217,8 @@ async def _create_logs(broker: Broker, wanted: Sequence[NewLogs]) -> list[tuple[
         return []
     turn = TimeSlice()
     try:
-        places: NewPartitions = await broker.run_blocking(_make_places, broker, wanted)
+        keys = ((logs.topic.name, index) for logs in wanted for index in logs.partitions)
+        places: NewPartitions = await broker.run_blocking(broker.logs.place_all, keys)
     except BrokerError as error:  # no log directory is left
         return [(logs, error) for logs in wanted]
     failed: list[tuple[NewLogs, Exception]] = []
@@ -233,12 +234,6 @@ async def _create_logs(broker: Broker, wanted: Sequence[NewLogs]) -> list[tuple[
     finally:
         await broker.run_blocking(places.remove_unused)
     return failed
-
-
-def _make_places(broker: Broker, wanted: Sequence[NewLogs]) -> NewPartitions:
-    places = broker.logs.place_all((logs.topic.name, index) for logs in wanted for index in logs.partitions)
-    places.make()
-    return places
 
 
 def _as_answer(error: Exception, what: str) -> BrokerError:

@@ -37,11 +37,9 @@ async def describe_log_dirs(request: Request, broker: Broker) -> Any:
 
 def _result(usage: LogDirUsage, chosen: set[tuple[str, int]] | None, broker: Broker) -> dict[str, Any]:
     by_topic: dict[str, list[dict[str, int]]] = {}
-    for partition in usage.partitions:
-        if chosen is None or (partition.topic, partition.partition) in chosen:
-            by_topic.setdefault(partition.topic, []).append(
-                {"partition_index": partition.partition, "partition_size": partition.size}
-            )
+    for (topic, partition), size in usage.sizes.items():
+        if chosen is None or (topic, partition) in chosen:
+            by_topic.setdefault(topic, []).append({"partition_index": partition, "partition_size": size})
     return {
         "error_code": ErrorCode.none if usage.failure is None else ErrorCode.kafka_storage_error,
         "log_dir": str(usage.path.absolute()),

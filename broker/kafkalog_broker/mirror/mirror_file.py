@@ -250,8 +250,8 @@ class MirroredTopics:
 
     async def _make_logs(self, topic: Topic, first: int) -> None:
         config = LogConfig.of(self._config, topic.configs)
-        places = self._logs.place_all((topic.name, index) for index in range(first, topic.partitions))
-        await self._workers.run_blocking(places.make)
+        keys = [(topic.name, index) for index in range(first, topic.partitions)]
+        places = await self._workers.run_blocking(self._logs.place_all, keys)
         try:
             async for index in TimeSlice().spread(range(first, topic.partitions)):
                 try:

@@ -28,14 +28,12 @@ class IdleTrim:
         self._due = 0.0  # in the loop's time
 
     def soon(self) -> None:
-        """Work that took much memory has ended."""
         loop = asyncio.get_running_loop()
         self._due = loop.time() + TRIM_AFTER_S
         if self._timer is None:
             self._timer = loop.call_at(self._due, self._look)
 
     def cancel(self) -> None:
-        """Nothing more is given back."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -98,7 +96,6 @@ class LogRate:
         self._logger.log(level, line, *arguments)
 
     def tell_left_out(self) -> None:
-        """Log the number of lines left out since the last one that was logged, if there were any."""
         count, self._left_out = self._left_out, 0
         if count:
             self._logger.warning(
@@ -107,7 +104,6 @@ class LogRate:
 
 
 def set_up_logging(level: str) -> None:
-    """Logs of a command: on stderr, from this level on."""
     logging.basicConfig(
         stream=sys.stderr,
         level=level.upper(),

@@ -23,7 +23,6 @@ class Traffic:
         self.errors: Counter[tuple[int, int]] = Counter()
 
     def fetched(self, partitions: Iterable[Any]) -> None:
-        """partitions: FetchedPartition, of one answer."""
         for one in partitions:
             if one.size and one.log is not None:
                 self.bytes_out[one.log.topic] += one.size
@@ -52,7 +51,6 @@ class Traffic:
         self.errors[api_key, int(code)] += 1
 
     def forget(self, topics: set[str]) -> None:
-        """Only these are there any more."""
         for name in self.bytes_out.keys() - topics:
             del self.bytes_out[name]
 

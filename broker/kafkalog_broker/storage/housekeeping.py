@@ -54,7 +54,6 @@ class DueFlushes:
             del self._flushing[log.name]
 
     async def ended(self) -> None:
-        """Return when nothing is flushed any more."""
         await asyncio.gather(*self._flushing.values(), return_exceptions=True)
 
 
@@ -80,10 +79,10 @@ CHECKPOINTS = frozenset({Task.RECOVERY_POINTS, Task.LOG_START_OFFSETS, Task.HIGH
 
 
 class Timers:
-    """Time at which each task was done last, by Clock.monotonic_ms: Kafka schedules by System.nanoTime."""
+    """Monotonic ms at which each task was done last (Kafka schedules by System.nanoTime); at first all are due one
+    interval from now."""
 
     def __init__(self, now_ms: int) -> None:
-        """Everything is due one interval from now."""
         self._last = dict.fromkeys(Task, now_ms)
 
     def due(self, config: BrokerConfig, now_ms: int) -> set[Task]:
@@ -98,11 +97,8 @@ CheckpointContent = tuple[OffsetCheckpoint, list[tuple[LogEntry, int]]]
 
 
 class Housekeeping:
-    """Runs what is due in `tick`.
-
-    deletions: renamed files and directories that wait for their removal, by the monotonic clock, as all intervals here:
-    setting the wall clock neither stops nor hurries them.
-    """
+    """Runs what is due in `tick`. deletions: renamed files and directories that wait for their removal, by the
+    monotonic clock, as all intervals here: setting the wall clock neither stops nor hurries them."""
 
     def __init__(self, table: LogTable, run_blocking: RunBlocking) -> None:
         self._table = table
@@ -114,7 +110,6 @@ class Housekeeping:
         self._is_stopped = False
 
     def start(self) -> None:
-        """Everything is due one interval from now."""
         self._timers = Timers(self._table.clock.monotonic_ms())
 
     def tick(self, now_ms: int) -> None:
@@ -156,7 +151,6 @@ class Housekeeping:
             self._flushing.discard(log)
 
     def schedule_removal(self, path: Path, delay_ms: int) -> None:
-        """Remove a renamed file or directory once `delay_ms` have passed."""
         self.deletions.schedule(path, self._table.clock.monotonic_ms() + delay_ms)
 
     def _check_retention(self, now_ms: int) -> None:
@@ -183,7 +177,7 @@ class Housekeeping:
         return False
 
     def _checkpoint_contents(self, log_dir: LogDirectory, tasks: Collection[Task]) -> list[CheckpointContent]:
-        """The files that `tasks` ask for. Offsets of logs that were not opened are kept."""
+        """Offsets of logs that were not opened are kept."""
 
         def start_above_first_segment(log: Log) -> int | None:  # else the segments tell it
             is_told = log.log_start_offset == log.segments[0].base_offset and not log.config.remote_storage_enable
@@ -203,7 +197,7 @@ class Housekeeping:
         return contents
 
     def write_last_checkpoints(self, log_dir: LogDirectory) -> bool:
-        """When the logs are closed; nothing that was collected before is written any more. False as below."""
+        """When the logs are closed: what was collected before is not written any more. False when the disk refuses."""
         self._is_stopped = True
         contents = self._checkpoint_contents(log_dir, CHECKPOINTS)
         return self._write_checkpoints(log_dir, contents, log_dir.truncations, last=True)

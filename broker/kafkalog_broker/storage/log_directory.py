@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
 from kafkalog_spark.format import checkpoint
@@ -40,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 def take_clean_shutdown(directory: Path) -> bool:
-    """Remove the marker; True when it was there. It is gone for good on return. Raises OSError."""
+    """Remove the marker, for good on return; True when it was there. Raises OSError."""
     try:
         (directory / CLEAN_SHUTDOWN_FILE).unlink()
     except FileNotFoundError:
@@ -69,11 +68,11 @@ class OffsetCheckpoint:
 
     @property
     def known(self) -> Mapping[TopicPartition, int]:
-        """Content that was read or written last."""
+        """What was read or written last."""
         return self._on_disk or {}
 
     def read(self) -> dict[TopicPartition, int]:
-        """Content of the file; empty when it is missing or, with a warning, when it is damaged. Raises OSError."""
+        """Empty when the file is missing or, with a warning, damaged. Raises OSError."""
         try:
             offsets = checkpoint.read_offset_checkpoint(self.path)
         except (CorruptFile, UnsupportedFormat) as error:
@@ -97,12 +96,11 @@ class LogDirError(KafkalogError):
 
 
 class LogDirectory:
-    """Entry of log.dirs. `failure`: why it is offline, None while it works. `id`: directory.id, 22 characters.
+    """Entry of log.dirs. `failure`: why it is offline, None while it works. `id`: directory.id.
 
-    on_failure: called with the error, once, by whoever met it and in the thread of that. was_clean: it was shut down
-    cleanly the last time. is_listed: its partitions are known. is_loaded: its logs were recovered, where that was
-    necessary. partitions: how many it holds. writing: held while its checkpoints are written. truncations: how often
-    `lower_checkpointed` was called.
+    on_failure: called with the error, once, by whoever met it and in the thread of that. is_listed: its partitions are
+    known. is_loaded: its logs were recovered, where that was necessary. partitions: how many it holds. writing: held
+    while its checkpoints are written. truncations: how often `lower_checkpointed` was called.
     """
 
     def __init__(self, path: Path, id: str = "") -> None:
@@ -164,7 +162,6 @@ class LogDirectory:
                     file.write({**file.known, key: offset})
 
     def close(self) -> None:
-        """Give the lock up."""
         if self.lock is not None:
             self.lock.release()
             self.lock = None
@@ -186,7 +183,6 @@ class LogDirectories:
         return "; ".join(f"{log_dir.path}: {log_dir.failure}" for log_dir in self.all)
 
     def close(self) -> None:
-        """Give all locks up."""
         for log_dir in self.all:
             log_dir.close()
 
@@ -194,11 +190,11 @@ class LogDirectories:
 def open_log_dirs(
     paths: Iterable[str | os.PathLike[str]], node_id: int, now_ms: int, cluster_id: str | None = None
 ) -> LogDirectories:
-    """Make, lock and identify the log directories; a directory that cannot be written is offline in the result.
+    """Make, lock and identify the log directories; one that cannot be written is offline in the result.
 
-    node_id: the node.id configured. cluster_id: what meta.properties must say; by default what it says, or a new one.
-    Raises LogDirLocked, and LogDirError for directories of another node or cluster, for a damaged meta.properties, and
-    when no directory works. After an error no lock is held.
+    cluster_id: what meta.properties must say; by default what it says, or a new one. Raises LogDirLocked, and
+    LogDirError for directories of another node or cluster, for a damaged meta.properties, and when no directory works.
+    After an error no lock is held.
     """
     unique = list(dict.fromkeys(Path(os.path.abspath(path)) for path in paths))
     if not unique:
@@ -240,11 +236,8 @@ def open_log_dirs(
 
 
 def agree(metas: Mapping[Path, MetaProperties], node_id: int, cluster_id: str | None) -> str:
-    """The cluster id of directories that say `metas`; a new one when none says anything.
-
-    Raises LogDirError when one belongs to another node or cluster, or two share a directory id
-    (MetaPropertiesEnsemble).
-    """
+    """The cluster id of directories that say `metas`; a new one when none says anything. Raises LogDirError when one
+    belongs to another node or cluster, or two share a directory id (MetaPropertiesEnsemble)."""
     directory_ids: dict[str, Path] = {}
     expected_by = "the configuration"
     for path, meta in metas.items():
@@ -273,23 +266,16 @@ def agree(metas: Mapping[Path, MetaProperties], node_id: int, cluster_id: str | 
     return uuid_to_text(new_uuid()) if cluster_id is None else cluster_id
 
 
-class PartitionUsage(NamedTuple):
-    """size: bytes of the .log files."""
-
-    topic: str
-    partition: int
-    size: int
-
-
 @dataclass(frozen=True, slots=True)
 class LogDirUsage:
     """Usage of a log directory, for DescribeLogDirs (KIP-113, KIP-827).
 
-    failure: why the directory is offline, None while it works. Bytes of the file system are -1 when unknown.
+    failure: why the directory is offline, None while it works. Bytes of the file system are -1 when unknown. sizes:
+    bytes of the .log files of each partition.
     """
 
     path: Path
     failure: str | None
     total_bytes: int
     usable_bytes: int
-    partitions: tuple[PartitionUsage, ...]
+    sizes: Mapping[TopicPartition, int]

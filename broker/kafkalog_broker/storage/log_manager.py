@@ -2,8 +2,6 @@
 
 Threads: everything here is called in the thread that owns the logs (the event loop's), but for what `run_blocking` is
 given: flushes, checkpoints and removals, which wait for the disk.
-
-After a clean shutdown loading is a listing, whatever there is: a log is opened when it is first asked for.
 """
 
 from __future__ import annotations
@@ -31,14 +29,7 @@ from kafkalog_broker.storage.log_directory import (
     take_clean_shutdown,
     write_clean_shutdown,
 )
-from kafkalog_broker.storage.log_table import (
-    CallSoon,
-    Key,
-    LogEntry,
-    LogTable,
-    is_the_directorys,
-    storage_error,
-)
+from kafkalog_broker.storage.log_table import CallSoon, Key, LogEntry, LogTable, is_the_directorys, storage_error
 from kafkalog_broker.storage.partition.local_log import create_log_files
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition_removal import PartitionRemoval, remove, rename_for_deletion
@@ -67,19 +58,14 @@ _CLOSING_THREADS = 8  # each waits for a disk most of the time
 
 
 class NewPartitions:
-    """Directories for new partitions, made in one go: their names reach the disk with one fsync a log directory.
-
-    log_dirs: the log directory that each new partition, of whatever topic, goes to.
-    """
+    """Directories for new partitions, made in one go: their names reach the disk with one fsync a log directory."""
 
     def __init__(self, log_dirs: Mapping[Key, LogDirectory]) -> None:
+        """They are on disk on return, and no checkpoint speaks of former partitions of their names. Any thread. What
+        fails shows in `take`."""
         self._log_dirs = log_dirs
         self._errors: dict[Key, OSError] = {}
         self._unused: set[Key] = set()
-
-    def make(self) -> None:
-        """Make the directories; they are on disk on return, and no checkpoint speaks of former partitions of their
-        names. Any thread. What fails shows in `take`."""
         by_dir: dict[int, list[Key]] = {}
         for key, log_dir in self._log_dirs.items():
             by_dir.setdefault(id(log_dir), []).append(key)
@@ -97,13 +83,12 @@ class NewPartitions:
                 self._errors.update(dict.fromkeys(keys, error))
 
     def log_dir_of(self, key: Key) -> LogDirectory | None:
-        """The log directory with the partition's directory; None when it went offline, or is none of these."""
+        """None when it went offline, or the partition is none of these."""
         log_dir = self._log_dirs.get(key)
         return log_dir if log_dir is not None and log_dir.is_online else None
 
     def take(self, key: Key) -> None:
-        """The directory belongs to a log from now on. Raises OSError when it could not be made: FileExistsError when
-        something is in its place."""
+        """The directory belongs to a log from now on. Raises OSError when it could not be made."""
         if key in self._errors:
             raise self._errors[key]
         self._unused.discard(key)
@@ -125,9 +110,8 @@ class LogManager(LogTable):
     """dirs: opened and locked (open_log_dirs). topics: loaded. `cleaner`: compacts once it is started.
 
     call_soon, run_blocking: how to get into the owning thread, and out of it; by default everything happens at once.
-    on_all_offline: called, once and in the owning thread, when the last log directory has failed.
-
-    to_recover: after `shutdown`, the log directories that got no clean-shutdown marker.
+    on_all_offline: called, once and in the owning thread, when the last log directory has failed. to_recover: after
+    `shutdown`, the log directories that got no clean-shutdown marker.
     """
 
     def __init__(
@@ -152,15 +136,14 @@ class LogManager(LogTable):
     # ---- loading
 
     def stop_loading(self) -> None:
-        """`load`, in its thread, is to end with the logs that it is checking. Without effect afterwards."""
+        """`load`, in its thread, is to end with the logs that it is checking."""
         self._stops_loading.set()
 
     def load(self, progress: Callable[[LoadProgress], None] | None = None) -> None:
         """Find the partitions, recover those of directories that were not shut down cleanly, create missing ones.
 
-        progress: called from several threads, one at a time. A directory that fails goes offline. Raises LogDirError
-        for a partition that lies in two directories and when no directory works, BrokerError when the registry cannot
-        be written.
+        progress: called from several threads, one at a time. Raises LogDirError for a partition that lies in two
+        directories and when no directory works, BrokerError when the registry cannot be written.
         """
         directories: list[PartitionDir] = []
         compacted: set[str] = set()
@@ -170,10 +153,10 @@ class LogManager(LogTable):
                 for checkpoint in log_dir.checkpoints:
                     checkpoint.read()
                 compacted.update(topic for topic, _ in log_dir.cleaner_offsets.known)
-                partition_dirs = find_partition_dirs(log_dir)
-                for path in partition_dirs.deleted:
+                live, deleted = find_partition_dirs(log_dir)
+                for path in deleted:
                     self._schedule_removal(path, 0)
-                directories += partition_dirs.live
+                directories += live
             except OSError as error:
                 log_dir.fail(error)
         if directories and not self.topics.was_read:
@@ -271,7 +254,7 @@ class LogManager(LogTable):
 
     def place_all(self, keys: Iterable[Key]) -> NewPartitions:
         """Where new partitions go: each into the log directory with the fewest. Any thread. Raises BrokerError
-        kafka_storage_error when there is none. For `create`, after `make`."""
+        kafka_storage_error when there is none."""
         planned: Counter[Path] = Counter()
         log_dirs = {}
         for key in keys:
@@ -280,17 +263,12 @@ class LogManager(LogTable):
         return NewPartitions(log_dirs)
 
     def create(
-        self,
-        topic: str,
-        partition: int,
-        topic_id: uuid.UUID,
-        config: LogConfig,
-        prepared: NewPartitions | None = None,
+        self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig, prepared: NewPartitions | None = None
     ) -> Log:
         """A new, empty log. prepared: with its directory made; without, it is made here, which takes an fsync.
 
-        Raises BrokerError: kafka_storage_error, topic_already_exists when there is such a partition. Whatever it
-        raises, no directory of the partition is left, unless its log directory has failed.
+        Raises BrokerError: kafka_storage_error, topic_already_exists. Whatever it raises, no directory of the partition
+        is left, unless its log directory has failed.
         """
         key = (topic, partition)
         if key in self.entries or key in self.absent:
@@ -299,7 +277,6 @@ class LogManager(LogTable):
             log_dir = None if prepared is None else prepared.log_dir_of(key)
             if prepared is None or log_dir is None:  # or it went offline since
                 prepared = NewPartitions({key: (log_dir := self.next_log_dir())})
-                prepared.make()
             entry = LogEntry(topic, partition, topic_id, log_dir, log_dir.path / f"{topic}-{partition}")
             is_ours = False
             try:
@@ -330,7 +307,7 @@ class LogManager(LogTable):
 
     def detach(self, keys: Iterable[Key], on_done: Callable[[], None] = lambda: None) -> PartitionRemoval:
         """Take partitions out of service; `finish` of the result, which blocks, gives their directories the suffix
-        -delete, with which they go after file.delete.delay.ms."""
+        -delete."""
         entries = []
         for key in keys:
             entry = self.remove(key)
@@ -343,8 +320,7 @@ class LogManager(LogTable):
         return PartitionRemoval(entries, self._schedule_removal, on_done)
 
     def detach_topic(self, topic: Topic) -> PartitionRemoval:
-        """As `detach`, for all partitions of a topic that the registry has forgotten. Those of another topic of that
-        name stay."""
+        """All partitions of a topic that the registry has forgotten; those of another topic of that name stay."""
         keys = []
         for partition in range(topic.partitions):
             key = (topic.name, partition)
@@ -356,13 +332,13 @@ class LogManager(LogTable):
         return self.detach(keys, partial(self.forget_deleted, [topic]))
 
     def forget_deleted(self, topics: Iterable[Topic]) -> None:
-        """The directories of these topics are renamed. Blocks; any thread. Raises BrokerError kafka_storage_error."""
+        """The directories of these topics are renamed. Blocks; any thread. Raises BrokerError."""
         if self.all_online:
             self.topics.forget_deleted([topic.id for topic in topics])
 
     def lower_checkpoints(self, topic: str, partition: int, offset: int) -> None:
-        """Make the checkpoints ready for a log's truncation to `offset` (LogDirectory.lower_checkpointed). Blocks; any
-        thread. Raises BrokerError kafka_storage_error."""
+        """Before a log's truncation to `offset`: LogDirectory.lower_checkpointed. Blocks; any thread. Raises
+        BrokerError kafka_storage_error."""
         entry = self.entries[topic, partition]
         try:
             entry.log_dir.lower_checkpointed(entry.key, offset)
@@ -388,8 +364,8 @@ class LogManager(LogTable):
                     log.update_config(config)
 
     def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
-        """The broker's defaults have changed: so may every log's configuration. In steps, a topic at a time, 40 us
-        each; logs that are opened meanwhile have it."""
+        """The broker's defaults have changed: so may every log's configuration. A topic a step, 40 us each; logs that
+        are opened meanwhile have it."""
         self.config = config
         self.cleaner.reconfigure(config)
         for topic in list(self.topics):
@@ -399,14 +375,12 @@ class LogManager(LogTable):
     # ---- now and then, and the end
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due: flushes, retention, checkpoints, removals, expiry. Call it about once a second."""
+        """As Housekeeping.tick."""
         self._housekeeping.tick(now_ms)
 
     def shutdown(self) -> None:
         """Flush and close all logs, write the checkpoints and then the clean-shutdown marker, give the locks up.
-
-        Blocks. A directory in which anything failed gets no marker: its logs are recovered at the next start.
-        """
+        Blocks. A directory in which anything failed gets no marker: its logs are recovered at the next start."""
         if self._is_shut_down:
             return
         self._is_shut_down = True
@@ -444,7 +418,6 @@ def _close(log: Log) -> bool:
 
 
 def _remove_what_was_made(path: Path) -> None:
-    """Remove the directory of a log that could not be created; failures are logged."""
     try:
         remove(path)
     except OSError as error:

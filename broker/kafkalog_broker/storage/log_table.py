@@ -20,7 +20,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.clock import Clock
-from kafkalog_broker.storage.log_directory import LogDirectories, LogDirectory, LogDirUsage, PartitionUsage
+from kafkalog_broker.storage.log_directory import LogDirectories, LogDirectory, LogDirUsage
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.local_log import LoadedLog, LogIdentity
 from kafkalog_broker.storage.partition.log import Log
@@ -40,11 +40,9 @@ Key = tuple[str, int]  # topic and partition
 
 @dataclass(slots=True, eq=False)
 class LogEntry:
-    """A partition of this broker. log: None until it is opened. failure: why it cannot be opened.
-
-    seen_end: LEO when idle logs were looked for last. checkpointed_epoch: the last one of leader-epoch-checkpoint, that
-    of a log which is not open yet; None when it was not read, or cannot be.
-    """
+    """A partition of this broker. log: None until it is opened. failure: why it cannot be opened. seen_end: LEO when
+    idle logs were looked for last. checkpointed_epoch: the last one of leader-epoch-checkpoint, while the log is not
+    open; None when it was not read, or cannot be."""
 
     topic: str
     partition: int
@@ -80,12 +78,12 @@ class LogEntry:
 
     @property
     def recovery_point(self) -> int:
-        """Recovery point in the checkpoint; 0 when it has none."""
+        """From the checkpoint; 0 when it has none."""
         return self.log_dir.recovery_points.known.get(self.key, 0)
 
     @property
     def log_start_offset(self) -> int:
-        """Log start offset in the checkpoint; 0 when it has none."""
+        """From the checkpoint; 0 when it has none."""
         return self.log_dir.log_start_offsets.known.get(self.key, 0)
 
 
@@ -116,10 +114,8 @@ class LogTable:
     # ---- the partitions
 
     def get(self, topic: str, partition: int) -> Log | None:
-        """The log of a partition, opened when this is the first time; None when this broker has none such.
-
-        Raises BrokerError kafka_storage_error when its directory is offline or it cannot be loaded.
-        """
+        """The log of a partition, opened when this is the first time; None when this broker has none such. Raises
+        BrokerError kafka_storage_error when its directory is offline or it cannot be loaded."""
         entry = self.entries.get((topic, partition))
         if entry is None:
             if (topic, partition) in self.absent:
@@ -128,18 +124,15 @@ class LogTable:
         return entry.log if entry.log is not None and entry.log.failure is None else self.open(entry)
 
     def logs(self) -> Iterator[Log]:
-        """Those that are open."""
         for entry in list(self.entries.values()):
             if entry.log is not None:
                 yield entry.log
 
     def add(self, entry: LogEntry) -> None:
-        """Add a partition."""
         self.entries[entry.key] = entry
         entry.log_dir.partitions += 1
 
     def remove(self, key: Key) -> LogEntry | None:
-        """Forget a partition; what was known of it."""
         self.absent.discard(key)
         entry = self.entries.pop(key, None)
         if entry is not None:
@@ -147,7 +140,7 @@ class LogTable:
         return entry
 
     def config_of(self, topic: Topic | None) -> LogConfig:
-        """The configuration of a topic's logs. Raises ConfigError for overrides that no release of this broker took."""
+        """Raises ConfigError for overrides that no release of this broker took."""
         return LogConfig.of(self.config, {} if topic is None else topic.configs)
 
     def open(self, entry: LogEntry, on_bytes: Callable[[int], None] | None = None) -> Log:
@@ -186,7 +179,6 @@ class LogTable:
         return entry.log
 
     def log_of(self, entry: LogEntry, config: LogConfig, loaded: LoadedLog, now_ms: int) -> Log:
-        """The log of a partition, made of what its directory holds."""
         identity = LogIdentity(entry.topic, entry.partition, entry.topic_id)
         failed = partial(_log_failed, entry.log_dir)
         return Log(identity, config, loaded, now_ms, call_soon=self.call_soon, on_failure=failed)
@@ -194,7 +186,6 @@ class LogTable:
     # ---- questions that open nothing, unless said otherwise
 
     def if_open(self, topic: str, partition: int) -> Log | None:
-        """The log of a partition where it is open and works."""
         entry = self.entries.get((topic, partition))
         return entry.log if entry is not None and entry.is_online else None
 
@@ -206,15 +197,12 @@ class LogTable:
         return [key for key in self.entries if topic is None or key[0] == topic]
 
     def is_online(self, topic: str, partition: int) -> bool:
-        """True while the partition can be served. For Metadata, which shows a leader or none."""
         entry = self.entries.get((topic, partition))
         return entry is not None and entry.is_online
 
     def leader_epoch(self, topic: str, partition: int) -> int:
-        """The leader epoch of a partition; opens its log only when LogEntry.read_leader_epoch did not learn it.
-
-        Raises BrokerError: unknown_topic_or_partition, kafka_storage_error.
-        """
+        """The leader epoch of a partition; opens its log only when LogEntry.read_leader_epoch did not learn it. Raises
+        BrokerError: unknown_topic_or_partition, kafka_storage_error."""
         entry = self.entries.get((topic, partition))
         epoch = None if entry is None else entry.leader_epoch
         if epoch is not None:
@@ -234,7 +222,6 @@ class LogTable:
     # ---- the directories
 
     def log_dir(self, topic: str, partition: int) -> LogDirectory | None:
-        """Where a partition lies; None when this broker has none such."""
         entry = self.entries.get((topic, partition))
         return None if entry is None else entry.log_dir
 
@@ -244,10 +231,8 @@ class LogTable:
 
     def next_log_dir(self, planned: Mapping[Path, int] = MappingProxyType({})) -> LogDirectory:
         """Where a new partition goes (LogManager.nextLogDirs): of the directories online the one with the fewest
-        partitions, of equals the first. planned: others that are going to each directory.
-
-        Raises BrokerError kafka_storage_error when no directory takes one.
-        """
+        partitions, of equals the first. planned: others that are going to each directory. Raises BrokerError
+        kafka_storage_error."""
         cordoned = {Path(path) for path in self.config.cordoned_log_dirs}
         usable = [log_dir for log_dir in self.dirs.online if log_dir.path not in cordoned]
         if not usable:
@@ -266,7 +251,7 @@ class LogTable:
             self.call_soon(self._on_all_offline)
 
     def usage(self) -> list[LogDirUsage]:
-        """Usage of each log directory, for DescribeLogDirs; an offline one has no partitions and no sizes."""
+        """For DescribeLogDirs; an offline directory has no partitions and no sizes."""
         usages = []
         for log_dir in self.dirs.all:
             total = usable = -1
@@ -274,14 +259,14 @@ class LogTable:
                 facts = os.statvfs(log_dir.path)
                 total, usable = facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
             if not log_dir.is_online:
-                usages.append(LogDirUsage(log_dir.path, log_dir.failure, -1, -1, ()))
+                usages.append(LogDirUsage(log_dir.path, log_dir.failure, -1, -1, {}))
                 continue
-            partitions = [
-                PartitionUsage(*entry.key, log_bytes(entry.path) if entry.log is None else entry.log.size_bytes)
+            sizes = {
+                entry.key: log_bytes(entry.path) if entry.log is None else entry.log.size_bytes
                 for entry in self.entries.values()
                 if entry.log_dir is log_dir
-            ]
-            usages.append(LogDirUsage(log_dir.path, None, total, usable, tuple(partitions)))
+            }
+            usages.append(LogDirUsage(log_dir.path, None, total, usable, sizes))
         return usages
 
     def usable_bytes(self) -> list[tuple[Path, int | None]]:
@@ -311,5 +296,4 @@ def is_the_directorys(error: OSError) -> bool:
 
 
 def storage_error(topic: str, partition: int, what: str) -> BrokerError:
-    """Error for a partition that cannot be served."""
     return BrokerError(ErrorCode.kafka_storage_error, what, topic_partition=f"{topic}-{partition}")

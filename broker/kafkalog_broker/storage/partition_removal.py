@@ -53,8 +53,8 @@ def remove(path: Path) -> None:
 
 
 class DelayedDeletions:
-    """Queue of renamed files and directories that wait for their removal. What cannot be removed is logged, and not
-    tried again before the next start."""
+    """Renamed files and directories that wait for their removal. What cannot be removed is logged, and not tried again
+    before the next start."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, Path]] = []
@@ -63,11 +63,11 @@ class DelayedDeletions:
         return len(self._waiting)
 
     def schedule(self, path: Path, due_ms: int) -> None:
-        """Remove `path` at the first `run` at or after `due_ms`, in the clock of the caller."""
+        """`due_ms`: in the clock of `run`'s caller."""
         heapq.heappush(self._waiting, (due_ms, path))
 
     def run(self, now_ms: int) -> int:
-        """Remove what is due; returns how many. Blocks as long as the file system takes."""
+        """Remove what is due; returns how many. Blocks."""
         removed = 0
         while self._waiting and self._waiting[0][0] <= now_ms:
             path = heapq.heappop(self._waiting)[1]
@@ -94,9 +94,8 @@ class PartitionRemoval:
     """By topic, after `finish`: why directories of it could not be renamed."""
 
     def finish(self) -> int:
-        """Rename the directories, with one fsync for each log directory; how many there were. Those of an offline log
-        directory are left to the start at which it is back. Blocks; any thread. Raises BrokerError kafka_storage_error.
-        """
+        """Rename the directories, with one fsync for each log directory; how many there were. Those of an offline one
+        are left to the start at which it is back. Blocks; any thread. Raises BrokerError kafka_storage_error."""
         renamed: list[tuple[LogDirectory, Path, int]] = []
         for entry, delay_ms in self.entries:
             if not entry.log_dir.is_online:
@@ -127,6 +126,6 @@ class PartitionRemoval:
 
 
 def combined(removals: Sequence[PartitionRemoval], on_done: Callable[[], None]) -> PartitionRemoval:
-    """Several removals, at least one, as one: with one fsync for each log directory."""
+    """At least one removal, as one: with one fsync for each log directory."""
     entries = [entry for removal in removals for entry in removal.entries]
     return PartitionRemoval(entries, removals[0].schedule_removal, on_done)

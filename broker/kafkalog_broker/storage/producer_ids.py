@@ -50,7 +50,7 @@ def next_producer_id(value: bytes) -> int | None:
 
 
 def next_of_cluster(directory: Path) -> int:
-    """The first id that no broker has got; 0 where the metadata log is not here. What cannot be read is logged."""
+    """As next_producer_id, by what lies in a log directory; 0 where the metadata log is not there."""
     largest = 0
     for suffix in (_SNAPSHOT_SUFFIX, LOG_SUFFIX):
         for path in sorted((directory / f"{CLUSTER_METADATA_TOPIC}-0").glob(f"*{suffix}")):
@@ -106,8 +106,8 @@ class ProducerIds:
     """directories: the log directories, where the file is kept; the largest number found counts. Without any file ids
     begin above those that a real Kafka may have given out: see `were_known`.
 
-    run_blocking: where blocks are fetched, ahead of their use, since that waits for the disk. `next` and `is_empty` are
-    for one thread. Raises CorruptFile.
+    run_blocking: where blocks are fetched, ahead of their use. `next` and `is_empty` are for one thread. Raises
+    CorruptFile.
     """
 
     def __init__(self, directories: Iterable[Path], run_blocking: RunBlocking = lambda function: function()) -> None:
@@ -123,7 +123,7 @@ class ProducerIds:
 
     @property
     def is_empty(self) -> bool:
-        """True when a block has to be fetched before there is a next id."""
+        """A block has to be fetched before there is a next id."""
         return self._next >= self._end
 
     def next(self) -> int:

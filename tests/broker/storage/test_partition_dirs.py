@@ -93,11 +93,11 @@ def test_a_listing_tells_live_directories_from_the_others(tmp_path, caplog):
     (tmp_path / "b-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {'A' * 21}Q")
     (tmp_path / "b-1" / "partition.metadata").write_text("nonsense")
     with caplog.at_level(logging.WARNING):
-        found = find_partition_dirs(LogDirectory(tmp_path, "id"))
-    assert [(p.topic, p.partition, p.topic_id) for p in found.live] == [
+        live, deleted = find_partition_dirs(LogDirectory(tmp_path, "id"))
+    assert [(p.topic, p.partition, p.topic_id) for p in live] == [
         ("a", 10, None),
         ("b", 0, uuid.UUID(int=1)),
         ("b", 1, None),
     ]
-    assert found.deleted == [tmp_path / "a-0.id-delete"]
+    assert deleted == [tmp_path / "a-0.id-delete"]
     assert "expected the lines 'version: 0'" in caplog.text

@@ -59,10 +59,7 @@ _I32 = struct.Struct(">i")
 
 
 def bytes_at_once(batch: memoryview) -> int:
-    """How far the batch may decompress in the event loop, in bytes; 0 when a thread should have it from the beginning.
-
-    A batch that is no batch is for validation to tell.
-    """
+    """How far a batch may decompress in the event loop, in bytes; 0 when a thread should have it at once."""
     if len(batch) < layout.RECORDS_AT:
         return AT_ONCE[Codec.NONE]
     codec = batch[layout.ATTRIBUTES_AT + 1] & layout.ATTRIBUTE_CODEC
@@ -108,14 +105,12 @@ class InvalidRecordErrors(BrokerError):
 def validate_batch(
     data: bytes | memoryview, config: LogConfig, now_ms: int, *, at_once: int | None = None
 ) -> EncodedBatch:
-    """Check what a producer sent for one partition, and make of it what goes into the log, in memory of its own.
+    """Check what a producer sent for one partition, and make of it what goes into the log, in memory of its own. Bytes
+    after the batch that are no whole batch are left off.
 
     at_once: bytes of decompressed records that the caller, the event loop, has the time for (`bytes_at_once`); None in
-    a thread.
-
-    Raises BrokerError (message_too_large, corrupt_message, invalid_record, invalid_timestamp,
+    a thread. Raises BrokerError (message_too_large, corrupt_message, invalid_record, invalid_timestamp,
     unsupported_compression_type) and InvalidRecordErrors; with `at_once` TakesTooLong, which says nothing of the batch.
-    Bytes after the batch that are no whole batch are left off.
     """
     view = memoryview(data)
     size = _checked_size(view, config.max_message_bytes)
@@ -183,7 +178,6 @@ def validate_batch(
 
 
 def _checked_size(view: memoryview, max_message_bytes: int) -> int:
-    """Size of the one batch in `view`."""
     if len(view) < layout.LOG_OVERHEAD:
         raise _invalid(f"{len(view)} bytes hold no batch")
     (length,) = _I32.unpack_from(view, layout.LENGTH_AT)

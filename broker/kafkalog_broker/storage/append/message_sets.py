@@ -56,11 +56,9 @@ _FAULTS = {
 
 
 def validate_message_set(data: memoryview, config: LogConfig, now_ms: int) -> EncodedBatch | None:
-    """Check what came for one partition, and make of it what goes into the log; None where there is no whole message.
-
-    A v2 batch is validated as such. Raises BrokerError: corrupt_message, invalid_fetch_size, invalid_record,
-    invalid_timestamp, message_too_large, unsupported_compression_type. Loads Numba.
-    """
+    """Check what came for one partition, and make of it what goes into the log; None where there is no whole message. A
+    v2 batch is validated as such. Raises BrokerError: corrupt_message, invalid_fetch_size, invalid_record,
+    invalid_timestamp, message_too_large, unsupported_compression_type. Loads Numba."""
     if len(data) > layout.MAGIC_AT and data[layout.MAGIC_AT] == _V2:
         return validate_batch(data, config, now_ms)
     magic = data[layout.MAGIC_AT] if len(data) > layout.MAGIC_AT else 0
@@ -156,7 +154,6 @@ class _Written(NamedTuple):
 
 
 def _write_records(source: memoryview, messages: npt.NDArray[np.int64], made: bytearray) -> _Written:
-    """Write the records after the room for the header in `made`."""
     from kafkalog_broker.storage.append.message_set_kernel import write_records
 
     out = np.frombuffer(made, np.uint8)[layout.RECORDS_AT :]
@@ -164,7 +161,6 @@ def _write_records(source: memoryview, messages: npt.NDArray[np.int64], made: by
 
 
 def _check_messages(messages: npt.NDArray[np.int64], lowest: int, highest: int, is_compacted: bool) -> None:
-    """Raise BrokerError for timestamps and keys."""
     timestamps, without_key = messages[:, MessageColumn.TIMESTAMP], 0
     bad = timestamps != NO_TIMESTAMP
     if is_compacted:
@@ -181,12 +177,7 @@ def _check_messages(messages: npt.NDArray[np.int64], lowest: int, highest: int, 
 
 
 def _batch(
-    made: bytearray,
-    facts: _Written,
-    messages: npt.NDArray[np.int64],
-    codec: int,
-    config: LogConfig,
-    now_ms: int,
+    made: bytearray, facts: _Written, messages: npt.NDArray[np.int64], codec: int, config: LogConfig, now_ms: int
 ) -> EncodedBatch:
     append_time = config.message_timestamp_type == LOG_APPEND_TIME
     target = target_codec(config.compression_type, codec)
@@ -217,12 +208,10 @@ def _fault(fault: SetFault, message: int) -> BrokerError:
 
 
 def inner_messages(payload: memoryview, magic: int, wrapper_offset: int) -> Iterator[tuple[int, int]]:
-    """(offset, timestamp) of each message of an uncompressed set in a wrapper; of format v0 the timestamp is -1.
-
-    v0: offsets are those of the log. v1: they count from the first one, and the last one has the wrapper's (KIP-31).
-    A set that ends inside a message ends before it, as in Kafka (DeepRecordsIterator). For ListOffsets: CRCs are not
-    checked. Raises CorruptBatch. Loads Numba.
-    """
+    """(offset, timestamp) of each message of an uncompressed set in a wrapper, for ListOffsets: CRCs are not checked.
+    v0: offsets are those of the log, timestamps -1. v1: offsets count from the first one, and the last one has the
+    wrapper's (KIP-31). A set that ends inside a message ends before it, as in Kafka (DeepRecordsIterator). Raises
+    CorruptBatch. Loads Numba."""
     messages, fault = _messages_in(payload, magic, MAX_DECOMPRESSED, is_inner=True, checks_crc=False)
     if fault or not len(messages):
         raise CorruptBatch(

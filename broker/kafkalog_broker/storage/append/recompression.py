@@ -30,7 +30,6 @@ _threads = threading.local()
 
 
 def target_codec(compression_type: str, source: int) -> int:
-    """The codec that a batch gets in the log."""
     if compression_type == PRODUCER:
         return source
     return Codec.NONE if compression_type == "uncompressed" else Codec[compression_type.upper()]
@@ -53,7 +52,6 @@ def unpacked(codec: int, records: memoryview, limit: int = MAX_DECOMPRESSED, pie
 
 
 def packed(records: memoryview | bytes, codec: int, config: LogConfig) -> bytes:
-    """The records compressed, at the topic's level."""
     level = getattr(config, _LEVELS[Codec(codec)], None) if codec in _LEVELS else None
     return compress(Codec(codec), records, level)
 
@@ -67,10 +65,8 @@ def rebuilt(
     config: LogConfig,
     in_sequence: bool,
 ) -> bytearray:
-    """A batch with the same records, producer id, epoch, sequence and transactional bit.
-
-    in_sequence: offset deltas are 0, 1, 2 ... already. Timestamps of records and the base timestamp stay.
-    """
+    """A batch with the same records, producer id, epoch, sequence and transactional bit. in_sequence: offset deltas are
+    0, 1, 2 ... already. Timestamps of records and the base timestamp stay."""
     (
         base_offset, _, leader_epoch, magic, _, _, _, base_timestamp, _, producer_id, producer_epoch, base_sequence,
         count,

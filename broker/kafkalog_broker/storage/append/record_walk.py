@@ -1,9 +1,7 @@
-"""Checks and facts of the records in one v2 batch (DefaultRecord.readFrom).
+"""Checks and facts of the records in one v2 batch (DefaultRecord.readFrom), for any thread.
 
-Small batches are walked in plain Python: a compiled walk pays from a few records on, and a broker that has seen none
-of those does not hold Numba in memory. Both give the same answers.
-
-Everything here may be called from several threads at once. Compiled walks let go of the interpreter meanwhile.
+Small batches are walked in plain Python: a compiled walk pays from a few records on, and a broker that has seen none of
+those does not hold Numba in memory. Both give the same answers. Compiled walks let go of the interpreter meanwhile.
 """
 
 from __future__ import annotations
@@ -72,7 +70,6 @@ _loading: threading.Thread | None = None
 
 
 def load_kernel() -> Any:
-    """Import the compiled walk, once. Blocks for as long as that takes."""
     global _kernel
     if _kernel is None:
         with _kernel_lock:
@@ -88,8 +85,7 @@ def load_kernel() -> Any:
 
 def load_llvm() -> None:
     """Map llvmlite's library (100 MB): its import finds it there then. Python's own way to load a library holds the
-    interpreter for the 20 to 40 ms that it takes, a foreign function does not. Where this fails nothing is lost.
-    """
+    interpreter for the 20 to 40 ms that it takes, a foreign function does not."""
     try:
         found = find_spec("llvmlite")
         dlopen = ctypes.CDLL(None).dlopen
@@ -136,11 +132,9 @@ def _walked(count: int, plain: Callable[[], T], compiled: Callable[[Any], T], at
 
 
 def walk_records(payload: memoryview, count: int, base_timestamp: int, *, at_once: bool = False) -> RecordFacts:
-    """Walk the uncompressed records `payload` of a batch that announces `count`.
-
-    Raises CorruptBatch when they are not exactly `count` well-formed records. at_once: the caller is the event loop; it
-    gets TakesTooLong where the compiled walk is wanted and not loaded yet.
-    """
+    """Walk the uncompressed records of a batch that announces `count`. Raises CorruptBatch when they are not exactly
+    `count` well-formed records. at_once: the caller is the event loop; it gets TakesTooLong where the compiled walk is
+    wanted and not loaded yet."""
     if count > len(payload):  # a record takes 7 bytes: no walk is needed to see a count that lies, or that is huge
         raise fault(RecordFault.TOO_FEW, 0, count)
     if count <= PLAIN_RECORDS:  # as `_walked`; for one record the two functions count
@@ -204,10 +198,8 @@ def refused_records(
     append_time_set: bool,
     most: int,
 ) -> Refused:
-    """The first `most` records that break a rule, of records that walk_records has passed.
-
-    lowest, highest: bounds of timestamps, ms, int64; those without a timestamp are within them.
-    """
+    """The first `most` records that break a rule, of records that walk_records has passed. lowest, highest: bounds of
+    timestamps, ms, int64; those without a timestamp are within them."""
     columns = _record_columns(payload, count, base_timestamp)
     timestamps = columns[:, RecordColumn.TIMESTAMP]
     rules = np.zeros(len(columns), np.int64)

@@ -49,11 +49,10 @@ class Follower:
 
     @property
     def last_epoch(self) -> int:
-        """Leader epoch of the last batch, a Fetch's LastFetchedEpoch (KIP-595); -1 when it is not known."""
+        """Of the last batch, a Fetch's LastFetchedEpoch (KIP-595); -1 when it is not known."""
         return self._log.epochs.epoch_of(self._local.log_end_offset - 1)
 
     def epochs_backwards(self) -> list[int]:
-        """The leader epochs that are known, the last one first."""
         return [entry.epoch for entry in reversed(self._log.epochs.entries)]
 
     def end_of_epoch(self, epoch: int, end_offset: int) -> int:
@@ -80,10 +79,9 @@ class Follower:
         """Append batches that `fetched_batches` has found, at least one, byte for byte: into the page cache, not
         further. 3 us a batch, so give no more at once than the thread has time for.
 
-        A log that holds nothing may begin with the batch that holds its log end offset, when the leader's log start
-        offset lies within that batch; the log start offset stays. Raises UnexpectedAppendOffset for batches that begin
-        below the log end offset, CorruptBatch for a marker that cannot be read, and nothing has changed then;
-        BrokerError kafka_storage_error.
+        A log that holds nothing may begin with the batch that holds its log end offset; the log start offset stays.
+        Raises UnexpectedAppendOffset for batches that begin below the log end offset, CorruptBatch for a marker that
+        cannot be read, and nothing has changed then; BrokerError kafka_storage_error.
         """
         self._log.check()
         local, table = self._local, batches.table
@@ -173,8 +171,8 @@ class Follower:
             log.fail(OSError(str(error)))
 
     def truncate(self, point: TruncationPoint) -> list[Path]:
-        """Cut the log there; the high watermark falls to the log end offset. Returns the files, renamed `.deleted`,
-        that may be removed now. Waits for a flush under way. Raises BrokerError."""
+        """Cut the log there; the high watermark falls with it. Returns the files, renamed `.deleted`, that may be
+        removed now. Waits for a flush under way. Raises BrokerError."""
         log, local, end = self._log, self._local, point.log_end_offset
         log.check()
         gone: list[Path] = []
@@ -194,11 +192,9 @@ class Follower:
         return self._bound_high_watermark(gone)
 
     def truncate_to(self, offset: int) -> list[Path]:
-        """`plan_truncation` and `truncate`."""
         return self.truncate(self.plan_truncation(offset))
 
     def truncate_fully_and_start_at(self, offset: int) -> list[Path]:
-        """Drop all records and begin at `offset`. As `truncate`."""
         gone = self._start_over(offset, offset)
         self._log.high_watermark = offset
         return self._bound_high_watermark(gone)

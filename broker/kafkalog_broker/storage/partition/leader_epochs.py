@@ -36,20 +36,16 @@ class LeaderEpochs:
         return tuple(self._entries)
 
     def assign(self, epoch: int, start_offset: int, *, sync: bool = True) -> bool:
-        """Batches of `epoch` begin at `start_offset`; True when that was news. On disk on return with `sync`.
-
-        A new entry takes the place of those with an epoch or a start offset at or above its own.
-        """
+        """Batches of `epoch` begin at `start_offset`; True when that was news. On disk on return with `sync`. A new
+        entry takes the place of those with an epoch or a start offset at or above its own."""
         if epoch == self.latest and self._entries[-1].start_offset <= start_offset:
             return False
         self._write(_with(self._entries, EpochEntry(epoch, start_offset)), sync=sync)
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset): the largest epoch not above `epoch`, and where the next one begins.
-
-        (-1, -1) for an epoch above the latest or when nothing is known; for one below the first, the first's start.
-        """
+        """(epoch, end offset): the largest epoch not above `epoch`, and where the next one begins; (-1, -1) for an
+        epoch above the latest or when nothing is known; for one below the first, the first's start."""
         if epoch == UNDEFINED_EPOCH or not self._entries or epoch > self.latest:
             return UNDEFINED_EPOCH, -1
         if epoch == self.latest:

@@ -46,8 +46,6 @@ partition go on without a search."""
 
 
 class LogIdentity(NamedTuple):
-    """Partition and topic id of a log."""
-
     topic: str
     partition: int
     topic_id: UUID
@@ -55,10 +53,8 @@ class LogIdentity(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class LoadedLog:
-    """A log that can be opened: its directory holds the segments `base_offsets`, whole, with their indexes.
-
-    recovered: the segments that were checked, and what was found. recovery_point: the log is flushed up to there.
-    """
+    """A log that can be opened: its directory holds the segments `base_offsets`, whole, with their indexes. recovered:
+    the segments that were checked. recovery_point: the log is flushed up to there."""
 
     directory: Path
     base_offsets: list[int]
@@ -261,15 +257,12 @@ class LocalLog:
     # ---- reading: whole batches by offset, as they lie in the file, from one segment at a time
 
     def segments_from(self, offset: int) -> tuple[LogSegment, ...]:
-        """The segment that holds `offset`, and those after it."""
         return self.segments[self._slot(offset) :]
 
     def find_range(self, offset: int, max_bytes: int, up_to: int, at_least_one: bool) -> FoundRange:
-        """Batches from the one that holds `offset` on, all below `up_to`, of at most `max_bytes`.
-
-        at_least_one: the first batch comes whole, however large it is. Raises FileNotFoundError when the segment has
-        been removed since, CorruptBatch, OSError.
-        """
+        """Batches from the one that holds `offset` on, all below `up_to`, of at most `max_bytes`; with `at_least_one`
+        the first comes however large it is. Raises FileNotFoundError when the segment has been removed since,
+        CorruptBatch, OSError."""
         if offset < up_to:
             for segment in self.segments_from(offset):
                 if segment.base_offset >= up_to:
@@ -445,18 +438,16 @@ class LocalLog:
         return True
 
     def snapshot_offsets(self) -> list[int]:
-        """Offsets of the snapshots on disk, rising. Raises OSError."""
+        """Of the snapshots on disk, rising. Raises OSError."""
         suffix = names.PRODUCER_SNAPSHOT_SUFFIX
         stems = (path.name.removesuffix(suffix) for path in self.directory.glob(f"*{suffix}"))
         return sorted(int(stem) for stem in stems if stem.isdecimal())
 
     def producer_snapshot(self, offset: int) -> Path | None:
-        """The snapshot of an offset; None when there is none on disk."""
         path = self._snapshot_path(offset)
         return path if path not in self._snapshots and path.exists() else None
 
     def _remove_snapshots(self, offsets: Iterable[int]) -> list[Path]:
-        """The files, renamed `.deleted`. Raises OSError."""
         renamed = []
         for path in map(self._snapshot_path, offsets):
             self._snapshots.pop(path, None)
@@ -484,11 +475,9 @@ class LocalLog:
         )
 
     def flush(self, *, whole: bool = False) -> int:
-        """Put everything on disk; up to which offset that was. The caller holds flush_lock.
-
-        Of the active segment only the .log is synced, unless `whole`: recovery makes the indexes of segments at and
-        above the recovery point again. Raises OSError; nothing counts as flushed then.
-        """
+        """Put everything on disk; up to which offset that was. The caller holds flush_lock. Of the active segment only
+        the .log is synced, unless `whole`: recovery makes the indexes of segments at and above the recovery point
+        again. Raises OSError; nothing counts as flushed then."""
         end = self.log_end_offset  # before the segments are read: they hold everything below then
         segments = self.segments
         appended_until, began = self._last_append_ms, perf_counter()
@@ -535,7 +524,6 @@ class LocalLog:
         self.flushed()
 
     def flushed(self) -> None:
-        """A flush has ended, and the caller does not hold flush_lock any more."""
         if self._is_abandoned and self.flush_lock.acquire(blocking=False):
             try:
                 self._close_removed()

@@ -71,10 +71,10 @@ class AppendInfo(NamedTuple):
 class Log:
     """Made of what `load_log` found in a directory, or of a new partition's files (create_log_files).
 
-    call_soon: how `flush`, in its thread, hands the wake-up of subscribers to the thread they live in (an event loop's
-    call_soon_threadsafe). high_watermark: offset up to which consumers read. appended_bytes: since the log was opened.
-    follows: the log copies another broker's, and takes no appends of its own. failure: the error that took it offline.
-    on_failure: called, once and through call_soon, with the log and an error that was met in it.
+    call_soon: how `flush`, in its thread, hands the wake-up of subscribers to the thread they live in. high_watermark:
+    offset up to which consumers read. appended_bytes: since the log was opened. follows: the log copies another
+    broker's, and takes no appends of its own. failure: the error that took it offline. on_failure: called, once and
+    through call_soon, with the log and an error that was met in it.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Log:
 
     @property
     def local_log_start_offset(self) -> int:
-        """Where the log begins that is on disk; what lies between the log start offset and this is remote."""
+        """Where the log begins on disk; what lies between the log start offset and this is remote."""
         return max(self.local.log_start_offset, self.local.segments[0].base_offset)
 
     @property
@@ -150,42 +150,38 @@ class Log:
     # ---- availability
 
     def check(self) -> None:
-        """Raise BrokerError kafka_storage_error for a log that is offline, unknown_topic_or_partition for one that was
+        """Raise BrokerError: kafka_storage_error of a log that is offline, unknown_topic_or_partition of one that is
         closed."""
         if self.failure is not None:
-            raise BrokerError(
-                ErrorCode.kafka_storage_error, f"the log is offline: {self.failure}", topic_partition=self.name
-            )
+            raise self.error(ErrorCode.kafka_storage_error, f"the log is offline: {self.failure}")
         if self.is_closed:
-            raise BrokerError(
-                ErrorCode.unknown_topic_or_partition, "the log has been closed", topic_partition=self.name
-            )
+            raise self.error(ErrorCode.unknown_topic_or_partition, "the log has been closed")
+
+    def error(self, code: ErrorCode, what: str, offset: int | None = None, hint: str | None = None) -> BrokerError:
+        """The error of a request about this log."""
+        return BrokerError(code, what, topic_partition=self.name, offset=offset, hint=hint)
 
     def take_offline(self, error: OSError) -> None:
-        """The log directory has failed elsewhere."""
         if self.failure is None:
             self.failure = error
             self._call_soon(self.wake)
 
     def fail(self, error: OSError | CorruptLog, *, nothing_happened: bool = False) -> NoReturn:
-        """Take the log offline and raise BrokerError kafka_storage_error. nothing_happened: the operation changed
-        nothing, so the log stays online where only descriptors are lacking; clients try again."""
+        """Take the log offline and raise BrokerError kafka_storage_error. nothing_happened: then the log stays online
+        where only descriptors are lacking; clients try again."""
         if self.is_closed:
             self.check()
         if nothing_happened and is_passing(error):
-            raise BrokerError(
+            raise self.error(
                 ErrorCode.kafka_storage_error,
                 f"too many files are open: {error}; try again, and raise the limit of open files (ulimit -n)",
-                topic_partition=self.name,
             ) from error
         failure = error if isinstance(error, OSError) else OSError(str(error))
         if self.failure is None:
             self.take_offline(failure)
             if self.on_failure is not None:
                 self._call_soon(partial(self.on_failure, self, failure))
-        raise BrokerError(
-            ErrorCode.kafka_storage_error, f"the log went offline: {error}", topic_partition=self.name
-        ) from error
+        raise self.error(ErrorCode.kafka_storage_error, f"the log went offline: {error}") from error
 
     @contextmanager
     def failing(self, *, nothing_happened: bool = False) -> Iterator[None]:
@@ -196,7 +192,6 @@ class Log:
             self.fail(error, nothing_happened=nothing_happened)
 
     def wake(self) -> None:
-        """Call the subscribers: long polls, above all."""
         if self._subscribers:
             for callback in tuple(self._subscribers):  # a callback may unsubscribe itself
                 callback()
@@ -232,8 +227,7 @@ class Log:
         *,
         transaction_version: int = 0,
     ) -> AppendInfo:
-        """Write the marker that ends a producer's transaction. Raises as append. transaction_version: from 2 on it must
-        have a higher epoch than the transaction."""
+        """Write the marker that ends a producer's transaction. Raises as append. transaction_version: see Marker."""
         batch = control_batch(
             control_type, self.log_end_offset, now_ms, producer_id=producer_id, producer_epoch=producer_epoch,
             coordinator_epoch=coordinator_epoch,
@@ -244,28 +238,19 @@ class Log:
     def _append(self, batch: EncodedBatch, now_ms: int, *, from_client: bool, marker: Marker | None) -> AppendInfo:
         self.check()
         if self.follows:
-            raise BrokerError(
-                ErrorCode.not_leader_or_follower, "the log follows another broker's", topic_partition=self.name
-            )
+            raise self.error(ErrorCode.not_leader_or_follower, "the log follows another broker's")
         data: bytearray = batch.data  # type: ignore[assignment]
         epoch = self.leader_epoch
         local, sent, producers = self.local, batch.header, self.producer_state
         base_offset = local.log_end_offset
         last_offset = base_offset + sent.last_offset - sent.base_offset
         if last_offset >= layout.MAX_INT64:
-            raise BrokerError(
-                ErrorCode.record_list_too_large,
-                f"offsets up to {last_offset}, the last one there is is 2^63-2: the log is full",
-                topic_partition=self.name,
-                offset=base_offset,
-                hint="write to another partition or topic",
-            )
+            what = f"offsets up to {last_offset}, the last one there is is 2^63-2: the log is full"
+            hint = "write to another partition or topic"
+            raise self.error(ErrorCode.record_list_too_large, what, base_offset, hint)
         if len(data) > self.config.segment_bytes:
-            raise BrokerError(
-                ErrorCode.record_list_too_large,
-                f"a batch of {len(data)} bytes, segment.bytes of the topic is {self.config.segment_bytes}",
-                topic_partition=self.name,
-            )
+            what = f"a batch of {len(data)} bytes, segment.bytes of the topic is {self.config.segment_bytes}"
+            raise self.error(ErrorCode.record_list_too_large, what)
         _BASE_OFFSET.pack_into(data, layout.OFFSET_AT, base_offset)
         _LEADER_EPOCH.pack_into(data, layout.LEADER_EPOCH_AT, epoch)
         header = _new(BatchHeader, (0, sent.size, base_offset, last_offset, *sent[4:7], epoch, *sent[8:]))
@@ -309,15 +294,13 @@ class Log:
     # ---- flushing
 
     def needs_flush(self, now_ms: int) -> bool:
-        """True when flush.messages or flush.ms ask for a flush, or a rolled segment waits for one."""
+        """As LocalLog.needs_flush."""
         return self.local.needs_flush(now_ms) and self.failure is None and not self.is_closed
 
     def flush(self, up_to: int | None = None) -> None:
         """Return when everything below `up_to` (default: what is in the log now) is on disk. Blocks; for a thread.
-
-        One fsync serves all that wait: whoever finds its records flushed by another's returns at once. Raises
-        BrokerError kafka_storage_error; a failed fsync is never tried again, since the next one may claim success.
-        """
+        Raises BrokerError kafka_storage_error; a failed fsync is never tried again, since the next one may claim
+        success."""
         local = self.local
         try:
             with local.flush_lock:
@@ -336,8 +319,7 @@ class Log:
     # ---- what leaves it
 
     def move_log_start(self, offset: int) -> None:
-        """Raise the log start offset to `offset`, which is not above the high watermark. Raises BrokerError
-        kafka_storage_error."""
+        """Raise the log start offset, at most to the high watermark. Raises BrokerError kafka_storage_error."""
         if offset <= self.log_start_offset:
             return
         self.local.log_start_offset = offset
@@ -348,24 +330,15 @@ class Log:
 
     def delete_records(self, offset: int) -> int:
         """Let the log begin at `offset` (-1: the high watermark); returns the low watermark, the new log start offset.
-
-        Raises BrokerError: offset_out_of_range, policy_violation for a topic without cleanup.policy delete.
-        """
+        Raises BrokerError: offset_out_of_range, policy_violation for a topic without cleanup.policy delete."""
         self.check()
         if not self.config.is_deleted:
-            raise BrokerError(
-                ErrorCode.policy_violation,
-                "records are deleted only of topics whose cleanup.policy contains delete",
-                topic_partition=self.name,
-            )
+            what = "records are deleted only of topics whose cleanup.policy contains delete"
+            raise self.error(ErrorCode.policy_violation, what)
         start = self.high_watermark if offset == -1 else offset
         if not 0 <= start <= self.high_watermark:
-            raise BrokerError(
-                ErrorCode.offset_out_of_range,
-                f"offset {offset}, records can be deleted up to the high watermark {self.high_watermark}",
-                topic_partition=self.name,
-                offset=offset,
-            )
+            what = f"offset {offset}, records can be deleted up to the high watermark {self.high_watermark}"
+            raise self.error(ErrorCode.offset_out_of_range, what, offset)
         self.move_log_start(start)
         return self.log_start_offset
 
@@ -395,9 +368,7 @@ class Log:
             return self.local.remove_first(deletion.count)
 
     def replace_segments(self, cleaned: Sequence[CleanedSegment], old: Sequence[LogSegment], now_ms: int) -> list[Path]:
-        """Put segments that the cleaner wrote into the place of `old`; the files, renamed `.deleted`, that may be
-        removed after file.delete.delay.ms. Raises LookupError when the log has no longer all of them; BrokerError
-        kafka_storage_error, unknown_topic_or_partition."""
+        """As LocalLog.replace. Raises LookupError; BrokerError kafka_storage_error, unknown_topic_or_partition."""
         self.check()
         with self.failing():
             return self.local.replace(old, cleaned, now_ms)
@@ -405,7 +376,7 @@ class Log:
     # ---- housekeeping
 
     def update_config(self, config: LogConfig) -> None:
-        """Replace the configuration; settings of segments apply from the next one on."""
+        """Settings of segments apply from the next one on."""
         self.config = self.local.config = config
         waits = config.flush_messages != EVERY_APPEND and self.high_watermark < self.log_end_offset
         if waits and not self.follows:
@@ -413,8 +384,7 @@ class Log:
             self.wake()
 
     def release_files(self) -> None:
-        """Close the writer's three descriptors; the next append opens the files again. For logs that are idle;
-        without effect while a flush is going on."""
+        """Close the writer's three descriptors; the next append opens the files again."""
         if self.failure is None and not self.is_closed:
             with self.failing():
                 self.local.release_files()
@@ -441,8 +411,7 @@ class Log:
             self.discard()
 
     def discard(self) -> None:
-        """Close the files as they are: the log is deleted, or its disk has failed. Idempotent; waits for nothing.
-        Subscribers are called a last time."""
+        """Close the files as they are: the log is deleted, or its disk has failed. Idempotent; waits for nothing."""
         self.is_closed = True
         self.local.abandon()
         self.wake()
@@ -451,17 +420,13 @@ class Log:
     # ---- batches by offset
 
     def read_range(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> ReadResult:
-        """Whole batches from the one that holds `offset` on, all below `up_to`, at most `max_bytes` of them; and the
-        offset after what was read.
-
-        at_least_one: the first one comes even when it is larger. Nothing at `up_to` and past it. Raises BrokerError:
-        offset_out_of_range, kafka_storage_error.
-        """
+        """Whole batches from the one that holds `offset` on, all below `up_to`, at most `max_bytes` of them.
+        at_least_one: the first one comes even when it is larger. Raises BrokerError: offset_out_of_range,
+        kafka_storage_error."""
         found = self.find_range(offset, max_bytes, up_to=up_to, at_least_one=at_least_one)
         return ReadResult([self.read_slice(file_slice) for file_slice in found.slices], found.next_offset)
 
     def read_slice(self, file_slice: FileSlice) -> bytes:
-        """The bytes that find_range has found. Raises BrokerError kafka_storage_error."""
         try:
             return file_slice.read()
         except OSError as error:
@@ -474,12 +439,8 @@ class Log:
             local_start = self.local_log_start_offset  # before the check: retention moves the log start offset first
             self.check_fetch_offset(offset)
             if offset < local_start:
-                raise BrokerError(
-                    ErrorCode.offset_moved_to_tiered_storage,
-                    f"offset {offset} lies in remote storage, the local log begins at {local_start}",
-                    topic_partition=self.name,
-                    offset=offset,
-                )
+                what = f"offset {offset} lies in remote storage, the local log begins at {local_start}"
+                raise self.error(ErrorCode.offset_moved_to_tiered_storage, what, offset)
             swaps = local.swaps
             try:
                 found = local.find_range(offset, max_bytes, up_to, at_least_one)
@@ -497,16 +458,11 @@ class Log:
         """Raise BrokerError offset_out_of_range unless the log holds `offset`, or will next."""
         self.check()
         if not self.local.log_start_offset <= offset <= self.local.log_end_offset:
-            raise BrokerError(
-                ErrorCode.offset_out_of_range,
-                f"offset {offset}, the log goes from {self.local.log_start_offset} to {self.local.log_end_offset}",
-                topic_partition=self.name,
-                offset=offset,
-            )
+            what = f"offset {offset}, the log goes from {self.local.log_start_offset} to {self.local.log_end_offset}"
+            raise self.error(ErrorCode.offset_out_of_range, what, offset)
 
     def aborted_transactions(self, offset: int, up_to: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of those with records in [offset, up_to), by the transaction indexes. Raises
-        BrokerError."""
+        """(producer id, first offset) of those with records in [offset, up_to). Raises BrokerError."""
         return [(aborted.producer_id, aborted.first_offset) for aborted in self.aborted_between(offset, up_to)]
 
     def aborted_between(self, offset: int, up_to: int) -> list[AbortedTransaction]:
@@ -530,7 +486,7 @@ class Log:
         return None
 
     def max_timestamp_offset(self) -> TimestampAndOffset | None:
-        """The first record with the largest timestamp of the log; None when no record has one. Raises BrokerError."""
+        """As offset_lookup.offset_of_max_timestamp. Raises BrokerError."""
         self.check()
         with self.failing(nothing_happened=True):
             return offset_of_max_timestamp(self.segments)
@@ -553,11 +509,8 @@ class Log:
         self.check()
         epoch, end = self.end_offset_for_epoch(last_epoch)
         if min(epoch, end) < 0 or offset < self.local.log_start_offset:
-            raise BrokerError(
-                ErrorCode.offset_out_of_range,
-                f"offset {offset} after a batch of leader epoch {last_epoch}, of which nothing is known here",
-                topic_partition=self.name, offset=offset,
-            )  # fmt: skip
+            what = f"offset {offset} after a batch of leader epoch {last_epoch}, of which nothing is known here"
+            raise self.error(ErrorCode.offset_out_of_range, what, offset)
         return (epoch, end) if epoch < last_epoch or end < offset else None
 
     def check_leader_epoch(self, epoch: int) -> None:
@@ -566,6 +519,4 @@ class Log:
         if epoch in (-1, current):
             return
         code = ErrorCode.fenced_leader_epoch if epoch < current else ErrorCode.unknown_leader_epoch
-        raise BrokerError(
-            code, f"leader epoch {epoch} was asked for, the current one is {current}", topic_partition=self.name
-        )
+        raise self.error(code, f"leader epoch {epoch} was asked for, the current one is {current}")

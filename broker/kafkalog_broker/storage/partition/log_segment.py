@@ -82,10 +82,8 @@ class FileHandle:
 
 
 class FileSlice:
-    """The bytes [position, position + size) of a file, read when they are needed. They must not change any more.
-
-    len() is `size`. It holds the file open, also when retention removes it meanwhile.
-    """
+    """The bytes [position, position + size) of a file, read when they are needed; they do not change any more. It holds
+    the file open, also when retention removes it meanwhile."""
 
     __slots__ = ("handle", "position", "size")
 
@@ -98,7 +96,6 @@ class FileSlice:
         return self.size
 
     def read(self) -> bytes:
-        """All of it. Raises OSError."""
         return self.handle.read(self.position, self.size)
 
     def read_into(self, buffer: memoryview, at: int) -> int:
@@ -130,7 +127,6 @@ class FileHandles:
         return handle
 
     def forget(self, key: Hashable) -> None:
-        """The file is not needed any more."""
         with self._lock:
             self._open.pop(key, None)
 
@@ -159,16 +155,14 @@ class BatchBounds(NamedTuple):
 
 
 class ActiveSegment(SegmentWriter):
-    """The writer of an active segment."""
-
     def sync_data(self) -> None:
-        """Return when the .log is on disk. The indexes are not: recovery builds those of unflushed segments again."""
+        """The indexes are not synced: recovery builds those of unflushed segments again."""
         os.fdatasync(self._fd)
 
 
 class ReadAt(Protocol):
     def read(self, position: int, size: int) -> bytes:
-        """The bytes [position, position + size), fewer only at the end of the .log. Raises OSError."""
+        """As FileHandle.read."""
 
 
 class TimedSegment:
@@ -188,7 +182,6 @@ class TimedSegment:
         raise NotImplementedError
 
     def time_index(self) -> TimeIndex:
-        """Raises OSError."""
         raise NotImplementedError
 
     def _index_floor(self, target: int, field: int) -> int:
@@ -326,7 +319,6 @@ class LogSegment(TimedSegment):
             return self.handles.get((self.serial, suffix), path.removesuffix(names.SWAP_SUFFIX))
 
     def swapped_in(self) -> None:
-        """Its files have lost the suffix."""
         self.transient = ""
         self.log_path = self.path(names.LOG_SUFFIX)
         self.index_path = self.path(names.OFFSET_INDEX_SUFFIX)
@@ -334,7 +326,7 @@ class LogSegment(TimedSegment):
     # ---- writing
 
     def create(self, index_interval_bytes: int, max_index_size: int) -> None:
-        """Make the files. Raises FileExistsError, OSError; no file is left then."""
+        """Raises FileExistsError, OSError; no file is left then."""
         self.writer = ActiveSegment.create(
             self.directory, self.base_offset, index_interval_bytes=index_interval_bytes, max_index_size=max_index_size
         )
@@ -358,7 +350,6 @@ class LogSegment(TimedSegment):
         return self.writer
 
     def add_aborted(self, transaction: AbortedTransaction) -> None:
-        """Write an entry of the transaction index. Raises OSError, CorruptIndex."""
         if self.transaction_writer is None:
             self.transaction_writer = TransactionIndexWriter(
                 self.path(names.TRANSACTION_INDEX_SUFFIX), self.base_offset
@@ -374,7 +365,7 @@ class LogSegment(TimedSegment):
         return self._transactions
 
     def flush(self) -> None:
-        """Return when .log, indexes and aborted transactions are on disk. Raises OSError."""
+        """Put .log, indexes and aborted transactions on disk. Raises OSError."""
         if self.writer is not None:
             self.writer.flush()
             if self.transaction_writer is not None:
@@ -388,7 +379,7 @@ class LogSegment(TimedSegment):
             os.fsync(handle.fd)
 
     def sync_data(self) -> None:
-        """Return when the .log and the aborted transactions are on disk. Raises OSError."""
+        """As `flush`, without the indexes."""
         if self.writer is not None:
             self.writer.sync_data()
         else:
@@ -398,7 +389,7 @@ class LogSegment(TimedSegment):
             self.transaction_writer.flush()
 
     def close_writer(self) -> None:
-        """Close cleanly: indexes complete and cut to their entries. Twice is harmless."""
+        """Close cleanly, with indexes complete and cut to their entries. Twice is harmless."""
         self._close_transactions()
         if self.writer is not None:
             self._max_timestamp = (self.writer.max_timestamp, self.writer.offset_of_max_timestamp)
@@ -406,7 +397,6 @@ class LogSegment(TimedSegment):
             self.writer = None
 
     def abandon(self) -> None:
-        """Close the files as they are."""
         self._close_transactions()
         if self.writer is not None:
             self.writer.abandon()
@@ -424,7 +414,7 @@ class LogSegment(TimedSegment):
             self.handles.forget((self.serial, suffix))
 
     def rename_for_deletion(self) -> list[Path]:
-        """Give all files the suffix `.deleted`; returns their new names. Raises OSError."""
+        """Returns the files' new names. Raises OSError."""
         self.forget_handles()
         renamed = []
         for suffix in names.SEGMENT_SUFFIXES:

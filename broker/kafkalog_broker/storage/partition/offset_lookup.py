@@ -18,13 +18,7 @@ from kafkalog_broker.storage.append.record_walk import find_timestamp
 from kafkalog_broker.storage.partition.log_segment import BatchBounds, LogSegment, TimedSegment
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.batch_header import BatchHeader, parse_header, wrapper_value_at
-from kafkalog_spark.format.layout import (
-    ATTRIBUTE_LOG_APPEND_TIME,
-    MIN_INT64,
-    NO_TIMESTAMP,
-    RECORDS_AT,
-    TimestampType,
-)
+from kafkalog_spark.format.layout import ATTRIBUTE_LOG_APPEND_TIME, MIN_INT64, NO_TIMESTAMP, RECORDS_AT, TimestampType
 from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
@@ -71,8 +65,7 @@ def offset_in_segment(segment: TimedSegment, timestamp: int, log_start_offset: i
 
 
 def offset_of_max_timestamp(segments: Iterable[LogSegment]) -> TimestampAndOffset | None:
-    """The first record with the largest timestamp of the segments; None when no record has one. Raises as
-    offset_in_segment."""
+    """The first record with the largest timestamp; None when none has one. Raises as offset_in_segment."""
     latest = max(segments, key=lambda segment: segment.max_timestamp[0])
     timestamp, offset = latest.max_timestamp
     bounds = None if timestamp == NO_TIMESTAMP else latest.locate(offset)
@@ -88,11 +81,8 @@ def offset_of_max_timestamp(segments: Iterable[LogSegment]) -> TimestampAndOffse
 def _answered(
     segment: TimedSegment, question: tuple[int, int, int], search: Callable[[], TimestampAndOffset | None]
 ) -> TimestampAndOffset | None:
-    """Cached result of `search`: a batch never changes, and one of 60 kB may decompress to 60 MB.
-
-    question: (position, timestamp, lowest offset). A segment remembers REMEMBERED answers. Raises BrokerError
-    (CORRUPT_MESSAGE).
-    """
+    """Cached result of `search`, for question (position, timestamp, lowest offset): a batch never changes, and one of
+    60 kB may decompress to 60 MB. Raises BrokerError (CORRUPT_MESSAGE)."""
     answers = segment.found_by_time
     if question in answers:
         return cast(TimestampAndOffset | None, answers[question])

@@ -1,8 +1,5 @@
-"""Producer state of one log: the last five batches of each producer, and the open transactions.
-
-Kafka's ProducerStateManager, ProducerStateEntry and ProducerAppendInfo. ProducerState itself reads and writes no files
-(`entries` and `load` speak in rows of a producer snapshot); `newest_snapshot` and `replay_segments` rebuild it from a
-log.
+"""Producer state of one log: the last five batches of each producer, and the open transactions (Kafka's
+ProducerStateManager, ProducerStateEntry and ProducerAppendInfo).
 
 An append goes in two steps, so that nothing changes before the bytes are in the log: `check_append` finds duplicates
 and refuses what is out of order, `appended` takes the batch in.
@@ -56,11 +53,8 @@ class KnownBatch(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """Content of a control record that ends a transaction.
-
-    transaction_version: what its coordinator asks for, which is not in the log. From 2 on (KIP-890) a marker has a
-    higher epoch than the transaction it ends.
-    """
+    """Content of a control record that ends a transaction. transaction_version: what its coordinator asks for, which is
+    not in the log. From 2 on (KIP-890) a marker has a higher epoch than the transaction it ends."""
 
     control_type: ControlType
     coordinator_epoch: int
@@ -137,11 +131,9 @@ class Verifications:
             known.lowest_sequence = min(known.lowest_sequence, sequence)
 
     def check(self, producer_id: int, sequence: int, *, knows_batches: bool) -> None:
-        """Raise BrokerError out_of_order_sequence_number for a batch that comes before its predecessor.
-
-        knows_batches: the partition knows a batch of the producer's epoch. In the second version each transaction has
-        an epoch of its own, and begins with sequence 0.
-        """
+        """Raise BrokerError out_of_order_sequence_number for a batch that comes before its predecessor. knows_batches:
+        the partition knows a batch of the producer's epoch; in the second version each transaction has one of its own,
+        and begins with sequence 0."""
         entry = self._entries.get(producer_id)
         if entry is None:
             return
@@ -171,10 +163,7 @@ _EPOCH_BUMP = 2  # the transaction version from which on the end of a transactio
 
 
 class ProducerState:
-    """All producers of one partition. Not thread-safe: it belongs to the log's one writer.
-
-    `end_offset`: up to there the batches of the log have been taken in.
-    """
+    """All producers of one partition, for its one writer. `end_offset`: up to there batches have been taken in."""
 
     def __init__(self, end_offset: int = 0) -> None:
         self.end_offset = end_offset
@@ -206,11 +195,11 @@ class ProducerState:
     def check_append(
         self, batch: BatchHeader, marker: Marker | None = None, *, from_client: bool = True
     ) -> KnownBatch | None:
-        """The batch that this one repeats, or None when it may be appended. Changes nothing. marker: what a batch that
-        ends a transaction says.
+        """The batch that this one repeats, or None when it may be appended. Changes nothing. from_client=False leaves
+        sequences unchecked: coordinators do not count.
 
         Raises BrokerError: invalid_producer_epoch, out_of_order_sequence_number, invalid_txn_state,
-        transaction_coordinator_fenced. from_client=False leaves sequences unchecked: coordinators do not count.
+        transaction_coordinator_fenced.
         """
         producer = self._producers.get(batch.producer_id)
         if batch.is_control:
@@ -285,14 +274,13 @@ class ProducerState:
         return producer is not None and producer.transaction_first_offset != NO_TRANSACTION and producer.epoch == epoch
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """The first offset of the oldest transaction that is open, or whose marker is not below the high watermark."""
+        """Of the oldest transaction that is open, or whose marker is not below the high watermark."""
         self.forget_ended(high_watermark)
         if not self._open and not self._ended:
             return None
         return min([*self._open, *(first for first, _ in self._ended)])
 
     def forget_ended(self, high_watermark: int) -> None:
-        """Forget transactions that ended below the high watermark: they are stable."""
         if self._ended:
             self._ended = [ended for ended in self._ended if ended[1] >= high_watermark]
 
@@ -304,7 +292,7 @@ class ProducerState:
         self.end_offset = max(self.end_offset, log_start_offset)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers without an open transaction whose last batch is that old; returns how many."""
+        """Forget producers without an open transaction whose last batch is that old; how many."""
         expired = [
             producer.id
             for producer in self._producers.values()
@@ -318,7 +306,6 @@ class ProducerState:
     # ---- snapshots
 
     def entries(self) -> list[ProducerEntry]:
-        """The rows of a snapshot."""
         return [producer.entry() for producer in self._producers.values()]
 
     def load(self, entries: Iterable[ProducerEntry], end_offset: int) -> None:
@@ -334,12 +321,10 @@ class ProducerState:
                 self._open[entry.transaction_first_offset] = entry.producer_id
 
     def become(self, other: ProducerState) -> None:
-        """Know what `other` knows, which is not used any more."""
         self._producers, self._open, self._ended = other._producers, other._open, other._ended
         self.verifications, self.end_offset = other.verifications, other.end_offset
 
     def clear(self, end_offset: int) -> None:
-        """Forget all producers and transactions."""
         self._producers.clear()
         self._open.clear()
         self._ended.clear()

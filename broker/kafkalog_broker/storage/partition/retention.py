@@ -15,21 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.storage.partition.log_segment import LogSegment
-from kafkalog_spark.format import names
-from kafkalog_spark.format.layout import NO_TIMESTAMP
-from kafkalog_spark.format.time_index import load_time_index
+from kafkalog_broker.storage.partition.log_segment import FileHandles, LogSegment
+from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.log.read.discovery import log_files
+
+_UNUSED = FileHandles(0)  # the .log of none of these segments is read
 
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """The `count` oldest segments are to be deleted.
-
-    `log_start_offset`: where the log begins without them, remote storage included; the caller moves there before a
-    file is renamed.
-    `roll_first`: these are all segments, so an empty one must be made at the log end offset before they go.
-    """
+    """The `count` oldest segments are to go. `log_start_offset`: where the log begins without them, remote storage
+    included; the caller moves there before a file is renamed. `roll_first`: these are all segments, so an empty one
+    must be made at the log end offset before they go."""
 
     count: int
     log_start_offset: int
@@ -68,7 +65,6 @@ def segments_to_delete(
             count += 1
 
     def is_below_start(slot: int) -> bool:
-        """The active segment has no next one, whose base offset the log start offset could have reached."""
         return slot + 1 < len(segments) and upper_bound(slot) <= log_start_offset
 
     deletable = highest_remote_offset + 1 if config.copies_segments else log_end_offset
@@ -98,22 +94,12 @@ def may_be_due(directory: Path, config: LogConfig, log_start_offset: int, now_ms
     """False when `segments_to_delete` would find none in a log that is not open, by its files alone. Raises OSError."""
     if config.remote_storage_enable:  # what was copied is known when it is open
         return True
-    segments = log_files(directory)
-    bases = list(segments)
-    if not bases or (len(bases) == 1 and segments[bases[0]].st_size == 0):
-        return False
-    first = bases[0]
-    if len(bases) > 1 and bases[1] <= log_start_offset:
-        return True
-    if not config.is_deleted:
-        return False
-    total = sum(facts.st_size for facts in segments.values())
-    if 0 <= config.retention_bytes <= total - segments[first].st_size:
-        return True
-    if config.retention_ms < 0:
-        return False
-    last = load_time_index(directory / (names.segment_name(first) + names.TIME_INDEX_SUFFIX), first).last
-    largest = NO_TIMESTAMP if last is None else last.timestamp
-    if largest == NO_TIMESTAMP:
-        largest = segments[first].st_mtime_ns // 1_000_000
-    return now_ms - largest > config.retention_ms
+    segments = [
+        LogSegment(directory, base, _UNUSED, size=facts.st_size, next_offset=MAX_INT64, created_ms=now_ms)
+        for base, facts in log_files(directory).items()
+    ]
+    deletion = segments_to_delete(
+        segments, config, log_start_offset=log_start_offset, high_watermark=MAX_INT64, log_end_offset=MAX_INT64,
+        now_ms=now_ms,
+    )  # fmt: skip
+    return deletion.count > 0
