@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import H
+from kafkalog_spark.log.decode.decompress import Scratch
 from kafkalog_spark.log.decode.record_schema import HEADERS_TYPE, RecordPredicate, ScanRequest
 
 PROCESSES = 2
@@ -36,7 +37,6 @@ def _scanning() -> None:
     """Every kernel of a scan, called once with nothing to do and with the argument types that reading uses."""
     from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
     from kafkalog_spark.kernels.sweep import end_of_records, first_out_of_order, sweep
-    from kafkalog_spark.log.decode.decompress import Scratch
     from kafkalog_spark.log.decode.row_buffers import RowBuffers
     from kafkalog_spark.log.decode.run_decoder import Chosen
 
@@ -59,14 +59,12 @@ def _decoding() -> None:
 def _decoding_legacy() -> None:
     from kafkalog_spark.kernels.decode_legacy import decode_legacy, inspect_message_set
     from kafkalog_spark.kernels.primitives import CRC32_TABLE
-    from kafkalog_spark.log.decode.decompress import Scratch
 
     inspect_message_set(Scratch(64).read_only(), 0, 0, 1, CRC32_TABLE)
     _decode(decode_legacy)
 
 
 def _decode(kernel: Callable[..., object]) -> None:
-    from kafkalog_spark.log.decode.decompress import Scratch
     from kafkalog_spark.log.decode.row_buffers import RowBuffers
 
     nothing, units = np.empty(0, np.int64), np.empty((0, 6), np.int64)
@@ -78,7 +76,6 @@ def _decode(kernel: Callable[..., object]) -> None:
 
 def _searching() -> None:
     from kafkalog_spark.kernels.search import search_legacy, search_v2
-    from kafkalog_spark.log.decode.decompress import Scratch
     from kafkalog_spark.log.decode.run_decoder import patterns_of
 
     nothing, units = np.empty(0, np.int64), np.empty((0, 6), np.int64)

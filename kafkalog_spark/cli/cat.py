@@ -158,12 +158,9 @@ class Followed:
 
 
 class CatReader:
-    """Reads partition by partition. followed: how far each partition is, after `records`.
-
-    on_error: called with damage that is passed over, and with records that went away meanwhile. on_progress: with a
-    partition's name, offsets done, and offsets in all that are known of. Raises UnknownPartition for a topic or a
-    partition that is not there.
-    """
+    """Reads partition by partition. on_error: called with damage that is passed over, and with records that went away
+    meanwhile. on_progress: with a partition's name, offsets done, and offsets in all that are known of. Raises
+    UnknownPartition for a topic or a partition that is not there."""
 
     def __init__(
         self,
@@ -252,11 +249,8 @@ class CatReader:
     def follow(
         self, paths: tuple[str, ...], storage: Mapping[str, str], wait: Callable[[], bool]
     ) -> Iterator[pa.RecordBatch]:
-        """Records written after `records`, forever. wait: called when there is nothing new; False ends it. New
-        partitions of the topics are read from their beginning. storage: what --option says.
-
-        It looks as a stream does: see live_logs.LiveLogs.
-        """
+        """Records written after `records`, forever, found as a stream finds them (LiveLogs); new partitions are read
+        from their beginning. wait: called when there is nothing new; False ends it. storage: what --option says."""
         from kafkalog_spark.source.live_logs import LiveLogs
         from kafkalog_spark.source.options import parse_read_options
 
@@ -324,7 +318,6 @@ Text = Callable[[pa.RecordBatch], "pa.Buffer | bytes"]
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     parser = common.command_parser(
         "kafkalog-cat",
         "Print records of Kafka log directories as kcat prints those of a broker. Changes nothing.",

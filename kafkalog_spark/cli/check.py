@@ -26,7 +26,6 @@ _EXAMPLES = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     made = common.command_parser(
         "kafkalog-check",
         "Check Kafka log directories: batches, indexes, snapshots, checkpoints. Changes nothing. Records are looked "

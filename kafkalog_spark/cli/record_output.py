@@ -73,7 +73,7 @@ class RecordFormat:
         return tuple(named) or ("offset",)
 
     def text_of(self, rows: pa.RecordBatch) -> pa.Buffer | bytes:
-        """The bytes to print. rows: at least `columns`."""
+        """rows: at least `columns`."""
         return joined([part if isinstance(part, bytes) else self._column(part, rows) for part in self.parts], rows)
 
     def _column(self, token: str, rows: pa.RecordBatch) -> pa.Array:
@@ -123,7 +123,6 @@ def joined(parts: Sequence[bytes | pa.Array], rows: pa.RecordBatch) -> pa.Buffer
 
 
 def numbers(column: pa.Array) -> pa.Array:
-    """Integers as text."""
     return column.cast(pa.string()).cast(_LARGE)
 
 
@@ -174,7 +173,7 @@ Shown = Callable[[pa.RecordBatch], pa.Array]
 def json_lines(
     rows: pa.RecordBatch, node_id: int, delimiter: bytes = b"\n", shown: Mapping[str, Shown] | None = None
 ) -> pa.Buffer | bytes:
-    """The bytes to print. rows: with COLUMNS. shown: what makes JSON of `key` and `value`; without it strings."""
+    """rows: with COLUMNS. shown: what makes JSON of `key` and `value`; without it strings."""
     if not rows.num_rows:
         return b""
     of = {name: rows.column(name) for name in COLUMNS}
@@ -274,8 +273,8 @@ _YEAR = re.compile(r"(-?)(\d+)(.*)")
 def shown_parts(
     serialized: Sequence[str], options: Mapping[str, str], topics: tuple[str, ...], dirs: LogDirs
 ) -> dict[str, Shown]:
-    """Functions that give the JSON of a record's parts. serialized: texts PART=FORMAT; options: of formats, by their
-    names with `value.` or `key.`. Raises OptionError, and what formats raise for their options."""
+    """serialized: texts PART=FORMAT; options: of formats, by their names with `value.` or `key.`. Raises OptionError,
+    and what formats raise for their options."""
     found: dict[str, Shown] = {}
     formats = tuple(name for name in FORMATS if name != "string")
     for text in serialized:
@@ -291,30 +290,23 @@ def shown_parts(
             found[part] = partial(_json_values, part)
             continue
         format = ResolvedFormat.of(name, given, SchemaSources(part, topics, dirs.keys_and_values))
-        found[part] = _Decoded(part, format.decoder(format.schema()))
+        found[part] = partial(_decoded_values, part, format.decoder(format.schema()))
     for name in options:
         if name.partition(".")[0] not in found:
             raise OptionError(f"--option {name} is of a format, and -s names none", hint="-s value=avro names one")
     return found
 
 
-class _Decoded:
-    """Decodes a part and writes it as JSON; what cannot be decoded is a string."""
-
-    def __init__(self, part: str, decoder: ValueDecoder) -> None:
-        self._part, self._decoder = part, decoder
-
-    def __call__(self, rows: pa.RecordBatch) -> pa.Array:
-        column = rows.column(self._part)
-        found = decode_column(self._decoder, rows, self._part)
-        good = found.columns.is_valid()
-        if found.bad is not None:
-            good = pc.and_(good, pa.array(~found.bad))
-        kind = found.columns.type
-        rows = found.columns.filter(good).cast(with_leaves(kind, _countable)).to_pylist()
-        return pc.replace_with_mask(
-            json_text(column), good, pa.array([_escaped(_json(row, kind)).encode() for row in rows], _LARGE)
-        )
+def _decoded_values(part: str, decoder: ValueDecoder, rows: pa.RecordBatch) -> pa.Array:
+    """A part, decoded and written as JSON; what cannot be decoded is a string."""
+    found = decode_column(decoder, rows, part)
+    good = found.columns.is_valid()
+    if found.bad is not None:
+        good = pc.and_(good, pa.array(~found.bad))
+    kind = found.columns.type
+    values = found.columns.filter(good).cast(with_leaves(kind, _countable)).to_pylist()
+    texts = pa.array([_escaped(_json(value, kind)).encode() for value in values], _LARGE)
+    return pc.replace_with_mask(json_text(rows.column(part)), good, texts)
 
 
 def _countable(kind: pa.DataType) -> pa.DataType:

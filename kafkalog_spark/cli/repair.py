@@ -8,16 +8,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from kafkalog_spark.cli.common import (
-    FAILED,
-    OK,
-    WRONG_USAGE,
-    Progress,
-    add_storage_arguments,
-    command,
-    command_parser,
-    storage_of,
-)
+from kafkalog_spark.cli import common
 from kafkalog_spark.errors import escaped
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.repair.from_tier import METADATA_PARTITIONS, TierReport, metadata_from_tier
@@ -33,8 +24,7 @@ _EXAMPLES = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    made = command_parser(
+    made = common.command_parser(
         "kafkalog-repair",
         "Write what is good in Kafka log directories to a new one: good batches byte for byte, indexes, "
         "transaction indexes, leader epochs and checkpoints made anew. The source is never changed; stop its broker "
@@ -57,16 +47,16 @@ def parser() -> argparse.ArgumentParser:
         help="with --from-tier: partitions of that topic, rlmm.config.remote.log.metadata.topic.num.partitions "
         "(default: %(default)s)",
     )  # fmt: skip
-    add_storage_arguments(made)
+    common.add_storage_arguments(made)
     made.add_argument("--json", action="store_true", help="print the report as JSON")
     return made
 
 
-@command("kafkalog-repair")
+@common.command("kafkalog-repair")
 def main(argv: Sequence[str] | None = None) -> int:
     """Repair, print, and return the exit code."""
     arguments = parser().parse_args(argv)
-    with Progress(unit=" partitions", desc="repairing") as progress:
+    with common.Progress(unit=" partitions", desc="repairing") as progress:
         try:
             done = itertools.count(1)
 
@@ -75,18 +65,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             report: RepairReport | TierReport
             if arguments.from_tier:
-                dirs = LogDirs.open(arguments.paths, *storage_of(arguments))
+                dirs = LogDirs.open(arguments.paths, *common.storage_of(arguments))
                 report = metadata_from_tier(dirs, arguments.to, partitions=arguments.partitions, on_partition=count)
             else:
                 report = repair_log_dirs(arguments.paths, arguments.to, records=arguments.records, on_partition=count)
         except OSError as error:
             print(f"kafkalog-repair: {error}", file=sys.stderr)
-            return WRONG_USAGE
+            return common.WRONG_USAGE
     if arguments.json:
         print(json.dumps(report.as_json(), indent=1))
     else:
         print("\n".join(map(escaped, report.lines())))
-    return OK if report.is_whole else FAILED
+    return common.OK if report.is_whole else common.FAILED
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ _EXAMPLES = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     made = common.command_parser(
         "kafkalog-report",
         "Write one HTML file about Kafka log directories: topics by size and rate, segments, compression, "

@@ -22,7 +22,6 @@ _EXAMPLES = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     made = command_parser(
         "kafkalog-schema",
         "Print a schema for the JSON values of a topic, made from the last records of each partition, by "

@@ -31,10 +31,8 @@ _CRC_READ = 1 << 20  # bytes read at once for a CRC in pieces
 
 
 class BatchHeader(NamedTuple):
-    """A record batch (v2), or a message or wrapper (v0, v1). Offsets are Kafka's, timestamps ms, sizes bytes.
-
-    Of a wrapper base_offset is not known: it is the same as last_offset, and record_count is -1.
-    """
+    """A record batch (v2), or a message or wrapper (v0, v1). Timestamps: ms, sizes: bytes. Of a wrapper base_offset is
+    not known: it is the same as last_offset, and record_count is -1."""
 
     position: int
     size: int
@@ -83,10 +81,8 @@ class BatchHeader(NamedTuple):
 
 
 def parse_prefix(data: bytes | memoryview, at: int, position: int) -> tuple[int, int]:
-    """(size in bytes, magic) of the batch at data[at:], which is at `position` of the file.
-
-    Needs PREFIX_SIZE bytes. Raises CorruptBatch for a length no batch can have, UnsupportedFormat for an unknown magic.
-    """
+    """(size in bytes, magic) of the batch at data[at:], which is at `position` of the file; needs PREFIX_SIZE bytes.
+    Raises CorruptBatch for a length no batch can have, UnsupportedFormat for an unknown magic."""
     offset, length, magic = _PREFIX.unpack_from(data, at)
     if not any(data[at : at + PREFIX_SIZE]):
         raise CorruptBatch("zeros where a batch should begin", position=position)
@@ -138,11 +134,8 @@ def whole_batch(data: bytes | memoryview, at: int, left: int, position: int) -> 
 
 
 def announced_batch(read: Read, position: int, end: int, believed: int) -> BatchHeader:
-    """The header of the batch at `position`, which is whole before byte `end`.
-
-    Of one of more than `believed` bytes the CRC is checked, piece by piece: a length that lies must not cost its size
-    in memory. Raises CorruptBatch, UnsupportedFormat.
-    """
+    """The header of the batch at `position`, which is whole before byte `end`. Of one of more than `believed` bytes the
+    CRC is checked, piece by piece: a length that lies must not cost its size in memory. Raises as whole_batch."""
     head = read(position, layout.RECORDS_AT)
     left = end - position if len(head) == layout.RECORDS_AT else min(len(head), end - position)
     size, _ = whole_batch(head, 0, left, position)
@@ -220,9 +213,7 @@ def control_type(batch: bytes | memoryview) -> int:
 
 def transaction_end(batch: bytes | memoryview) -> tuple[ControlType, int] | None:
     """(COMMIT or ABORT, coordinator epoch) of a marker; None when it ends no transaction (leader change and the like).
-
-    Raises CorruptBatch when key or value is too short.
-    """
+    Raises CorruptBatch when key or value is too short."""
     kind, at = _key(batch)
     if kind not in TRANSACTION_ENDS:
         return None

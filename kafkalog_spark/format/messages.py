@@ -46,11 +46,8 @@ class Malformed(ValueError):
 
 
 class Codec(NamedTuple):
-    """The functions of one type.
-
-    read(data, at): (value, position after it) of what begins at `at`; raises Malformed. write(value): its bytes; raises
-    InvalidRecord for a text that is too long. least: bytes that each value has.
-    """
+    """read(data, at): (value, position after it) of what begins at `at`; raises Malformed. write(value): its bytes;
+    raises InvalidRecord for a text that is too long. least: bytes that each value has."""
 
     read: Callable[[bytes, int], tuple[Any, int]]
     write: Callable[[Any], bytes]

@@ -67,11 +67,9 @@ def most_index_bytes(log_size: int, entry_size: int) -> int:
 
 
 def entries_of(read: Callable[[int, int], bytes], entry_size: int, most: int = MAX_INT32) -> bytes:
-    """An index file's bytes, at most about `most` of them, without most of the zeros that pad it. read: gives the bytes
-    at (position, size), called from the file's beginning on. (segment.index.bytes is an i32.)
-
-    Reading stops after the first piece that ends in an entry of zeros: what follows is padding, up to 10 MiB of it.
-    """
+    """An index file's bytes, at most about `most` of them (segment.index.bytes is an i32), up to the first piece that
+    ends in an entry of zeros: the rest is padding, up to 10 MiB of it. read: gives the bytes at (position, size),
+    called from the file's beginning on."""
     pieces: list[bytes] = []
     size = 0
     while size < most and (piece := read(size, _READ_SIZE)):
@@ -226,10 +224,8 @@ def _columns(data: bytes | bytearray | memoryview) -> tuple[npt.NDArray[np.int64
 
 
 def _valid_prefix(relative: npt.NDArray[np.int64], positions: npt.NDArray[np.int64], base_offset: int) -> int:
-    """How many entries at the beginning can be right.
-
-    Offsets rise from above 0 (the first batch gets no entry, so relative offset 0 is padding), positions rise from 0.
-    """
+    """How many entries at the beginning can be right: offsets rise from above 0 (the first batch gets no entry, so
+    relative offset 0 is padding), positions from 0."""
     good = np.diff(relative, prepend=0) > 0
     good &= np.diff(positions, prepend=-1) > 0
     good &= relative <= MAX_INT64 - base_offset
@@ -299,7 +295,7 @@ class OffsetIndexWriter(IndexFile):
         return self.entries >= self.max_entries
 
     def append(self, offset: int, position: int) -> None:
-        """Add an entry: the last offset of a batch and the byte position where that batch begins.
+        """offset: the last one of a batch; position: the byte where that batch begins.
 
         Raises CorruptIndex when offset is not above the last entry's (Kafka's InvalidOffsetException), SegmentFull
         when the index is full, or the offset or the position lies more than 2^31-1 past the segment's beginning.

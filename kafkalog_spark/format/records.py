@@ -53,11 +53,8 @@ def fault(kind: RecordFault, index: int, count: int) -> CorruptBatch:
 def read_records(
     payload: memoryview | bytes, count: int, base_timestamp: int, most_headers: int | None = None
 ) -> Iterator[RecordView]:
-    """The `count` records of an uncompressed payload, one by one.
-
-    Raises CorruptBatch after the last one that is well-formed, and when bytes are left after `count` of them;
-    ManyHeaders when they have more than `most_headers` headers together.
-    """
+    """The `count` records of an uncompressed payload. Raises CorruptBatch after the last one that is well-formed, and
+    when bytes are left after `count` of them; ManyHeaders when they have more than `most_headers` headers together."""
     end = len(payload)
     at = headers_seen = 0
     for index in range(count):

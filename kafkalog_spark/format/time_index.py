@@ -37,11 +37,8 @@ class TimestampOffset(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TimeIndex:
-    """timestamps: int64[n], ms, strictly increasing; offsets: int64[n], absolute, not decreasing.
-
-    whole: nothing but these entries was in the file; otherwise the segment was not closed cleanly, and later timestamps
-    may be missing.
-    """
+    """timestamps: int64[n], ms, strictly increasing; offsets: int64[n], absolute, not decreasing. whole: nothing but
+    these entries was in the file; otherwise the segment was not closed cleanly, and later timestamps may be missing."""
 
     timestamps: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
@@ -72,9 +69,8 @@ def _valid_prefix(timestamps: npt.NDArray[np.int64], relative: npt.NDArray[np.in
     """How many entries at the beginning can be right: timestamps rise from 0, offsets do not fall.
 
     Relative offset 0 is legal in the first entry only (the segment's first record may be its latest), and there only
-    with a timestamp above 0. After it, it marks the padding, as in DumpLogSegments. An entry of twelve zero bytes is
-    always taken as padding: a real one (a record of 1970 at the base offset) would only save time, whereas padding
-    read as "largest timestamp 0" would hide the records of a crashed segment.
+    with a timestamp above 0; after it, it marks the padding, as in DumpLogSegments. Twelve zero bytes are always taken
+    as padding: read as "largest timestamp 0" they would hide the records of a crashed segment.
     """
     if not len(timestamps):
         return 0

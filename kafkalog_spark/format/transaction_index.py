@@ -44,11 +44,8 @@ class AbortedSearch(NamedTuple):
 def parse_transaction_index(
     data: bytes | bytearray | memoryview, base_offset: int = 0, *, strict: bool = True
 ) -> list[AbortedTransaction]:
-    """Parse a file's bytes. Entries below `base_offset` are damage (TransactionIndex.sanityCheck).
-
-    strict: damage raises CorruptIndex with the entry's byte position. Otherwise parsing stops there in silence: for a
-    file that is being appended to, where the last entry may be partial.
-    """
+    """Entries below `base_offset` are damage (TransactionIndex.sanityCheck). strict: damage raises CorruptIndex with
+    the entry's byte position. Otherwise parsing stops there: for a file that is being appended to."""
     transactions: list[AbortedTransaction] = []
     whole = len(data) // ENTRY_SIZE * ENTRY_SIZE
     for slot, (version, *fields) in enumerate(_ENTRY.iter_unpack(memoryview(data)[:whole])):
@@ -111,10 +108,8 @@ def collect_aborted(transactions: Sequence[AbortedTransaction], fetch_offset: in
 
 
 class TransactionIndexWriter(OpenFile):
-    """A .txnindex file open for appending; the file is made by the first entry. Not thread safe: one writer.
-
-    An existing file is read and checked (CorruptIndex).
-    """
+    """A .txnindex file open for appending; the file is made by the first entry. Not thread safe: one writer. An
+    existing file is read and checked (CorruptIndex)."""
 
     def __init__(self, path: str | os.PathLike[str], base_offset: int = 0) -> None:
         self.path = os.fspath(path)

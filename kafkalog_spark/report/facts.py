@@ -21,7 +21,7 @@ MOST_BYTES = 32_000_000  # bytes of the keys that are counted at once: keys may 
 
 @dataclass(frozen=True, slots=True)
 class KeyCount:
-    """key: None for records without one. records: at least so many. size: bytes of the values of those."""
+    """key: None for records without one. records: at least so many. size: bytes of their values."""
 
     key: bytes | None
     records: int

@@ -59,10 +59,8 @@ class Finding:
 
 
 class Findings:
-    """Collects the findings of a check. `listener` gets each as it comes; `errors`, `notes` count all of them.
-
-    Of one file MOST_OF_A_FILE are kept, and `tell_rest` adds one line for the others.
-    """
+    """Collects the findings of a check. `listener` gets each as it comes; `errors`, `notes` count all of them. Of one
+    file MOST_OF_A_FILE are kept, and `tell_rest` adds one line for the others."""
 
     def __init__(self, listener: Callable[[Finding], None] | None = None) -> None:
         self.kept: list[Finding] = []

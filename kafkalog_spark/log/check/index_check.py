@@ -56,10 +56,8 @@ class OffsetIndexCheck(_IndexCheck):
         super().__init__(data, len(self._index), base_offset, offset_index.check_offset_index)
 
     def take(self, table: Table, previous: int, begin: int) -> Iterator[Fault]:
-        """Entries that point into the batches of `table`, which begin at byte `begin` after the offset `previous`.
-
-        Those that point before `begin` lie in damage: nothing can be said of them.
-        """
+        """Entries that point into the batches of `table`, which begin at byte `begin` after the offset `previous`. Of
+        those that point before, into damage, nothing can be said."""
         index, slot = self._index, self._next
         positions, last = table[:, H.POSITION], table[:, H.LAST_OFFSET]
         end = int(positions[-1] + table[-1, H.SIZE])
@@ -112,10 +110,7 @@ class OffsetIndexCheck(_IndexCheck):
 
 
 class TimeIndexCheck(_IndexCheck):
-    """The entries of one .timeindex.
-
-    largest: the largest timestamp (ms) so far, reached by the batch that ends with largest_offset.
-    """
+    """The entries of one .timeindex. largest: timestamp (ms) so far, of the batch that ends with largest_offset."""
 
     _kind, _entry_size = "time index", time_index.ENTRY_SIZE
 
@@ -238,9 +233,7 @@ _OF_TRANSACTIONS = layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
 
 class TransactionCheck:
     """The transactions of one partition, from its first batch on. `begin_segment` for each, then its windows.
-
-    open_transactions: producer id to first offset, at the first batch; None when nothing tells them.
-    """
+    open_transactions: producer id to first offset, at the first batch; None when nothing tells them."""
 
     def __init__(self, open_transactions: dict[int, int] | None) -> None:
         self._state = TransactionState(dict(open_transactions or {}))

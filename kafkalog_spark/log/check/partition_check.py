@@ -148,25 +148,18 @@ class PartitionCheck:
             for segment in self.log.segments
             for name in (segment.log, segment.offset_index, segment.time_index, segment.transaction_index)
         }
-        for name in sorted(self.log.names):
+        for name in sorted(set(self.log.names) - live - OWN_FILES):
             file = names.parse_segment_file(name)
-            if name in live or name in OWN_FILES:
+            what = "is left over from a cleaning or a crash; the next start of a broker removes it"
+            if file is None:
+                what = what if name in UNFINISHED else "is no file of a partition"
+            elif file.transient_suffix is None and file.suffix == names.PRODUCER_SNAPSHOT_SUFFIX:
                 continue
-            if file is not None and file.transient_suffix is None and file.suffix == names.PRODUCER_SNAPSHOT_SUFFIX:
-                continue
-            if file is None and name not in UNFINISHED:
-                self._note(name, "is no file of a partition")
-            elif file is not None and file.transient_suffix is None and file.suffix != names.LOG_SUFFIX:
-                self._note(name, "is an index without a .log; the next start of a broker removes it")
-            elif file is not None and file.transient_suffix == names.DELETED_SUFFIX:
-                self._note(
-                    name, "is of a deleted segment; a broker removes it after file.delete.delay.ms, or at its start"
-                )
-            else:
-                self._note(name, "is left over from a cleaning or a crash; the next start of a broker removes it")
-
-    def _note(self, name: str, what: str) -> None:
-        self.findings.add(Severity.NOTE, self._path(name), Fault(what))
+            elif file.transient_suffix is None and file.suffix != names.LOG_SUFFIX:
+                what = "is an index without a .log; the next start of a broker removes it"
+            elif file.transient_suffix == names.DELETED_SUFFIX:
+                what = "is of a deleted segment; a broker removes it after file.delete.delay.ms, or at its start"
+            self.findings.add(Severity.NOTE, self._path(name), Fault(what))
 
     def _read(self, name: str, read: Callable[[], Content]) -> Content | None:
         return self.findings.read(self._path(name), read)

@@ -28,9 +28,7 @@ Rows = npt.NDArray[np.bool_]
 @dataclass(slots=True)
 class BatchCheck:
     """The batches of one segment, in order. last_offset: of the batch before; leader_epoch: the largest so far.
-
-    has_gaps: offsets or records are missing between batches, as compaction leaves it; from then on, for good.
-    """
+    has_gaps: offsets or records are missing between batches, as compaction leaves it; from then on, for good."""
 
     base_offset: int
     next_base_offset: int | None
@@ -179,8 +177,7 @@ class SegmentResult:
 @dataclass(slots=True)
 class SegmentCheck:
     """The check of one segment. closed: the broker was stopped cleanly, so nothing may be left undone. recovery_point:
-    offset, None: unknown. on_window: called with each window of good batches. on_bytes: how many bytes were looked at.
-    """
+    offset, None: unknown. on_window: called with each window of good batches. on_bytes: with bytes looked at."""
 
     file: SegmentFile
     batches: BatchCheck

@@ -30,8 +30,6 @@ from kafkalog_spark.log.tiered.lineage import NotNeeded
 from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteObjects
 from kafkalog_spark.log.tiered.tier_options import KeyRing
 
-# One remote segment: its manifest and sizes, its indexes, and every batch as the broker had it.
-
 Batches = npt.NDArray[np.int64]  # int64[n, 4]: base offset, last offset, CRC and byte position of each batch
 
 T = TypeVar("T")
@@ -41,11 +39,8 @@ _KEPT_COLUMNS = [H.BASE_OFFSET, H.LAST_OFFSET, H.CRC, H.POSITION]
 
 @dataclass(slots=True)
 class RemoteSegmentCheck:
-    """held: the segment. open_before: producer id to first offset of the transactions open where it begins, None where
-    nothing tells. records: decodes them, None for not. on_bytes: how many bytes were looked at.
-
-    batches: after `run`, of all good ones. open_after: as open_before, where it ends.
-    """
+    """open_before: producer id to first offset of the transactions open where the segment begins, None where nothing
+    tells; open_after: where it ends. records: decodes them, None for not. batches: after `run`, of all good ones."""
 
     held: StoredSegment
     keys: KeyRing
@@ -178,10 +173,8 @@ def overlap_faults(mine: Batches, other: Batches, other_path: str, start: int, u
 
 @dataclass(slots=True)
 class TierCheck:
-    """place: where the partition lies, perhaps in a log directory too, which is checked by itself.
-
-    records: whether they are decoded. on_bytes: how many bytes were looked at. result: gets the totals.
-    """
+    """place: where the partition lies, perhaps in a log directory too, which is checked by itself. records: whether
+    they are decoded. result: gets the totals."""
 
     place: TieredLocation
     findings: Findings
@@ -295,7 +288,7 @@ def _any_name(found: RemoteObjects) -> str:
 
 
 def _of_incomplete(remote: RemoteDir, found: RemoteObjects) -> tuple[Severity, str, str]:
-    """A segment that is not wholly there: severity, path, and what is to be said."""
+    """Severity, path and text for a segment that is not wholly there."""
     path = os.path.join(remote.directory, _any_name(found))
     if RemoteFile.LOG in found.missing:
         what = "there is no .log to it: it was lost, or its deletion was not finished"

@@ -42,10 +42,8 @@ class Damage:
 
 def stretches(file: SegmentFile, position: int = 0, recovery_point: int | None = None) -> Iterator[Window | Damage]:
     """The whole segment from the batch at `position` on. A window's bytes are gone when the next one comes.
-
-    recovery_point: offset up to which the log was flushed, where that is known: a torn tail begins after it. Raises
-    NotALogDirectory where the file cannot be read.
-    """
+    recovery_point: offset up to which the log was flushed, None for unknown: a torn tail begins after it. Raises
+    NotALogDirectory."""
     next_offset = file.base_offset
     while True:
         wrong: KafkalogError | None = None
@@ -124,10 +122,8 @@ def fitting(table: Table, base_offset: int, next_base_offset: int | None, last_o
 
 
 def true_epochs(epochs: npt.NDArray[np.int64], highest: int) -> npt.NDArray[np.int64]:
-    """int64[n]: the leader epochs that batches are given, none below `highest`, that of the batch before.
-
-    Those of the longest chain that does not fall are believed, and stand for what lies between.
-    """
+    """int64[n]: the leader epochs that batches are given, none below `highest`, that of the batch before. Those of the
+    longest chain that does not fall are believed, and stand for what lies between."""
     rising = np.maximum.accumulate(np.concatenate(([highest], epochs)))[1:]
     if (epochs == rising).all() or (epochs == NO_LEADER_EPOCH).all():
         return epochs

@@ -13,14 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from kafkalog_spark.errors import KafkalogError, NotALogDirectory
+from kafkalog_spark.format import partition_metadata
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, write_leader_epochs
-from kafkalog_spark.format.partition_metadata import (
-    PARTITION_METADATA_FILE,
-    PartitionMetadata,
-    new_uuid,
-    uuid_to_text,
-    write_partition_metadata,
-)
+from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, PartitionMetadata
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
@@ -64,7 +59,7 @@ class TierReport:
             "partitions": [
                 {
                     "topic": partition.topic,
-                    "topic_id": uuid_to_text(partition.topic_id),
+                    "topic_id": partition_metadata.uuid_to_text(partition.topic_id),
                     "partition": partition.partition,
                     "segments": [
                         {"start_offset": one.start_offset, "end_offset": one.end_offset, "bytes": one.size}
@@ -125,8 +120,8 @@ def metadata_from_tier(
 
 
 def write_metadata_topic(root: Path, partitions: int, found: dict[TopicIdPartition, list[RemoteSegment]]) -> None:
-    """Write `__remote_log_metadata` into a log directory, as if these segments had been copied. Raises OSError."""
-    topic_id = new_uuid()
+    """Write `__remote_log_metadata` into a log directory, as if these segments had been copied."""
+    topic_id = partition_metadata.new_uuid()
     events: list[list[bytes]] = [[] for _ in range(partitions)]
     latest = 0
     for partition, segments in found.items():
@@ -135,7 +130,7 @@ def write_metadata_topic(root: Path, partitions: int, found: dict[TopicIdPartiti
     for number, values in enumerate(events):
         directory = root / f"{REMOTE_LOG_METADATA_TOPIC}-{number}"
         directory.mkdir(parents=True)
-        write_partition_metadata(directory / PARTITION_METADATA_FILE, PartitionMetadata(topic_id))
+        partition_metadata.write_partition_metadata(directory / PARTITION_METADATA_FILE, PartitionMetadata(topic_id))
         write_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT, [EpochEntry(_LEADER_EPOCH, 0)] if values else [])
         with SegmentWriter.create(directory, 0) as writer:
             for at in range(0, len(values), _EVENTS):

@@ -20,17 +20,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, KafkalogError, OptionError, UnsupportedFormat
-from kafkalog_spark.format import layout, names
+from kafkalog_spark.format import checkpoint, layout, names
 from kafkalog_spark.format.atomic_file import descriptor, write_all
 from kafkalog_spark.format.batch_header import control_type
-from kafkalog_spark.format.checkpoint import (
-    HIGH_WATERMARK_CHECKPOINT,
-    LEADER_EPOCH_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    TopicPartition,
-    write_leader_epochs,
-    write_offset_checkpoint,
-)
+from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.layout import MAX_INT32, MAX_SEGMENT_SIZE, NO_LEADER_EPOCH, NO_TIMESTAMP, H
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MOST_BYTES, parse_meta_properties
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC
@@ -182,10 +175,7 @@ class SegmentRepair:
 
 def repair_partition(place: PartitionLocation, log_dir: Path, *, records: bool = False) -> PartitionReport:
     """Write the partition's good batches to a directory of its own in `log_dir`. records: batches whose records cannot
-    be decoded count as damaged, too.
-
-    What cannot be read at all is the report's `error`. Raises OSError where the destination cannot be written.
-    """
+    be decoded count as damaged, too. Raises OSError where the destination cannot be written."""
     report = PartitionReport(place.topic, place.partition, place.directory)
     try:
         source = place.open(pass_over_damage=True)
@@ -205,13 +195,13 @@ def repair_partition(place: PartitionLocation, log_dir: Path, *, records: bool =
     _repair_segments(source, directory, log, report, bad_records)
     bases = [int(path.stem) for path in directory.glob(f"*{names.LOG_SUFFIX}")]
     if not bases:  # no broker leaves a partition without a segment
-        for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
+        for suffix in names.SEGMENT_SUFFIXES[:3]:
             (directory / (names.segment_name(first) + suffix)).touch()
     report.log_end_offset = max(log.last_offset + 1, max(bases, default=first))
     report.log_start_offset = min(source.log_start_offset, report.log_end_offset)
     report.open_transactions = dict(log.transactions.open)
     if log.epochs:
-        write_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT, _epochs(source, log))
+        checkpoint.write_leader_epochs(directory / checkpoint.LEADER_EPOCH_CHECKPOINT, _epochs(source, log))
     topic_id = place.topic_id()
     if topic_id is not None:
         write_metadata(directory / PARTITION_METADATA_FILE, PartitionMetadata(topic_id))
@@ -255,10 +245,10 @@ def _repair_segments(
 def _epochs(source: PartitionLog, log: LogSoFar) -> list[tuple[int, int]]:
     """(epoch, start offset) of the batches' leader epochs; the source's checkpoint may know an earlier start, of
     batches that compaction or damage has taken away."""
-    checkpoint = {entry.epoch: entry.start_offset for entry in leader_epochs(source.store, source.directory)}
+    known = {entry.epoch: entry.start_offset for entry in leader_epochs(source.store, source.directory)}
     epochs = []
     for begun in log.epochs:
-        start = checkpoint.get(begun.epoch, begun.first_batch)
+        start = known.get(begun.epoch, begun.first_batch)
         latest = max(begun.first_batch, source.log_start_offset)  # below that records were deleted
         epochs.append((begun.epoch, start if begun.after <= start <= latest else begun.first_batch))
     return epochs
@@ -289,10 +279,9 @@ def repair_log_dirs(
     """Write what is good in log directories, or single partitions' directories, to the new directory `destination`.
 
     Of a partition that lies in several of them, the copy is taken that a read takes (replicas), and what is damaged in
-    it from the others (merged_copies). records: decode every record; batches that cannot be are lost, too.
-    on_partition: called with each partition, and how many there are. Raises OptionError for a destination that is not
-    new and empty, or lies in a source; NotALogDirectory for a source;
-    OSError where the destination cannot be written.
+    it from the others (merged_log). records: decode every record; batches that cannot be are lost, too. on_partition:
+    called with each partition, and how many there are. Raises OptionError for a destination that is not new and empty,
+    or lies in a source; NotALogDirectory for a source; OSError where the destination cannot be written.
     """
     dirs = LogDirs.open(sources, storage)
     target = _new_directory(destination, [Path(root.path) for root in dirs.roots if not root.store.remote])
@@ -314,12 +303,12 @@ def repair_log_dirs(
             if start:
                 starts[tp] = start
             if place.local.has_checkpoints:
-                checkpoint = offset_checkpoint(place.store, place.log_dir, HIGH_WATERMARK_CHECKPOINT)
-                marks[tp] = min(max(checkpoint.get(tp, end), start), end)
+                known = offset_checkpoint(place.store, place.log_dir, checkpoint.HIGH_WATERMARK_CHECKPOINT)
+                marks[tp] = min(max(known.get(tp, end), start), end)
         if on_partition is not None:
             on_partition(repaired, len(dirs.places))
-    write_offset_checkpoint(target / HIGH_WATERMARK_CHECKPOINT, marks)
-    write_offset_checkpoint(target / LOG_START_OFFSET_CHECKPOINT, starts)
+    checkpoint.write_offset_checkpoint(target / checkpoint.HIGH_WATERMARK_CHECKPOINT, marks)
+    checkpoint.write_offset_checkpoint(target / checkpoint.LOG_START_OFFSET_CHECKPOINT, starts)
     _copy_of_broker(dirs, target, report)
     return report
 

@@ -190,10 +190,8 @@ _MOST_RECORDS = 100_000  # records of a loss whose keys are listed: plain Python
 
 def lost_keys(file: SegmentFile, position: int, size: int) -> tuple[dict[bytes, None], int]:
     """Different keys of v2 batches in the bytes [position, position + size) in their order, at most MOST_KEYS, of each
-    at most KEY_BYTES + 1 bytes; and the number of records whose key, null or not, could be read.
-
-    Raises NotALogDirectory where the file cannot be read, and nothing for what it holds.
-    """
+    at most KEY_BYTES + 1 bytes; and the number of records whose key, null or not, could be read. Raises
+    NotALogDirectory where the file cannot be read, and nothing for what it holds."""
     keys: dict[bytes, None] = {}
     records, end = 0, position + size
     while position + layout.RECORDS_AT < end and records < _MOST_RECORDS:

@@ -59,11 +59,8 @@ class _Transaction:
 
 
 def transaction_rows(log: PartitionLog, coordinators: Coordinators) -> Iterator[dict[str, Any]]:
-    """The transactions of a partition: those that have ended in the order of their markers, then the open ones.
-
-    A marker whose transaction has no batch in the log (an empty one, or one that was deleted) is no row. Raises
-    FileNotFoundError when a segment goes away, NotALogDirectory.
-    """
+    """The transactions of a partition: those that have ended in the order of their markers, then the open ones. A
+    marker without a batch in the log is no row. Raises FileNotFoundError when a segment goes away, NotALogDirectory."""
     still_open: dict[int, _Transaction] = {}
     for window in windows_from(log, 0):
         table = window.table

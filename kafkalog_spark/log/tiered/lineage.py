@@ -93,10 +93,8 @@ class OffsetSpan(NamedTuple):
 
 
 class LogPiece(NamedTuple):
-    """Offsets [start, until) that are read from one place. source: None for the local log.
-
-    A remote segment may begin before `start` and end after `until`, also within a batch: filter records by offset.
-    """
+    """Offsets [start, until) that are read from one place. source: None for the local log; a remote segment may begin
+    before `start` and end after `until`, also within a batch: filter records by offset."""
 
     source: RemoteSegment | None
     start: int

@@ -110,11 +110,8 @@ class SegmentEncryption:
 
 @dataclass(frozen=True, slots=True)
 class SegmentManifest:
-    """Contents of a manifest.
-
-    indexes: by kind; None for a legacy manifest (before October 2023), whose indexes are objects of their own; without
-    a transaction index the kind is missing. segment: None before September 2023: then the key must do.
-    """
+    """indexes: by kind; None for a legacy manifest (before October 2023), whose indexes are objects of their own;
+    without a transaction index the kind is missing. segment: None before September 2023: then the key must do."""
 
     chunks: ChunkIndex
     compressed: bool
@@ -129,10 +126,8 @@ class SegmentManifest:
 
 
 def parse_manifest(data: bytes) -> SegmentManifest:
-    """Parse the object's bytes; fields that are not known are passed over.
-
-    Raises CorruptManifest, UnsupportedFormat for another version; the key is the caller's to add (`at(path=...)`).
-    """
+    """Fields that are not known are passed over. Raises CorruptManifest, UnsupportedFormat for another version; the key
+    is the caller's to add (`at(path=...)`)."""
     try:
         manifest = JsonFields(json.loads(data))
     except (ValueError, RecursionError) as error:

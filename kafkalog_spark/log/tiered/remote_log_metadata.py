@@ -93,10 +93,7 @@ RemoteLogEvent = SegmentEvent | SegmentUpdate | PartitionDeletion
 
 
 def decode_event(value: bytes) -> RemoteLogEvent:
-    """Decode a record's value.
-
-    Raises CorruptRemoteMetadata with the byte, UnsupportedFormat for another frame version or apiKey.
-    """
+    """Raises CorruptRemoteMetadata with the byte, UnsupportedFormat for another frame version or apiKey."""
     try:
         frame, at = read_unsigned_varint(value, 0)
         if frame != _FRAME_VERSION:

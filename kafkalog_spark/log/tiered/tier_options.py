@@ -37,11 +37,8 @@ _MAX_PEM = 1 << 20
 
 
 class KeyRing:
-    """Private RSA keys by id, as given in options. Picklable; the repr shows ids only.
-
-    keys: id -> the PEM itself, or a path to it, which whoever unwraps must be able to read: Spark's workers. option:
-    what errors call the option that gives a key, with `{}` for its id.
-    """
+    """Private RSA keys by id. Picklable; the repr shows ids only. keys: id -> the PEM itself, or a path to it, which
+    Spark's workers must be able to read. option: what errors call the option that gives a key, with `{}` for its id."""
 
     def __init__(self, keys: Mapping[str, str], option: str = OPTION + "{}") -> None:
         self._given = dict(keys)
