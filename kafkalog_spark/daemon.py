@@ -1,9 +1,8 @@
 """spark.python.daemon.module=kafkalog_spark.daemon: Python workers that begin with everything loaded.
 
-Spark starts one daemon process for its Python workers, and each worker is a fork of it. Spark's own daemon has loaded
-next to nothing, so every worker loads pyspark's worker, numpy, pyarrow, numba and the kernels anew: about 1 s of
-processor time. That happens whenever Spark stops taking rows (limit, take, show): it ends the worker then. This
-daemon has loaded all of it before it forks. The setting is one of the session: it is read when Spark starts.
+Each worker is a fork of one daemon process. Spark's own has loaded next to nothing, so every worker loads pyspark's
+worker, numpy, pyarrow, numba and the kernels anew: about 1 s of processor time, again whenever Spark stops taking rows
+(limit, take, show) and so ends the worker. This daemon has loaded all of it. Spark reads the setting when it starts.
 """
 
 from __future__ import annotations

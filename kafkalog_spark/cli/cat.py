@@ -19,6 +19,7 @@ import pyarrow as pa
 from kafkalog_spark.cli import common, record_output
 from kafkalog_spark.cli.record_output import RecordFormat, Shown, unescaped
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory, OptionError, UnknownPartition, with_hint
+from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
 from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
@@ -139,9 +140,6 @@ def wanted_of(
         None if name is None else name.encode(),
         value.encode() if equals else None,
     )
-
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,9 +89,9 @@ MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 MAX_TIMESTAMP_MS = MAX_INT64 // 1000
 """Larger ones (or smaller than the negative) overflow when ms become us; the connector fails on them too."""
 MAX_DECOMPRESSED = 64 << 20
-"""Bytes that one batch may decompress to. Producers fill batches of 16 KB to a few MB before compression, and a broker
-takes 1 MB of compressed bytes by default (message.max.bytes). A worker has 170 MB before its first batch; with such a
-batch, even one of a single record that takes as much again in its Arrow buffer, it stays within 300 MB."""
+"""Bytes that one batch may decompress to. Producers fill batches of 16 KB to a few MB, and a broker takes 1 MB
+compressed by default (message.max.bytes). A worker has 170 MB before its first batch, and stays within 300 MB with such
+a one."""
 MAX_SEGMENT_SIZE = MAX_INT32  # bytes of a .log file: positions in it are Java ints
 
 

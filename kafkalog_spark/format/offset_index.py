@@ -165,8 +165,6 @@ class IndexFile(OpenFile):
         os.ftruncate(self._fd, self.max_entries * self.ENTRY_SIZE)
 
 
-# The entries of an offset index.
-
 ENTRY_SIZE = 8
 _ENTRY = struct.Struct(">ii")
 ENTRY_DTYPE = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
@@ -276,11 +274,9 @@ def check_offset_index(data: bytes | bytearray | memoryview, base_offset: int) -
     # DumpLogSegments takes the first entry with relative offset 0 as the beginning of the padding.
     if slot < len(relative) and relative[slot] != 0:
         before = "nothing" if slot == 0 else f"({base_offset + int(relative[slot - 1])}, {int(positions[slot - 1])})"
-        raise CorruptIndex(
-            f"entry {slot} (offset, position) = ({base_offset + int(relative[slot])}, {int(positions[slot])}) "
-            f"does not follow {before}: offsets and positions must rise",
-            position=slot * ENTRY_SIZE,
-        )
+        what = f"entry {slot} (offset, position) = ({base_offset + int(relative[slot])}, {int(positions[slot])})"
+        what += f" does not follow {before}: offsets and positions must rise"
+        raise CorruptIndex(what, position=slot * ENTRY_SIZE)
 
 
 class OffsetIndexWriter(IndexFile):

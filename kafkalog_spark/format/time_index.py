@@ -110,11 +110,9 @@ def check_time_index(data: bytes | bytearray | memoryview, base_offset: int) -> 
     slot = _valid_prefix(timestamps, relative, base_offset)
     if slot < len(relative) and relative[slot] != 0:
         before = "nothing" if slot == 0 else f"({int(timestamps[slot - 1])}, {base_offset + int(relative[slot - 1])})"
-        raise CorruptIndex(
-            f"entry {slot} (timestamp, offset) = ({int(timestamps[slot])}, {base_offset + int(relative[slot])}) "
-            f"does not follow {before}: timestamps must rise and offsets must not fall",
-            position=slot * ENTRY_SIZE,
-        )
+        what = f"entry {slot} (timestamp, offset) = ({int(timestamps[slot])}, {base_offset + int(relative[slot])})"
+        what += f" does not follow {before}: timestamps must rise and offsets must not fall"
+        raise CorruptIndex(what, position=slot * ENTRY_SIZE)
 
 
 class TimeIndexWriter(IndexFile):

@@ -11,11 +11,10 @@ from typing import Any
 import altair as alt
 
 from kafkalog_spark.format.layout import Codec
-from kafkalog_spark.report.facts import Facts, TopKeys
+from kafkalog_spark.report.facts import Facts, Row, TopKeys
 from kafkalog_spark.report.words import bytes_text, count_text, duration_text, rounded_text, size_text, time_text
 
 Spec = dict[str, Any]
-Row = dict[str, Any]
 
 MOST_BARS = 20  # bars of one chart: what is below them is in the table
 _BAR = 22  # pixels of one bar

@@ -321,12 +321,10 @@ class TopKeys:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything. span: the time that rates are of; None where no record has a timestamp. outside: records whose
-    timestamps lie far from all others, and so outside of it. open_transactions, groups, lags, findings: rows of the
-    tables `transactions`, `groups`, `consumer_offsets` and `findings`. lags: the largest; topic_lags: sums of all.
-    errors, notes: of the check; None where it was not run. written_ms: of each slice of the rates, how long something
-    was written in it.
-    """
+    """span: the time that rates are of; None where no record has a timestamp. outside: records whose timestamps lie far
+    outside of it. open_transactions, groups, lags (the largest), findings: rows of the tables `transactions`, `groups`,
+    `consumer_offsets` and `findings`. topic_lags: sums of all. errors, notes: of the check; None where it was not run.
+    written_ms: of each slice of the rates, how long something was written in it."""
 
     paths: tuple[str, ...]
     cluster_ids: tuple[str, ...]

@@ -97,11 +97,9 @@ def windows_from(log: PartitionLog, start: int) -> Iterator[Window]:
             yield from (part for part in stretches(file, position, log.recovery_point) if isinstance(part, Window))
 
 
-# Which of a segment's good batches can stand in one log together. Decisions on header tables.
-#
-# Base offset and leader epoch lie outside a batch's CRC: a batch may be good, and say of itself what cannot be.
-# Offsets must rise from batch to batch, and the batches that do so together, as many as there are, are kept. A
-# leader epoch that falls out of line is written again: it says nothing of the records.
+# Which of a segment's good batches can stand in one log together. Base offset and leader epoch lie outside a batch's
+# CRC: a batch may be good, and say of itself what cannot be. Of the batches whose offsets rise, as many as possible
+# are kept. A leader epoch that falls out of line is written again: it says nothing of the records.
 
 Rows = npt.NDArray[np.bool_]
 
@@ -156,10 +154,8 @@ def _longest_chain(firsts: npt.NDArray[np.int64], lasts: npt.NDArray[np.int64]) 
     return chain[::-1]
 
 
-# A segment judged as a whole: which of its batches stand in the log, and what lies between them.
-#
-# Offsets lie outside a batch's CRC, and what follows shows which of two that contradict each other is wrong: batches
-# are judged some at a time, with those at the end of each window held back until the next one is there.
+# A segment judged as a whole. Offsets lie outside a batch's CRC, and what follows shows which of two that contradict
+# each other is wrong: batches at the end of each window are held back until the next one.
 
 _HELD_BACK = 64  # batches at the end of a window that are judged with those of the next
 OUT_OF_LINE = "its offsets do not follow those of the batches around it"

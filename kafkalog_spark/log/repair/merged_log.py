@@ -1,12 +1,11 @@
 """Copies of one partition put together to one log: replicas=merge.
 
-The copy that a read would take (`replicas.chosen_copy`) is the log. What is damaged in it, or missing at its ends, is
+The copy that a read would take (`discovery.chosen_copy`) is the log. What is damaged in it, or missing at its ends, is
 taken from the others, batch by batch: replication copies bytes, so every copy has the same batches at the same offsets,
 as far as they are of one lineage. A batch of another copy counts where its leader epoch is the one that the log's
-leader epochs name for its offset; what a leader wrote that was put aside is of no log.
+leader epochs name for its offset.
 
-The pieces are settled once: nobody may be writing to the copies. A task gets the pieces of its partition with its
-location, and opens nothing else.
+The pieces are settled once: nobody may be writing to the copies. A task gets those of its partition with its location.
 """
 
 from __future__ import annotations
@@ -107,8 +106,7 @@ class _Merge:
         )
 
     def _add_segment(self, index: int, gaps: list[Gap]) -> None:
-        """A segment of the first copy, with its damage and the gaps before it filled. One that cannot be read is
-        damaged as a whole."""
+        """A segment of the first copy, with its damage and the gaps before it filled. An unreadable one is damage."""
         log = self._logs[0]
         try:
             with log.open_segment(index) as file:
@@ -293,7 +291,7 @@ def merged_locations(
 
 
 def merged_location(copies: Sequence[PartitionLocation]) -> PartitionLocation:
-    """The copies of one partition as one location. Raises OptionError where segments are in tiered storage."""
+    """Raises OptionError where segments are in tiered storage."""
     for copy in copies:
         if copy.local is not copy:
             raise OptionError(

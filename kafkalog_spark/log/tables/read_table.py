@@ -50,8 +50,7 @@ class _Reader:
     def batches(self, unit: table_query.TableUnit) -> Batches:
         query = self._query
         if unit.place is None:
-            around = self._around
-            rows = _finding_rows(partial(check_directories, around.roots, around.places))
+            rows = _finding_rows(partial(check_directories, self._around.roots, self._around.places))
             yield from query.of.batches(query.columns, rows)
             return
         try:
@@ -68,7 +67,9 @@ class _Reader:
                 raise
             self._lose(gone)
         except FileNotFoundError as gone:
-            self._lose(_gone(unit, gone))
+            what = "its files went away while they were read" if unit.segment is None else "the segment has gone"
+            name, path = f"{unit.place.topic}-{unit.place.partition}", gone.filename or unit.place.directory
+            self._lose(DataLoss(f"{what}: {gone.strerror}", topic_partition=name, path=path, offset=unit.segment))
 
     def _rows(self, unit: table_query.TableUnit, place: PartitionLocation) -> Iterable[Mapping[str, Any]]:
         history, coordinators = self._query.history, self._around.coordinators
@@ -132,17 +133,6 @@ def _opened_segment(log: PartitionLog, base_offset: int) -> SegmentFile:
             return file
         file.close()
     raise FileNotFoundError(2, "is not part of the log any more", log.directory)
-
-
-def _gone(unit: table_query.TableUnit, error: FileNotFoundError) -> DataLoss:
-    assert unit.place is not None
-    what = "its files went away while they were read" if unit.segment is None else "the segment has gone"
-    return DataLoss(
-        f"{what}: {error.strerror}",
-        topic_partition=f"{unit.place.topic}-{unit.place.partition}",
-        path=error.filename or unit.place.directory,
-        offset=unit.segment,
-    )
 
 
 def open_table(

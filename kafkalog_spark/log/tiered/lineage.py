@@ -78,11 +78,9 @@ def newest(segments: Iterable[RemoteSegment]) -> RemoteSegment | None:
     )
 
 
-# A partition's log put together of local and remote segments: what is read from where, offset by offset.
-#
-# Remote segments overlap and repeat after leader changes. All that belong to the log's lineage hold the same records
-# at the same offsets, so any one that holds an offset may be read for it; taken is the one that goes furthest. Local
-# files cost less, so they are preferred.
+# A partition's log put together of local and remote segments. Remote ones overlap and repeat after leader changes. All
+# that belong to the log's lineage hold the same records at the same offsets, so any one that holds an offset may be
+# read for it; taken is the one that goes furthest. Local files cost less, so they are preferred.
 
 
 class OffsetSpan(NamedTuple):

@@ -162,17 +162,20 @@ def parse_remote_key(layout: Layout, key: str, key_prefix: str | None = None) ->
         key_prefix = f"{parts[0]}/" if len(parts) > folders + 1 else ""
     match = pattern.fullmatch(key[len(key_prefix) :]) if key.startswith(key_prefix) else None
     file = _FILE_OF_SUFFIX[layout].get(match["suffix"]) if match else None
-    if match is None or file is None or not valid_topic_name(match["topic"]):
+    where = _partition(match)
+    if match is None or file is None or where is None or int(match["start"]) > MAX_INT64:
         return None
-    partition, start = int(match["partition"]), int(match["start"])
-    if partition > MAX_INT32 or start > MAX_INT64:
+    return RemoteKey(key_prefix, where, int(match["start"]), uuid_from_text(match["segment"]), file)
+
+
+def _partition(match: re.Match[str] | None) -> TopicIdPartition | None:
+    if match is None or not valid_topic_name(match["topic"]) or int(match["partition"]) > MAX_INT32:
         return None
-    where = TopicIdPartition(match["topic"], uuid_from_text(match["topic_id"]), partition)
-    return RemoteKey(key_prefix, where, start, uuid_from_text(match["segment"]), file)
+    return TopicIdPartition(match["topic"], uuid_from_text(match["topic_id"]), int(match["partition"]))
 
 
 def remote_directory(layout: Layout, partition: TopicIdPartition, key_prefix: str = "") -> str:
-    """What the keys of a partition's objects begin with, up to their last slash."""
+    """The beginning of the keys of a partition's objects, up to their last slash."""
     topic, topic_id, number = partition
     if layout is Layout.AIVEN:
         return f"{key_prefix}{topic}-{uuid_to_text(topic_id)}/{number}"
@@ -180,8 +183,8 @@ def remote_directory(layout: Layout, partition: TopicIdPartition, key_prefix: st
 
 
 def remote_key(layout: Layout, segment: RemoteSegment, file: RemoteFile, key_prefix: str = "") -> str:
-    """The key of one object of a segment. Raises KeyError for files that the layout does not have: LocalTieredStorage
-    has no manifests and joined indexes."""
+    """Raises KeyError for files that the layout does not have: LocalTieredStorage has no manifests and joined
+    indexes."""
     suffix = file.value if layout is Layout.AIVEN else LOCAL_TIERED_SUFFIX[file]
     return f"{remote_directory(layout, segment.partition, key_prefix)}/{segment.name}{suffix}"
 
@@ -205,10 +208,7 @@ def parse_partition_number(name: str) -> int | None:
 
 def parse_local_tiered_dir(name: str) -> TopicIdPartition | None:
     """Take a directory's name of LocalTieredStorage apart; None for any other."""
-    found = _LOCAL_TIERED_DIR.fullmatch(name)
-    if not found or not valid_topic_name(found["topic"]) or int(found["partition"]) > MAX_INT32:
-        return None
-    return TopicIdPartition(found["topic"], uuid_from_text(found["topic_id"]), int(found["partition"]))
+    return _partition(_LOCAL_TIERED_DIR.fullmatch(name))
 
 
 class RemoteObjects(NamedTuple):
