@@ -163,8 +163,7 @@ def replace_file(path: str | os.PathLike[str], data: bytes, *, sync: bool = True
     """Make `data` the whole content of `path`: written to `path`.tmp, fsynced, renamed, and the directory fsynced.
 
     sync: without both fsyncs a crash of the operating system may lose or empty it. private: nobody but the owner may
-    read it, from its first byte on. One writer a path at a time. On OSError the old content stays and the file written
-    aside is removed.
+    read it, from its first byte on. One writer a path at a time. On OSError the old content stays.
     """
     target = Path(path)
     aside = target.with_name(target.name + TEMPORARY_SUFFIX)

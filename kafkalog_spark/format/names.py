@@ -119,11 +119,9 @@ def metrics_name(topic: str) -> str:
 
 
 def parse_partition_dir(name: str) -> PartitionDir | None:
-    """Take a directory's name apart; None when no broker would have made such a directory.
-
-    `topic-N` is LIVE; `topic-N.<id>-delete`, `-future`, `-stray` are the others (Kafka writes 32 hex digits as the id
-    and accepts anything). The last dash before N ends the topic, so `a-1-2` is partition 2 of topic `a-1`.
-    """
+    """None when no broker would have made such a directory. `topic-N` is LIVE; `topic-N.<id>-delete`, `-future`,
+    `-stray` are the others (Kafka accepts any id). The last dash before N ends the topic: `a-1-2` is partition 2 of
+    `a-1`."""
     kind = DirKind.LIVE
     renamed = _RENAMED_DIR.fullmatch(name)
     if renamed:

@@ -263,11 +263,9 @@ def search_file(fd: int, entries: int, target: int, field: int) -> int:
 
 
 def check_offset_index(data: bytes | bytearray | memoryview, base_offset: int) -> None:
-    """Raise CorruptIndex where Kafka would find fault, with the byte position of the entry.
-
-    OffsetIndex.sanityCheck (what DumpLogSegments --index-sanity-check runs): the size is a multiple of 8 and the last
-    offset is not below the base offset. Further: up to the zero padding, entries rise. Padding itself is no fault.
-    """
+    """Raise CorruptIndex, with the byte position of the entry, where OffsetIndex.sanityCheck (DumpLogSegments
+    --index-sanity-check) would: the size is a multiple of 8 and the last offset is not below the base offset. Further:
+    up to the zero padding, entries rise. Padding itself is no fault."""
     relative, positions = _columns(data)
     check_end(len(data), ENTRY_SIZE, "an offset index", relative, base_offset)
     slot = _valid_prefix(relative, positions, base_offset)

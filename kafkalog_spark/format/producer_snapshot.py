@@ -35,12 +35,9 @@ _HINT = "Kafka drops such a snapshot and takes an older one"
 
 
 class ProducerEntry(NamedTuple):
-    """State of a producer.
-
-    last_sequence, last_offset: of its last batch, -1 when only markers are left of it; offset_delta: last minus first
-    offset of that batch; timestamp: ms, the batch's largest or the marker's; coordinator_epoch: -1 without
-    transactions; transaction_first_offset: first offset of its open transaction, -1 when none is open.
-    """
+    """last_sequence, last_offset: of its last batch, -1 when only markers are left of it; offset_delta: last minus
+    first offset of that batch; timestamp: ms, the batch's largest or the marker's; coordinator_epoch: -1 without
+    transactions; transaction_first_offset: first offset of its open transaction, -1 when none is open."""
 
     producer_id: int
     producer_epoch: int

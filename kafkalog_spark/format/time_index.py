@@ -95,12 +95,9 @@ def load_time_index(path: str | os.PathLike[str], base_offset: int) -> TimeIndex
 
 
 def check_time_index(data: bytes | bytearray | memoryview, base_offset: int) -> None:
-    """Raise CorruptIndex where Kafka would find fault, with the byte position of the entry.
-
-    TimeIndex.sanityCheck (what DumpLogSegments --index-sanity-check runs): the size is a multiple of 12, the last
-    timestamp is not below the first, the last offset not below the base offset. So entries followed by zero padding
-    are a fault here, unlike in the offset index. Further: up to the padding, entries rise.
-    """
+    """Raise CorruptIndex, with the byte position of the entry, where TimeIndex.sanityCheck would: the size is a
+    multiple of 12, the last timestamp is not below the first, the last offset not below the base offset. So entries
+    followed by zero padding are a fault here, unlike in the offset index. Further: up to the padding, entries rise."""
     timestamps, relative = _columns(data)
     if len(timestamps) and timestamps[-1] < timestamps[0]:
         padding = " (zeros: the segment was not closed)" if not any(data[-ENTRY_SIZE:]) else ""

@@ -91,11 +91,9 @@ def format_transaction(transaction: AbortedTransaction) -> bytes:
 
 
 def collect_aborted(transactions: Sequence[AbortedTransaction], fetch_offset: int, upper_bound: int) -> AbortedSearch:
-    """The aborted transactions with records in [fetch_offset, upper_bound) (TransactionIndex.collectAbortedTxns).
-
-    transactions: those of one segment. Ask the one that holds `fetch_offset`, then the following ones until `complete`:
-    an entry whose LSO is at or above `upper_bound` proves that no later marker aborts a record below it.
-    """
+    """Those of one segment with records in [fetch_offset, upper_bound) (TransactionIndex.collectAbortedTxns). Ask the
+    segment that holds `fetch_offset`, then the following ones until `complete`: an entry whose LSO is at or above
+    `upper_bound` proves that no later marker aborts a record below it."""
     aborted = []
     first = bisect_left(transactions, fetch_offset, key=lambda transaction: transaction.last_offset)
     for slot in range(first, len(transactions)):

@@ -31,11 +31,8 @@ def collect(
     dirs: LogDirs, made_at: int, on_progress: OnProgress, *, top_keys: Sequence[str] = (), check: bool = True
 ) -> Facts:
     """made_at: ms. top_keys: topics whose keys are counted, which reads their records. check: whether kafkalog-check's
-    findings are part of it, which reads every file once more.
-
-    Raises UnknownPartition for a topic of top_keys that is not there; NotALogDirectory for what cannot be read;
-    OptionError where a partition lies in several of the directories that do not agree.
-    """
+    findings are part of it, which reads every file once more. Raises UnknownPartition for a topic of top_keys that is
+    not there, NotALogDirectory, OptionError where a partition lies in several of the directories that do not agree."""
     for topic in top_keys:
         if topic not in dirs.topics:
             raise UnknownPartition(f"topic {topic} is not in {', '.join(dirs.paths)}", hint="see --top-keys")

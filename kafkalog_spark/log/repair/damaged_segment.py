@@ -180,10 +180,8 @@ def judged_batches(
     bad_records: FirstBad | None = None,
 ) -> Iterator[Kept | Damage]:
     """The segment, or a part of one, from its first byte to its last: kept batches, and what is lost between them.
-
     last_offset, leader_epoch: of the batch before the segment. recovery_point: see `stretches`. bad_records: finds
-    batches that are lost for what their records are. Raises NotALogDirectory.
-    """
+    batches that are lost for what their records are. Raises NotALogDirectory."""
     judge = _Judge(file, last_offset, leader_epoch)
     for stretch in stretches(file, file.begin, recovery_point):
         if isinstance(stretch, Damage):

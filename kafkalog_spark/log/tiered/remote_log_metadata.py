@@ -178,12 +178,10 @@ class SegmentStates:
 
 
 class RemoteLogState:
-    """State after the events so far. Events of one partition must come in the order of the topic's offsets.
-
-    segments: (partition, segment id) -> segment and its state, deleted ones left out. deleted_segments: their ids.
+    """State after the events so far; those of one partition must come in the order of the topic's offsets. segments:
+    (partition, segment id) -> segment and its state, deleted ones left out. deleted_segments: their ids.
     deleted_partitions: those whose remote log is going or gone. odd: how many events did not follow from those before;
-    they change nothing, as a broker ignores them.
-    """
+    they change nothing, as a broker ignores them."""
 
     def __init__(self, events: Iterable[RemoteLogEvent] = ()) -> None:
         self.segments: dict[tuple[TopicIdPartition, uuid.UUID], SegmentEvent] = {}

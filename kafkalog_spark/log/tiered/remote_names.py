@@ -191,10 +191,8 @@ def remote_key(layout: Layout, segment: RemoteSegment, file: RemoteFile, key_pre
 
 def parse_aiven_topic_dir(name: str, key_prefix: str = "") -> tuple[str, uuid.UUID] | None:
     """(topic, topic id) of a directory that Aiven's plugin makes for a topic; None for any other. key_prefix: what of
-    the plugin's `key.prefix` follows its last slash.
-
-    A name of LocalTieredStorage looks alike, with the partition at the end of the topic: what lies below tells.
-    """
+    the plugin's `key.prefix` follows its last slash. A name of LocalTieredStorage looks alike: what lies below
+    tells."""
     found = _AIVEN_TOPIC_DIR.fullmatch(name.removeprefix(key_prefix)) if name.startswith(key_prefix) else None
     if not found or not valid_topic_name(found["topic"]):
         return None
