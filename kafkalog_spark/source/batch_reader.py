@@ -263,10 +263,11 @@ def coalesce_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
     held, enough = 0, _FIRST_COALESCED
     try:
         for batch in batches:
-            small = batch.nbytes <= SMALL_BATCH and batch.num_rows < SMALL_ROWS
+            size = batch.nbytes  # asked once: it takes 1.5 us
+            small = size <= SMALL_BATCH and batch.num_rows < SMALL_ROWS
             if small and batch.num_columns:  # without columns a batch is nothing but a number
                 pending.append(as_large_as_its_rows(batch))
-                held += batch.nbytes
+                held += size
                 batch = None  # its buffers may be filled again
                 if held < enough:
                     continue
