@@ -93,18 +93,10 @@ def decode_batches(chunks: Iterable[bytes | memoryview]) -> Iterator[OffsetsBatc
             if header.magic != 2:
                 raise CorruptBatch(f"a batch of format v{header.magic}, expected v2", offset=header.base_offset)
             check_crc(header, data)
-            yield _decode(header, data)
-
-
-def _decode(header: BatchHeader, data: bytes) -> OffsetsBatch:
-    control = None
-    records: list[Record] = []
-    if header.is_control:
-        if header.record_count > 0:  # the cleaner leaves empty ones
-            control = ControlType(control_type(data))
-    else:
-        records = _records(header, data)
-    return OffsetsBatch(header.base_offset, header.producer_id, header.is_transactional, control, records)
+            is_marker = header.is_control and header.record_count > 0  # the cleaner leaves empty ones
+            control = ControlType(control_type(data)) if is_marker else None
+            records = [] if header.is_control or not header.record_count else _records(header, data)
+            yield OffsetsBatch(header.base_offset, header.producer_id, header.is_transactional, control, records)
 
 
 def record_values(chunks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
@@ -135,8 +127,6 @@ def _views(header: BatchHeader, data: bytes) -> tuple[memoryview, list[RecordVie
 
 
 def _records(header: BatchHeader, data: bytes) -> list[Record]:
-    if not header.record_count:
-        return []
     payload, views = _views(header, data)
     with_key = [view for view in views if view.key_size >= 0]
     if len(with_key) < len(views):

@@ -9,13 +9,8 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from kafkalog_broker.coordinator.coordinator_log import (
-    CoordinatorLog,
-    OffsetsBatch,
-    ProducerIdAndEpoch,
-    Record,
-    partition_for,
-)
+from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, OffsetsBatch, ProducerIdAndEpoch, Record
+from kafkalog_broker.coordinator.coordinator_log import partition_for as partition_of
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
@@ -50,7 +45,7 @@ class CoordinatorRuntime(Generic[L, S]):
 
     def partition_for(self, key: str) -> int:
         """Partition whose shard has a group or a transactional id."""
-        return partition_for(key, self.log.partitions)
+        return partition_of(key, self.log.partitions)
 
     def read(self, partition: int) -> L:
         """State of a partition, from its batches; in any thread. Raises BrokerError with the code for clients."""
@@ -60,7 +55,7 @@ class CoordinatorRuntime(Generic[L, S]):
             raise _for_clients(error) from error
 
     def begin_loading(self, partitions: Iterable[int]) -> None:
-        """Answer COORDINATOR_LOAD_IN_PROGRESS until `open` or `give_up`."""
+        """Answer COORDINATOR_LOAD_IN_PROGRESS until `open` or `remove`."""
         self._loading.update(partitions)
 
     def open(self, partition: int, loaded: L) -> None:
@@ -69,10 +64,6 @@ class CoordinatorRuntime(Generic[L, S]):
         if partition not in self._served and not self._stopped:
             self._served[partition] = self._serve(partition, loaded)
 
-    def give_up(self, partition: int) -> None:
-        """Loading has failed; the next use tries again."""
-        self._loading.discard(partition)
-
     def open_owned(self) -> None:
         """Open all partitions that exist here, except those that are being loaded. Raises BrokerError."""
         for partition in self.log.owned():
@@ -80,7 +71,8 @@ class CoordinatorRuntime(Generic[L, S]):
                 self.open(partition, self.read(partition))
 
     def remove(self, partition: int) -> S | None:
-        """The partition is gone, or another's; what it was served from."""
+        """The partition is gone, another's, or could not be loaded, which its next use tries again; what it was served
+        from."""
         self._loading.discard(partition)
         return self._served.pop(partition, None)
 
@@ -96,7 +88,7 @@ class CoordinatorRuntime(Generic[L, S]):
                 loaded = await run_blocking(self.read, partition)
             except KafkalogError as error:
                 _log.error("the %s of %s-%d cannot be loaded: %s", what, self.log.name, partition, error)
-                self.give_up(partition)
+                self.remove(partition)
             else:
                 self.open(partition, loaded)
 
@@ -149,22 +141,17 @@ class CoordinatorRuntime(Generic[L, S]):
             raise BrokerError(ErrorCode.coordinator_load_in_progress, f"{name} is still being read")
 
 
-_WRITE_ERRORS = {
-    ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
-    ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
-    ErrorCode.request_timed_out: ErrorCode.coordinator_not_available,
-    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
-    ErrorCode.kafka_storage_error: ErrorCode.not_coordinator,
-    ErrorCode.message_too_large: ErrorCode.unknown_server_error,
-    ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
-    ErrorCode.invalid_fetch_size: ErrorCode.unknown_server_error,
-}
-
-
 def write_error(code: ErrorCode) -> ErrorCode:
     """Error for the client where the log of the coordinator's partition failed with `code`
     (CoordinatorOperationExceptionHelper)."""
-    return _WRITE_ERRORS.get(code, code)
+    match code:
+        case ErrorCode.unknown_topic_or_partition | ErrorCode.not_enough_replicas | ErrorCode.request_timed_out:
+            return ErrorCode.coordinator_not_available
+        case ErrorCode.not_leader_or_follower | ErrorCode.kafka_storage_error:
+            return ErrorCode.not_coordinator
+        case ErrorCode.message_too_large | ErrorCode.record_list_too_large | ErrorCode.invalid_fetch_size:
+            return ErrorCode.unknown_server_error
+    return code
 
 
 def _for_clients(error: BrokerError) -> BrokerError:
@@ -185,10 +172,7 @@ class TimerHandle(Protocol):
     def cancel(self) -> None: ...
 
 
-class Scheduler(Protocol):
-    """Runs a call later. For an event loop: `lambda ms, call: loop.call_later(ms / 1000, call)`."""
-
-    def __call__(self, delay_ms: int, call: Callable[[], None], /) -> TimerHandle: ...
+Scheduler = Callable[[int, Callable[[], None]], TimerHandle]  # runs a call after so many ms
 
 
 class Timers:

@@ -160,8 +160,7 @@ class TransactionCoordinator:
         if metadata.state.is_prepared:
             raise metadata.busy()
         if metadata.state is TransactionState.ONGOING:
-            self._abort(metadata, now_ms)
-            raise self._known(transactional_id).busy()
+            raise self._prepare(metadata, now_ms).busy()
         if metadata.is_exhausted and (expected is None or expected.epoch == metadata.producer_epoch):
             new = metadata.with_producer_id(
                 self._next_producer_id(), timeout_ms, now_ms, keep_last_epoch=expected is not None
@@ -172,11 +171,14 @@ class TransactionCoordinator:
         log.info("%.200r begins with producer id %d, epoch %d", transactional_id, new.producer_id, new.producer_epoch)
         return new.producer
 
-    def _abort(self, metadata: TransactionMetadata, now_ms: int) -> None:
-        following = self._next_producer_id() if metadata.is_exhausted else NO_PRODUCER_ID
-        self.write(
-            metadata.prepared(commit=False, client_version=EPOCH_BUMP, next_producer_id=following, now_ms=now_ms)
-        )
+    def _prepare(
+        self, metadata: TransactionMetadata, now_ms: int, *, commit: bool = False, client_version: int = EPOCH_BUMP
+    ) -> TransactionMetadata:
+        raises_epoch = client_version >= EPOCH_BUMP
+        following = self._next_producer_id() if raises_epoch and metadata.is_exhausted else NO_PRODUCER_ID
+        new = metadata.prepared(commit=commit, client_version=client_version, next_producer_id=following, now_ms=now_ms)
+        self.write(new)
+        return new
 
     # ---- AddPartitionsToTxn, AddOffsetsToTxn, and Produce and TxnOffsetCommit of the second version
 
@@ -225,12 +227,7 @@ class TransactionCoordinator:
         if not ends(metadata, producer, commit=commit, client_version=client_version):
             return metadata.producer
         now_ms = self._clock.now_ms()
-        following = NO_PRODUCER_ID
-        if client_version >= EPOCH_BUMP and metadata.is_exhausted:
-            following = self._next_producer_id()
-        new = metadata.prepared(commit=commit, client_version=client_version, next_producer_id=following, now_ms=now_ms)
-        self.write(new)
-        return new.completed(now_ms).producer
+        return self._prepare(metadata, now_ms, commit=commit, client_version=client_version).completed(now_ms).producer
 
     @property
     def prepared(self) -> list[str]:
@@ -245,12 +242,9 @@ class TransactionCoordinator:
         metadata = self._known(transactional_id)
         partition, transactions = self._partition(transactional_id)
         marker = EndMarker(
-            producer_id=metadata.producer_id,
-            producer_epoch=metadata.producer_epoch,
-            commit=metadata.state is TransactionState.PREPARE_COMMIT,
-            coordinator_epoch=self.runtime.log.leader_epoch(partition),
-            transaction_version=metadata.client_version,
-        )
+            *metadata.producer, commit=metadata.state is TransactionState.PREPARE_COMMIT,
+            coordinator_epoch=self.runtime.log.leader_epoch(partition), transaction_version=metadata.client_version,
+        )  # fmt: skip
         for wanted in sorted(metadata.partitions):
             if self._mark(transactional_id, wanted, marker):  # not asked for again while this process lives
                 metadata = transactions[transactional_id] = metadata.without_partition(wanted)
@@ -290,7 +284,7 @@ class TransactionCoordinator:
             if metadata.state is not TransactionState.ONGOING or metadata.start_ms + metadata.timeout_ms >= now_ms:
                 continue
             try:
-                self._abort(metadata, now_ms)
+                self._prepare(metadata, now_ms)
             except BrokerError as error:
                 log.warning("%.200r timed out and cannot be aborted: %s", metadata.transactional_id, error)
             else:
@@ -298,8 +292,11 @@ class TransactionCoordinator:
 
     def _remove_expired(self, now_ms: int) -> None:
         for partition, transactions in self.runtime.served().items():
-            expiration_ms = self.config.transactional_id_expiration_ms
-            gone = [key for key, metadata in transactions.items() if metadata.expired(now_ms, expiration_ms)]
+            oldest_ms = now_ms - self.config.transactional_id_expiration_ms
+            gone = [
+                key for key, metadata in transactions.items()
+                if metadata.state.may_expire and metadata.last_update_ms <= oldest_ms
+            ]  # fmt: skip
             for at in range(0, len(gone), TOMBSTONES_A_WRITE):
                 some = gone[at : at + TOMBSTONES_A_WRITE]
                 try:

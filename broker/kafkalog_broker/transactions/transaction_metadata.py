@@ -130,12 +130,11 @@ class TransactionMetadata:
     def producer(self) -> ProducerIdAndEpoch:
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
-    def expired(self, now_ms: int, expiration_ms: int) -> bool:
-        """The id was not used for that long, and has nothing open."""
-        return self.state.may_expire and self.last_update_ms <= now_ms - expiration_ms
-
     def _to(self, state: TransactionState, now_ms: int, **changes: Any) -> TransactionMetadata:
-        assert self.state in MAY_FOLLOW[state], f"{self.transactional_id!r}: {state.label} after {self.state.label}"
+        """Raises BrokerError unknown_server_error, as Kafka, where a state follows that may not: nothing is written."""
+        if self.state not in MAY_FOLLOW[state]:
+            what = f"{self.transactional_id!r}: {state.label} after {self.state.label}"
+            raise BrokerError(ErrorCode.unknown_server_error, what)
         return replace(self, state=state, last_update_ms=now_ms, previous_producer_id=self.producer_id, **changes)
 
     # ---- InitProducerId
@@ -145,7 +144,6 @@ class TransactionMetadata:
 
         Raises BrokerError producer_fenced when another producer has begun since.
         """
-        assert self.producer_epoch < LAST_EPOCH or expected_epoch is not None
         if expected_epoch is None:
             epoch, last = self.producer_epoch + 1, NO_PRODUCER_EPOCH
         elif self.producer_epoch == NO_PRODUCER_EPOCH or expected_epoch == self.producer_epoch:
@@ -200,16 +198,11 @@ class TransactionMetadata:
 
     def without_partition(self, partition: TopicPartition) -> TransactionMetadata:
         """Its marker is written. Not a step: the log still says all of them, which harms nobody."""
-        assert self.state.is_prepared
         return replace(self, partitions=self.partitions - {partition})
 
     def completed(self, now_ms: int) -> TransactionMetadata:
         """All markers are written. After the last epoch the next producer id follows, with epoch 0."""
-        state = (
-            TransactionState.COMPLETE_COMMIT
-            if self.state is TransactionState.PREPARE_COMMIT
-            else TransactionState.COMPLETE_ABORT
-        )
+        state = _S.COMPLETE_COMMIT if self.state is _S.PREPARE_COMMIT else _S.COMPLETE_ABORT
         producer = self.producer
         if self.client_version >= EPOCH_BUMP and self.next_producer_id != NO_PRODUCER_ID:
             producer = ProducerIdAndEpoch(self.next_producer_id, 0)

@@ -204,7 +204,7 @@ def test_a_partition_that_is_being_read_or_is_not_here_says_so(ledger):
     asked = lambda: ledger.coordinator.init_producer_id("t", TIMEOUT, None)  # noqa: E731
     assert code(asked) is ErrorCode.coordinator_load_in_progress
     assert code(ledger.coordinator.all) is ErrorCode.coordinator_load_in_progress
-    ledger.coordinator.runtime.give_up(0)
+    ledger.coordinator.runtime.remove(0)
     assert ledger.coordinator.init_producer_id("t", TIMEOUT, None).epoch == 0
     ledger.state._partitions = 50
     ledger.state.owned = lambda: range(0)  # type: ignore[method-assign]

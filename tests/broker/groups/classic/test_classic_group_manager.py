@@ -139,5 +139,5 @@ def test_requests_are_sent_back_while_the_group_is_being_read() -> None:
     assert client.heartbeat() is ErrorCode.none  # as if nothing was: its session begins anew afterwards
     client.join()
     assert client.joined.error is ErrorCode.coordinator_load_in_progress
-    world.coordinator.runtime.give_up(0)
+    world.coordinator.runtime.remove(0)
     assert client.heartbeat() is ErrorCode.none
