@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_broker.coordinator.coordinator_log import decode_batches, encode_batch
+from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.transactions.transaction_metadata import (
     MAY_FOLLOW,
     TopicPartition,
@@ -113,3 +114,14 @@ def test_a_record_that_cannot_be_read_does_not_hide_the_others(caplog):
     assert load(decode_batches([encode_batch(records, 0)])) == {"good": good}
     assert "'bad'" in caplog.text
     assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+
+
+def test_a_state_that_may_not_follow_is_refused() -> None:
+    """Also where Python runs without asserts: a log may say Dead, of which Kafka makes nothing either."""
+    dead = TransactionMetadata(
+        transactional_id="t", producer_id=1, producer_epoch=0, timeout_ms=1, last_update_ms=0,
+        state=TransactionState.DEAD,
+    )  # fmt: skip
+    with pytest.raises(BrokerError, match="Ongoing after Dead") as refused:
+        dead.with_partitions([TopicPartition("orders", 0)], 0, 1)
+    assert refused.value.code is ErrorCode.unknown_server_error

@@ -19,7 +19,7 @@ from kafkalog_broker.groups.classic.messages import (
     SyncCallback,
     SyncRequest,
 )
-from kafkalog_broker.groups.classic.offset_records import GroupMetadata, group_key, group_value
+from kafkalog_broker.groups.classic.offset_records import group_key, group_value
 from kafkalog_broker.groups.modern.group_context import GroupContext
 
 log = logging.getLogger(__name__)
@@ -51,11 +51,14 @@ class ClassicGroupManager:
             if request.member_id != NO_MEMBER:
                 answer(JoinAnswer(ErrorCode.unknown_member_id, request.member_id))
                 return
+            # A new group is in the log before it is answered, as in Kafka; its record says nothing yet.
+            group = Group(request.group_id, self._now_ms)
             try:
-                group = self._create(request.group_id)
+                self._write_group(group)
             except BrokerError as error:
                 answer(JoinAnswer(error.code))
                 return
+            self.groups[request.group_id] = group
         if not self._has_room(group, request.member_id):
             self._drop_pending(group, request.member_id)
             answer(JoinAnswer(ErrorCode.group_max_size_reached))
@@ -68,14 +71,6 @@ class ClassicGroupManager:
             self._add(group, request, request.member_id, answer)
         else:
             self._rejoin(group, request, answer)
-
-    def _create(self, group_id: str) -> Group:
-        """A new group is in the log before it is answered, as in Kafka; its record says nothing yet."""
-        group = Group(group_id, self._now_ms)
-        empty = GroupMetadata("", 0, None, None, group.state_timestamp_ms)
-        self._write([(group_key(group_id), group_value(empty))])
-        self.groups[group_id] = group
-        return group
 
     def _has_room(self, group: Group, member_id: str) -> bool:
         """True if a member may join. During a join phase only who has joined is counted: the last ones stay out."""
@@ -101,7 +96,8 @@ class ClassicGroupManager:
             return
         new_id = f"{request.client_id}-{self._new_id()}"
         if request.requires_known_member_id:
-            self._expect_join(group, new_id, request.session_timeout_ms)
+            group.pending_members.add(new_id)  # forgotten unless somebody joins with it
+            self._begin_session(group, new_id, request.session_timeout_ms)
             answer(JoinAnswer(ErrorCode.member_id_required, new_id))
         else:
             self._add(group, request, new_id, answer)
@@ -146,7 +142,7 @@ class ClassicGroupManager:
         instance = request.group_instance_id
         assert instance is not None
         old_leader = group.leader or ""
-        self._timers.cancel(_heartbeat_key(group, old_id))
+        self._timers.cancel(("heartbeat", group.group_id, old_id))
         member = group.replace_static(instance, old_id, new_id)
         before = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
         group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, answer)
@@ -166,11 +162,11 @@ class ClassicGroupManager:
                 self._maybe_complete_join(group)
                 return
         try:
-            self._write([(group_key(group.group_id), group_value(group.to_record()))])
+            self._write_group(group)
         except BrokerError as error:
             log.warning("group %.200r: static member %.200r could not be written: %s", group.group_id, instance, error)
             group.update(member, *before, None)
-            self._timers.cancel(_heartbeat_key(group, new_id))
+            self._timers.cancel(("heartbeat", group.group_id, new_id))
             restored = group.replace_static(instance, new_id, old_id)
             self.expect_heartbeat(group, restored)
             answer(JoinAnswer(error.code, NO_MEMBER, group.generation, group.protocol_type, group.protocol, old_leader))
@@ -219,10 +215,7 @@ class ClassicGroupManager:
     def _check_sync(self, group: Group, request: SyncRequest) -> None:
         group.check_member(request.member_id, request.group_instance_id)
         group.check_generation(request.generation)
-        for wanted, current in (
-            (request.protocol_type, group.protocol_type),
-            (request.protocol, group.protocol),
-        ):
+        for wanted, current in ((request.protocol_type, group.protocol_type), (request.protocol, group.protocol)):
             if wanted is not None and current is not None and wanted != current:
                 raise BrokerError(
                     ErrorCode.inconsistent_group_protocol,
@@ -280,10 +273,10 @@ class ClassicGroupManager:
 
     def remove_group(self, group: Group) -> None:
         """The group's tombstone is written: nobody finds it any more."""
-        self._timers.cancel(_join_key(group))
-        self._timers.cancel(_sync_key(group))
+        self._timers.cancel(("join", group.group_id))
+        self._timers.cancel(("sync", group.group_id))
         for member_id in (*group.members, *group.pending_members):
-            self._timers.cancel(_heartbeat_key(group, member_id))
+            self._timers.cancel(("heartbeat", group.group_id, member_id))
         group.become(GroupState.DEAD)
         self.groups.pop(group.group_id, None)
 
@@ -320,27 +313,22 @@ class ClassicGroupManager:
 
     def _drop(self, group: Group, member: Member) -> None:
         """A member leaves or has left. A client that still waits is to join again."""
-        self._timers.cancel(_heartbeat_key(group, member.member_id))
+        self._timers.cancel(("heartbeat", group.group_id, member.member_id))
         group.answer_join(member, JoinAnswer(ErrorCode.unknown_member_id))
         group.answer_sync(member, SyncAnswer(ErrorCode.unknown_member_id))
         group.remove(member.member_id)
 
     def _drop_pending(self, group: Group, member_id: str) -> None:
         """A member id that has been handed out is given back unused."""
-        self._timers.cancel(_heartbeat_key(group, member_id))
+        self._timers.cancel(("heartbeat", group.group_id, member_id))
         group.remove(member_id)
 
     def expect_heartbeat(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
         """A member has been heard of; begin its session again."""
         self._begin_session(group, member.member_id, member.session_timeout_ms if timeout_ms is None else timeout_ms)
 
-    def _expect_join(self, group: Group, member_id: str, timeout_ms: int) -> None:
-        """A member id has been handed out; it is forgotten unless somebody joins with it."""
-        group.pending_members.add(member_id)
-        self._begin_session(group, member_id, timeout_ms)
-
     def _begin_session(self, group: Group, member_id: str, timeout_ms: int) -> None:
-        key = _heartbeat_key(group, member_id)
+        key = ("heartbeat", group.group_id, member_id)
         self._timers.schedule(key, timeout_ms, lambda: self._session_expired(group, member_id))
 
     def _session_expired(self, group: Group, member_id: str) -> None:
@@ -376,7 +364,7 @@ class ClassicGroupManager:
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._propagate_error(group, ErrorCode.rebalance_in_progress)
         group.pending_sync.clear()
-        self._timers.cancel(_sync_key(group))
+        self._timers.cancel(("sync", group.group_id))
         first = group.state is GroupState.EMPTY
         if first:
             delay = self._config.group_initial_rebalance_delay_ms
@@ -400,7 +388,7 @@ class ClassicGroupManager:
             self._complete_join(group)
 
     def _schedule_join(self, group: Group) -> None:
-        self._timers.schedule(_join_key(group), group.rebalance_timeout_ms, lambda: self._complete_join(group))
+        self._timers.schedule(("join", group.group_id), group.rebalance_timeout_ms, lambda: self._complete_join(group))
 
     def _schedule_initial_join(self, group: Group, delay_ms: int, remaining_ms: int) -> None:
         def end() -> None:
@@ -413,13 +401,13 @@ class ClassicGroupManager:
             delay = min(self._config.group_initial_rebalance_delay_ms, remaining_ms)
             self._schedule_initial_join(group, delay, max(remaining_ms - delay_ms, 0))
 
-        self._timers.schedule(_join_key(group), delay_ms, end)
+        self._timers.schedule(("join", group.group_id), delay_ms, end)
 
     def _complete_join(self, group: Group) -> None:
         """End the join phase: who has not joined is out (static members stay), the next generation begins."""
         if not self._is_current(group) or group.state is not GroupState.PREPARING_REBALANCE:
             return
-        self._timers.cancel(_join_key(group))
+        self._timers.cancel(("join", group.group_id))
         absent = [m for m in group.members.values() if m.awaiting_join is None and not m.is_static]
         for member in absent:
             log.info("group %.200r: member %.200r has not joined again", group.group_id, member.member_id)
@@ -431,7 +419,11 @@ class ClassicGroupManager:
         group.begin_generation()
         if not group.members:
             log.info("group %.200r: empty in generation %d", group.group_id, group.generation)
-            self._write_empty(group)
+            try:
+                self._write_group(group)
+            except BrokerError as error:
+                # After a crash the generation before this one would be back, whose members time out: nothing is lost.
+                log.warning("group %.200r: that it is empty could not be written: %s", group.group_id, error)
             return
         log.info(
             "group %.200r: generation %d, %d members, protocol %.200r",
@@ -445,15 +437,11 @@ class ClassicGroupManager:
             group.pending_sync.add(member.member_id)
         generation = group.generation
         self._timers.schedule(
-            _sync_key(group), group.rebalance_timeout_ms, lambda: self._sync_expired(group, generation)
+            ("sync", group.group_id), group.rebalance_timeout_ms, lambda: self._sync_expired(group, generation)
         )
 
-    def _write_empty(self, group: Group) -> None:
-        try:
-            self._write([(group_key(group.group_id), group_value(group.to_record()))])
-        except BrokerError as error:
-            # After a crash the generation before this one would be back, whose members time out: nothing is lost.
-            log.warning("group %.200r: that it is empty could not be written: %s", group.group_id, error)
+    def _write_group(self, group: Group, assignments: dict[str, bytes] | None = None) -> None:
+        self._write([(group_key(group.group_id), group_value(group.to_record(assignments)))])
 
     # sync phase
 
@@ -471,13 +459,13 @@ class ClassicGroupManager:
         """A member has asked for its assignment."""
         group.pending_sync.discard(member_id)
         if not group.pending_sync:
-            self._timers.cancel(_sync_key(group))
+            self._timers.cancel(("sync", group.group_id))
 
     def _assign(self, group: Group, assignments: dict[str, bytes]) -> None:
         """The leader's assignment: into the log, then to everybody. Members it leaves out get an empty one."""
         complete = {member_id: assignments.get(member_id, b"") for member_id in group.members}
         try:
-            self._write([(group_key(group.group_id), group_value(group.to_record(complete)))])
+            self._write_group(group, complete)
         except BrokerError as error:
             log.warning("group %.200r: its assignment could not be written: %s", group.group_id, error)
             self._propagate_error(group, error.code)
@@ -499,15 +487,3 @@ class ClassicGroupManager:
 
     def _is_current(self, group: Group) -> bool:
         return self.groups.get(group.group_id) is group and group.state is not GroupState.DEAD
-
-
-def _join_key(group: Group) -> tuple[str, str]:
-    return "join", group.group_id
-
-
-def _sync_key(group: Group) -> tuple[str, str]:
-    return "sync", group.group_id
-
-
-def _heartbeat_key(group: Group, member_id: str) -> tuple[str, str, str]:
-    return "heartbeat", group.group_id, member_id

@@ -1,19 +1,5 @@
 """Records of consumer, share and streams groups in __consumer_offsets, as values and as bytes
-(GroupCoordinatorRecordHelpers, StreamsCoordinatorRecordHelpers).
-
-| kind | consumer | share | streams | value |
-|---|---|---|---|---|
-| EPOCH | 3 | 11 | 17 | epoch; hash of the topics' metadata (KIP-1101) |
-| TOPICS | 4 | | | the topics' metadata, as Kafka 4.0 wrote it; only removed nowadays |
-| MEMBER | 5 | 10 | 19 | what a member says about itself |
-| TARGET_EPOCH | 6 | 12 | 20 | epoch and time of the target assignment |
-| TARGET | 7 | 13 | 21 | the partitions, or tasks, that a member is to have |
-| CURRENT | 8 | 14 | 22 | a member's epoch, and the partitions, or tasks, that it has |
-| STATE_PARTITIONS | | 15 | | the share partitions that have state |
-| REGEX | 16 | | | the topics that an expression matches |
-| TOPOLOGY | | | 23 | the topology of a streams application |
-
-The numbers are the versions of keys. A value of None is a tombstone.
+(GroupCoordinatorRecordHelpers, StreamsCoordinatorRecordHelpers). A value of None is a tombstone.
 """
 
 from __future__ import annotations
@@ -39,17 +25,17 @@ class GroupType(Enum):
 
 
 class RecordKind(Enum):
-    """Subject of a record of a group; the last three are those of one type of group only."""
+    """Subject of a record of a group, and its value."""
 
-    EPOCH = auto()
-    TOPICS = auto()
-    MEMBER = auto()
-    TARGET_EPOCH = auto()
-    TARGET = auto()
-    CURRENT = auto()
-    REGEX = auto()
-    STATE_PARTITIONS = auto()
-    TOPOLOGY = auto()
+    EPOCH = auto()  # epoch; hash of the topics' metadata (KIP-1101)
+    TOPICS = auto()  # the topics' metadata of a consumer group, as Kafka 4.0 wrote it; only removed nowadays
+    MEMBER = auto()  # what a member says about itself
+    TARGET_EPOCH = auto()  # epoch and time of the target assignment
+    TARGET = auto()  # the partitions, or tasks, that a member is to have
+    CURRENT = auto()  # a member's epoch, and the partitions, or tasks, that it has
+    REGEX = auto()  # the topics that an expression of consumers matches
+    STATE_PARTITIONS = auto()  # the share partitions that have state
+    TOPOLOGY = auto()  # the topology of a streams application
 
 
 # ---- values
@@ -153,7 +139,7 @@ class GroupRecord(NamedTuple):
     value: Any
 
 
-# ---- bytes
+# ---- bytes. Of each kind the version of its keys, and the name of its messages.
 
 _LAYOUTS: dict[tuple[GroupType, RecordKind], tuple[int, str]] = {
     (GroupType.CONSUMER, RecordKind.EPOCH): (3, "ConsumerGroupMetadata"),
