@@ -13,6 +13,7 @@ from uuid import UUID
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, DynamicConfigs
 from kafkalog_broker.config.listeners import Listener
+from kafkalog_broker.config.log_config import internal_topic_configs
 from kafkalog_broker.config.state_copies import StateCopies
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -38,7 +39,7 @@ from kafkalog_broker.telemetry.client_instances import ClientInstances
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_ends import TransactionEnds
 from kafkalog_broker.transactions.transaction_metadata import WriteMarker
-from kafkalog_spark.format.names import OFFSETS_TOPIC
+from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
     from kafkalog_broker.remote.remote_log_manager import RemoteLogManager  # which others do without
@@ -50,16 +51,6 @@ EnsureTopic = Callable[[str, int, Mapping[str, str]], Awaitable[Topic]]
 CONVERTED_AT_ONCE = 8
 """Answers that messages v0 or v1 are being made for, of 4 MB each at most (fetching/down_conversion.py). They are in
 memory, however many clients of that time ask at once; the others wait for their turn."""
-
-
-class ChangesUnderWay:
-    """Changes of topics and configuration that others have to wait for."""
-
-    def __init__(self) -> None:
-        self.ensuring = asyncio.Lock()  # held while an internal topic is made
-        self.altering = asyncio.Lock()  # held while configuration is changed
-        self.leaving: dict[str, asyncio.Event] = {}
-        """Topics whose directories are being renamed: a new one of that name waits for it."""
 
 
 class Broker:
@@ -117,7 +108,10 @@ class Broker:
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
         self.long_polls = LongPolls()
         self.converting = asyncio.Semaphore(CONVERTED_AT_ONCE)
-        self.changes = ChangesUnderWay()
+        self.ensuring = asyncio.Lock()  # held while an internal topic is made
+        self.altering = asyncio.Lock()  # held while configuration is changed
+        self.leaving: dict[str, asyncio.Event] = {}
+        """Topics whose directories are being renamed: a new one of that name waits for it."""
         self.described: tuple[BrokerConfig, dict[Any, bytes]] = (config, {})
         """Cache of DescribeConfigs for as long as a configuration holds."""
 
@@ -135,6 +129,15 @@ class Broker:
         return None if self.loading.done() else "groups and transactions are being read"
 
     # ---- shortcuts for handlers
+
+    async def ensure_internal_topic(self, name: str) -> None:
+        """Make a coordinator's topic where it is not there. Raises BrokerError."""
+        partitions = {
+            OFFSETS_TOPIC: self.config.offsets_topic_num_partitions,
+            TRANSACTION_TOPIC: self.config.transaction_state_log_num_partitions,
+            SHARE_STATE_TOPIC: self.config.share_coordinator_state_topic_num_partitions,
+        }
+        await self.ensure_topic(name, partitions[name], internal_topic_configs(self.config)[name])
 
     def log(self, topic: str, partition: int) -> Log:
         """The log of a partition. Raises BrokerError: unknown_topic_or_partition, kafka_storage_error."""

@@ -415,7 +415,7 @@ class Server(Broker):
     async def _watch_certificates(self) -> None:
         while True:
             await sleep(CERTIFICATES_S)
-            async with self.changes.altering:  # nor are they made anew by a change of configuration meanwhile
+            async with self.altering:  # nor are they made anew by a change of configuration meanwhile
                 changed = await self.run_blocking(self.tls.changed_files)
                 if changed is not None:
                     self.tls.use(changed)

@@ -1,18 +1,14 @@
-"""Changing configuration: what AlterConfigs and IncrementalAlterConfigs ask for becomes a new set of overrides.
-
-`plan` decides and changes nothing; when `apply` returns, the change is on disk and holds for all logs. A request that
-changes many topics is one write.
-"""
+"""Changing configuration: what AlterConfigs and IncrementalAlterConfigs ask for becomes a new set of overrides, on disk
+and in force for all logs before it is answered. A request that changes many topics is one write."""
 
 from __future__ import annotations
 
 import enum
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafkalog_broker.admin.config_listing import (
     ALL_BROKERS,
@@ -20,6 +16,7 @@ from kafkalog_broker.admin.config_listing import (
     ConfigResourceType,
     check_broker,
     check_level,
+    check_rights,
     known_topic,
     resource_type,
     set_level,
@@ -40,12 +37,11 @@ from kafkalog_broker.config.listeners import LISTENER_PREFIX, listener_property
 from kafkalog_broker.config.log_config import LogConfig, check_remote_storage_stays, served_topic_properties
 from kafkalog_broker.config.properties import note_of_unserved
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.protocol.acls import Operation
+from kafkalog_broker.protocol.api_registry import Request
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.storage.topic_registry import Outcome as Changed
 from kafkalog_broker.telemetry.client_instances import check_subscription
-
-if TYPE_CHECKING:
-    from kafkalog_broker.security.tls_context import ListenerTls
 
 _log = logging.getLogger(__name__)
 
@@ -66,62 +62,131 @@ REMOTE_STORAGE_THREADS = (
     "remote.log.reader.threads",
 )
 Change = tuple[str, ConfigOperation, str | None]
+Outcome = tuple[ErrorCode, str | None]
+ALTER_CONFIGS = 33  # what it does not set is removed
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The overrides that a resource is to have; None for loggers, where `levels` says it."""
+async def alter_each(request: Request, broker: Broker) -> list[Outcome]:
+    """Carry out AlterConfigs or IncrementalAlterConfigs resource by resource: what became of each, in order. One that
+    fails says nothing of the others. All topics are changed together, at the end."""
+    asked, turn = request.entity, TimeSlice()
+    outcomes: list[Outcome] = []
+    topics: dict[str, Mapping[str, str]] = {}
+    places: list[int] = []  # of the topics' outcomes
+    times = Counter((one.resource_type, one.resource_name) for one in asked.resources)
+    async with broker.altering:  # one request at a time: a change begins with what is set now
+        async for resource in turn.spread(asked.resources):
+            number, name = resource.resource_type, resource.resource_name
+            try:
+                kind = resource_type(number)
+                if times[number, name] > 1:
+                    raise BrokerError(ErrorCode.invalid_request, "Each resource must appear at most once.")
+                if kind is None:
+                    raise BrokerError(ErrorCode.invalid_request, f"Unknown resource type {number}")
+                check_rights(request, Operation.ALTER_CONFIGS, kind, name)
+                overrides = await _altered(
+                    broker, kind, name, _changes(resource), turn, replace=request.api_key == ALTER_CONFIGS,
+                    validate_only=asked.validate_only,
+                )  # fmt: skip
+                if kind is ConfigResourceType.TOPIC and not asked.validate_only:
+                    topics[name] = overrides
+                    places.append(len(outcomes))
+                outcomes.append((ErrorCode.none, None))
+            except BrokerError as error:
+                outcomes.append((error.code, error.what))
+        if topics:
+            for place, outcome in zip(places, await _apply_to_topics(broker, topics, turn), strict=True):
+                outcomes[place] = outcome
+    return outcomes
 
-    kind: ConfigResourceType
-    name: str
-    overrides: Mapping[str, str]
-    levels: Mapping[str, int]
+
+def _changes(resource: Any) -> list[Change]:
+    changes = []
+    for config in resource.configs:
+        operation = getattr(config, "config_operation", ConfigOperation.SET)
+        if operation not in ConfigOperation._value2member_map_:
+            raise BrokerError(ErrorCode.invalid_request, f"Unknown operation {operation} for {config.name}")
+        changes.append((config.name, ConfigOperation(operation), config.value))
+    return changes
 
 
-async def plan(
-    broker: Broker, kind: ConfigResourceType, name: str, changes: Iterable[Change], turn: TimeSlice, *, replace: bool
-) -> Plan:
-    """The resource's new overrides. `replace`: all that is not set is removed (AlterConfigs).
+async def _altered(
+    broker: Broker, kind: ConfigResourceType, name: str, changes: list[Change], turn: TimeSlice, *, replace: bool,
+    validate_only: bool,
+) -> Mapping[str, str]:  # fmt: skip
+    """The resource's new overrides, which hold now, but for those of a topic and where they are only to be validated.
 
-    Raises BrokerError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_REQUEST.
+    Raises BrokerError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_REQUEST,
+    KAFKA_STORAGE_ERROR.
     """
-    listed = list(changes)
     if kind is ConfigResourceType.BROKER_LOGGER:
         check_broker(broker, name)
         if replace:
             raise BrokerError(ErrorCode.invalid_request, f"Unsupported resource type {kind.name}")
-        return Plan(kind, name, {}, _levels(listed))
+        levels = _levels(changes)
+        for logger, level in {} if validate_only else levels.items():
+            set_level(logger, level)
+        return {}
     if kind is ConfigResourceType.BROKER:
-        if name != ALL_BROKERS:
-            check_broker(broker, name, kind="Node id", or_all=",")
-        own = broker.config.dynamic_default if name == ALL_BROKERS else broker.config.dynamic_broker
-        overrides = _changed({} if replace else own, listed, BROKER_PROPERTIES)
-        _check_dynamic(overrides, for_all=name == ALL_BROKERS)
-        config = await _with(broker, name, overrides, turn)
-        await _tls_of(broker, config)
-        _check_min_isr(overrides, listed, for_all=name == ALL_BROKERS)
-        _check_cleaner_threads(broker.config.log_cleaner_threads, config.log_cleaner_threads)
-        _check_remote_storage_threads(broker.config, config)
-        return Plan(kind, name, overrides, {})
+        return await _broker_altered(broker, name, changes, turn, replace=replace, validate_only=validate_only)
     check: Callable[[Mapping[str, str]], object]
-    known: Mapping[str, Property]
+    known: Mapping[str, Property] = {}
+    kept_as = None
     if kind is ConfigResourceType.TOPIC:
         own, known = known_topic(broker, name).configs, TOPIC_PROPERTIES
         check = partial(_check_topic, broker.config, own)
     elif kind is ConfigResourceType.GROUP:
         if not name:
             raise BrokerError(ErrorCode.invalid_request, "Default group resources are not allowed.")
-        own, known = broker.dynamic_configs.of_group(name), GROUP_PROPERTIES
+        own, known, kept_as = broker.dynamic_configs.of_group(name), GROUP_PROPERTIES, GROUPS
         check = partial(check_group_properties, config=broker.config)
     else:  # nothing can be appended to the lists of client metrics, as in Kafka
-        own, known = broker.dynamic_configs.of[CLIENT_METRICS].get(name, {}), {}
+        own, kept_as = broker.dynamic_configs.of[CLIENT_METRICS].get(name, {}), CLIENT_METRICS
         check = partial(check_subscription, name)
-    overrides = _changed({} if replace else own, listed, known)
+    overrides = _changed({} if replace else own, changes, known)
     try:
         check(overrides)
     except ConfigError as error:
         raise BrokerError(ErrorCode.invalid_config, error.what) from None
-    return Plan(kind, name, overrides, {})
+    if kept_as is not None and not validate_only:
+        await broker.save("the change", broker.dynamic_configs.save_of, kept_as, name, overrides)
+        _log.info("configuration of %s %.200s is now %.1000s", kept_as, name, overrides)
+    return overrides
+
+
+async def _broker_altered(
+    broker: Broker, name: str, changes: list[Change], turn: TimeSlice, *, replace: bool, validate_only: bool
+) -> Mapping[str, str]:
+    for_all = name == ALL_BROKERS
+    if not for_all:
+        check_broker(broker, name, kind="Node id", or_all=",")
+    default, own = broker.config.dynamic_default, broker.config.dynamic_broker
+    overrides = _changed({} if replace else default if for_all else own, changes, BROKER_PROPERTIES)
+    _check_dynamic(overrides, for_all=for_all)
+    try:
+        config = broker.config.with_dynamic(*((overrides, own) if for_all else (default, overrides)))
+        async for topic in turn.spread(list(broker.topics)):
+            if topic.configs:
+                LogConfig.of(config, topic.configs)  # which must not contradict it
+    except ConfigError as error:
+        raise BrokerError(ErrorCode.invalid_request, error.what) from None
+    try:
+        tls = await broker.run_blocking(broker.tls.prepared, config.listener_security)
+    except ConfigError as error:
+        raise BrokerError(ErrorCode.invalid_request, str(error)) from None
+    _check_min_isr(overrides, changes, for_all=for_all)
+    _check_cleaner_threads(broker.config.log_cleaner_threads, config.log_cleaner_threads)
+    _check_remote_storage_threads(broker.config, config)
+    if validate_only:
+        return overrides
+    await broker.save("the change", broker.dynamic_configs.save, config.dynamic_default, config.dynamic_broker)
+    broker.tls.use(tls)
+    await run_in_slices(broker.updating_config(config), turn)
+    # Names only: a value may be a password.
+    names = ", ".join(sorted(overrides)) or "nothing is set"
+    unserved = note_of_unserved(overrides, set(filter(is_served, overrides)))
+    _log.info("configuration of %s is changed: %s%s", f"broker {name}" if name else "all brokers", names, unserved)
+    return overrides
 
 
 def _check_topic(config: BrokerConfig, before: Mapping[str, str], overrides: Mapping[str, str]) -> None:
@@ -130,33 +195,9 @@ def _check_topic(config: BrokerConfig, before: Mapping[str, str], overrides: Map
     check_remote_storage_stays(LogConfig.of(config, before), after)
 
 
-_KEPT_AS = {ConfigResourceType.GROUP: GROUPS, ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS}
-
-
-async def apply(broker: Broker, planned: Plan, turn: TimeSlice) -> None:
-    """Make it so, for anything but a topic. Raises BrokerError (KAFKA_STORAGE_ERROR)."""
-    if planned.kind is ConfigResourceType.BROKER_LOGGER:
-        for name, level in planned.levels.items():
-            set_level(name, level)
-    elif planned.kind in _KEPT_AS:
-        kind = _KEPT_AS[planned.kind]
-        await broker.save("the change", broker.dynamic_configs.save_of, kind, planned.name, planned.overrides)
-        _log.info("configuration of %s %.200s is now %.1000s", kind, planned.name, dict(planned.overrides))
-    else:
-        config = await _with(broker, planned.name, planned.overrides, turn)
-        tls = await _tls_of(broker, config)
-        await broker.save("the change", broker.dynamic_configs.save, config.dynamic_default, config.dynamic_broker)
-        broker.tls.use(tls)
-        await run_in_slices(broker.updating_config(config), turn)
-        whose = f"broker {planned.name}" if planned.name else "all brokers"
-        # Names only: a value may be a password.
-        names = ", ".join(sorted(planned.overrides)) or "nothing is set"
-        unserved = note_of_unserved(planned.overrides, set(filter(is_served, planned.overrides)))
-        _log.info("configuration of %s is changed: %s%s", whose, names, unserved)
-
-
-async def apply_to_topics(broker: Broker, overrides: Mapping[str, Mapping[str, str]], turn: TimeSlice) -> list[Outcome]:
-    """Make it so for topics, in one write: what became of each, in order."""
+async def _apply_to_topics(
+    broker: Broker, overrides: Mapping[str, Mapping[str, str]], turn: TimeSlice
+) -> list[Outcome]:
     try:
         found: list[Changed] = await broker.run_blocking(broker.topics.set_all_configs, overrides)
     except BrokerError as error:
@@ -173,76 +214,6 @@ async def apply_to_topics(broker: Broker, overrides: Mapping[str, Mapping[str, s
         _log.info("configuration of topic %s is now %.1000s%s", name, dict(overrides[name]), unserved)
         outcomes.append((ErrorCode.none, None))
     return outcomes
-
-
-Outcome = tuple[ErrorCode, str | None]
-
-
-async def alter_each(
-    broker: Broker,
-    resources: Sequence[Any],
-    changes_of: Callable[[Any], list[Change]],
-    *,
-    replace: bool,
-    validate_only: bool,
-    check: Callable[[ConfigResourceType, str], None] = lambda kind, name: None,
-) -> list[Outcome]:
-    """Plan and apply resource by resource; what happened to each, in order. One that fails says nothing of the others.
-    All topics are changed together, at the end.
-
-    `resources`: with resource_type and resource_name. `changes_of`: what one of them asks for; may raise BrokerError.
-    `check`: raises BrokerError where it may not be changed.
-    """
-    turn = TimeSlice()
-    outcomes: list[Outcome] = []
-    topics: dict[str, Mapping[str, str]] = {}
-    places: list[int] = []  # of the topics' outcomes
-    keys = [(resource.resource_type, resource.resource_name) for resource in resources]
-    times = Counter(keys)
-    # One request at a time: a plan begins with what is set now.
-    async with broker.changes.altering:
-        async for (number, name), resource in turn.spread(zip(keys, resources, strict=True)):
-            try:
-                kind = resource_type(number)
-                if times[number, name] > 1:
-                    raise BrokerError(ErrorCode.invalid_request, "Each resource must appear at most once.")
-                if kind is None:
-                    raise BrokerError(ErrorCode.invalid_request, f"Unknown resource type {number}")
-                check(kind, name)
-                planned = await plan(broker, kind, name, changes_of(resource), turn, replace=replace)
-                if kind is ConfigResourceType.TOPIC and not validate_only:
-                    topics[name] = planned.overrides
-                    places.append(len(outcomes))
-                elif not validate_only:
-                    await apply(broker, planned, turn)
-                outcomes.append((ErrorCode.none, None))
-            except BrokerError as error:
-                outcomes.append((error.code, error.what))
-        if topics:
-            for place, outcome in zip(places, await apply_to_topics(broker, topics, turn), strict=True):
-                outcomes[place] = outcome
-    return outcomes
-
-
-async def _with(broker: Broker, name: str, overrides: Mapping[str, str], turn: TimeSlice) -> BrokerConfig:
-    """The broker's configuration with these overrides. Raises BrokerError (INVALID_REQUEST), also where a topic's own
-    settings would contradict them."""
-    default, own = broker.config.dynamic_default, broker.config.dynamic_broker
-    try:
-        config = broker.config.with_dynamic(*((overrides, own) if name == ALL_BROKERS else (default, overrides)))
-        async for topic in turn.spread(list(broker.topics)):
-            if topic.configs:
-                LogConfig.of(config, topic.configs)
-    except ConfigError as error:
-        raise BrokerError(ErrorCode.invalid_request, error.what) from None
-    return config
-
-
-async def _tls_of(broker: Broker, config: BrokerConfig) -> dict[str, ListenerTls]:
-    try:
-        return await broker.run_blocking(broker.tls.prepared, config.listener_security)
-    except ConfigError as error:
-        raise BrokerError(ErrorCode.invalid_request, str(error)) from None
 
 
 def _changed(now: Mapping[str, str], changes: list[Change], known: Mapping[str, Property]) -> dict[str, str]:
@@ -268,9 +239,8 @@ def _list_changed(
 ) -> str:
     entry = known.get(name)
     if entry is None or entry.type is not PropertyType.LIST:
-        raise BrokerError(
-            ErrorCode.invalid_config, f"Can't {operation.name} to key {name} because its type is not LIST."
-        )
+        why = f"Can't {operation.name} to key {name} because its type is not LIST."
+        raise BrokerError(ErrorCode.invalid_config, why)
     # Where nothing is set, Kafka begins with the property's own default, whatever the broker's is.
     items = list(_items(entry.default or "" if now is None else now))
     for item in _items(value):
@@ -365,7 +335,6 @@ def _levels(changes: list[Change]) -> dict[str, int]:
         elif operation is ConfigOperation.SET:
             levels[name] = check_level(name, value)
         else:
-            raise BrokerError(
-                ErrorCode.invalid_request, f"Can't {operation.name} the level of a logger, only SET and DELETE it"
-            )
+            why = f"Can't {operation.name} the level of a logger, only SET and DELETE it"
+            raise BrokerError(ErrorCode.invalid_request, why)
     return levels

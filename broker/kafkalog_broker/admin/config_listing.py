@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.definition import BROKER_PROPERTIES, TOPIC_PROPERTIES, Property, Source
+from kafkalog_broker.config.definition import BROKER_PROPERTIES, TOPIC_PROPERTIES, Property, Source, format_value
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS
 from kafkalog_broker.config.group_properties import (
     BROKERS_OWN,
     CLIENT_METRICS_PROPERTIES,
     GROUP_PROPERTIES,
-    client_metrics_text,
+    client_metrics_value,
 )
 from kafkalog_broker.config.listeners import listener_property
 from kafkalog_broker.config.log_config import INTERNAL_SEGMENT_BYTES, LogConfig, topic_sources, topic_text
@@ -89,8 +89,7 @@ class ConfigEntry(NamedTuple):
 
 
 def topic_entries(broker: Broker, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """All properties of a topic with these overrides, by name."""
-    # What internal.segment.bytes does to segment.bytes is not shown.
+    """All properties of a topic with these overrides. What internal.segment.bytes does to another is not shown."""
     shown = {name: text for name, text in overrides.items() if name != INTERNAL_SEGMENT_BYTES}
     config, effective = broker.config, LogConfig.of(broker.config, shown)
     return [
@@ -101,7 +100,7 @@ def topic_entries(broker: Broker, overrides: Mapping[str, str]) -> list[ConfigEn
 
 
 def broker_entries(broker: Broker) -> list[ConfigEntry]:
-    """All properties of this broker, by name."""
+    """All properties of this broker, by name, then those of single listeners."""
     config = broker.config
     entries = [
         _entry(entry, config.text(name), config.sources(name), read_only=entry.read_only)
@@ -137,7 +136,7 @@ def client_metrics_entries(overrides: Mapping[str, str]) -> list[ConfigEntry]:
     """All properties of a subscription with these overrides, by name; also of one that there is not."""
     found = []
     for name, entry in CLIENT_METRICS_PROPERTIES.items():
-        text = client_metrics_text(name, overrides)
+        text = format_value(client_metrics_value(name, overrides))
         found.append(_entry(entry, text, [(name, text, Source.CLIENT_METRICS)] if name in overrides else []))
     return found
 
@@ -171,41 +170,20 @@ def resource_entries(broker: Broker, kind: ConfigResourceType, name: str) -> lis
     return client_metrics_entries(broker.dynamic_configs.of[CLIENT_METRICS].get(name, {}))
 
 
-def chosen(entries: Iterable[ConfigEntry], keys: Iterable[str] | None) -> list[ConfigEntry]:
-    """Those named in `keys`; none named: all. Names that do not exist are passed over, as Kafka does."""
-    wanted = set(keys or ())
-    return [entry for entry in entries if not wanted or entry.name in wanted]
-
-
 def _entry(
-    entry: Property,
-    text: str | None,
-    sources: list[tuple[str, str | None, Source]],
-    *,
-    read_only: bool = False,
+    entry: Property, text: str | None, sources: list[tuple[str, str | None, Source]], *, read_only: bool = False
 ) -> ConfigEntry:
-    hidden: Callable[[str | None], str | None] = (lambda _: None) if entry.is_sensitive else (lambda value: value)
-    return ConfigEntry(
-        entry.name,
-        hidden(text),
-        int(sources[0][2]) if sources else int(Source.DEFAULT),
-        read_only,
-        entry.is_sensitive,
-        int(entry.type),
-        entry.doc,
-        tuple(Synonym(name, hidden(value), int(source)) for name, value, source in sources),
-    )
-
-
-# Who may describe and alter the configuration of a resource.
-
-_RESOURCES = {ConfigResourceType.TOPIC: ResourceType.TOPIC, ConfigResourceType.GROUP: ResourceType.GROUP}
-"""Resource types besides the cluster's."""
+    hides = entry.is_sensitive
+    synonyms = tuple(Synonym(name, None if hides else value, int(source)) for name, value, source in sources)
+    source = int(sources[0][2]) if sources else int(Source.DEFAULT)
+    shown = None if hides else text
+    return ConfigEntry(entry.name, shown, source, read_only, hides, int(entry.type), entry.doc, synonyms)
 
 
 def check_rights(request: Request, operation: Operation, kind: ConfigResourceType, name: str) -> None:
     """Raises BrokerError with Kafka's text where the sender may not do that with the configuration of a resource."""
-    resource = _RESOURCES.get(kind, ResourceType.CLUSTER)
+    own = {ConfigResourceType.TOPIC: ResourceType.TOPIC, ConfigResourceType.GROUP: ResourceType.GROUP}
+    resource = own.get(kind, ResourceType.CLUSTER)
     if not request.may(operation, resource, CLUSTER_NAME if resource is ResourceType.CLUSTER else name):
         raise BrokerError(*REFUSALS[resource])
 
@@ -213,9 +191,7 @@ def check_rights(request: Request, operation: Operation, kind: ConfigResourceTyp
 # Loggers, as Kafka's BROKER_LOGGER resource shows and sets them (KIP-412).
 
 ROOT = "root"
-_PACKAGES = ("kafkalog_broker", "kafkalog_spark")
-"""Every module logs under its own dotted name, so these are above all loggers of this project: the broker, and the log
-format that it stands on."""
+_PACKAGES = ("kafkalog_broker", "kafkalog_spark")  # above all loggers of this project: modules log under their names
 _LEVELS = {
     "FATAL": logging.CRITICAL,
     "ERROR": logging.ERROR,
@@ -227,8 +203,8 @@ _LEVELS = {
 
 
 def loggers() -> dict[str, str]:
-    """Name for clients -> name of Python's logger: the root and those of this project that exist by now, with the
-    packages above them, as in Log4j: a level set for kafkalog_broker.groups holds for all modules in it."""
+    """Name for clients -> name of Python's logger: the root and those of this project that exist by now, packages too,
+    whose levels hold for all modules in them, as in Log4j."""
     own = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in _PACKAGES]
     return {ROOT: "", **{name: name for name in sorted(own)}}
 

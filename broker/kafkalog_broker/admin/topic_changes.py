@@ -1,8 +1,6 @@
-"""Creating, deleting and enlarging topics.
-
-What changes is on disk before a coroutine here returns: the registry in a thread, the logs in the loop that owns them.
-What one request names is one write of the registry; between two topics others have their turn.
-"""
+"""Creating, deleting and enlarging topics. What changes is on disk before a coroutine here returns: the registry in a
+thread, in one write for all that a request names, the logs in the loop that owns them, where others have their turn
+between two topics."""
 
 from __future__ import annotations
 
@@ -10,9 +8,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from kafkalog_broker.admin.topic_checks import LogConfigs, NewTopic, check_new_topic, check_totals
+from kafkalog_broker.admin.topic_checks import NewTopic, check_new_topic, check_totals, log_configs
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.log_config import LogConfig, served_topic_properties
 from kafkalog_broker.config.properties import note_of_unserved
@@ -44,7 +42,7 @@ async def create_topics(
     outcomes: dict[str, Outcome] = {}
     topics, configs = [], {}
     folded: set[str] = set()  # two names that collide: the registry refuses the second, which costs nothing
-    configs_of = LogConfigs(broker)
+    configs_of = log_configs(broker)
     async for new in turn.spread(wanted):
         try:
             if not (validate_only or is_internal(new.name)):
@@ -61,7 +59,7 @@ async def create_topics(
         outcomes |= {topic.name: topic for topic in topics}
         return [outcomes[new.name] for new in wanted]
     for topic in topics:
-        while (leaving := broker.changes.leaving.get(topic.name)) is not None:
+        while (leaving := broker.leaving.get(topic.name)) is not None:
             await leaving.wait()
     registered = await _in_registry(broker, broker.topics.create_all, topics)
     for topic, outcome in zip(topics, registered, strict=True):
@@ -88,7 +86,7 @@ async def create_topics(
 async def ensure_topic(broker: Broker, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
     """The topic of that name, created when there is none; whoever asks meanwhile waits. For internal topics: they have
     one replica, whatever default.replication.factor is. Raises BrokerError."""
-    async with broker.changes.ensuring:
+    async with broker.ensuring:
         topic = broker.topics.get(name)
         if topic is not None:
             return topic
@@ -109,7 +107,7 @@ async def add_partitions(broker: Broker, totals: Mapping[str, int], charge: Char
     beyond = await _charged(charge, ((name, totals[name] - partitions) for name, partitions in before.items()))
     admitted = {name: total for name, total in totals.items() if name not in beyond}
     outcomes = await _in_registry(broker, broker.topics.add_all_partitions, admitted)
-    configs_of = LogConfigs(broker)
+    configs_of = log_configs(broker)
     new_logs = [
         NewLogs(topic, range(before[topic.name], topic.partitions), configs_of(topic.configs))
         for topic in outcomes
@@ -119,17 +117,13 @@ async def add_partitions(broker: Broker, totals: Mapping[str, int], charge: Char
     if failed:
         gone = [(logs.topic, logs.partitions.start) for logs, _ in failed if await _take_back(broker, logs)]
         await broker.run_blocking(broker.topics.take_partitions_back, gone)
-    errors = {
-        logs.topic.name: _as_answer(
-            error, f"topic {logs.topic.name} cannot be given {logs.topic.partitions} partitions"
-        )
-        for logs, error in failed
-    }
-    for logs in new_logs:
-        if logs.topic.name not in errors:
-            name, total = logs.topic.name, logs.topic.partitions
-            _log.info("topic %s has %d partitions now, it had %d", name, total, logs.partitions.start)
-    became = {**dict(zip(admitted, outcomes, strict=True)), **beyond, **errors}
+    became = {**dict(zip(admitted, outcomes, strict=True)), **beyond}
+    for logs, why in failed:
+        name, total = logs.topic.name, logs.topic.partitions
+        became[name] = _as_answer(why, f"topic {name} cannot be given {total} partitions")
+    for topic, indexes, _ in new_logs:
+        if became[topic.name] is topic:
+            _log.info("topic %s has %d partitions now, it had %d", topic.name, topic.partitions, indexes.start)
     return [became[name] for name in totals]
 
 
@@ -145,7 +139,7 @@ async def delete_topics(broker: Broker, names: Sequence[str], charge: Charge = _
     admitted = [name for name in names if name not in beyond]
     if not admitted:
         return [beyond[name] for name in names]
-    turn, left, leaving = TimeSlice(), asyncio.Event(), broker.changes.leaving
+    turn, left, leaving = TimeSlice(), asyncio.Event(), broker.leaving
     ours = [name for name in admitted if leaving.setdefault(name, left) is left]
     try:
         outcomes = await _in_registry(broker, broker.topics.delete_all, admitted)
@@ -191,10 +185,9 @@ async def _charged(charge: Charge, costs: Iterable[tuple[str, int]]) -> dict[str
     return beyond
 
 
-_C = TypeVar("_C", bound=Collection[Any])
-
-
-async def _in_registry(broker: Broker, change: Callable[[_C], list[Outcome]], wanted: _C) -> list[Outcome]:
+async def _in_registry(
+    broker: Broker, change: Callable[[Any], list[Outcome]], wanted: Collection[Any]
+) -> list[Outcome]:
     """Change the registry in a thread. When it cannot be written, that is what became of each."""
     try:
         return await broker.run_blocking(change, wanted)

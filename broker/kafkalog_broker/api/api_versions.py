@@ -3,9 +3,7 @@
 v3  client_software_name and client_software_version, checked as Kafka does (KIP-511); the response header stays
     version 0, because a client must be able to read it before it knows anything.
 v4  the same; older versions leave out supported features whose lowest level is 0 (KAFKA-17011).
-
-An unknown version is answered in version 0 with UNSUPPORTED_VERSION and the range of ApiVersions alone (KIP-511):
-clients retry with a version from that range.
+An unknown version is answered in version 0 with UNSUPPORTED_VERSION and the range of ApiVersions alone (KIP-511).
 """
 
 from __future__ import annotations

@@ -2,17 +2,13 @@
 
 17 SaslHandshake, versions 0 and 1: the mechanism that a client will use.
 v0  the mechanism's messages follow as bare frames; v1: as SaslAuthenticate
-
 36 SaslAuthenticate, versions 0 to 2: the messages of a mechanism.
 v1  session_lifetime_ms: when the client has to authenticate again (KIP-368)
-
 50 DescribeUserScramCredentials, version 0: the mechanisms of users, with their iterations; nothing of what is kept of a
 password. As ScramImage.describe answers.
-
 51 AlterUserScramCredentials, version 0: users made, changed and removed; on disk before it is answered.
 
 Delegation tokens (KIP-48), which this broker does not issue: as a Kafka without delegation.token.secret.key.
-
 38 CreateDelegationToken, versions 1 to 3; 39 RenewDelegationToken and 40 ExpireDelegationToken, versions 1 and 2;
 41 DescribeDelegationToken, versions 1 to 3. Version 2 is flexible, version 3 has tokens for other owners (KIP-373).
 """
@@ -83,7 +79,7 @@ def describe_user_scram_credentials(request: Request, broker: Broker) -> Any:
 
 @on_error(50)
 def describe_user_scram_credentials_failed(request: Request, code: ErrorCode) -> Any:
-    """Each user that was asked for is refused, without being named, as by Kafka."""
+    # Each user that was asked for is refused, without being named, as by Kafka.
     return respond(request, error_code=code, results=[{"error_code": code}] * len(request.entity.users or ()))
 
 
@@ -93,7 +89,7 @@ _logger = logging.getLogger(__name__)
 @api(51, 0, 0)
 async def alter_user_scram_credentials(request: Request, broker: Broker) -> Any:
     known = broker.scram_users
-    async with broker.changes.altering:
+    async with broker.altering:
         users = known.copy()
         outcomes: dict[str, Outcome] = await broker.run_blocking(changed, users, request.entity)
         done = [name for name, (code, _) in outcomes.items() if code is ErrorCode.none]
@@ -117,27 +113,22 @@ def _altered(request: Request, outcomes: dict[str, Outcome]) -> Any:
     ])  # fmt: skip
 
 
-_NO_TIME = -1
-"""Times of an answer without a token, where a broker of Kafka's refuses it; where a controller does, they are 0."""
 _TIMES = ("issue_timestamp", "expiry_timestamp", "max_timestamp")
-
-USER = "User"
 
 
 @api(38, 1, 3)
 async def create_delegation_token(request: Request, broker: Broker) -> Any:
     asked = request.entity
     own_kind, _, own_name = request.connection.principal.partition(":")
-    kind, name = own_kind, own_name
+    kind, name, code = own_kind, own_name, _error_of(request, broker)
     if getattr(asked, "owner_principal_name", None):
         kind, name = asked.owner_principal_type or "", asked.owner_principal_name
-    code = _error_of(request, broker)
     if code is ErrorCode.delegation_token_auth_disabled:
-        if (kind, name) != (own_kind, own_name) and not request.may(
-            Operation.CREATE_TOKENS, ResourceType.USER, f"{kind}:{name}"
-        ):
+        owner = f"{kind}:{name}"
+        is_own = owner == request.connection.principal
+        if not (is_own or request.may(Operation.CREATE_TOKENS, ResourceType.USER, owner)):
             code = ErrorCode.delegation_token_authorization_failed
-        elif any(renewer.principal_type != USER for renewer in asked.renewers):
+        elif any(renewer.principal_type != "User" for renewer in asked.renewers):
             code = ErrorCode.invalid_principal_type
     return respond(
         request, error_code=code, principal_type=kind, principal_name=name, token_requester_principal_type=own_kind,
@@ -166,4 +157,5 @@ def _error_of(request: Request, broker: Broker) -> ErrorCode:
 
 
 def _no_time(code: ErrorCode) -> int:
-    return 0 if code is ErrorCode.delegation_token_auth_disabled else _NO_TIME
+    """Times of an answer without a token: 0 where a controller of Kafka's refuses it, -1 where a broker does."""
+    return 0 if code is ErrorCode.delegation_token_auth_disabled else -1

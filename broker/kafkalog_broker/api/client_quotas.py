@@ -1,7 +1,6 @@
 """Quotas of users, client ids and addresses.
 
 48 DescribeClientQuotas, versions 0 and 1: the entities that a filter lets through, and their quotas.
-
 49 AlterClientQuotas, versions 0 and 1: quotas set and removed; on disk before it is answered. Entities are altered one
 by one, and refused one by one."""
 
@@ -18,7 +17,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS
 from kafkalog_broker.protocol.api_registry import Layer, Request, api, on_error
 from kafkalog_broker.protocol.response_entity import respond
-from kafkalog_broker.quotas.quota_changes import FilterComponent, QuotaChange, altered, described
+from kafkalog_broker.quotas.quota_changes import altered, described
 from kafkalog_broker.quotas.throttled_handlers import throttled
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
@@ -30,7 +29,7 @@ _LOGGED = 30  # entities that a line of the log names
 async def describe_client_quotas(request: Request, broker: Broker) -> Any:
     asked, turn = request.entity, TimeSlice()
     quotas = dict(broker.quotas.quotas)  # they may be altered between two steps
-    components = [FilterComponent(one.entity_type, one.match_type, one.match) for one in asked.components]
+    components = [(one.entity_type, one.match_type, one.match) for one in asked.components]
     try:
         found = await broker.run_computing(described, quotas, components, strict=asked.strict)
     except BrokerError as error:
@@ -52,13 +51,13 @@ def describe_client_quotas_failed(request: Request, code: ErrorCode) -> Any:
 async def alter_client_quotas(request: Request, broker: Broker) -> Any:
     asked, turn = request.entity, TimeSlice()
     answers, done = [], {}
-    async with broker.changes.altering:
+    async with broker.altering:
         quotas = dict(broker.quotas.quotas)
         async for entry in turn.spread(asked.entries):
             named = [(one.entity_type, one.entity_name) for one in entry.entity]
             code, text = ErrorCode.none, None
             try:
-                operations = [QuotaChange(one.key, None if one.remove else float(one.value)) for one in entry.ops]
+                operations = [(one.key, None if one.remove else float(one.value)) for one in entry.ops]
                 whose, values = altered(quotas, named, operations)
                 if not asked.validate_only:
                     quotas[whose] = done[whose] = values

@@ -1,25 +1,18 @@
 """The cluster of one broker.
 
 60 DescribeCluster, versions 0 to 2. v1: endpoint type (KIP-919); v2: fenced brokers, of which there are none.
-
 64 UnregisterBroker, version 0: there is no broker but this one, which is not to be forgotten while it answers.
 
-55 DescribeQuorum, versions 0 to 2: this node, as the one voter of the controllers' quorum.
-
+55 DescribeQuorum, versions 0 to 2: this node, as the one voter of the controllers' quorum. There is no metadata log:
+its end and its high watermark are the generation of the topics, which grows with each change as that log does.
 v1  times of the last fetch (KIP-836)
 v2  directory ids, listeners of the voters, texts of errors (KIP-853)
-
-There is no metadata log. Its end and its high watermark are the generation of the topics, which grows with each change
-as that log does.
 
 80 AddRaftVoter, versions 0 and 1, and 81 RemoveRaftVoter, version 0: refused as by a Kafka whose voters are in its
 configuration (kraft.version 0).
 
-57 UpdateFeatures, versions 0 to 2: levels of features (KIP-584), as kafka-features.sh asks for them.
-
-Features stay at the level they have: asking for that is fine. A dry run is answered as by Kafka, also where it would
-change a level; the change itself is refused.
-
+57 UpdateFeatures, versions 0 to 2: levels of features (KIP-584). They stay as they are: asking for that is fine. A dry
+run is answered as by Kafka, also where it would change a level; the change itself is refused.
 v1  dry runs, and which kind of change is meant (KIP-778)
 v2  one error for all features; no results
 """
@@ -43,13 +36,9 @@ BROKERS, CONTROLLERS = 1, 2  # endpoint types
 @api(60, 0, 2)
 async def describe_cluster(request: Request, broker: Broker) -> Any:
     kind = getattr(request.entity, "endpoint_type", BROKERS)
-    if kind == CONTROLLERS:
-        # As a Kafka broker answers on a listener that is not a controller's.
-        return error_response(
-            request,
-            ErrorCode.mismatched_endpoint_type,
-            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
-        )
+    if kind == CONTROLLERS:  # as a Kafka broker answers on a listener that is not a controller's
+        what = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+        return error_response(request, ErrorCode.mismatched_endpoint_type, what)
     if kind != BROKERS:
         return error_response(request, ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {kind}")
     node = this_node(broker, request.connection)
@@ -66,13 +55,10 @@ async def describe_cluster(request: Request, broker: Broker) -> Any:
 @api(64, 0, 0)
 async def unregister_broker(request: Request, broker: Broker) -> Any:
     node_id = request.entity.broker_id
+    code, what = ErrorCode.broker_id_not_registered, "is not currently registered"
     if node_id == broker.node_id:
-        return error_response(
-            request, ErrorCode.invalid_request, f"Broker ID {node_id} is this broker, which is running"
-        )
-    return error_response(
-        request, ErrorCode.broker_id_not_registered, f"Broker ID {node_id} is not currently registered"
-    )
+        code, what = ErrorCode.invalid_request, "is this broker, which is running"
+    return error_response(request, code, f"Broker ID {node_id} {what}")
 
 
 METADATA_TOPIC = "__cluster_metadata"
@@ -82,15 +68,13 @@ _EPOCH = 1  # of a node that was never voted for again
 @api(55, 0, 2)
 def describe_quorum(request: Request, broker: Broker) -> Any:
     topics = request.entity.topics
-    if [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in topics] != [
-        (METADATA_TOPIC, [0])
-    ]:
+    named = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in topics]
+    if named != [(METADATA_TOPIC, [0])]:
         error = {"error_code": ErrorCode.unknown_topic_or_partition, "error_message": NO_SUCH_TOPIC}
         unknown = [
-            {"topic_name": topic.topic_name,
-             "partitions": [{"partition_index": one.partition_index, **error} for one in topic.partitions]}
-            for topic in topics
-        ]  # fmt: skip
+            {"topic_name": name, "partitions": [{"partition_index": index, **error} for index in indexes]}
+            for name, indexes in named
+        ]
         return respond(request, error_message="", topics=unknown)
     now_ms, end = broker.clock.now_ms(), broker.topics.generation
     voter = {
@@ -150,20 +134,16 @@ def _check(update: Any, node_id: int, *, is_dry: bool) -> None:
     elif not (feature.lowest <= level <= feature.highest):
         why = f"Local controller {node_id} only supports versions {feature.lowest}-{feature.highest}"
     elif level < feature.level and kind == _UPGRADE:
-        why = (
-            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
-            "downgrade."
-        )
+        why = "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe"
+        why += " downgrade."
     elif level > feature.level and kind != _UPGRADE:
         why = "Can't downgrade to a newer version."
     elif level < feature.level and name == METADATA_VERSION:
         what = "Unsafe metadata downgrade is not supported in this version."
         if kind == _SAFE_DOWNGRADE:
             what = "Refusing to perform the requested downgrade because it might delete metadata information."
-        raise BrokerError(
-            ErrorCode.invalid_update_version,
-            f"Unsupported {name} downgrade from {feature.level} to {level}. {what}",
-        )
+        what = f"Unsupported {name} downgrade from {feature.level} to {level}. {what}"
+        raise BrokerError(ErrorCode.invalid_update_version, what)
     elif level != feature.level and not is_dry:
         why = f"This broker has no other level than {feature.level}."
     if why is not None:

@@ -1,31 +1,26 @@
 """Configuration of topics, brokers, groups and client metrics subscriptions.
 
-32 DescribeConfigs, versions 1 to 4. v1: sources and synonyms; v3: types and documentation.
-
-Who asks for the same properties of a resource more than once gets them once. (Kafka repeats them: 16 kB that name the
-broker 2,000 times are an answer of 57 MB there.)
+32 DescribeConfigs, versions 1 to 4. v1: sources and synonyms; v3: types and documentation. Who asks for the same
+properties of a resource more than once gets them once. (Kafka repeats them: 16 kB that name the broker 2,000 times are
+an answer of 57 MB there.)
 
 74 ListConfigResources, versions 0 and 1 (KIP-1142). v0 lists subscriptions to client metrics.
-
 33 AlterConfigs, versions 0 to 2: a resource's properties are those in the request, all others are removed. Deprecated
 for IncrementalAlterConfigs, which older clients do not know.
-
 44 IncrementalAlterConfigs, versions 0 and 1: set, remove, append to and take from single properties (KIP-339).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kafkalog_broker.admin.config_changes import Change, ConfigOperation, alter_each
+from kafkalog_broker.admin.config_changes import alter_each
 from kafkalog_broker.admin.config_listing import (
     ALL_BROKERS,
     ConfigEntry,
     ConfigResourceType,
     check_rights,
-    chosen,
     resource_entries,
     resource_type,
 )
@@ -46,18 +41,15 @@ MAX_RESPONSE_BYTES = 64 << 20
 """Bytes that a response may grow to; resources beyond are refused with POLICY_VIOLATION. A topic takes 3 kB, with
 synonyms and documentation 20 kB."""
 
-
 Keys = frozenset[str]  # the properties asked for; none: all
 
 
 class DescribedResource(NamedTuple):
-    """configs: encoded by `array_writer`."""
-
     error_code: int
     error_message: str
     resource_type: int
     resource_name: str
-    configs: bytes
+    configs: bytes  # encoded by `array_writer`
 
 
 @api(32, 1, 4)
@@ -108,14 +100,11 @@ class _Texts:
 
     def of(self, kind: ConfigResourceType, name: str, keys: Keys) -> bytes:
         """Raises BrokerError for a resource that does not exist."""
-        overrides: Mapping[str, str] = {}
-        if kind is ConfigResourceType.TOPIC:
-            topic = self._broker.topics.get(name)
-            overrides = {} if topic is None else topic.configs
+        topic = self._broker.topics.get(name) if kind is ConfigResourceType.TOPIC else None
         is_broker = kind is ConfigResourceType.BROKER and name in (ALL_BROKERS, str(self._broker.node_id))
-        is_known = is_broker or (kind is ConfigResourceType.TOPIC and name in self._broker.topics)
-        if not is_known:
+        if topic is None and not is_broker:
             return self._encoded(kind, name, keys, (kind, name))
+        overrides: Mapping[str, str] = {} if topic is None else topic.configs
         what = name if is_broker else tuple(overrides.items())
         key = (kind, what, keys, self._version, self._synonyms, self._documentation)
         kept = self._kept if not keys and not overrides else self._made
@@ -128,15 +117,11 @@ class _Texts:
         entries = self._entries.get(like)
         if entries is None:
             entries = self._entries[like] = resource_entries(self._broker, kind, name)
-        return self._written(
-            [
-                entry._replace(
-                    synonyms=entry.synonyms if self._synonyms else (),
-                    documentation=entry.documentation if self._documentation else None,
-                )
-                for entry in chosen(entries, keys)
-            ]
-        )
+        left_out: dict[str, Any] = {} if self._synonyms else {"synonyms": ()}
+        if not self._documentation:
+            left_out["documentation"] = None
+        # Names that do not exist are passed over, as in Kafka.
+        return self._written([entry._replace(**left_out) for entry in entries if not keys or entry.name in keys])
 
     def _written(self, entries: Sequence[ConfigEntry]) -> bytes:
         return b"".join(self._write(entries, bytearray()))
@@ -148,54 +133,26 @@ async def list_config_resources(request: Request, broker: Broker) -> Any:
     kinds = {resource_type(number) for number in numbers or ConfigResourceType}
     if None in kinds:
         return respond(request, error_code=ErrorCode.unsupported_version, config_resources=())
-    found: list[tuple[str, int]] = []
-    for kind in (ConfigResourceType.BROKER_LOGGER, ConfigResourceType.BROKER):
-        if kind in kinds:
-            found.append((str(broker.node_id), int(kind)))
-    if ConfigResourceType.TOPIC in kinds:
-        found += [(topic.name, int(ConfigResourceType.TOPIC)) for topic in broker.topics]
-    if ConfigResourceType.GROUP in kinds:
-        found += [(group_id, int(ConfigResourceType.GROUP)) for group_id in broker.dynamic_configs.of[GROUPS]]
-    if ConfigResourceType.CLIENT_METRICS in kinds:
-        found += [(name, int(ConfigResourceType.CLIENT_METRICS)) for name in broker.dynamic_configs.of[CLIENT_METRICS]]
-    resources = [{"resource_name": name, "resource_type": kind} for name, kind in found]
-    return respond(request, config_resources=resources)
-
-
-@api(33, 0, 2)
-async def alter_configs(request: Request, broker: Broker) -> Any:
-    def replacements(resource: Any) -> list[Change]:
-        return [(config.name, ConfigOperation.SET, config.value) for config in resource.configs]
-
-    return await _altered(request, broker, replacements, replace=True)
-
-
-async def _altered(
-    request: Request, broker: Broker, changes_of: Callable[[Any], list[Change]], *, replace: bool
-) -> Any:
-    resources = request.entity.resources
-    outcomes = await alter_each(
-        broker, resources, changes_of, replace=replace, validate_only=request.entity.validate_only,
-        check=partial(check_rights, request, Operation.ALTER_CONFIGS),
-    )  # fmt: skip
-    return respond(request, responses=[
-        {"error_code": code, "error_message": what, "resource_type": resource.resource_type,
-         "resource_name": resource.resource_name}
-        for resource, (code, what) in zip(resources, outcomes, strict=True)
+    node = str(broker.node_id)
+    found: dict[ConfigResourceType, Iterable[str]] = {
+        ConfigResourceType.BROKER_LOGGER: [node],
+        ConfigResourceType.BROKER: [node],
+        ConfigResourceType.TOPIC: (topic.name for topic in broker.topics),
+        ConfigResourceType.GROUP: broker.dynamic_configs.of[GROUPS],
+        ConfigResourceType.CLIENT_METRICS: broker.dynamic_configs.of[CLIENT_METRICS],
+    }
+    return respond(request, config_resources=[
+        {"resource_name": name, "resource_type": int(kind)}
+        for kind, names in found.items() if kind in kinds for name in names
     ])  # fmt: skip
 
 
+@api(33, 0, 2)
 @api(44, 0, 1)
-async def incremental_alter_configs(request: Request, broker: Broker) -> Any:
-    return await _altered(request, broker, _changes, replace=False)
-
-
-def _changes(resource: Any) -> list[Change]:
-    changes = []
-    for config in resource.configs:
-        if config.config_operation not in ConfigOperation._value2member_map_:
-            raise BrokerError(
-                ErrorCode.invalid_request, f"Unknown operation {config.config_operation} for {config.name}"
-            )
-        changes.append((config.name, ConfigOperation(config.config_operation), config.value))
-    return changes
+async def alter_configs(request: Request, broker: Broker) -> Any:
+    outcomes = await alter_each(request, broker)
+    return respond(request, responses=[
+        {"error_code": code, "error_message": what, "resource_type": resource.resource_type,
+         "resource_name": resource.resource_name}
+        for resource, (code, what) in zip(request.entity.resources, outcomes, strict=True)
+    ])  # fmt: skip

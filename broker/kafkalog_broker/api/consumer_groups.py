@@ -1,13 +1,10 @@
 """Consumer groups (KIP-848).
 
-68 ConsumerGroupHeartbeat, versions 0 to 1: a member of a consumer group joins, goes on or leaves (KIP-848).
-
-The answer says its epoch, and which partitions are its own from now on.
-
+68 ConsumerGroupHeartbeat, versions 0 to 1: a member of a consumer group joins, goes on or leaves. The answer says its
+epoch, and which partitions are its own from now on.
 v1  the client makes the member id (KIP-1082); regular expressions
 
-69 ConsumerGroupDescribe, versions 0 to 1: state, epochs, members and assignments of consumer groups (KIP-848).
-
+69 ConsumerGroupDescribe, versions 0 to 1: state, epochs, members and assignments of consumer groups.
 v1  whether a member speaks the consumer protocol (KIP-1099)
 """
 

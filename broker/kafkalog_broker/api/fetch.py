@@ -141,13 +141,10 @@ def _check(request: Request, topic: str) -> None:
     asked = request.entity
     replica = asked.replica_id if request.version <= _LAST_REPLICA_ID_VERSION else asked.replica_state.replica_id
     if replica < 0:
-        code = request.refused(topic)
-    elif request.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
-        return
-    else:
-        code = ErrorCode.topic_authorization_failed
-    if code is not ErrorCode.none:
-        raise BrokerError(code)
+        if code := request.refused(topic):
+            raise BrokerError(code)
+    elif not request.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+        raise BrokerError(ErrorCode.topic_authorization_failed)
 
 
 def _converted(
@@ -169,11 +166,8 @@ def _converted(
 
 
 def _context(request: Request, broker: Broker) -> FetchContext:
-    """Context of the fetch: of its session, or without one.
-
-    Of partitions that are not there, without a session to remember them, only the numbers are kept: the others are
-    bounded by what there is, but a request may name hundreds of thousands of these.
-    """
+    """Context of the fetch: of its session, or without one. Then only the numbers of partitions that are not there are
+    kept: a request may name hundreds of thousands of these."""
     asked, by_id = request.entity, request.version >= _FIRST_TOPIC_ID_VERSION
     wanted: dict[PartitionKey, FetchPartition] = {}
     refused: dict[TopicKey, RefusedPartitions] = {}
@@ -197,13 +191,9 @@ def _context(request: Request, broker: Broker) -> FetchContext:
                 refused[name].indexes[index] = None
                 continue
             wanted[name, index] = FetchPartition(
-                name,
-                index,
-                partition.fetch_offset,
-                partition.partition_max_bytes,
-                getattr(partition, "current_leader_epoch", -1),
-                getattr(partition, "last_fetched_epoch", -1),
-            )
+                name, index, partition.fetch_offset, partition.partition_max_bytes,
+                getattr(partition, "current_leader_epoch", -1), getattr(partition, "last_fetched_epoch", -1),
+            )  # fmt: skip
     if not has_session:
         if request.version >= _FIRST_SESSION_VERSION:
             broker.fetch_sessions.close(asked.session_id)
@@ -228,13 +218,9 @@ def _has_session(request: Request) -> bool:
 
 
 async def _wait(
-    request: Request,
-    polls: LongPolls,
-    fetched: Fetched,
-    read: Callable[[TimeSlice], Awaitable[Fetched]],
-    min_bytes: int,
-    seconds: float,
-) -> Fetched:
+    request: Request, polls: LongPolls, fetched: Fetched, read: Callable[[TimeSlice], Awaitable[Fetched]],
+    min_bytes: int, seconds: float,
+) -> Fetched:  # fmt: skip
     """Read again when enough has come, until it has or the time is over."""
     loop = asyncio.get_running_loop()
     poll = LongPoll(polls, 0)
@@ -307,13 +293,10 @@ def _response(context: FetchContext, fetched: Fetched) -> FetchResponse:
         topic = asked.topic
         if session is not None:
             must_tell = session.must_tell(
-                topic,
-                asked.partition,
-                has_records=one.size > 0,
+                topic, asked.partition, has_records=one.size > 0,
                 error=answer.error_code != 0 or answer.diverging_epoch is not None,
-                high_watermark=answer.high_watermark,
-                log_start=answer.log_start_offset,
-            )
+                high_watermark=answer.high_watermark, log_start=answer.log_start_offset,
+            )  # fmt: skip
             if incremental and not must_tell:
                 continue
         if topic != name:

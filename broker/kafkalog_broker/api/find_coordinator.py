@@ -8,12 +8,11 @@ v6  share groups (KIP-932)
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from typing import Any, NamedTuple, cast
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, cast
 
 from kafkalog_broker.admin.responses import this_node
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.config.log_config import internal_topic_configs
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, REFUSALS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
@@ -22,46 +21,34 @@ from kafkalog_spark.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSA
 
 _SEVERAL_KEYS_FROM = 4
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
-_RESOURCES = {
-    _GROUP: ResourceType.GROUP,
-    _TRANSACTION: ResourceType.TRANSACTIONAL_ID,
-    _SHARE: ResourceType.CLUSTER,  # between brokers
+_TYPES = {
+    _GROUP: (OFFSETS_TOPIC, ResourceType.GROUP, Operation.DESCRIBE),
+    _TRANSACTION: (TRANSACTION_TOPIC, ResourceType.TRANSACTIONAL_ID, Operation.DESCRIBE),
+    _SHARE: (SHARE_STATE_TOPIC, ResourceType.CLUSTER, Operation.CLUSTER_ACTION),  # between brokers
 }
-_NO_NODE = -1
-
-
-class _Coordinator(NamedTuple):
-    error: ErrorCode = ErrorCode.none
-    node_id: int = _NO_NODE
-    host: str = ""
-    port: int = -1
-    message: str | None = None
-
-    def where(self) -> dict[str, Any]:
-        """All fields of an answer but the message."""
-        return {"error_code": self.error, "node_id": self.node_id, "host": self.host, "port": self.port}
+"""By key type: the coordinator's topic, and the right that is needed."""
+_NOWHERE: Mapping[str, Any] = {"error_code": ErrorCode.none, "node_id": -1, "host": "", "port": -1}
 
 
 @api(10, 0, 6)
 async def handle(request: Request, broker: Broker) -> Any:
-    key_type = getattr(request.entity, "key_type", _GROUP)
-    if key_type not in (_GROUP, _TRANSACTION, _SHARE):
+    key_type = _key_type(request)
+    if key_type not in _TYPES:
         what = f"this broker does not coordinate key type {key_type}"
-        return _answer(request, _Coordinator(ErrorCode.invalid_request, message=what), set())
+        return _answer(request, set(), what, error_code=ErrorCode.invalid_request)
     refused = _refused(request)
     if refused.issuperset(_keys(request)):  # then nothing is created for the sender
-        return _answer(request, _Coordinator(), refused)
+        return _answer(request, refused)
     try:
-        name, partitions = OFFSETS_TOPIC, broker.config.offsets_topic_num_partitions
-        if key_type == _TRANSACTION:
-            name, partitions = TRANSACTION_TOPIC, broker.config.transaction_state_log_num_partitions
-        elif key_type == _SHARE:
-            name, partitions = SHARE_STATE_TOPIC, broker.config.share_coordinator_state_topic_num_partitions
-        await broker.ensure_topic(name, partitions, internal_topic_configs(broker.config)[name])
+        await broker.ensure_internal_topic(_TYPES[key_type][0])
     except BrokerError as error:
-        return _answer(request, _Coordinator(ErrorCode.coordinator_not_available, message=error.what), refused)
+        return _answer(request, refused, error.what, error_code=ErrorCode.coordinator_not_available)
     node = this_node(broker, request.connection)
-    return _answer(request, _Coordinator(node_id=node.node_id, host=node.host, port=node.port), refused)
+    return _answer(request, refused, node_id=node.node_id, host=node.host, port=node.port)
+
+
+def _key_type(request: Request) -> int:
+    return getattr(request.entity, "key_type", _GROUP)
 
 
 def _keys(request: Request) -> Sequence[str]:
@@ -70,36 +57,33 @@ def _keys(request: Request) -> Sequence[str]:
 
 
 def _refused(request: Request) -> set[str]:
-    if getattr(request.entity, "key_type", _GROUP) == _SHARE and request.access is not None:
-        allowed = request.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-        return set() if allowed else set(_keys(request))
-    resource = _RESOURCES.get(getattr(request.entity, "key_type", _GROUP))
-    if resource is None or request.access is None:
+    if request.access is None or _key_type(request) not in _TYPES:
         return set()
-    return {key for key in _keys(request) if not request.may(Operation.DESCRIBE, resource, key)}
+    _, resource, operation = _TYPES[_key_type(request)]
+    if resource is ResourceType.CLUSTER:
+        return set() if request.may(operation, resource, CLUSTER_NAME) else set(_keys(request))
+    return {key for key in _keys(request) if not request.may(operation, resource, key)}
 
 
 @on_error(10)
 def failed(request: Request, code: ErrorCode) -> Any:
-    return _answer(request, _Coordinator(code), _refused(request))
+    return _answer(request, _refused(request), error_code=code)
 
 
-def _answer(request: Request, coordinator: _Coordinator, refused: Set[str]) -> Any:
+def _answer(request: Request, refused: Set[str], message: str | None = None, **where: Any) -> Any:
     """The same for every key but those that are refused."""
+    told = {**_NOWHERE, **where}
+    of_refused, text = {}, ""
+    if refused:
+        code, text = REFUSALS[_TYPES[_key_type(request)][1]]
+        of_refused = {**_NOWHERE, "error_code": code}
     if request.version < _SEVERAL_KEYS_FROM:
         if refused:
-            coordinator = _not_allowed(request)
+            return respond(request, error_message=text, **of_refused)
         # Kafka's Errors.NONE has the text NONE, and sends it.
-        message = coordinator.message if coordinator.error is not ErrorCode.none else "NONE"
-        return respond(request, error_message=message, **coordinator.where())
-    coordinators = []
-    for key in request.entity.coordinator_keys:
-        # Kafka has no text for a key that is refused here.
-        told = _not_allowed(request)._replace(message="") if key in refused else coordinator
-        coordinators.append({"key": key, "error_message": told.message or "", **told.where()})
-    return respond(request, coordinators=coordinators)
-
-
-def _not_allowed(request: Request) -> _Coordinator:
-    code, text = REFUSALS[_RESOURCES[getattr(request.entity, "key_type", _GROUP)]]
-    return _Coordinator(code, message=text)
+        return respond(request, error_message="NONE" if told["error_code"] is ErrorCode.none else message, **told)
+    return respond(request, coordinators=[  # Kafka has no text for a key that is refused here
+        {"key": key, "error_message": "", **of_refused} if key in refused
+        else {"key": key, "error_message": message or "", **told}
+        for key in request.entity.coordinator_keys
+    ])  # fmt: skip

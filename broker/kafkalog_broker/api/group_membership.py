@@ -101,14 +101,11 @@ def _joined(request: Request, answer: JoinAnswer) -> Any:
 async def sync_group(request: Request, broker: Broker) -> Any:
     asked = request.entity
     sync = SyncRequest(
-        group_id=asked.group_id,
-        member_id=asked.member_id,
-        generation=asked.generation_id,
+        group_id=asked.group_id, member_id=asked.member_id, generation=asked.generation_id,
         group_instance_id=getattr(asked, "group_instance_id", None),
-        protocol_type=getattr(asked, "protocol_type", None),
-        protocol=getattr(asked, "protocol_name", None),
+        protocol_type=getattr(asked, "protocol_type", None), protocol=getattr(asked, "protocol_name", None),
         assignments=tuple((part.member_id, bytes(part.assignment)) for part in asked.assignments),
-    )
+    )  # fmt: skip
     answered: asyncio.Future[SyncAnswer] = asyncio.get_running_loop().create_future()
     broker.groups.sync(sync, answer_to(answered))
     answer = await answered

@@ -48,7 +48,6 @@ async def describe_groups(request: Request, broker: Broker) -> Any:
 
 
 def _described(request: Request, broker: Broker, group_id: str) -> dict[str, Any]:
-    """An unknown group is Dead, with GROUP_ID_NOT_FOUND for versions that know it."""
     fields: dict[str, Any] = {}
     code, message = request.refused(group_id), None
     try:
@@ -57,10 +56,9 @@ def _described(request: Request, broker: Broker, group_id: str) -> dict[str, Any
     except BrokerError as error:
         code = error.code
         if code is ErrorCode.group_id_not_found:
-            fields = {"group_state": GroupState.DEAD.value}
-            code, message = (
-                (code, error.what) if request.version >= _GROUP_ID_NOT_FOUND_FROM else (ErrorCode.none, None)
-            )
+            fields, message = {"group_state": GroupState.DEAD.value}, error.what
+            if request.version < _GROUP_ID_NOT_FOUND_FROM:
+                code, message = ErrorCode.none, None
     operations = OPERATIONS_NOT_ASKED_FOR
     if getattr(request.entity, "include_authorized_operations", False) and code is ErrorCode.none:
         operations = request.operations(ResourceType.GROUP, group_id)

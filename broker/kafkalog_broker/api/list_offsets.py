@@ -1,8 +1,7 @@
 """Offsets by time, and by leader epoch.
 
-2 ListOffsets, versions 0 to 11: the offset for a timestamp, or for one of the special ones.
-
-Version 0 answers with a list, as the protocol guides describe it: the starts of the segments that were written by then
+2 ListOffsets, versions 0 to 11: the offset for a timestamp, or for one of the special ones. Version 0 answers with a
+list, as the protocol guides describe it: the starts of the segments that were written by then
 (`storage/partition/offset_lookup.py`), and the end of the log for -1. In version 1 a look-up by time in a log whose
 newest messages have no timestamps, format v0, is UNSUPPORTED_FOR_MESSAGE_FORMAT.
 
@@ -16,9 +15,8 @@ newest messages have no timestamps, format v0, is UNSUPPORTED_FOR_MESSAGE_FORMAT
 A partition that is named more than once is answered once, with INVALID_REQUEST, as by Kafka. What reads the log (times,
 and -3) is done in a thread.
 
-23 OffsetForLeaderEpoch, versions 2 to 4: where a leader epoch ended, so that clients notice a log that was cut.
-
-v4 flexible. The replica id of followers (v3) is of no meaning on one node.
+23 OffsetForLeaderEpoch, versions 2 to 4: where a leader epoch ended, so that clients notice a log that was cut. The
+replica id of followers (v3) is of no meaning on one node.
 """
 
 from __future__ import annotations
@@ -116,8 +114,7 @@ async def _list_segments(
 
 
 def _check(request: Request, key: Key, twice: Collection[Key]) -> None:
-    code = request.refused(key[0])
-    if code is not ErrorCode.none:
+    if code := request.refused(key[0]):
         raise BrokerError(code)
     if key in twice:
         raise BrokerError(ErrorCode.invalid_request, "the partition is asked for more than once")
@@ -176,13 +173,10 @@ class ByTime(NamedTuple):
         """Blocks. Raises BrokerError."""
         log = self.log
         if self.version == 1 and _has_no_times(log):
-            raise BrokerError(
-                ErrorCode.unsupported_for_message_format, f"the newest messages of {log.name} are of format v0"
-            )
-        found = (
-            log.max_timestamp_offset() if self.timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(self.timestamp)
-        )
-        return self.shown(found)
+            why = f"the newest messages of {log.name} are of format v0"
+            raise BrokerError(ErrorCode.unsupported_for_message_format, why)
+        is_max = self.timestamp == MAX_TIMESTAMP
+        return self.shown(log.max_timestamp_offset() if is_max else log.offset_for_timestamp(self.timestamp))
 
     def shown(self, found: Found | None) -> Found:
         """Part of it that the client may see."""

@@ -7,27 +7,20 @@ v0-v3    always create missing topics, as far as auto.create.topics.enable allow
 v8-v10   operations of the cluster (KIP-430); v8 also of topics
 v10      topic ids in the answer; v12 takes them instead of names
 
-75 DescribeTopicPartitions, version 0: partitions of topics, page by page (KIP-966).
-
-Topics are sorted by name. A page holds at most `response_partition_limit` partitions, and the answer's cursor says
-where the next one begins.
+75 DescribeTopicPartitions, version 0: partitions of topics, page by page (KIP-966). Topics are sorted by name. A page
+holds at most `response_partition_limit` partitions, and the answer's cursor says where the next one begins.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
+from uuid import UUID
 
 from kafkalog_broker.admin.responses import cluster_operations, this_node
 from kafkalog_broker.admin.topic_changes import create_topics
-from kafkalog_broker.admin.topic_checks import (
-    NewTopic,
-    check_totals,
-    learn_leader_epochs,
-    missing_topic,
-    topic_metadata,
-)
+from kafkalog_broker.admin.topic_checks import NewTopic, check_totals
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
@@ -36,6 +29,7 @@ from kafkalog_broker.protocol.metadata_response import (
     OPERATIONS_NOT_ASKED_FOR,
     ZERO_ID,
     MetadataResponse,
+    PartitionMetadata,
     TopicMetadata,
 )
 from kafkalog_broker.protocol.response_entity import respond
@@ -84,11 +78,11 @@ async def _asked_topics(request: Request, broker: Broker, turn: TimeSlice) -> li
         if topic.name is None or topic_id is not None:
             known = None if topic_id is None else broker.topics.by_id(topic_id)
             if known is not None and topic_id is not None and (code := request.refused(known.name)):
-                refused[topic_id] = missing_topic(code, no_name, topic_id)  # as in Kafka, ids are no secret
+                refused[topic_id] = _missing(code, no_name, topic_id)  # as in Kafka, ids are no secret
             else:
                 wanted[topic_id] = ErrorCode.unknown_topic_id
         elif code := request.refused(topic.name):
-            refused[topic.name] = missing_topic(code, topic.name)._replace(is_internal=False)
+            refused[topic.name] = _missing(code, topic.name)._replace(is_internal=False)
         else:
             wanted[topic.name] = _code_of_missing(topic.name)
     if getattr(asked, "allow_auto_topic_creation", True) and broker.config.auto_create_topics_enable:
@@ -106,9 +100,9 @@ async def _asked_topics(request: Request, broker: Broker, turn: TimeSlice) -> li
         if known is not None:
             found[known.name] = known
         elif isinstance(key, str):
-            missing[key] = missing_topic(code, key, operations=_operations(request, key))
+            missing[key] = _missing(code, key, operations=_operations(request, key))
         else:
-            missing[key] = missing_topic(ErrorCode.unknown_topic_id, no_name, key or ZERO_ID)
+            missing[key] = _missing(ErrorCode.unknown_topic_id, no_name, key or ZERO_ID)
     return [*await _described(request, broker, found.values(), turn), *missing.values(), *refused.values()]
 
 
@@ -121,7 +115,7 @@ def _may_be_created(
         return names
     for name in missing:
         if not request.may(Operation.CREATE, ResourceType.TOPIC, name):
-            refused[name] = missing_topic(ErrorCode.topic_authorization_failed, name)
+            refused[name] = _missing(ErrorCode.topic_authorization_failed, name)
             del wanted[name]
     return [name for name in names if name in wanted]
 
@@ -159,11 +153,11 @@ async def _create_missing(broker: Broker, names: list[str], codes: dict[Any, Err
 async def _described(
     request: Request, broker: Broker, topics: Collection[Topic], turn: TimeSlice
 ) -> list[TopicMetadata]:
-    await learn_leader_epochs(broker, topics)
-    described = []
-    async for topic in turn.spread(topics):
-        described.append(topic_metadata(broker, topic, operations=_operations(request, topic.name)))
-    return described
+    await _learn_leader_epochs(broker, topics)
+    return [
+        _present(broker, topic, _operations(request, topic.name), range(topic.partitions))
+        async for topic in turn.spread(topics)
+    ]
 
 
 @api(75, 0, 0)
@@ -178,9 +172,9 @@ async def describe_topic_partitions(request: Request, broker: Broker) -> Any:
             if code is ErrorCode.none:
                 shown.append(name)
             elif asked.topics:
-                refused.append(missing_topic(code, name))
+                refused.append(_missing(code, name))
         names = shown
-    await learn_leader_epochs(broker, [topic for name in names if (topic := broker.topics.get(name)) is not None])
+    await _learn_leader_epochs(broker, [topic for name in names if (topic := broker.topics.get(name)) is not None])
     limit = max(1, min(asked.response_partition_limit, broker.config.max_request_partition_size_limit))
     cursor = asked.cursor
     found: list[TopicMetadata] = []
@@ -191,8 +185,6 @@ async def describe_topic_partitions(request: Request, broker: Broker) -> Any:
             break
         start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         described = _describe(request, broker, name, range(start, start + limit))
-        if described is None:
-            continue
         found.append(described)
         limit -= len(described.partitions)
         topic = broker.topics.get(name)
@@ -222,13 +214,49 @@ def _names(asked: Any, broker: Broker) -> list[str]:
     return sorted(name for name in names if cursor is None or name >= cursor.topic_name)
 
 
-def _describe(request: Request, broker: Broker, name: str, window: range) -> TopicMetadata | None:
+def _describe(request: Request, broker: Broker, name: str, window: range) -> TopicMetadata:
     topic, operations = broker.topics.get(name), request.operations(ResourceType.TOPIC, name)
     if topic is not None:
-        last = min(window.stop, topic.partitions)
-        return topic_metadata(broker, topic, operations=operations, partitions=range(window.start, last))
-    try:
-        check_topic_name(name)
-    except BrokerError as error:
-        return missing_topic(error.code, name, operations=operations)
-    return missing_topic(ErrorCode.unknown_topic_or_partition, name, operations=operations)
+        return _present(broker, topic, operations, range(window.start, min(window.stop, topic.partitions)))
+    return _missing(_code_of_missing(name), name, operations=operations)
+
+
+# Topics and their partitions as plain tuples, for Metadata and DescribeTopicPartitions.
+
+_NO_LEADER = -1
+
+
+def _partition(broker: Broker, topic: Topic, index: int) -> PartitionMetadata:
+    """This node leads every partition that it has; one in a failed log directory has no leader."""
+    nodes = (broker.node_id,)
+    if broker.logs.is_online(topic.name, index):
+        try:
+            return PartitionMetadata(index, broker.node_id, nodes, nodes, broker.logs.leader_epoch(topic.name, index))
+        except BrokerError:  # its directory went offline just now
+            pass
+    return PartitionMetadata(index, _NO_LEADER, nodes, nodes, 0, nodes, error_code=int(ErrorCode.leader_not_available))
+
+
+async def _learn_leader_epochs(broker: Broker, topics: Iterable[Topic]) -> None:
+    """Before topics are described: logs that were not opened yet, maybe thousands, are looked at in a thread, so that
+    others are served meanwhile."""
+    unknown = broker.logs.unknown_leader_epochs(topics)
+
+    def read() -> None:
+        for entry in unknown:
+            entry.read_leader_epoch()
+
+    if unknown:
+        await broker.run_blocking(read)
+
+
+def _present(broker: Broker, topic: Topic, operations: int, indexes: Sequence[int]) -> TopicMetadata:
+    partitions = [_partition(broker, topic, index) for index in indexes]
+    internal = is_internal(topic.name)
+    return TopicMetadata(topic.name, topic.id, partitions, is_internal=internal, topic_authorized_operations=operations)
+
+
+def _missing(
+    code: ErrorCode, name: str | None, topic_id: UUID = ZERO_ID, *, operations: int = OPERATIONS_NOT_ASKED_FOR
+) -> TopicMetadata:
+    return TopicMetadata(name, topic_id, (), int(code), name is not None and is_internal(name), operations)

@@ -81,12 +81,9 @@ def _groups(request: Request) -> list[Any]:
     """A group of which everything is asked for comes once."""
     if request.version < FIRST_VERSION_WITH_GROUPS:
         return [request.entity]
-    return list(
-        {
-            (group.group_id, None if group.topics is None else number): group
-            for number, group in enumerate(request.entity.groups)
-        }.values()
-    )
+    numbered = enumerate(request.entity.groups)
+    once = {(group.group_id, None if group.topics is None else number): group for number, group in numbered}
+    return list(once.values())
 
 
 async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: bool, turn: TimeSlice) -> GroupOffsets:
@@ -108,8 +105,7 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
             refused = _without_refused(request, broker, wanted)
         for key, indexes in wanted.items():
             if isinstance(key, str):
-                topic = broker.topics.get(key)
-                name = key
+                topic, name = broker.topics.get(key), key
             else:
                 topic = None if key is None else broker.topics.by_id(key)
                 name = "" if topic is None else topic.name
@@ -137,16 +133,13 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
 
 
 def _without_refused(request: Request, broker: Broker, wanted: Wanted) -> Wanted:
-    names: dict[Any, str] = {}
-    for key in wanted:
+    refused: Wanted = {}
+    for key in list(wanted):
         topic = None if key is None or isinstance(key, str) else broker.topics.by_id(key)
-        if isinstance(key, str) or topic is not None:
-            names[key] = key if isinstance(key, str) else topic.name  # type: ignore[union-attr]
-    return {
-        key: wanted.pop(key)
-        for key, name in names.items()
-        if not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
-    }
+        name = key if isinstance(key, str) else None if topic is None else topic.name
+        if name is not None and not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            refused[key] = wanted.pop(key)
+    return refused
 
 
 def _wanted(topics: Sequence[Any], *, by_id: bool) -> Wanted:

@@ -1,10 +1,8 @@
 """Offsets of groups, committed and deleted.
 
-8 OffsetCommit, versions 0 to 10: remember how far a group has read.
-
-A partition that does not exist is refused by itself; the others are committed, in one batch of __consumer_offsets.
-Topic ids are stored with the offsets: an offset does not outlive its topic.
-
+8 OffsetCommit, versions 0 to 10: remember how far a group has read. A partition that does not exist is refused by
+itself; the others are committed, in one batch of __consumer_offsets. Topic ids are stored with the offsets: an offset
+does not outlive its topic.
 v0    stored in ZooKeeper once; here in __consumer_offsets as all others, as what a simple consumer commits
 v1    generation and member id, and each offset may bring the time that it counts as committed at
 v2-4  may name a retention time, which goes with the offset (as in Kafka)
@@ -14,16 +12,13 @@ v9    an unknown group is GROUP_ID_NOT_FOUND; before, ILLEGAL_GENERATION
 v10   topics by id: UNKNOWN_TOPIC_ID
 
 28 TxnOffsetCommit, versions 0 to 5: how far a group has read, to count when the transaction commits.
-
 v2  leader epoch (KIP-320)
 v3  member, generation, group.instance.id (KIP-447): a consumer that lost its partitions is refused
 v4  TRANSACTION_ABORTABLE for a group that was not added; before, INVALID_TXN_STATE (KIP-890)
 v5  the commit adds the group to the transaction
 
-47 OffsetDelete, version 0: forget what a group has committed to some partitions (KIP-496).
-
-Offsets of topics that a member subscribes to stay: GROUP_SUBSCRIBED_TO_TOPIC. A partition named several times counts
-once. Of many partitions others have their turn in between, and the group's state is looked at again each time.
+47 OffsetDelete, version 0: forget what a group has committed to some partitions (KIP-496). Offsets of topics that a
+member subscribes to stay: GROUP_SUBSCRIBED_TO_TOPIC. A partition named several times counts once.
 """
 
 from __future__ import annotations
@@ -36,12 +31,7 @@ from kafkalog_broker.broker import Broker
 from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
 from kafkalog_broker.coordinator.runtime import write_error
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.messages import (
-    NO_GENERATION,
-    NO_MEMBER,
-    CommitRequest,
-    CommittedPartition,
-)
+from kafkalog_broker.groups.classic.messages import NO_GENERATION, NO_MEMBER, CommitRequest, CommittedPartition
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import error_response
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, in_parts, run_in_slices
@@ -157,8 +147,7 @@ def _verify(request: Request, broker: Broker, producer: ProducerIdAndEpoch) -> N
     verify(broker.transactions, asked.transactional_id, producer, partition, speaks)
 
 
-AT_ONCE = 200
-"""Partitions of which a group is made to forget the offsets before others may have their turn: some 2 ms."""
+AT_ONCE = 200  # partitions whose offsets are forgotten, in 2 ms, before others have their turn
 
 
 @api(47, 0, 0)

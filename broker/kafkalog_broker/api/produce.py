@@ -63,18 +63,11 @@ _ACKS = (ALL, LEADER, NONE)
 FIRST_BATCH_VERSION = 3
 _ADMIN_CLIENT = "__admin_client"
 """The client id that may write to internal topics (AdminUtils.ADMIN_CLIENT_ID); it needs the right to, as everybody."""
-_DEFECTS = frozenset(
-    {
-        ErrorCode.corrupt_message,
-        ErrorCode.invalid_fetch_size,
-        ErrorCode.invalid_record,
-        ErrorCode.invalid_timestamp,
-        ErrorCode.kafka_storage_error,
-        ErrorCode.message_too_large,
-        ErrorCode.record_list_too_large,
-        ErrorCode.unsupported_compression_type,
-    }
-)
+_DEFECTS = frozenset({
+    ErrorCode.corrupt_message, ErrorCode.invalid_fetch_size, ErrorCode.invalid_record, ErrorCode.invalid_timestamp,
+    ErrorCode.kafka_storage_error, ErrorCode.message_too_large, ErrorCode.record_list_too_large,
+    ErrorCode.unsupported_compression_type,
+})  # fmt: skip
 """Errors that are logged: batches that no client should send. Unknown topics and sequences are the normal course of
 things."""
 
@@ -185,13 +178,9 @@ def _append_at_once(
 
 
 async def _answer(
-    request: Request,
-    topic: str | UUID,
-    index: int,
-    records: memoryview | None,
-    broker: Broker,
+    request: Request, topic: str | UUID, index: int, records: memoryview | None, broker: Broker,
     appended: Appended | None,
-) -> PartitionProduceResponse:
+) -> PartitionProduceResponse:  # fmt: skip
     """The answer for one partition's batch, errors included: one that is refused says nothing of the others."""
     try:
         if appended is None:
@@ -240,12 +229,9 @@ def _refusal(
     level = logging.WARNING if error.code in _DEFECTS else logging.DEBUG
     _refused.log(level, "Produce to %s-%d from %s refused: %s", topic, index, request.connection, error)
     if isinstance(error, InvalidRecordErrors):
+        errors = [RecordError(*one) for one in error.errors]
         return PartitionProduceResponse(
-            index,
-            error.code,
-            record_errors=[RecordError(*one) for one in error.errors],
-            error_message=error.what,
-            log_start_offset=-1,
+            index, error.code, record_errors=errors, error_message=error.what, log_start_offset=-1
         )
     what = None if error.code is ErrorCode.topic_authorization_failed else error.what  # as Kafka
     code = error.code

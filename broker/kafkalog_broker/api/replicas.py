@@ -2,13 +2,10 @@
 
 35 DescribeLogDirs, versions 1 to 5. v3: error of the whole; v4: bytes of the file system (KIP-827); v5: cordoned.
 
-34 AlterReplicaLogDirs, versions 1 and 2: partitions stay in the log directory in which they were made (KIP-113).
-
-To be where it is already is done, as in Kafka; what is no log directory is LOG_DIR_NOT_FOUND. Another one of this
-broker is POLICY_VIOLATION, where Kafka would move the partition: clients do not try that again.
+34 AlterReplicaLogDirs, versions 1 and 2 (KIP-113): partitions stay in the log directory in which they were made.
+Another one of this broker is POLICY_VIOLATION, where Kafka would move the partition: clients do not try that again.
 
 43 ElectLeaders, versions 0 to 2: the one replica that a partition has is its leader already.
-
 45 AlterPartitionReassignments, versions 0 and 1 (KIP-455): partitions stay on the one node there is; 46
 ListPartitionReassignments, version 0: none are ever under way.
 """
@@ -50,12 +47,10 @@ def _result(usage: LogDirUsage, chosen: set[tuple[str, int]] | None, broker: Bro
     }
 
 
-_logger = logging.getLogger(__name__)
-_refused = LogRate(_logger)
+_refused = LogRate(logging.getLogger(__name__))
 
-_LONGEST_DIRECTORY = 255
-_FUTURE_SUFFIX = len(".") + 32 + len("-future")
-"""Suffix of Kafka's for the name of the directory that a partition is moved to."""
+_LONGEST_NAME = 255 - len(".") - 32 - len("-future")
+"""The longest name of a directory that Kafka's suffix for where a partition is moved to can be added to."""
 
 
 @api(34, 1, 2)
@@ -86,7 +81,7 @@ def failed(request: Request, code: ErrorCode) -> Any:
 
 def _code(broker: Broker, name: str, index: int, path: str) -> ErrorCode:
     """In Kafka's order (ReplicaManager.alterReplicaLogDirs)."""
-    if len(f"{name}-{index}") + _FUTURE_SUFFIX > _LONGEST_DIRECTORY:
+    if len(f"{name}-{index}") > _LONGEST_NAME:
         return ErrorCode.invalid_topic_exception
     there = next((one for one in broker.logs.dirs.all if str(one.path.absolute()) == path), None)
     if there is None:

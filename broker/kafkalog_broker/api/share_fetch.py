@@ -1,14 +1,11 @@
 """Records of share groups (KIP-932).
 
-78 ShareFetch, versions 1 and 2: records of a share group's partitions, acquired by the member (KIP-932).
-
-Waits up to max_wait_ms for min_bytes, woken by appends and by records that others give back. The acknowledgements that
-it brings are carried out first. Sessions remember the partitions (`share/share_partition_manager.py`).
-
+78 ShareFetch, versions 1 and 2: records of a share group's partitions, acquired by the member. Waits up to max_wait_ms
+for min_bytes, woken by appends and by records that others give back. The acknowledgements that it brings are carried
+out first. Sessions remember the partitions (`share/share_partition_manager.py`).
 v2  acquire mode: strictly no more than max records (KIP-1206); renewing locks (KIP-1222)
 
-79 ShareAcknowledge, versions 1 and 2: what became of records that a member has acquired (KIP-932).
-
+79 ShareAcknowledge, versions 1 and 2: what became of records that a member has acquired.
 v2  renewing locks (KIP-1222), acquisition lock timeout in the answer
 """
 
@@ -42,9 +39,7 @@ _RECORD_LIMIT = 1  # ShareAcquireMode
 @api(78, 1, 2)
 async def share_fetch_request(request: Request, broker: Broker) -> ShareFetchResponse:
     asked, turn = request.entity, TimeSlice()
-    if asked.group_id is None:
-        raise BrokerError(ErrorCode.invalid_request, "Invalid group id in the request.")
-    check_member_id(asked.member_id)
+    _check_ids(asked)
     is_renewing = request.version >= FIRST_RENEWING_VERSION and asked.is_renew_ack
     if is_renewing:
         _check_asks_for_nothing(asked)
@@ -178,9 +173,7 @@ async def failed(request: Request, code: ErrorCode) -> ShareFetchResponse:
 async def share_acknowledge(request: Request, broker: Broker) -> Any:
     asked = request.entity
     epoch, turn = asked.share_session_epoch, TimeSlice()
-    if asked.group_id is None:
-        raise BrokerError(ErrorCode.invalid_request, "Invalid group id in the request.")
-    check_member_id(asked.member_id)
+    _check_ids(asked)
     key = SessionKey(asked.group_id, asked.member_id)
     sessions = broker.share_partitions.sessions
     if epoch == INITIAL_EPOCH:
@@ -196,11 +189,9 @@ async def share_acknowledge(request: Request, broker: Broker) -> Any:
     for topic in asked.topics:
         partitions = []
         for partition in topic.partitions:
-            outcome = outcomes[topic.topic_id or NO_TOPIC, partition.partition_index]
-            partitions.append(
-                {"partition_index": partition.partition_index, "error_code": outcome.error,
-                 "error_message": outcome.message}
-            )  # fmt: skip
+            index = partition.partition_index
+            code, what = outcomes[topic.topic_id or NO_TOPIC, index]
+            partitions.append({"partition_index": index, "error_code": code, "error_message": what})
         topics.append({"topic_id": topic.topic_id, "partitions": partitions})
     lock_ms = broker.share_partitions.settings_of(asked.group_id).limits.lock_ms
     return respond(request, responses=topics, acquisition_lock_timeout=lock_ms)
@@ -211,6 +202,12 @@ async def share_acknowledge(request: Request, broker: Broker) -> Any:
 FIRST_RENEWING_VERSION = 2
 LONGEST_MEMBER_ID = 36
 BATCHES_A_STEP = 500  # acknowledgements that are checked in half a millisecond
+
+
+def _check_ids(asked: Any) -> None:
+    if asked.group_id is None:
+        raise BrokerError(ErrorCode.invalid_request, "Invalid group id in the request.")
+    check_member_id(asked.member_id)
 
 
 def check_member_id(member_id: str | None) -> None:

@@ -1,13 +1,9 @@
 """Share groups (KIP-932): members, descriptions, start offsets.
 
-76 ShareGroupHeartbeat, version 1: a member of a share group joins, stays, subscribes anew or leaves (KIP-932).
-
-77 ShareGroupDescribe, version 1: share groups with their members and assignments (KIP-932).
-
+76 ShareGroupHeartbeat, version 1: a member of a share group joins, stays, subscribes anew or leaves.
+77 ShareGroupDescribe, version 1: share groups with their members and assignments.
 90 DescribeShareGroupOffsets, versions 0 and 1; v1: lag (KIP-1226).
-
 91 AlterShareGroupOffsets, version 0: where a share group without members begins.
-
 92 DeleteShareGroupOffsets, version 0: a share group without members forgets topics.
 """
 
@@ -28,7 +24,6 @@ from kafkalog_broker.api.consumer_groups import (
 )
 from kafkalog_broker.api.share_fetch import check_member_id
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.config.log_config import internal_topic_configs
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest
 from kafkalog_broker.groups.modern.group_records import SharedTopic
@@ -100,8 +95,6 @@ async def describe_share_group_offsets(request: Request, broker: Broker) -> Any:
 
 
 async def _described_topics(request: Request, broker: Broker, group: Any, turn: TimeSlice) -> list[dict[str, Any]]:
-    described: list[dict[str, Any]] = []
-    unknown: list[dict[str, Any]] = []
     refused: list[dict[str, Any]] = []
     topics: list[tuple[str, UUID | None, Iterable[int]]] = []
     if group.topics is None:
@@ -112,25 +105,22 @@ async def _described_topics(request: Request, broker: Broker, group: Any, turn: 
             known = broker.topics.by_id(topic_id)
             if known is not None and request.may(Operation.DESCRIBE, ResourceType.TOPIC, known.name):
                 topics.append((known.name, topic_id, info.partitions))
-    else:
-        for topic in group.topics:
-            if request.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic_name):
-                known = broker.topics.get(topic.topic_name)
-                topics.append((topic.topic_name, None if known is None else known.id, topic.partitions))
-            else:
-                error = {"error_code": ErrorCode.topic_authorization_failed, "error_message": _TOPIC_REFUSED}
-                partitions = [
-                    {"partition_index": index, "start_offset": NO_START_OFFSET, "lag": _NO_LAG, **error}
-                    for index in topic.partitions
-                ]
-                refused.append({"topic_name": topic.topic_name, "partitions": partitions})
-    for name, asked_id, indexes in topics:
+    for topic in group.topics or ():
+        if request.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic_name):
+            known = broker.topics.get(topic.topic_name)
+            topics.append((topic.topic_name, None if known is None else known.id, topic.partitions))
+        else:
+            error = {"error_code": ErrorCode.topic_authorization_failed, "error_message": _TOPIC_REFUSED}
+            nothing = {"start_offset": NO_START_OFFSET, "lag": _NO_LAG, **error}
+            partitions = [{"partition_index": index, **nothing} for index in topic.partitions]
+            refused.append({"topic_name": topic.topic_name, "partitions": partitions})
+    described = []
+    for name, asked_id, indexes in sorted(topics, key=lambda topic: topic[1] is None):  # unknown ones last
         answers = [
             _described_partition(broker, group.group_id, name, asked_id, index) async for index in turn.spread(indexes)
         ]
-        answer = {"topic_name": name, "topic_id": asked_id, "partitions": answers}
-        (unknown if asked_id is None else described).append(answer)
-    return [*described, *unknown, *refused]
+        described.append({"topic_name": name, "topic_id": asked_id, "partitions": answers})
+    return described + refused
 
 
 def _described_partition(
@@ -195,8 +185,7 @@ async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
     if not asked.group_id:
         raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
     refused, named, unknown = [], {}, []
-    for topic in asked.topics:
-        name = topic.topic_name
+    for name in (topic.topic_name for topic in asked.topics):
         known = broker.topics.get(name)
         if not request.may(Operation.READ, ResourceType.TOPIC, name):
             refused.append(_deleted_topic(name, None, ErrorCode.topic_authorization_failed, _TOPIC_REFUSED))
@@ -209,18 +198,18 @@ async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
     except BrokerError as error:
         return error_response(request, error.code, error.what)
     await broker.flush_offsets(asked.group_id)
-    deleted, failed_topics = [], []
-    for topic_id, outcome in outcomes.items():
-        if outcome is None:
-            deleted.append(_deleted_topic(named[topic_id], topic_id))
-        else:
-            failed_topics.append(_deleted_topic(named[topic_id], topic_id, outcome.code, outcome.what))
+    deleted = [_deleted_topic(named[topic_id], topic_id) for topic_id, error in outcomes.items() if error is None]
     without = [
         _deleted_topic(name, None, ErrorCode.unknown_topic_or_partition, _NOTHING_TO_DELETE)
         for topic_id, name in named.items()
         if topic_id not in outcomes
     ]
-    return respond(request, responses=[*refused, *deleted, *without, *unknown, *failed_topics])
+    failed = [
+        _deleted_topic(named[topic_id], topic_id, error.code, error.what)
+        for topic_id, error in outcomes.items()
+        if error is not None
+    ]
+    return respond(request, responses=[*refused, *deleted, *without, *unknown, *failed])
 
 
 def _deleted_topic(
@@ -236,20 +225,12 @@ def _deleted_topic(
 Offsets = Mapping[UUID, Mapping[int, int]]  # topic id to partition to start offset
 
 
-async def ensure_state_topic(broker: Broker) -> None:
-    """Raises BrokerError."""
-    if SHARE_STATE_TOPIC not in broker.topics:
-        partitions = broker.config.share_coordinator_state_topic_num_partitions
-        configs = internal_topic_configs(broker.config)[SHARE_STATE_TOPIC]
-        await broker.ensure_topic(SHARE_STATE_TOPIC, partitions, configs)
-
-
 async def initialize(broker: Broker, group_id: str, state_epoch: int, topics: Mapping[UUID, SharedTopic]) -> None:
     """Begin the state of share partitions that members subscribe to, and let the group know."""
     turn = TimeSlice()
     try:
         try:
-            await ensure_state_topic(broker)
+            await broker.ensure_internal_topic(SHARE_STATE_TOPIC)
             for topic_id, info in topics.items():
                 async for index in turn.spread(info.partitions):
                     key = SharePartitionKey(group_id, topic_id, index)
@@ -266,7 +247,7 @@ async def initialize(broker: Broker, group_id: str, state_epoch: int, topics: Ma
 async def _alter_offsets(
     broker: Broker, group_id: str, wanted: Offsets, turn: TimeSlice
 ) -> dict[tuple[UUID | None, int], BrokerError]:
-    await ensure_state_topic(broker)
+    await broker.ensure_internal_topic(SHARE_STATE_TOPIC)
     share_groups = broker.groups.share_groups(group_id)
     share_groups.check_type(group_id)
     infos = {

@@ -1,20 +1,19 @@
 """Streams groups (KIP-1071): the applications of Kafka Streams.
 
-88 StreamsGroupHeartbeat, version 0: a member of a streams group joins, goes on or leaves.
-
-The answer says which tasks are its own from now on, and what is in the way of the application. Internal topics that are
-missing are made before it is sent.
-
+88 StreamsGroupHeartbeat, version 0: a member of a streams group joins, goes on or leaves. The answer says which tasks
+are its own from now on, and what is in the way of the application. Internal topics that are missing are made before.
 89 StreamsGroupDescribe, version 0: topology, epochs, members and tasks of streams groups.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from itertools import chain
 from typing import Any
 
-from kafkalog_broker.admin.streams_topics import create_internal_topics
+from kafkalog_broker.admin.topic_changes import Charge, create_topics
+from kafkalog_broker.admin.topic_checks import DEFAULT, NewTopic, check_totals
 from kafkalog_broker.api.consumer_groups import Described, check_topics, describe_groups, stated_ms
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -36,8 +35,10 @@ from kafkalog_broker.groups.streams.topology import StatusCode, Subtopology, Top
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.storage.topic_registry import Outcome
 from kafkalog_spark.format.names import is_internal, valid_topic_name
 
+_log = logging.getLogger(__name__)
 _ROLE_FIELDS = dict(zip(TaskRole, ("active_tasks", "standby_tasks", "warmup_tasks"), strict=True))
 _UNCHANGED = dict.fromkeys((*_ROLE_FIELDS.values(), "partitions_by_user_endpoint"))
 """Tasks and endpoints as in the last answer: kio has no defaults for these."""
@@ -118,8 +119,37 @@ async def _after_creation(
     if group is None:
         return _answer(request, answer)
     more = group.creation_failures(missing, broker.clock.now_ms())
-    await create_internal_topics(broker, group, missing, request.charge, 2 * answer.interval_ms)
+    await _create_internal_topics(broker, group, missing, request.charge, 2 * answer.interval_ms)
     return _answer(request, answer, more)
+
+
+async def _create_internal_topics(
+    broker: Broker, group: StreamsGroup, missing: Mapping[str, TopicInfo], charge: Charge, pause_ms: int
+) -> None:
+    """Make those that nobody is making (Kafka's AutoTopicCreationManager). Why one could not be made is kept for
+    `pause_ms`, and it is not tried again as long."""
+    now_ms = broker.clock.now_ms()
+    new = [
+        NewTopic(topic.name, topic.partitions, topic.replication_factor or DEFAULT, configs=dict(topic.topic_configs))
+        for topic in missing.values()
+        if topic.name not in group.creating and not group.creation_failures([topic.name], now_ms)
+    ]
+    if not new:
+        return
+    names = {topic.name for topic in new}
+    group.creating |= names
+    outcomes: list[Outcome] = []
+    try:
+        check_totals(broker, ((topic.partitions, 0) for topic in new))
+        outcomes += await create_topics(broker, new, charge)
+    except BrokerError as error:
+        outcomes += [error] * len(new)
+    finally:
+        group.creating -= names
+    for topic, outcome in zip(new, outcomes, strict=True):
+        if isinstance(outcome, BrokerError) and outcome.code is not ErrorCode.topic_already_exists:
+            _log.info("group %.200r: topic %s is not created: %s", group.group_id, topic.name, outcome)
+            group.failed_topics[topic.name] = outcome.what, now_ms + pause_ms
 
 
 def _answer(request: Request, answer: StreamsHeartbeatResponse, of_creation: str = "") -> Any:

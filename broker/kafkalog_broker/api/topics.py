@@ -1,15 +1,10 @@
 """Topics, made, enlarged and deleted; records deleted.
 
 19 CreateTopics, versions 2 to 7. v4: -1 for the broker's defaults; v5: configuration in the answer; v7: topic ids.
+Topics named twice are refused, each once, and come last.
 
-Every topic has its own result. Topics named twice are refused, each once, and come last.
-
-37 CreatePartitions, versions 0 to 3: more partitions for topics that exist.
-
-All topics of a request together may be given MAX_PARTITIONS_PER_REQUEST; those after are refused.
-
+37 CreatePartitions, versions 0 to 3: more partitions for topics that exist, MAX_PARTITIONS_PER_REQUEST in all.
 20 DeleteTopics, versions 1 to 6. v5: error messages; v6: by topic id.
-
 21 DeleteRecords, versions 0 to 2: let partitions begin later. Offset -1: at the high watermark.
 """
 
@@ -23,12 +18,7 @@ from uuid import UUID
 from kafkalog_broker.admin import topic_changes
 from kafkalog_broker.admin.config_listing import ConfigEntry, topic_entries
 from kafkalog_broker.admin.responses import respond_by_partition
-from kafkalog_broker.admin.topic_checks import (
-    MAX_PARTITIONS_PER_REQUEST,
-    NewTopic,
-    check_more_partitions,
-    check_totals,
-)
+from kafkalog_broker.admin.topic_checks import MAX_PARTITIONS_PER_REQUEST, NewTopic, check_more_partitions, check_totals
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, TEXTS, Operation, ResourceType
@@ -48,12 +38,14 @@ async def create_topics(request: Request, broker: Broker) -> Any:
     check_totals(broker, ((topic.num_partitions, len(topic.assignments)) for topic in asked.topics))
     wanted, refused = [], {}
     for topic in asked.topics:
-        if times[topic.name] == 1:
-            code = request.refused(topic.name)
-            if code is ErrorCode.none:
-                wanted.append(_new_topic(topic))
-            else:
-                refused[topic.name] = code
+        if times[topic.name] > 1:
+            continue
+        if code := request.refused(topic.name):
+            refused[topic.name] = code
+            continue
+        assignments = [(assigned.partition_index, assigned.broker_ids) for assigned in topic.assignments]
+        configs = {config.name: config.value for config in topic.configs}
+        wanted.append(NewTopic(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs))
     validate_only = asked.validate_only
     outcomes = await topic_changes.create_topics(broker, wanted, request.charge, validate_only=validate_only)
     answers = _Answers(request, broker)
@@ -70,16 +62,6 @@ async def create_topics(request: Request, broker: Broker) -> Any:
         if number > 1:
             results.append(answers.refused(name, ErrorCode.invalid_request, "Duplicate topic name."))
     return respond(request, topics=results)
-
-
-def _new_topic(topic: Any) -> NewTopic:
-    return NewTopic(
-        topic.name,
-        topic.num_partitions,
-        topic.replication_factor,
-        [(assigned.partition_index, assigned.broker_ids) for assigned in topic.assignments],
-        {config.name: config.value for config in topic.configs},
-    )
 
 
 class _Answers:
@@ -105,21 +87,18 @@ class _Answers:
 
     def _configs_of(self, topic: Topic) -> tuple[Any, ...]:
         key = tuple(topic.configs.items())
-        found = self._configs.get(key)
-        if found is None:
-            entries = topic_entries(self._broker, topic.configs)
-            found = self._configs[key] = tuple(self._entry(entry) for entry in entries)
-        return found
+        if key not in self._configs:
+            self._configs[key] = tuple(map(self._entry, topic_entries(self._broker, topic.configs)))
+        return self._configs[key]
 
     def _entry(self, entry: ConfigEntry) -> Any:
         key = (entry.name, entry.value, entry.config_source)
-        found = self._entries.get(key)
-        if found is None:
-            found = self._entries[key] = entity(
+        if key not in self._entries:
+            self._entries[key] = entity(
                 self._module.CreatableTopicConfigs, name=entry.name, value=entry.value, read_only=False,
                 config_source=entry.config_source, is_sensitive=entry.is_sensitive,
             )  # fmt: skip
-        return found
+        return self._entries[key]
 
     def refused(self, name: str, code: ErrorCode, what: str | None) -> dict[str, Any]:
         return {

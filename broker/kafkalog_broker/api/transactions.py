@@ -4,43 +4,35 @@
 transactional id every request gets a new id with epoch 0, also one that names the id it had (KIP-360), as Kafka does.
 With one, an open transaction of the id is aborted first: CONCURRENT_TRANSACTIONS, and the producer asks again.
 v3  the producer's own id and epoch: it goes on after an error (KIP-360)
-v4  PRODUCER_FENCED; before, INVALID_PRODUCER_EPOCH
-v5  the second version of transactions (KIP-890): nothing changes here
 
 25 AddOffsetsToTxn, versions 0 to 4: adds the group's partition of __consumer_offsets to a transaction.
-v2  PRODUCER_FENCED; before, INVALID_PRODUCER_EPOCH
 v4  TRANSACTION_ABORTABLE (KIP-890)
 
 26 EndTxn, versions 0 to 5: commit or abort. The markers are written when the answer leaves.
-v2, v4  as of AddOffsetsToTxn
+v4  TRANSACTION_ABORTABLE
 v5  the epoch is raised, and the answer holds the producer id and epoch to go on with
 
-24 AddPartitionsToTxn, versions 0 to 5: partitions that a transaction is going to write to.
-
-One that does not exist refuses all: it gets its code, the others OPERATION_NOT_ATTEMPTED.
-
-v2  PRODUCER_FENCED; before, INVALID_PRODUCER_EPOCH
+24 AddPartitionsToTxn, versions 0 to 5: partitions that a transaction is going to write to. One that does not exist
+refuses all: it gets its code, the others OPERATION_NOT_ATTEMPTED.
 v4  between brokers: several transactions, and those that are only verified (KIP-890)
 v5  TRANSACTION_ABORTABLE
 
-27 WriteTxnMarkers, versions 1 and 2: end a transaction in single partitions.
+PRODUCER_FENCED came with a version of these four; before, it is INVALID_PRODUCER_EPOCH (`responses.known_code`).
 
-The coordinator of this broker writes its markers itself; who asks here is an administrator who ends a hanging
-transaction (kafka-transactions.sh abort), or the coordinator of another broker.
-
+27 WriteTxnMarkers, versions 1 and 2: end a transaction in single partitions. The coordinator of this broker writes its
+markers itself; who asks here is an administrator who ends a hanging transaction (kafka-transactions.sh abort), or the
+coordinator of another broker.
 v2  the transaction version (KIP-1228): from 2 on the epoch must be above the transaction's
 
 61 DescribeProducers, version 0: what partitions know of their idempotent and transactional producers (KIP-664).
-
 65 DescribeTransactions, version 0: some of them by name.
-
 66 ListTransactions, versions 0 to 2: all of them, filtered.
 v1  open for longer than a time; v2  a regular expression for the id (KIP-1152): INVALID_REGULAR_EXPRESSION
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -65,6 +57,7 @@ from kafkalog_broker.transactions.transaction_metadata import (
 )
 from kafkalog_spark.format.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kafkalog_spark.format.names import OFFSETS_TOPIC, is_internal
+from kafkalog_spark.format.producer_snapshot import ProducerEntry
 
 _EPOCH_BUMP_FROM = 5
 _NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
@@ -74,12 +67,8 @@ _NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 async def add_offsets_to_txn(request: Request, broker: Broker) -> Any:
     asked = request.entity
     partition = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_for(asked.group_id))
-    broker.transactions.add_partitions(
-        asked.transactional_id,
-        ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch),
-        frozenset({partition}),
-        CLASSIC,
-    )
+    producer = ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch)
+    broker.transactions.add_partitions(asked.transactional_id, producer, frozenset({partition}), CLASSIC)
     return respond(request)
 
 
@@ -176,12 +165,9 @@ def _add(
     verify_only: bool,
     refused: Callable[[str], bool] = lambda topic: False,
 ) -> Codes:
-    codes: dict[TopicPartition, ErrorCode] = {}
-    missing = False
-    for one in (TopicPartition(topic.name, index) for topic in topics for index in topic.partitions):
-        codes[one] = _obstacle(broker, one, refused)
-        missing = missing or codes[one] is not ErrorCode.operation_not_attempted
-    if missing:
+    named = (TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
+    codes = {one: _obstacle(broker, one, refused) for one in named}
+    if set(codes.values()) - {ErrorCode.operation_not_attempted}:
         return codes
     wanted = frozenset(codes)
     try:
@@ -208,29 +194,33 @@ _NOT_READY = frozenset(
 )
 
 
-MarkerCodes = list[tuple[Any, dict[str, dict[int, ErrorCode]]]]  # by marker; topic and partition, each once
-
-
 @api(27, 1, 2)
 async def write_txn_markers(request: Request, broker: Broker) -> Any:
-    turn = TimeSlice()
-    codes = _asked(request, ErrorCode.none)
-    for marker, topics in codes:
-        for name, partitions in topics.items():
-            async for index in turn.spread(partitions):
-                partitions[index] = await _write(broker, TopicPartition(name, index), marker)
-    return _answer(request, codes)
+    return await _markers_answered(request, partial(_write, broker))
 
 
-def _asked(request: Request, code: ErrorCode) -> MarkerCodes:
-    """Each marker with its partitions, of which one that is named twice comes once, as in Kafka."""
-    codes: MarkerCodes = []
+async def _markers_answered(request: Request, code_of: Callable[[TopicPartition, Any], Awaitable[ErrorCode]]) -> Any:
+    """Each marker with its partitions, of which one that is named twice comes once, as in Kafka. code_of(partition,
+    marker)."""
+    turn, markers = TimeSlice(), []
     for marker in request.entity.markers:
-        topics: dict[str, dict[int, ErrorCode]] = {}
-        for topic in marker.topics:
-            topics.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes, code))
-        codes.append((marker, topics))
-    return codes
+        topics = []
+        for name, indexes in _once(marker.topics).items():
+            partitions = [
+                {"partition_index": index, "error_code": await code_of(TopicPartition(name, index), marker)}
+                async for index in turn.spread(indexes)
+            ]
+            topics.append({"name": name, "partitions": partitions})
+        markers.append({"producer_id": marker.producer_id, "topics": topics})
+    return respond(request, markers=markers)
+
+
+def _once(topics: Any) -> dict[str, dict[int, None]]:
+    """Partitions by topic, each once, of structs of a request."""
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return wanted
 
 
 async def _write(broker: Broker, partition: TopicPartition, asked: Any) -> ErrorCode:
@@ -249,19 +239,11 @@ async def _write(broker: Broker, partition: TopicPartition, asked: Any) -> Error
 
 
 @on_error(27)
-def failed(request: Request, code: ErrorCode) -> Any:
-    return _answer(request, _asked(request, code))
+async def failed(request: Request, code: ErrorCode) -> Any:
+    async def code_of(partition: TopicPartition, marker: Any) -> ErrorCode:
+        return code
 
-
-def _answer(request: Request, codes: MarkerCodes) -> Any:
-    markers = []
-    for marker, named in codes:
-        topics = [
-            {"name": name, "partitions": [{"partition_index": i, "error_code": code} for i, code in partitions.items()]}
-            for name, partitions in named.items()
-        ]
-        markers.append({"producer_id": marker.producer_id, "topics": topics})
-    return respond(request, markers=markers)
+    return await _markers_answered(request, code_of)
 
 
 MAX_PRODUCERS = 100_000
@@ -273,12 +255,8 @@ with POLICY_VIOLATION: the client asks for fewer of them."""
 async def describe_producers(request: Request, broker: Broker) -> Any:
     """A partition that is named more than once is answered once."""
     turn, state = TimeSlice(), response_module(request).ProducerState
-    wanted: dict[str, dict[int, None]] = {}
-    for topic in request.entity.topics:
-        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    topics = []
-    listed = 0
-    for name, indexes in wanted.items():
+    topics, listed = [], 0
+    for name, indexes in _once(request.entity.topics).items():
         partitions = []
         async for index in turn.spread(indexes):
             code, what = ErrorCode.none, None
@@ -292,33 +270,27 @@ async def describe_producers(request: Request, broker: Broker) -> Any:
                     raise BrokerError(ErrorCode.unknown_topic_or_partition, NO_SUCH_TOPIC)
                 if listed > MAX_PRODUCERS:
                     raise BrokerError(ErrorCode.policy_violation, "too many producers for one answer")
-                producers = [  # structs within the time slice: there may be 100,000
-                    entity(
-                        state,
-                        producer_id=entry.producer_id,
-                        producer_epoch=entry.producer_epoch,
-                        last_sequence=entry.last_sequence,
-                        last_timestamp=entry.timestamp,
-                        coordinator_epoch=entry.coordinator_epoch,
-                        current_txn_start_offset=entry.transaction_first_offset,
-                    )
-                    async for producer in turn.spread(broker.log(name, index).producer_state.producers())
-                    for entry in (producer.entry(),)
-                ]
+                known = broker.log(name, index).producer_state.producers()
+                # Structs within the time slice: there may be 100,000.
+                producers = [_producer_state(state, one.entry()) async for one in turn.spread(known)]
                 listed += len(producers)
             except BrokerError as error:
                 # Kafka has no text for a partition that a known topic does not have.
                 code, what = error.code, error.what if error.code in TEXTS or name not in broker.topics else None
-            partitions.append(
-                {
-                    "partition_index": index,
-                    "error_code": code,
-                    "error_message": what,
-                    "active_producers": tuple(producers),
-                }
-            )
+            partitions.append({
+                "partition_index": index, "error_code": code, "error_message": what,
+                "active_producers": tuple(producers),
+            })  # fmt: skip
         topics.append({"name": name, "partitions": partitions})
     return respond(request, topics=topics)
+
+
+def _producer_state(kind: Any, entry: ProducerEntry) -> Any:
+    return entity(
+        kind, producer_id=entry.producer_id, producer_epoch=entry.producer_epoch, last_sequence=entry.last_sequence,
+        last_timestamp=entry.timestamp, coordinator_epoch=entry.coordinator_epoch,
+        current_txn_start_offset=entry.transaction_first_offset,
+    )  # fmt: skip
 
 
 @api(65, 0, 0)
@@ -377,10 +349,7 @@ async def list_transactions(request: Request, broker: Broker) -> Any:
 
 
 def _matching(transactions: Sequence[TransactionMetadata], pattern: str) -> list[TransactionMetadata]:
-    """Those whose whole id matches. By RE2, as in Kafka: a pattern of Python's `re` can take for ever.
-
-    Raises BrokerError invalid_regular_expression.
-    """
+    """Those whose whole id matches. By RE2, as in Kafka: a pattern of Python's `re` can take for ever."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

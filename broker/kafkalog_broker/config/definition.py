@@ -1,9 +1,7 @@
-"""Definition of a configuration property: name, type, default, allowed values, importance, what it does (Kafka's
-ConfigDef).
+"""Definitions of configuration properties: name, type, default, allowed values, what it does (Kafka's ConfigDef).
 
-A property's value is text, as in server.properties and in the AlterConfigs APIs. `parse` makes a Python value of it
-(int, float, bool, str or tuple of str), `text_of` the text that DescribeConfigs gives back. The messages in errors are
-Kafka's own, because clients and their tests read them.
+A property's value is text, as in server.properties and in the AlterConfigs APIs. `parse` makes a Python value of it,
+`text_of` the text that DescribeConfigs gives back. Errors have Kafka's words, which clients and their tests read.
 """
 
 from __future__ import annotations
@@ -113,7 +111,6 @@ class Property:
     type: PropertyType
     default: str | None
     allowed: Allowed | None
-    importance: str
     doc: str
     update: Update = Update.READ_ONLY
     internal: bool = False
@@ -206,7 +203,6 @@ def _property(entry: Mapping[str, Any]) -> Property:
         type=PropertyType[entry["type"]],
         default=entry.get("default"),
         allowed=entry.get("allowed"),
-        importance=entry["importance"],
         doc=entry["doc"],
         update=Update(entry["update"]),
         internal=entry.get("internal", False),

@@ -1,7 +1,5 @@
-"""Properties of groups (Kafka's GroupConfig): set by IncrementalAlterConfigs for the resource GROUP.
-
-Each is known by name, type and range, and has its default from the broker's own property where there is one.
-"""
+"""Properties of groups (Kafka's GroupConfig), set by IncrementalAlterConfigs for the resource GROUP. The broker's own
+property of that kind, where there is one, is the default."""
 
 from __future__ import annotations
 
@@ -16,7 +14,6 @@ from kafkalog_broker.config.definition import (
     Property,
     PropertyType,
     Value,
-    format_value,
 )
 
 _NUMBERS = (
@@ -40,15 +37,15 @@ _WORDS = {
 
 GROUP_PROPERTIES: Mapping[str, Property] = {
     **{
-        own: Property(own, PropertyType.INT, entry.default, entry.allowed or {"low": 0}, "medium", entry.doc)
+        own: Property(own, PropertyType.INT, entry.default, entry.allowed or {"low": 0}, entry.doc)
         for own, entry in ((own, BROKER_PROPERTIES[brokers]) for own, brokers in BROKERS_OWN.items())
     },
     **{
-        name: Property(name, PropertyType.STRING, default, allowed, "medium", doc)
+        name: Property(name, PropertyType.STRING, default, allowed, doc)
         for name, (default, allowed, doc) in _WORDS.items()
     },
     "share.renew.acknowledge.enable": Property(
-        "share.renew.acknowledge.enable", PropertyType.BOOLEAN, "true", None, "medium",
+        "share.renew.acknowledge.enable", PropertyType.BOOLEAN, "true", None,
         "Whether consumers of a share group may renew the lock of a record.",
     ),
 }  # fmt: skip
@@ -114,7 +111,7 @@ DEFAULT_INTERVAL_MS = 300_000
 INTERVALS_MS = range(100, 3_600_001)
 
 CLIENT_METRICS_PROPERTIES: Mapping[str, Property] = {
-    name: Property(name, kind, default, None, "medium", doc)
+    name: Property(name, kind, default, None, doc)
     for name, kind, default, doc in (
         (INTERVAL_MS, PropertyType.INT, str(DEFAULT_INTERVAL_MS), "How often clients push metrics, in ms."),
         (MATCH, PropertyType.LIST, "", "Clients that push: what=expression, all of which match."),
@@ -128,8 +125,3 @@ def client_metrics_value(name: str, overrides: Mapping[str, str]) -> Value:
     entry = CLIENT_METRICS_PROPERTIES[name]
     value = entry.parse(overrides.get(name, entry.default))
     return tuple(dict.fromkeys(value)) if isinstance(value, tuple) else value
-
-
-def client_metrics_text(name: str, overrides: Mapping[str, str]) -> str | None:
-    """Property of a subscription as text, for descriptions."""
-    return format_value(client_metrics_value(name, overrides))

@@ -64,10 +64,8 @@ def candidates(user: str, client_id: str) -> Iterator[tuple[Entity, Holder]]:
         yield Entity(None, of_client), (None, client_id)
 
 
-# How much in which time: Kafka's Rate over samples, its TokenBucket, and the throttle times that follow from them.
-#
-# Times are ms of a clock that only rises. Kafka's org.apache.kafka.common.metrics.stats and QuotaUtils are what the
-# figures are held to.
+# How much in which time, as Kafka's org.apache.kafka.common.metrics.stats and QuotaUtils reckon it. Times are ms of a
+# clock that only rises.
 
 MAX_THROTTLE_MS = 2**31 - 1  # largest throttle_time_ms, an int32: 25 days. No client has to wait longer.
 
@@ -152,18 +150,15 @@ class TokenBucket:
 
 KNOWN = 10_000
 """Clients, and what they have done, that are remembered: any client can make up ids. When there are more, the one that
-was not seen for longest is forgotten. Users are remembered in a table of their own, as nobody makes them up; and so are
-addresses."""
+was not seen for longest is forgotten. Users, whom nobody makes up, and addresses have tables of their own."""
 
-LONGEST = 64
-"""Characters of a name that is remembered as it is; of a longer one, a digest. Client ids have up to 32 KB."""
+LONGEST = 64  # characters of a name that is remembered as it is; of a longer one (client ids: up to 32 KB), a digest
 
 
 def _brief(name: str) -> str:
-    """The name, or what stands for it: text that no client id is, being too long for one that is kept."""
     if len(name) <= LONGEST:
         return name
-    return "sha512:" + sha512(name.encode("utf-8", "surrogatepass")).hexdigest()
+    return "sha512:" + sha512(name.encode("utf-8", "surrogatepass")).hexdigest()  # no client id that is kept is so long
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,12 @@
-"""Changes of quotas by AlterClientQuotas, look-ups of DescribeClientQuotas, and the quotas' file.
-
-As Kafka's ClientQuotaControlManager and ClientQuotasImage, with their messages.
-"""
+"""Changes of quotas by AlterClientQuotas, look-ups of DescribeClientQuotas, and the quotas' file, as Kafka's
+ClientQuotaControlManager and ClientQuotasImage, with their messages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kafkalog_broker.config.state_copies import StateCopies
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -17,29 +15,19 @@ from kafkalog_spark.errors import CorruptFile
 
 EXACT, OF_DEFAULT, ANY = 0, 1, 2  # how a component of a filter is meant (DescribeClientQuotas)
 
-_BITS = {"LONG": 63, "INT": 31}
-_ARTICLES = {63: "a LONG", 31: "an INT"}
+_WHOLE = {"LONG": (2**63, "a LONG"), "INT": (2**31, "an INT")}
 _ALMOST = 1e-6  # largest distance of a double from the whole number that it stands for
 
 
-class QuotaChange(NamedTuple):
-    """value None: the quota is to go."""
-
-    key: str
-    value: float | None
-
-
-class FilterComponent(NamedTuple):
-    entity_type: str
-    match_type: int
-    match: str | None
+QuotaChange = tuple[str, float | None]  # key and value; None: the quota is to go
+FilterComponent = tuple[str, int, str | None]  # entity type, match type, match
 
 
 def altered(
     quotas: Quotas, named: Iterable[tuple[str, str | None]], operations: Iterable[QuotaChange]
 ) -> tuple[Entity, dict[str, float]]:
     """An entity, and all its quotas after the operations. Raises BrokerError invalid_request."""
-    entity = checked_entity(named)
+    entity = _checked_entity(named)
     values = dict(quotas.get(entity, {}))
     for key, value in operations:
         if key not in entity.keys:
@@ -49,10 +37,10 @@ def altered(
             continue
         if value <= 0 or value != value:
             raise _invalid(f"Quota {key} must be greater than 0")
-        bits = _BITS.get(entity.keys[key])
-        if bits is not None:
-            if value >= 2**bits:
-                raise _invalid(f"Proposed value for {key} is too large for {_ARTICLES[bits]}.")
+        if entity.keys[key] in _WHOLE:
+            end, kind = _WHOLE[entity.keys[key]]
+            if value >= end:
+                raise _invalid(f"Proposed value for {key} is too large for {kind}.")
             whole = int(value + _ALMOST)
             if abs(whole - value) > _ALMOST:
                 raise _invalid(f"{key} cannot be a fractional value.")
@@ -61,9 +49,8 @@ def altered(
     return entity, values
 
 
-def checked_entity(named: Iterable[tuple[str, str | None]]) -> Entity:
-    """The entity of a request; of a type that is named twice the last counts, as in Kafka. Raises BrokerError
-    invalid_request for what is no entity."""
+def _checked_entity(named: Iterable[tuple[str, str | None]]) -> Entity:
+    """Of a type that is named twice the last counts, as in Kafka."""
     found: dict[str, str | None] = {}
     for kind, name in named:
         if kind not in TYPES:
@@ -151,7 +138,6 @@ FILE = "kafkalog.client-quotas.json"
 
 
 def quota_file(directories: Iterable[Path]) -> StateCopies[Quotas]:
-    """The copies of the quotas' file."""
     return StateCopies(FILE, directories, _encoded, _decoded)
 
 
@@ -164,7 +150,7 @@ def _encoded(quotas: Quotas) -> dict[str, Any]:
 def _decoded(state: Mapping[str, Any]) -> Quotas:
     quotas = {}
     for entry in state["quotas"]:
-        operations = [QuotaChange(key, float(value)) for key, value in entry["values"].items()]
+        operations = [(key, float(value)) for key, value in entry["values"].items()]
         try:
             entity, values = altered({}, entry["entity"].items(), operations)
         except BrokerError as error:

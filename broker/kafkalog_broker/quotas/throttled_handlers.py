@@ -17,17 +17,13 @@ from kafkalog_broker.protocol.codec import with_throttle_time
 from kafkalog_broker.quotas.client_quotas import MUTATION, PRODUCER, REQUEST, Client, ClientQuotas
 from kafkalog_broker.runtime.fair_scheduling import timed
 
-# controller_mutation_rate (KIP-599): partitions that are made and removed.
-#
-# Clients that know THROTTLING_QUOTA_EXCEEDED are refused what goes beyond, topic by topic; others are served, and
-# wait. A topic is charged once its name, the rights and all else were checked, as in ReplicationControlManager: what
-# is refused for another reason costs nothing, and the quota gives nothing away.
-
-EXCEEDED = "The throttling quota has been exceeded."
+# controller_mutation_rate (KIP-599): a topic is charged for partitions that are made and removed once its name, the
+# rights and all else were checked, as in ReplicationControlManager: what is refused for another reason costs nothing,
+# and the quota gives nothing away.
 
 STRICT_FROM: Mapping[int, int] = {19: 6, 20: 5, 37: 3}
-"""CreateTopics, DeleteTopics, CreatePartitions: the first version whose clients are refused."""
-
+"""CreateTopics, DeleteTopics, CreatePartitions: the first version whose clients know THROTTLING_QUOTA_EXCEEDED and are
+refused what goes beyond, topic by topic; others are served, and wait."""
 
 PRODUCE = 0
 UNTHROTTLED = frozenset({17, 36})  # SaslHandshake and SaslAuthenticate: it is not known yet who asks
@@ -71,4 +67,4 @@ async def _handle_limited(quotas: ClientQuotas, api: Api, request: Request, brok
 
 def _charge(quotas: ClientQuotas, client: Client, refuses: bool, partitions: int) -> None:
     if not quotas.mutate(client, partitions, refuses=refuses):
-        raise BrokerError(ErrorCode.throttling_quota_exceeded, EXCEEDED)
+        raise BrokerError(ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded.")

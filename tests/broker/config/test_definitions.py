@@ -39,15 +39,11 @@ def test_names_are_kafkas(kind, ours):
 
 
 @pytest.mark.parametrize(("kind", "ours"), [("broker", BROKER_PROPERTIES), ("topic", TOPIC_PROPERTIES)])
-def test_types_defaults_and_importance_are_kafkas(kind, ours):
+def test_types_and_defaults_are_kafkas(kind, ours):
     for name, entry in kafkas(kind).items():
         default = None if entry["default"] == "<<none>>" else entry["default"]
         found = ours[name]
-        assert (found.type.name, found.default, found.importance.upper()) == (
-            entry["type"],
-            default,
-            entry["importance"],
-        ), name
+        assert (found.type.name, found.default) == (entry["type"], default), name
 
 
 @pytest.mark.parametrize(("kind", "ours"), [("broker", BROKER_PROPERTIES), ("topic", TOPIC_PROPERTIES)])
@@ -251,7 +247,7 @@ def test_topic_properties_of_replicas_have_no_effect():
     ],
 )
 def test_texts_become_values_as_in_java(kind, text, value):
-    assert Property("p", kind, None, None, "low", "").parse(text) == value
+    assert Property("p", kind, None, None, "").parse(text) == value
 
 
 @pytest.mark.parametrize(
@@ -269,13 +265,13 @@ def test_texts_become_values_as_in_java(kind, text, value):
 )
 def test_a_text_of_the_wrong_type_is_refused_with_name_and_text(kind, text):
     with pytest.raises(ConfigError) as raised:
-        Property("some.name", kind, None, None, "low", "").parse(text)
+        Property("some.name", kind, None, None, "").parse(text)
     assert raised.value.name == "some.name"
     assert f"Invalid value {text} for configuration some.name: ".replace("  ", " ") in str(raised.value)
 
 
 def test_a_password_is_never_in_an_error():
-    secret = Property("p", PropertyType.PASSWORD, None, {"not_empty": True}, "low", "")
+    secret = Property("p", PropertyType.PASSWORD, None, {"not_empty": True}, "")
     with pytest.raises(ConfigError) as raised:
         secret.parse("")
     assert "[hidden]" in str(raised.value)

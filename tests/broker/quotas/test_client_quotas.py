@@ -19,7 +19,7 @@ from kafkalog_broker.quotas.client_quotas import (
     Entity,
     Windows,
 )
-from kafkalog_broker.quotas.quota_changes import ANY, FilterComponent, described
+from kafkalog_broker.quotas.quota_changes import ANY, described
 from tests.broker.manual_clock import ManualClock
 
 KAFKAS = Windows(11, 1000)
@@ -234,5 +234,5 @@ def test_entities_are_described_in_order() -> None:
     found = described(quotas, [], strict=False)
     names = [f"u{number:04}" for number in range(1100)]
     assert found == [Entity(name, client) for name in names for client in (DEFAULT, None)]
-    found = described(quotas, [FilterComponent("user", ANY, None)], strict=True)
+    found = described(quotas, [("user", ANY, None)], strict=True)
     assert found == [Entity(name) for name in names]

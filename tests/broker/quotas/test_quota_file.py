@@ -8,7 +8,7 @@ import pytest
 
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.quotas.client_quotas import DEFAULT, Entity
-from kafkalog_broker.quotas.quota_changes import FILE, QuotaChange, altered, quota_file
+from kafkalog_broker.quotas.quota_changes import FILE, altered, quota_file
 from kafkalog_spark.errors import CorruptFile, UnsupportedFormat
 
 QUOTAS = {
@@ -58,10 +58,10 @@ def test_what_is_written_is_read() -> None:
 
 
 def test_operations_are_made_one_after_another() -> None:
-    operations = [QuotaChange("producer_byte_rate", None), QuotaChange("consumer_byte_rate", 9.0000000001)]
+    operations = [("producer_byte_rate", None), ("consumer_byte_rate", 9.0000000001)]
     assert altered(QUOTAS, [("client-id", None), ("user", "alice")], operations) == (
         Entity("alice", DEFAULT),
         {"request_percentage": 12.5, "consumer_byte_rate": 9.0},
     )
     with pytest.raises(BrokerError, match="too large"):
-        altered({}, [("user", "a")], [QuotaChange("producer_byte_rate", 2.0**63)])
+        altered({}, [("user", "a")], [("producer_byte_rate", 2.0**63)])

@@ -11,7 +11,7 @@ from typing import Any
 from kio.serial import entity_reader
 
 from kafkalog_broker import api
-from kafkalog_broker.broker import Broker, ChangesUnderWay
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS, DynamicConfigs
 from kafkalog_broker.config.listeners import Listener
@@ -63,7 +63,8 @@ class AdminBroker:
         self.node_id = self.config.node_id
         self.cluster_id = "a cluster"
         self.remote = None
-        self.changes = ChangesUnderWay()
+        self.ensuring, self.altering = asyncio.Lock(), asyncio.Lock()
+        self.leaving: dict[str, asyncio.Event] = {}
         self.described: tuple[BrokerConfig, dict[Any, bytes]] = (self.config, {})
         self.advertised = (Listener("PLAINTEXT", "127.0.0.1", 9092),)
         self.telemetry = ClientInstances(

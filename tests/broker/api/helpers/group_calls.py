@@ -13,6 +13,7 @@ from uuid import UUID
 from kio.serial import entity_reader, entity_writer
 
 from kafkalog_broker.api import load_all
+from kafkalog_broker.broker import Broker
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
@@ -70,6 +71,8 @@ class FakeBroker:
         if name not in self.topics:
             self.created.append((name, partitions, configs["cleanup.policy"]))
             self.topics[name] = Topic(name, UUID(int=9), partitions, configs)
+
+    ensure_internal_topic = Broker.ensure_internal_topic
 
     async def run_computing(self, function: Any, *arguments: Any) -> Any:
         return function(*arguments)
