@@ -44,7 +44,7 @@ from kafkalog_spark.log.write.segment_writer import restamp_segment
 from kafkalog_spark.sink import commit_plan, staging
 from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment
 from kafkalog_spark.sink.medium import INDEX_SUFFIXES, Medium, check_cleaned
-from kafkalog_spark.store.local_store import LOCAL
+from kafkalog_spark.store.interface import LOCAL
 
 _log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Interface of stores: list a directory, read ranges of a file.
+"""Stores, which list directories and read ranges of files: their interface, the local one, and paths.
 
 Places are named by a path: an absolute one, or `scheme://bucket/key`. Both are put together and taken apart with
 os.path.join, dirname and basename.
@@ -12,12 +12,16 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
 
 from kafkalog_spark.errors import OptionError
+from kafkalog_spark.format.atomic_file import open_regular, read_whole
+from kafkalog_spark.format.names import DELETED_SUFFIX
 
 
 class FileFacts(NamedTuple):
@@ -42,14 +46,13 @@ class Listing(NamedTuple):
 
 
 class RangeReader(Protocol):
-    """Reads ranges of a file."""
+    """Reads ranges of a file. Raises OSError."""
 
     def read(self, position: int, size: int) -> bytes:
-        """The bytes [position, position + size), fewer only at the end of the file. Raises OSError."""
+        """The bytes [position, position + size), fewer only at the end of the file."""
 
     def read_into(self, position: int, target: memoryview) -> int:
-        """Fill `target` from `position` on; returns the number of bytes, less than asked for only at the end of the
-        file. Raises OSError."""
+        """Fill `target` from `position` on; returns the number of bytes, fewer only at the end of the file."""
 
 
 class OpenFile(RangeReader, Protocol):
@@ -69,25 +72,25 @@ class OpenFile(RangeReader, Protocol):
 
 
 class Store(Protocol):
-    """Lists and reads. Small when pickled, and equal to another one that reads the same with the same credentials."""
+    """Lists and reads. Small when pickled, and equal to another one that reads the same with the same credentials.
+    Every call raises OSError."""
 
     remote: bool
     """True if each call is a request over a network: then they are few, in parallel, and known facts are passed on."""
 
     def list(self, directory: str, after: str = "") -> Listing:
         """Content of a directory; of an object store, files whose names come after `after`, and all directories after
-        it. Raises FileNotFoundError (an object store: nothing begins with that prefix), NotADirectoryError, OSError."""
+        it. Raises FileNotFoundError (an object store: nothing begins with that prefix), NotADirectoryError."""
 
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
         """Open a file. facts: what a listing said of it; an object store then needs no request, and reads only that
-        version. Raises FileNotFoundError, IsADirectoryError, OSError."""
+        version. Raises FileNotFoundError, IsADirectoryError."""
 
     def read_all(self, path: str, most: int) -> bytes:
-        """A small file's bytes, at most `most` of them; a local file of more may raise CorruptFile instead. Raises
-        FileNotFoundError, OSError."""
+        """A small file's bytes, at most `most` of them; a local file of more may raise CorruptFile instead."""
 
     def exists(self, directory: str) -> bool:
-        """True if the directory is there. Raises OSError where that cannot be known."""
+        """True if the directory is there."""
 
 
 _REQUESTS = 16
@@ -106,6 +109,116 @@ def in_parallel(function: Callable[[T], R], items: Iterable[T], remote: Callable
         return [function(item) for item in items]
     with ThreadPoolExecutor(min(_REQUESTS, requests), thread_name_prefix="kafkalog-store") as threads:
         return list(threads.map(function, items))
+
+
+# Files of this machine, or of what it has mounted.
+#
+# Reads are preads into memory of our own. A mapped file would end the process with SIGBUS when a recovering broker
+# truncates it, and would count towards the worker's memory page by page.
+#
+# A listing is no moment's picture: the system hands names out piece by piece, and a file that is renamed from a place
+# not yet reached to one already passed is in none of them. Compaction renames a `.log.swap` to `.log` exactly so, and
+# what has not been listed would look like a gap that compaction has left: records would be lost without a word.
+
+_QUIET_NS = 1_000_000_000
+"""A directory that nobody has changed for so long is listed once: far above the clock's ticks, which times of
+modification come in."""
+_LISTINGS = 100
+"""A swap takes milliseconds, and there is one in seconds: the second listing is like the first."""
+
+
+def stable_listing(directory: str) -> list[str]:
+    """Names in a directory; listed again until two listings agree where files may be being renamed. Raises OSError.
+
+    `.deleted` files, whose coming and going tells nothing, may be missing.
+    """
+    before = os.stat(directory).st_mtime_ns
+    listed = os.listdir(directory)
+    for _ in range(_LISTINGS):
+        after = os.stat(directory).st_mtime_ns
+        if after == before and time.time_ns() - after > _QUIET_NS:
+            break
+        previous, listed = listed, os.listdir(directory)
+        if all(name.endswith(DELETED_SUFFIX) for name in {*listed} ^ {*previous}):
+            break
+        before = after
+    return listed
+
+
+class DescriptorFile:
+    """Reads of a file descriptor that somebody else opened and closes."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def read(self, position: int, size: int) -> bytes:
+        data = os.pread(self._fd, size, position)
+        while 0 < len(data) < size:
+            more = os.pread(self._fd, size - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def read_into(self, position: int, target: memoryview) -> int:
+        filled = 0
+        while filled < len(target):
+            count = os.preadv(self._fd, [target[filled:]], position + filled)
+            if count == 0:
+                break
+            filled += count
+        return filled
+
+
+class LocalFile(DescriptorFile):
+    """A file open for reading. Raises as open_regular."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        super().__init__(open_regular(path))
+        self._opened = _version(os.fstat(self._fd))
+        self.size = self._opened[0]
+
+    def has_changed(self) -> bool:
+        try:
+            return _version(os.stat(self._path)) != self._opened
+        except OSError:
+            return True
+
+    def expect(self, position: int, until: int) -> None:
+        """The system reads ahead by itself."""
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _version(facts: os.stat_result) -> tuple[int, int, int, int]:
+    return facts.st_size, facts.st_mtime_ns, facts.st_ino, facts.st_dev
+
+
+@dataclass(frozen=True)
+class LocalStore:
+    """This machine's file system: see Store."""
+
+    remote = False
+
+    def list(self, directory: str, after: str = "") -> Listing:
+        names = [name for name in stable_listing(directory) if name > after]
+        return Listing(names, lambda name: os.path.isdir(os.path.join(directory, name)))
+
+    def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
+        return LocalFile(path)
+
+    def read_all(self, path: str, most: int) -> bytes:
+        return read_whole(path, most)
+
+    def exists(self, directory: str) -> bool:
+        return os.path.exists(directory)
+
+
+LOCAL = LocalStore()
 
 
 # Paths as users write them, and as they are compared, listed and passed on here.

@@ -14,8 +14,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from kafkalog_spark.errors import OptionError, install_hint
-from kafkalog_spark.store.interface import HADOOP_SCHEMES, FileFacts, Listing, OpenFile, Store, parse_path
-from kafkalog_spark.store.local_store import LOCAL
+from kafkalog_spark.store.interface import HADOOP_SCHEMES, LOCAL, FileFacts, Listing, OpenFile, Store, parse_path
 from kafkalog_spark.store.object_client import OBJECT_SCHEMES
 from kafkalog_spark.store.object_store import Buffer, ObjectFile, ObjectStore
 from kafkalog_spark.store.storage_options import StorageOptions

@@ -15,8 +15,7 @@ from fsspec.implementations.arrow import ArrowFSWrapper
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from kafkalog_spark.errors import CorruptFile
-from kafkalog_spark.store.interface import FileFacts, Store, parse_path
-from kafkalog_spark.store.local_store import LOCAL, LocalStore
+from kafkalog_spark.store.interface import LOCAL, FileFacts, LocalStore, Store, parse_path
 from kafkalog_spark.store.object_store import ObjectStore
 from kafkalog_spark.store.object_writer import ObjectWriter
 from kafkalog_spark.store.storage_options import StorageOptions

@@ -29,7 +29,7 @@ from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC, LOG_SUFFIX, PROD
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.format.records import read_records
 from kafkalog_spark.log.read.segment_file import header_windows
-from kafkalog_spark.store.local_store import DescriptorFile
+from kafkalog_spark.store.interface import DescriptorFile
 
 # How far a cluster of Kafka's has come in giving out producer ids, by the metadata log in a log directory (KRaft).
 

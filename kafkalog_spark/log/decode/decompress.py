@@ -37,10 +37,8 @@ _MOST_RESERVED = 256 << 20
 
 
 class Scratch:
-    """uint8 buffer of at least `capacity` bytes. Views handed out before it grew go on showing the old memory.
-
-    most: bytes that it is expected to hold at most; it doubles after that.
-    """
+    """uint8 buffer of at least `capacity` bytes. Views handed out before it grew go on showing the old memory. most:
+    bytes that it is expected to hold at most; it doubles after that."""
 
     def __init__(self, capacity: int = 1 << 20, most: int = 0) -> None:
         self.expect(most)
@@ -122,11 +120,9 @@ _contexts = threading.local()
 
 
 class Output:
-    """Where decompressed bytes go: `scratch` from `start` on, at most `limit` bytes.
-
-    served(start, end): asked now and then while a large batch decompresses; it raises when the bytes so far already
-    hold all records that the batch announced. pieces: of how many blocks or members its stream may consist.
-    """
+    """Decompressed bytes: in `scratch` from `start` on, at most `limit` bytes. served(start, end): asked now and then
+    while a large batch decompresses; it raises when the bytes so far already hold all records that the batch announced.
+    pieces: of how many blocks or members its stream may consist."""
 
     def __init__(
         self,
@@ -150,7 +146,7 @@ class Output:
         return self.limit - (self.at - self.start)
 
     def demand(self, size: int) -> None:
-        """Raise DecompressesTooFar when `size` more bytes would pass the limit."""
+        """Raise DecompressesTooFar unless there is room for `size` more bytes."""
         if size > self.left:
             raise DecompressesTooFar(
                 f"its records decompress to more than {self.limit} bytes",
@@ -158,13 +154,13 @@ class Output:
             )
 
     def next_piece(self) -> None:
-        """A block or member begins. Raises DecompressesTooFar when it is one too many."""
+        """Raise DecompressesTooFar when the block or member that begins is one too many."""
         self._pieces_left -= 1
         if self._pieces_left < 0:
             raise DecompressesTooFar(f"its compressed stream consists of more than {self._pieces} pieces")
 
     def room(self, wish: int) -> memoryview:
-        """Writable view of `wish` bytes, or of what is left up to the limit, after what is there."""
+        """Writable view of `wish` bytes, or of what is left, after what is there."""
         return self.scratch.room(self.at, min(wish, self.left))
 
     def wrote(self, size: int) -> None:

@@ -30,10 +30,8 @@ _BINARY = pa.binary()
 
 
 class RowBuffers:
-    """Buffers for the columns of a request, of one partition at a time.
-
-    `limits` (the row filter among them) and `cursor` are the kernels' (rows.L, rows.C).
-    """
+    """Buffers for the columns of a request, of one partition at a time. `limits` (the row filter among them) and
+    `cursor` are the kernels' (rows.L, rows.C)."""
 
     def __init__(self, topic: str, partition: int, request: ScanRequest) -> None:
         columns = request.columns
@@ -44,7 +42,7 @@ class RowBuffers:
         self.offsets_in = np.array(sorted(request.offset_in), np.int64)
         self.timestamps_in = np.array(sorted(request.timestamp_in_ms), np.int64)
         self.limits = np.full(len(L), -1, np.int64)
-        self.limits[L.OFFSET_FROM], self.limits[L.OFFSET_UNTIL] = _I64.min, _I64.max
+        self.set_offset_range(_I64.min, _I64.max)
         # no limit is no limit: 2**63 - 1 is a timestamp that a record may have; and an empty range holds nothing
         first, until = request.timestamp_from_ms, request.timestamp_until_ms
         last = until - 1 if until < _I64.max else _I64.max
@@ -75,7 +73,6 @@ class RowBuffers:
 
     @property
     def uses_timestamps(self) -> bool:
-        """True if timestamps are asked for or filtered by."""
         limits = self.limits
         unbounded = limits[L.TIMESTAMP_FROM] == _I64.min and limits[L.TIMESTAMP_LAST] == _I64.max
         return "timestamp" in self._columns or not unbounded or bool(len(self.timestamps_in))
@@ -100,8 +97,7 @@ class RowBuffers:
         return sum(array.nbytes for rows in sets.values() for array in rows)
 
     def ready(self) -> None:
-        """Have buffers to fill, after a take. Not done there: the consumer lets go of a batch when it asks for the
-        next."""
+        """Have buffers to fill. Not done by `take`: the consumer lets go of a batch when it asks for the next."""
         if self._taken:
             self._renew(BATCH_ROWS)
 
@@ -112,8 +108,7 @@ class RowBuffers:
         self.cursor[C.AT] = -1
 
     def _renew(self, rows: int) -> None:
-        """Buffers to fill: a set that nobody looks at any more, or a new one. Those handed out stay with who has
-        them."""
+        """Take buffers to fill: a set that nobody looks at any more, or a new one."""
         limits = self.limits
         limits[L.ROWS] = rows
         for place, size in self._sizes.items():
@@ -133,7 +128,7 @@ class RowBuffers:
         self._taken = False
 
     def grow(self, status: int) -> None:
-        """Make the buffer that a single row does not fit into large enough; only asked for when there is no row yet."""
+        """Make the buffer that the first row does not fit into large enough."""
         place = {
             Status.NEED_KEY_BYTES: L.KEY_BYTES,
             Status.NEED_VALUE_BYTES: L.VALUE_BYTES,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise, repeat
 from typing import NamedTuple
 
@@ -70,7 +71,7 @@ class Decompressor:
             error: KafkalogError | None = None
             if is_wanted:
                 try:
-                    output = Output(self.scratch, at, self.limit, self._record_guard(count))
+                    output = Output(self.scratch, at, self.limit, partial(self._check_count, count))
                     at = decompress(flags & layout.ATTRIBUTE_CODEC, data[begin:end], output)
                 except KafkalogError as found:
                     error = found
@@ -80,20 +81,16 @@ class Decompressor:
                 at, first = 0, i + 1
                 self.scratch.shrink(2 * DECOMPRESSED)
 
-    def _record_guard(self, count: int) -> Callable[[int, int], None]:
-        """Stops the decompression of a batch as soon as its own record count is served and more bytes come."""
-
-        def served(start: int, end: int) -> None:
-            stop = end_of_records(self.scratch.read_only(), start, end, count)
-            if stop == BAD_RECORD_LENGTH or 0 <= stop < end:
-                raise CorruptBatch(f"its records decompress to more than the {count} that its header announces")
-
-        return served
+    def _check_count(self, count: int, start: int, end: int) -> None:
+        """Raise CorruptBatch when the bytes so far hold more than the records that the batch announces."""
+        stop = end_of_records(self.scratch.read_only(), start, end, count)
+        if stop == BAD_RECORD_LENGTH or 0 <= stop < end:
+            raise CorruptBatch(f"its records decompress to more than the {count} that its header announces")
 
 
 class OpenedWrapper(NamedTuple):
-    """Its messages lie in [0, end) of the scratch buffer. add: what makes an inner offset absolute. key: the wrapper's
-    key field, length and bytes."""
+    """Messages lie in [0, end) of the scratch buffer. add: makes an inner offset absolute. key: its key field, length
+    and bytes."""
 
     end: int
     add: int
@@ -117,8 +114,6 @@ def open_wrapper(
     return OpenedWrapper(end, add, bytes(batch[layout.LEGACY_KEY_AT[magic] : value_at - 4]))
 
 
-# The memory that scans need: 10 to 20 MB of buffers, which the scans of many partitions use one after the other.
-
 WINDOW = 2 << 20
 """Bytes read at once: what a window costs whatever it holds is then 2 % of its time, and CRC, decompression and
 decoding still find its bytes in a cache."""
@@ -126,7 +121,8 @@ _TABLE_ROWS = 16 << 10  # of the smallest batches, a window holds about this man
 
 
 class ScanBuffers:
-    """Buffers of one scan at a time. Who keeps a batch that a scan has given keeps the memory of its rows' buffers."""
+    """Buffers of one scan at a time, 10 to 20 MB that scans of many partitions use one after the other. Who keeps a
+    batch that a scan has given keeps the memory of its rows' buffers."""
 
     def __init__(self) -> None:
         self.window = Scratch(WINDOW)
@@ -194,26 +190,10 @@ class Chosen:
         arrays = self.rows, self.kinds, self.starts, self.ends, self.units
         return Chosen(self.table, *(array[which] for array in arrays))
 
-    @property
-    def headers(self) -> np.ndarray:
-        """int64[n, len(H)], their rows of the header table."""
-        headers: np.ndarray = self.table[self.rows]
-        return headers
-
     def blame(self, error: KafkalogError, i: int, position: int) -> KafkalogError:
         """Tell the error that batch `i` of them, in a window from byte `position` of the file, is the bad one."""
         row = self.table[self.rows[i]]
         return error.at(position=position + int(row[H.POSITION]), offset=int(row[H.BASE_OFFSET]))
-
-
-class SearchResult(NamedTuple):
-    """hits: bool[n], batches with a match. offsets: int64, of the matches, in order. stopped: the batch where `status`,
-    a fault, was found; n and DONE where there is none. Nothing of that batch or after it is in the others."""
-
-    hits: npt.NDArray[np.bool_]
-    offsets: npt.NDArray[np.int64]
-    stopped: int
-    status: int
 
 
 def patterns_of(wanted: RecordPredicate) -> Patterns:
@@ -232,27 +212,10 @@ def patterns_of(wanted: RecordPredicate) -> Patterns:
     return Patterns(is_given, key, prefix, part, steps_of(wanted.value_contains or b""), header, value)
 
 
-def _search_run(patterns: Patterns, payload: npt.NDArray[np.uint8], run: Chosen, *, legacy: bool) -> SearchResult:
-    """Search the batches of a run, whose records lie in `payload`."""
-    search = search_legacy if legacy else search_v2
-    hits = np.zeros(len(run), np.uint8)
-    found = np.empty(_FEW, np.int64)
-    while True:
-        matches, stopped, status = search(payload, run.starts, run.ends, run.units, found, hits, patterns)
-        if matches <= len(found):
-            break
-        found = np.empty(matches, np.int64)
-    hits[stopped:] = 0
-    return SearchResult(hits.view(bool), found[:matches], int(stopped), int(Status(status)))
-
-
 class RunDecoder:
-    """Fills `rows` from batches in `window`, which starts at byte `position` of the file.
-
-    Batches come as rows of a header table (layout.H), their CRCs checked. Every method yields the RecordBatches that
-    get full meanwhile. A bad batch raises CorruptBatch, UnsupportedFormat, with position and offset; the rows of those
-    before it are in the buffers, and none of its own.
-    """
+    """Fills `rows` from batches in `window`, which starts at byte `position` of the file; CRCs were checked. Every
+    method yields the RecordBatches that get full meanwhile. A bad batch raises CorruptBatch, UnsupportedFormat, with
+    position and offset; the rows of those before it are in the buffers, and none of its own."""
 
     def __init__(self, rows: RowBuffers, window: Scratch, decompressed: Scratch, request: ScanRequest) -> None:
         self._rows = rows
@@ -273,7 +236,7 @@ class RunDecoder:
                 case BatchKind.COMPRESSED:
                     yield from self._compressed_v2(run, position)
                 case BatchKind.MESSAGE:
-                    messages = replace(run, units=_legacy_units(run.headers))
+                    messages = replace(run, units=_legacy_units(run.table[run.rows]))
                     yield from self._run_kernel(decode_legacy, self._window.read_only(), messages, position)
                 case _:
                     for i in range(len(run)):
@@ -289,7 +252,7 @@ class RunDecoder:
                 raise run.blame(error, good, position) from None
 
     def _wrapper(self, one: Chosen, position: int) -> Iterator[pa.RecordBatch]:
-        header = one.headers
+        header = one.table[one.rows]
         magic, attributes, offset, previous = (
             int(header[0, column]) for column in (H.MAGIC, H.ATTRIBUTES, H.LAST_OFFSET, H.PREVIOUS)
         )
@@ -316,14 +279,22 @@ class RunDecoder:
         if self._patterns is None:
             yield from self._call_kernel(kernel, payload, run, position, self._rows.offsets_in)
             return
-        found = _search_run(self._patterns, payload, run, legacy=kernel is decode_legacy)
-        offsets = found.offsets
+        search = search_legacy if kernel is decode_legacy else search_v2
+        hits = np.zeros(len(run), np.uint8)  # batches with a match
+        found = np.empty(_FEW, np.int64)
+        while True:
+            matches, stopped, status = search(payload, run.starts, run.ends, run.units, found, hits, self._patterns)
+            if matches <= len(found):
+                break
+            found = np.empty(matches, np.int64)
+        hits[stopped:] = 0
+        offsets = found[:matches]
         if len(self._rows.offsets_in):
             offsets = np.intersect1d(offsets, self._rows.offsets_in, assume_unique=True)
         if len(offsets):
-            yield from self._call_kernel(kernel, payload, run[found.hits], position, offsets)
-        if found.stopped < len(run):
-            raise run.blame(CorruptBatch(Status(found.status).text), found.stopped, position)
+            yield from self._call_kernel(kernel, payload, run[hits.view(bool)], position, offsets)
+        if stopped < len(run):
+            raise run.blame(CorruptBatch(Status(status).text), int(stopped), position)
 
     def _call_kernel(
         self, kernel: Callable[..., int], payload: np.ndarray, run: Chosen, position: int, offsets_in: np.ndarray

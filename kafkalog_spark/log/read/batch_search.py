@@ -3,15 +3,8 @@
 A log that may still be written, or that a crash cut short, ends after its last whole batch with a valid CRC. What
 follows a torn write is the end; what follows damage is not. The two are told apart by what else is known: a batch
 that lies below the recovery point was flushed, so it cannot be torn, and a batch that has a good one after it was
-whole once.
-
-`find_log_end` decides it for every reader. Others answer other questions:
-
-- `log.write.segment_recovery.end_of_closed_segment`: where a cleanly closed segment ends, by its last index entry.
-- `recover_segment` in the same file: where a log is cut before it is written to, by a broker's LogLoader and the sink;
-  damage is cut off there, not reported.
-- `TieredLog.log_end`: the local log's, or after the last remote segment where there is none.
-- `MergedLog.log_end`: after the last of the pieces that copies were put together of.
+whole once. `find_log_end` decides it for every reader; `log.write.segment_recovery` has the ends of segments that were
+closed cleanly, and of those that are cut before they are written to.
 """
 
 from __future__ import annotations
@@ -26,6 +19,7 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader, announced_batch
 from kafkalog_spark.format.layout import MAX_INT64, NO_TIMESTAMP
 from kafkalog_spark.format.offset_index import OffsetPosition
+from kafkalog_spark.format.time_index import TimestampOffset
 from kafkalog_spark.log.read.segment_file import SegmentFile
 
 _SEARCH_WINDOW = 1 << 20
@@ -35,10 +29,8 @@ rest of the file. Beyond that only headers are believed whose batch fits into wh
 
 
 def find_batch_behind(file: SegmentFile, damaged: int, lowest_offset: int) -> BatchHeader | None:
-    """The next good batch after the damage at position `damaged`, with offsets from `lowest_offset` on.
-
-    Right after the damaged batch, if its length is right; a value may hold whole batches, which the search would find.
-    """
+    """The next good batch after the damage at position `damaged`, with offsets from `lowest_offset` on: right after the
+    damaged batch, if its length is right, as a value may hold whole batches, which the search would find."""
     header = file.header_or_none(damaged)
     following = file.proven_header(header.end) if header is not None else None
     if following is not None and lowest_offset <= following.base_offset <= following.last_offset:
@@ -166,14 +158,6 @@ def ordered_headers(file: SegmentFile, position: int, lowest: int, *, every_crc:
 # short, stale or garbled time index costs reading, and hides nothing.
 
 
-class Proven(NamedTuple):
-    """Every record up to `offset` has a timestamp of at most `timestamp` ms; the next batch begins at `position`."""
-
-    timestamp: int
-    offset: int
-    position: int
-
-
 def largest_timestamp(file: SegmentFile) -> int:
     """The largest timestamp (ms) in the segment, NO_TIMESTAMP when it has none; control batches count, as for Kafka.
 
@@ -181,9 +165,9 @@ def largest_timestamp(file: SegmentFile) -> int:
     file.pass_over_damage; else raises CorruptBatch, UnsupportedFormat.
     """
     last = file.time_index.last if file.is_whole else None
-    proven = _prove(file, last.timestamp, last.offset) if last is not None else None
-    first = Proven(NO_TIMESTAMP, file.first_offset - 1, file.begin) if proven is None else proven
-    largest, position, lowest = first.timestamp, first.position, first.offset + 1
+    proven = _proven(file, last)
+    largest = NO_TIMESTAMP if last is None or proven is None else last.timestamp
+    position, lowest = proven or (file.begin, file.first_offset)
     while True:
         try:
             for header in file.good_headers(position):
@@ -209,26 +193,23 @@ def position_for_timestamp(file: SegmentFile, timestamp: int) -> tuple[int, int]
     (0, base offset) where the time index cannot help, which is one of whole files.
     """
     entry = file.time_index.floor_before(timestamp) if file.is_whole else None
-    proven = _prove(file, entry.timestamp, entry.offset) if entry is not None else None
-    if proven is None:
-        return file.begin, file.first_offset
-    return proven.position, proven.offset + 1
+    return _proven(file, entry) or (file.begin, file.first_offset)
 
 
-def _prove(file: SegmentFile, timestamp: int, offset: int) -> Proven | None:
-    """Hold an entry of the time index against the batch that holds its offset; None when they do not agree."""
-    if offset < file.base_offset:
+def _proven(file: SegmentFile, entry: TimestampOffset | None) -> tuple[int, int] | None:
+    """(position, offset) after the batch that holds the offset of an entry of the time index: no record before that has
+    a larger timestamp than the entry. None when the two do not agree."""
+    if entry is None or entry.offset < file.base_offset:
         return None
     try:
-        for header in file.headers(file.locate(offset)):
-            if header.last_offset >= offset:
-                if header.max_timestamp != timestamp or (header.magic == 2 and header.base_offset > offset):
+        for header in file.headers(file.locate(entry.offset)):
+            if header.last_offset >= entry.offset:
+                if header.max_timestamp != entry.timestamp or (header.magic == 2 and header.base_offset > entry.offset):
                     return None
-                if file.proven_header(header.position) is None:
-                    return None
-                return Proven(timestamp, header.last_offset, header.end)
+                proven = file.proven_header(header.position) is not None
+                return (header.end, header.last_offset + 1) if proven else None
     except (CorruptBatch, UnsupportedFormat):
-        return None
+        pass
     return None
 
 
@@ -239,10 +220,8 @@ _NEAR = 1 << 20
 
 
 class LogEnd(NamedTuple):
-    """Log end offset (LEO: the next one to be written) and the byte position after the last good batch.
-
-    segment, last_batch: base offset of the last segment, and the position of that batch in it; -1: none seen.
-    """
+    """Log end offset (LEO: the next one to be written) and the byte position after the last good batch. segment,
+    last_batch: base offset of the last segment, and the position of that batch in it; -1: none seen."""
 
     offset: int
     position: int
@@ -250,11 +229,7 @@ class LogEnd(NamedTuple):
     last_batch: int = -1
 
 
-def find_log_end(
-    file: SegmentFile,
-    recovery_point: int | None = None,
-    known: LogEnd | None = None,
-) -> LogEnd:
+def find_log_end(file: SegmentFile, recovery_point: int | None = None, known: LogEnd | None = None) -> LogEnd:
     """The end of the log in its last segment.
 
     recovery_point: offset up to which the log was flushed, where a checkpoint tells; read it before the log.
@@ -284,8 +259,7 @@ def find_log_end(
 
 
 def _last_known(file: SegmentFile, known: LogEnd | None) -> tuple[int, int]:
-    """(position, lowest offset) of a batch near the end that the end `known` or an index entry proves; else the
-    segment's first."""
+    """(position, lowest offset) of a batch near the end that `known` or an index entry proves; else of the first."""
     last = still_there(file, known) if known is not None else None
     begin = (0, file.base_offset) if last is None else (last.position, last.base_offset)
     if last is not None and file.size - last.end <= _NEAR:

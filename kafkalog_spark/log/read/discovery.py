@@ -16,7 +16,7 @@ import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kafkalog_spark.errors import NotALogDirectory
@@ -29,8 +29,7 @@ from kafkalog_spark.log.read.partition_log import PartitionLocation, leader_epoc
 from kafkalog_spark.log.tiered import remote_names
 from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, Layout
 from kafkalog_spark.log.tiered.tier_options import TierOptions
-from kafkalog_spark.store.interface import Listing, Store, in_parallel, is_local, normalised
-from kafkalog_spark.store.local_store import LOCAL
+from kafkalog_spark.store.interface import LOCAL, Listing, Store, in_parallel, is_local, normalised
 
 if TYPE_CHECKING:
     from kafkalog_spark.store.storage_options import StorageOptions
@@ -52,7 +51,7 @@ class ReplicaCopy:
 
     place: PartitionLocation
     epoch: int
-    log_end: int | None
+    log_end: int | None = None
 
     def __str__(self) -> str:
         epoch = "no leader epoch" if self.epoch == NO_EPOCH else f"leader epoch {self.epoch}"
@@ -94,12 +93,6 @@ def refuse_copies(
             )
 
 
-def leader_epoch(place: PartitionLocation) -> int:
-    """The last epoch in leader-epoch-checkpoint, NO_EPOCH without one."""
-    epochs = leader_epochs(place.store, place.directory)
-    return epochs[-1].epoch if epochs else NO_EPOCH
-
-
 def leading_copy(
     places: Sequence[PartitionLocation], log_end: Callable[[PartitionLocation], int | None], *, alone_too: bool
 ) -> tuple[ReplicaCopy, list[ReplicaCopy]] | None:
@@ -108,7 +101,10 @@ def leading_copy(
     log_end: of a copy's log, None for one that has been deleted; asked where epochs do not decide, and with alone_too
     of a copy that is alone with its epoch.
     """
-    copies = [ReplicaCopy(place, leader_epoch(place), None) for place in places]
+    copies = []
+    for place in places:
+        epochs = leader_epochs(place.store, place.directory)
+        copies.append(ReplicaCopy(place, epochs[-1].epoch if epochs else NO_EPOCH))
     while copies:
         highest = max(copy.epoch for copy in copies)
         leaders = [copy for copy in copies if copy.epoch == highest]
@@ -124,8 +120,7 @@ def leading_copy(
 def chosen_copy(
     places: Sequence[PartitionLocation], *, pass_over_damage: bool = False
 ) -> tuple[ReplicaCopy, list[ReplicaCopy]] | None:
-    """As `leading_copy`, of copies in log directories; opens the logs only where epochs do not decide. Raises what
-    finding the end of such a log raises."""
+    """As `leading_copy`, of copies in log directories. Raises what finding the end of a log raises."""
 
     def log_end(place: PartitionLocation) -> int | None:
         try:
@@ -146,10 +141,9 @@ def chosen_locations(
     *,
     pass_over_damage: bool = False,
 ) -> dict[TopicPartition, PartitionLocation]:
-    """Where to read each of the `wanted` partitions, in their order. Only these are judged.
+    """Where to read each of the `wanted` partitions, in their order; reported in one line where there was a choice.
 
-    Reports in one line where there was a choice. Raises NotALogDirectory where directories hold different topics of
-    one name, and with replicas="error" for a partition in several places; what `chosen_copy` raises.
+    Raises as `check_one_topic` and `chosen_copy`, with replicas="error" as `refuse_copies`.
     """
     if replicas == "error":
         refuse_copies(copies, wanted)
@@ -228,8 +222,7 @@ def log_files(directory: str | os.PathLike[str]) -> dict[int, os.stat_result]:
 
 
 def log_bytes(directory: str | os.PathLike[str]) -> int:
-    """Bytes of the .log files in a partition's directory; 0 when it cannot be read: it is going away, or whoever opens
-    it says what is wrong."""
+    """Bytes of the .log files in a partition's directory; 0 when it cannot be read: whoever opens it says why."""
     try:
         return sum(facts.st_size for facts in log_files(directory).values())
     except OSError:
@@ -288,23 +281,22 @@ def _remote_matches(url: str, store: Store) -> list[str]:
     bucket, *levels = rest.split("/")
     found = [f"{scheme}://{bucket}"]
     for level in levels:
-        found = [name for directory in found for name in _below(directory, level, store)]
+        if glob.has_magic(level):
+            found = [name for directory in found for name in _matches_in(directory, level, store)]
+        else:
+            found = [os.path.join(directory, level) for directory in found]
     return sorted(found)
 
 
-def _below(directory: str, level: str, store: Store) -> Iterator[str]:
-    if not glob.has_magic(level):
-        yield os.path.join(directory, level)
-        return
+def _matches_in(directory: str, pattern: str, store: Store) -> list[str]:
     try:
         listing = store.list(directory)
     except FileNotFoundError:
-        return
+        return []
     except OSError as error:
         raise NotALogDirectory(f"cannot be listed: {error.strerror}", path=directory) from error
-    for name in listing.names:
-        if fnmatch.fnmatchcase(name, level) and listing.is_directory(name):
-            yield os.path.join(directory, name)
+    found = filter(listing.is_directory, fnmatch.filter(listing.names, pattern))
+    return [os.path.join(directory, name) for name in found]
 
 
 LOG_DIR_MARKS = frozenset({META_PROPERTIES_FILE, RECOVERY_POINT_CHECKPOINT, names.CLEAN_SHUTDOWN_FILE})
@@ -333,13 +325,12 @@ class RemoteDir:
         return remote_names.TopicIdPartition(self.topic, self.topic_id, self.partition)
 
 
-@dataclass
-class RootPartitions:
+class RootPartitions(NamedTuple):
     """Partitions found below one root, of a log directory or of tiered storage. is_partition: the root is a partition's
     directory itself. remote_storage: path of the file that says where the log directory's segments are copied to."""
 
-    places: list[PartitionLocation] = field(default_factory=list)
-    remote: list[RemoteDir] = field(default_factory=list)
+    places: Sequence[PartitionLocation] = ()
+    remote: Sequence[RemoteDir] = ()
     is_partition: bool = False
     remote_storage: str | None = None
 
@@ -361,22 +352,20 @@ def partitions_below(root: Root, options: TierOptions) -> RootPartitions:
         return RootPartitions(remote=list(_aiven_dirs(root, listing, options)))
     if layout is Layout.LOCAL_TIERED:
         return RootPartitions(remote=list(_local_tiered_dirs(root, listing)))
-    any_partition = False
-    places = []
-    for name in sorted(listing.names):
-        parsed = names.parse_partition_dir(name)
-        if parsed is None or not listing.is_directory(name):
-            continue
-        any_partition = True
-        if parsed.kind is DirKind.LIVE:
-            places.append(PartitionLocation(parsed.topic, parsed.partition, os.path.join(path, name), store))
-    if not any_partition and own is None and not LOG_DIR_MARKS & set(listing.names):
+    parsed = ((name, names.parse_partition_dir(name)) for name in sorted(listing.names))
+    found = [(name, partition) for name, partition in parsed if partition is not None and listing.is_directory(name)]
+    if not found and own is None and not LOG_DIR_MARKS & set(listing.names):
         segments = any(names.parse_segment_file(name) for name in listing.names)
         raise NotALogDirectory(
             "is not a Kafka log directory: no <topic>-<partition> directory in it" + (", but segment files" * segments),
             path=path,
             hint="rename it to <topic>-<partition>, or give its parent" if segments else "give what log.dirs names",
         )
+    places = [
+        PartitionLocation(partition.topic, partition.partition, os.path.join(path, name), store)
+        for name, partition in found
+        if partition.kind is DirKind.LIVE
+    ]
     has_tier = names.REMOTE_STORAGE_FILE in listing.names
     return RootPartitions(places, remote_storage=os.path.join(path, names.REMOTE_STORAGE_FILE) if has_tier else None)
 
@@ -385,9 +374,8 @@ def _listed(path: str, store: Store) -> Listing:
     try:
         return store.list(path)
     except NotADirectoryError:
-        raise NotALogDirectory(
-            "is a file; give the log directory that holds the partition directories, or one of these", path=path
-        ) from None
+        what = "is a file; give the log directory that holds the partition directories, or one of these"
+        raise NotALogDirectory(what, path=path) from None
     except FileNotFoundError as error:
         # an object store says what it looked for: there are no directories in it
         raise NotALogDirectory((error.strerror if store.remote else None) or "does not exist", path=path) from None
@@ -435,31 +423,23 @@ def _layouts_of(name: str, key_prefix: str) -> list[Layout]:
 
 
 def _aiven_dirs(root: Root, listing: Listing, options: TierOptions) -> Iterator[RemoteDir]:
-    topics = []
-    for name in sorted(listing.names):
-        topic = remote_names.parse_aiven_topic_dir(name, options.key_prefix)
-        if topic is not None and listing.is_directory(name):
-            topics.append((*topic, os.path.join(root.path, name)))
+    prefix, store = options.key_prefix, root.store
 
-    def partitions(found: tuple[str, uuid.UUID, str]) -> list[RemoteDir]:
-        topic, topic_id, directory = found
-        try:
-            below = root.store.list(directory)
-        except FileNotFoundError:
-            return []  # deleted since it was listed
-        numbers = (
-            (remote_names.parse_partition_number(name), name) for name in below.names if below.is_directory(name)
-        )
-        return [
-            RemoteDir(
-                Layout.AIVEN, topic, number, topic_id, os.path.join(directory, name), root.store, options.key_prefix
-            )
-            for number, name in sorted(numbers, key=lambda one: one[1])
-            if number is not None
-        ]
+    def partitions(name: str) -> Iterator[RemoteDir]:
+        topic = remote_names.parse_aiven_topic_dir(name, prefix)
+        if topic is None or not listing.is_directory(name):
+            return
+        directory = os.path.join(root.path, name)
+        with suppress(FileNotFoundError):  # deleted since it was listed
+            below = store.list(directory)
+            for number_name in sorted(filter(below.is_directory, below.names)):
+                number = remote_names.parse_partition_number(number_name)
+                if number is not None:
+                    path = os.path.join(directory, number_name)
+                    yield RemoteDir(Layout.AIVEN, topic[0], number, topic[1], path, store, prefix)
 
     try:
-        for dirs in in_parallel(partitions, topics, lambda _: root.store.remote):
+        for dirs in in_parallel(lambda name: list(partitions(name)), sorted(listing.names), lambda _: store.remote):
             yield from dirs
     except OSError as error:
         raise NotALogDirectory(f"cannot be listed: {error.strerror}", path=root.path) from error

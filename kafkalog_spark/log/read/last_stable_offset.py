@@ -26,10 +26,8 @@ from kafkalog_spark.log.read.segment_file import SegmentFile
 
 @dataclass
 class TransactionState:
-    """Transactions open at an offset, and those found aborted before it.
-
-    open: producer id -> first offset. Feed the batches in offset order.
-    """
+    """Transactions open at an offset (producer id -> first offset), and those found aborted before it. Feed the batches
+    in offset order."""
 
     open: dict[int, int] = field(default_factory=dict)
     aborted: list[AbortedTransaction] = field(default_factory=list)
@@ -90,10 +88,7 @@ _MARKER_SIZE = 128  # bytes. Transaction markers have 78.
 
 
 def last_stable_offset(log: PartitionLog) -> int:
-    """LSO: the first offset of the oldest transaction still open at the log's end, or the log end offset.
-
-    Begins at the latest producer snapshot that can be read (it tells the transactions open there), else at the start.
-    """
+    """LSO: the first offset of the oldest transaction still open at the log's end, or the log end offset."""
     return StableOffsetWalk().last_stable_offset(log)
 
 
@@ -121,7 +116,8 @@ class StableOffsetWalk:
 
 
 def _known_transactions(log: PartitionLog, end: int) -> tuple[int, TransactionState]:
-    """(offset, transactions open there): the latest offset up to `end` of which that is known without reading on."""
+    """(offset, transactions open there) by the latest producer snapshot up to `end` that can be read, else the log's
+    start."""
     for at, path in log.snapshots_up_to(end):
         if at < log.log_start_offset:
             break
@@ -170,7 +166,6 @@ def _walk(
 
     With `waiting`, batches of other producers are passed over and the walk ends with the last of these transactions.
     """
-    dropped = [] if dropped is None else dropped
     offset, tries = start, 0
     while offset < end and (waiting is None or waiting):
         file = log.open_segment_at(offset)
@@ -186,7 +181,8 @@ def _walk(
                         break
                     if not file.pass_over_damage:
                         raise error
-                    dropped.append(error)
+                    if dropped is not None:
+                        dropped.append(error)
                     position = position if error.position is None else error.position
                     found = find_batch_behind(file, position, reached)
                     if found is None:
@@ -215,12 +211,7 @@ def _walk_segment(
     begin: BatchHeader | None = None,
 ) -> tuple[int, KafkalogError | None]:
     """As _walk, in one segment from the batch `begin` on; returns the offset after the last batch seen, and the error
-    that ended it early.
-
-    CRCs are checked of the batches that begin or end a transaction, and of those so small that they could be a marker
-    with damaged attributes: the others change nothing. Nothing is believed after the batch that reaches `end`, where a
-    torn tail may begin.
-    """
+    that ended it early. Nothing is believed after the batch that reaches `end`, where a torn tail may begin."""
     position, offset = (file.locate(start), file.base_offset) if begin is None else (begin.position, begin.base_offset)
     if waiting is None:
         file.expect(position, end)
@@ -241,7 +232,11 @@ def _walk_segment(
 
 
 def _take(file: SegmentFile, header: BatchHeader, state: TransactionState, waiting: set[int] | None) -> None:
-    """Let a batch change `state`, if it is transactional and not of a producer that nobody waits for."""
+    """Let a batch change `state`, if it is transactional and not of a producer that nobody waits for.
+
+    CRCs are checked of the batches that begin or end a transaction, and of those so small that they could be a marker
+    with damaged attributes: the others change nothing.
+    """
     if header.size <= _MARKER_SIZE or header.is_control:
         file.check_crc(header)
     if not header.is_transactional or (waiting is not None and header.producer_id not in waiting):

@@ -4,8 +4,8 @@ A broker may be at work in it. So the listing is a moment's picture: opening a s
 FileNotFoundError, and the caller refreshes and goes on from the offset it had reached. When the whole partition has
 been deleted meanwhile, it finds a log without segments.
 
-The small files of a log directory and of a partition's are read here too. A missing one is what Kafka takes it for; one
-that is damaged is as good as missing to a reader, as it is to a broker (LeaderEpochFileCache), but not a secret.
+The small files of a log directory and of a partition's are read here too. One that is damaged is as good as missing to
+a reader, as it is to a broker (LeaderEpochFileCache), but not a secret.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ from kafkalog_spark.format.producer_snapshot import ProducerEntry, parse_produce
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.batch_search import LogEnd, find_log_end, still_there
 from kafkalog_spark.log.read.segment_file import NO_FACTS, SegmentFile
-from kafkalog_spark.store.interface import FileFacts, Store
-from kafkalog_spark.store.local_store import LOCAL
+from kafkalog_spark.store.interface import LOCAL, FileFacts, Store
 
 T = TypeVar("T")
 
@@ -51,25 +50,22 @@ def parsed_file(store: Store, path: str, parse: Callable[[bytes], T], most: int 
 
 
 def read_meta_properties(store: Store, directory: str) -> MetaProperties:
-    """meta.properties of a log directory. Raises as `parsed_file`."""
+    """Raises as `parsed_file`, as the next three do."""
     path = os.path.join(directory, META_PROPERTIES_FILE)
     return parsed_file(store, path, parse_meta_properties, meta_properties.MOST_BYTES)
 
 
 def read_partition_metadata(store: Store, directory: str) -> PartitionMetadata:
-    """partition.metadata of a partition's directory. Raises as `parsed_file`."""
     path = os.path.join(directory, PARTITION_METADATA_FILE)
     return parsed_file(store, path, parse_partition_metadata, partition_metadata.MOST_BYTES)
 
 
 def read_leader_epochs(store: Store, directory: str) -> list[EpochEntry]:
-    """leader-epoch-checkpoint of a partition's directory. Raises as `parsed_file`."""
     path = os.path.join(directory, checkpoint.LEADER_EPOCH_CHECKPOINT)
     return parsed_file(store, path, checkpoint.parse_leader_epochs, checkpoint.MOST_LEADER_EPOCH_BYTES)
 
 
 def read_producer_snapshot(store: Store, path: str) -> list[ProducerEntry]:
-    """A producer snapshot. Raises as `parsed_file`, and CorruptSnapshot."""
     return parsed_file(store, path, parse_producer_snapshot, producer_snapshot.MOST_BYTES)
 
 
@@ -111,11 +107,8 @@ def readable_meta_properties(store: Store, directory: str) -> MetaProperties:
 
 
 class Checkpoints:
-    """Recovery points and log starts that log directories' checkpoints name, each file read once.
-
-    For many partitions that are opened one after the other: a checkpoint that is read before a log is never ahead of
-    what is seen of the log.
-    """
+    """Recovery points and log starts that log directories' checkpoints name, each file read once: for many partitions
+    that are opened one after the other."""
 
     def __init__(self) -> None:
         self._read: dict[tuple[str, str], Mapping[TopicPartition, int]] = {}
@@ -141,8 +134,8 @@ class IndexedAborts(NamedTuple):
 
 
 class IndexedRun(NamedTuple):
-    """Offsets [start, until) of a log. find: asks transaction indexes that are known to be complete; None, or a None
-    that it returns: only the batches tell."""
+    """Offsets [start, until) of a log. find: asks transaction indexes that are known to be complete; without it, and
+    where it gives None, only the batches tell."""
 
     start: int
     until: int
@@ -153,10 +146,9 @@ class IndexedRun(NamedTuple):
 class OpenHints:
     """Knowledge from outside a partition's directory that its log is opened with.
 
-    recovery_point, log_start: from the checkpoints of the log directory, None without an entry. They are read
-    before the log is opened: a checkpoint that is older than the log is never ahead of it.
-    pass_over_damage: the log ends after its last good batch even when damage lies before that.
-    known_end: where the log ended once; the search goes on from there.
+    recovery_point, log_start: from the checkpoints of the log directory, None without an entry; read before the log is
+    opened, as a checkpoint that is older than the log is never ahead of it. pass_over_damage: the log ends after its
+    last good batch even when damage lies before that. known_end: where it ended once; the search goes on from there.
     """
 
     recovery_point: int | None = None
@@ -184,10 +176,8 @@ class PartitionLocation:
         known_end: LogEnd | None = None,
         checkpoints: Checkpoints | None = None,
     ) -> PartitionLog:
-        """Read the checkpoints, then the partition; see PartitionLog. checkpoints: those read before. Raises
-        NotALogDirectory."""
+        """Read the checkpoints, then the partition; see PartitionLog. checkpoints: those read before."""
         hints = OpenHints(pass_over_damage=pass_over_damage, known_end=known_end)
-        # Checkpoints first: read later, they could be ahead of what was seen of the log.
         return self.open_unread(self.checkpointed(hints, checkpoints) if self.has_checkpoints else hints)
 
     def checkpointed(self, hints: OpenHints, checkpoints: Checkpoints | None = None) -> OpenHints:
@@ -199,12 +189,11 @@ class PartitionLocation:
         return replace(hints, recovery_point=recovery_points.get(tp), log_start=log_starts.get(tp))
 
     def open_unread(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
-        """Open the partition without reading checkpoints. Raises NotALogDirectory."""
+        """Open the partition without reading checkpoints."""
         return PartitionLog(self, hints)
 
     @property
     def log_dir(self) -> str:
-        """The log directory that it lies in."""
         return os.path.dirname(self.directory)
 
     @property
@@ -223,11 +212,9 @@ class PartitionLocation:
         return self
 
     def exists(self) -> bool:
-        """True if its directory is there."""
         return self.store.exists(self.directory)
 
     def topic_id(self) -> uuid.UUID | None:
-        """Topic id from partition.metadata; None without."""
         return topic_id(self.store, self.directory)
 
     def carrying(self, log: PartitionLog, start: int, end: int | None) -> Self:
@@ -237,12 +224,9 @@ class PartitionLocation:
 
 
 class PartitionLog:
-    """The log of a partition in one directory.
-
-    names, facts: what the last listing of the directory said.
-    gone: the directory was deleted after this object was made, as of the last refresh.
-    Raises NotALogDirectory when the directory is not there or cannot be read.
-    """
+    """The log of a partition in one directory. names, facts: what the last listing said. gone: the directory was
+    deleted after this object was made, as of the last refresh. Raises NotALogDirectory when the directory is not there
+    or cannot be read."""
 
     names: list[str]
     facts: Mapping[str, FileFacts]
@@ -262,8 +246,7 @@ class PartitionLog:
         return f"{self.topic}-{self.partition}"
 
     def refresh(self) -> None:
-        """List the directory again; one that has gone since is a log without segments. Raises NotALogDirectory when it
-        cannot be read."""
+        """List the directory again; one that has gone since is a log without segments."""
         self.__dict__.pop("log_end", None)
         try:
             self._list()
@@ -281,7 +264,6 @@ class PartitionLog:
 
     @property
     def pass_over_damage(self) -> bool:
-        """True if damage neither ends the log nor raises."""
         return self.hints.pass_over_damage
 
     def follow(self, *, recovery_point: int | None, log_start: int | None) -> None:
@@ -307,11 +289,15 @@ class PartitionLog:
             raise self._unreadable(FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
 
     def _list(self) -> None:
+        def end_of_swap(name: str) -> int:
+            with self._open(SegmentFiles(int(name[:20]), name), None) as file:
+                return find_log_end(file).offset
+
         for attempt in range(LISTINGS):
             try:
                 listing = self.store.list(self.directory)
                 self.facts = listing.files
-                self._take(listing.names, live_segments(listing.names, self._end_of_swap))
+                self._take(listing.names, live_segments(listing.names, end_of_swap))
             except FileNotFoundError as error:
                 if attempt < LISTINGS - 1 and self.store.exists(self.directory):
                     continue  # a .swap lost its suffix after it was listed
@@ -325,22 +311,13 @@ class PartitionLog:
         self.names, self.segments = names, segments
         self._bases = [segment.base_offset for segment in segments]
 
-    def _end_of_swap(self, name: str) -> int:
-        files = SegmentFiles(int(name[:20]), name)
-        with self._open(files, None) as file:
-            return find_log_end(file).offset
-
     def _unreadable(self, error: OSError) -> NotALogDirectory:
-        return NotALogDirectory(
-            f"the partition's directory cannot be read: {error.strerror}",
-            topic_partition=self.name,
-            path=self.directory,
-        )
+        what = f"the partition's directory cannot be read: {error.strerror}"
+        return NotALogDirectory(what, topic_partition=self.name, path=self.directory)
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that readers may see: the first segment's, or a later one that records were deleted up
-        to."""
+        """The first offset that readers may see: the first segment's, or one that records were deleted up to."""
         first = self._bases[0] if self._bases else 0
         return max(first, self.hints.log_start or 0)
 
@@ -356,11 +333,19 @@ class PartitionLog:
         """Open a segment of the listing. Raises FileNotFoundError when it has gone since, NotALogDirectory when it is
         there and cannot be opened."""
         try:
-            return self._open(self.segments[index], self.next_base_offset(index))
+            return self._opened(index)
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise self._cannot_open(self.segment_path(index), error) from error
+            raise NotALogDirectory(
+                f"the segment cannot be opened: {error.strerror}",
+                topic_partition=self.name,
+                path=self.segment_path(index),
+                hint="whoever reads the log needs the permission to" if isinstance(error, PermissionError) else None,
+            ) from error
+
+    def _opened(self, index: int) -> SegmentFile:
+        return self._open(self.segments[index], self.next_base_offset(index))
 
     def _open(
         self, files: SegmentFiles, next_base: int | None, facts: Mapping[str, FileFacts] | None = None
@@ -375,16 +360,7 @@ class PartitionLog:
             pass_over_damage=self.pass_over_damage,
         )
 
-    def _cannot_open(self, path: str, error: OSError) -> NotALogDirectory:
-        return NotALogDirectory(
-            f"the segment cannot be opened: {error.strerror}",
-            topic_partition=self.name,
-            path=path,
-            hint="whoever reads the log needs the permission to" if isinstance(error, PermissionError) else None,
-        )
-
     def segment_path(self, index: int) -> str:
-        """Path of a segment's .log."""
         return os.path.join(self.directory, self.segments[index].log)
 
     def prefetch_segments(self, start: int, end: int) -> None:
@@ -396,20 +372,17 @@ class PartitionLog:
 
     def size_of(self, index: int) -> int:
         """Bytes of a segment's .log. Raises FileNotFoundError when it has gone since it was listed."""
-        name = self.segments[index].log
-        known = self.facts.get(name)
-        return os.stat(os.path.join(self.directory, name)).st_size if known is None else known.size
+        known = self.facts.get(self.segments[index].log)
+        return os.stat(self.segment_path(index)).st_size if known is None else known.size
 
     def open_segment_at(self, offset: int) -> SegmentFile | None:
-        """Open the segment that holds `offset`, or would, listing again while segments vanish; None when there is none.
-
-        Raises NotALogDirectory when it is there and cannot be opened, or is listed again and again and never there.
-        """
+        """Open the segment that holds `offset`, or would; see _read_listed."""
         return self._read_listed(lambda: self.open_segment(self.segment_index(offset)), offset)
 
     def _read_listed(self, read: Callable[[], T], offset: int) -> T | None:
         """Result of `read` for the segment that holds `offset`, listing again while segments vanish; None without
-        segments."""
+        segments. Raises NotALogDirectory when it is there and cannot be opened, or is listed LISTINGS times and never
+        there."""
         for _ in range(LISTINGS):
             if not self.segments:
                 return None
@@ -426,8 +399,8 @@ class PartitionLog:
         )
 
     def list_again(self, file: SegmentFile, gone: FileNotFoundError, tries: int) -> None:
-        """List again after an object was replaced or deleted while it was read. Raises NotALogDirectory for one where
-        that happened LISTINGS times in a row."""
+        """List again after an object was replaced or deleted while it was read. Raises NotALogDirectory after LISTINGS
+        `tries` in a row."""
         if tries >= LISTINGS:
             raise NotALogDirectory(
                 f"the segment was replaced {tries} times while it was read: {gone.strerror}",
@@ -438,11 +411,8 @@ class PartitionLog:
         self.refresh()
 
     def has_changed(self, file: SegmentFile) -> bool:
-        """List again; whether `file`, or what follows it, is no longer what it was when it was opened.
-
-        A segment that looks damaged may only have been truncated by a recovering broker, or merged with its neighbours
-        by the cleaner, since the listing was made.
-        """
+        """List again; whether `file`, or what follows it, is no longer what it was when it was opened: a segment that
+        looks damaged may only have been truncated by a recovering broker, or merged with others by the cleaner."""
         changed = file.has_changed()
         self.refresh()
         if not self.segments:
@@ -457,13 +427,13 @@ class PartitionLog:
 
         A log that ends below its start (its files were removed by hand) is empty at its start, as Kafka makes it.
         """
-        end = self._read_listed(self._find_end, MAX_INT64) or LogEnd(0, 0)
-        return end._replace(offset=max(end.offset, self.log_start_offset))
 
-    def _find_end(self) -> LogEnd:
-        hints = self.hints
-        with self.open_segment(len(self.segments) - 1) as file:
-            return find_log_end(file, hints.recovery_point, hints.known_end)
+        def find_end() -> LogEnd:
+            with self.open_segment(len(self.segments) - 1) as file:
+                return find_log_end(file, self.hints.recovery_point, self.hints.known_end)
+
+        end = self._read_listed(find_end, MAX_INT64) or LogEnd(0, 0)
+        return end._replace(offset=max(end.offset, self.log_start_offset))
 
     @property
     def log_end_offset(self) -> int:
@@ -483,6 +453,3 @@ class PartitionLog:
         """[start, end) in runs by how aborted transactions are found. A .txnindex of a log directory is not asked:
         a missing or truncated one looks like a log without aborts."""
         return [IndexedRun(start, end, None)]
-
-    def blame(self, error: KafkalogError) -> KafkalogError:
-        return error.at(topic_partition=self.name)

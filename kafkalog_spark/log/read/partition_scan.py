@@ -8,6 +8,7 @@ SegmentScanner knows neither directories nor what follows its segment: it ends a
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -47,9 +48,7 @@ class ScanState:
 
 class SegmentScanner:
     """Reads segments of one partition, one after the other, into `rows`. The buffers are its own until it is through.
-
-    Peak memory: a window (or the largest batch), what that decompresses to, and two Arrow batches.
-    """
+    Peak memory: a window (or the largest batch), what that decompresses to, and two Arrow batches."""
 
     def __init__(
         self,
@@ -113,19 +112,15 @@ class SegmentScanner:
             self._window.shrink(WINDOW)
 
     def _sweep_window(self, position: int, size: int) -> tuple[np.ndarray, int, int, int]:
-        """(header table, bytes it covers, bytes read, SweepStatus) of the whole batches in `size` bytes from `position`
-        on."""
+        """(header table, bytes it covers, bytes read, SweepStatus) of the whole batches in these bytes."""
         filled = self._file.read_into(position, self._window.room(0, size)) if size > 0 else 0
         rows, swept, status = sweep(self._window.read_only(), 0, filled, self._table, CRC32C_TABLE, CRC32_TABLE)
         return self._table[:rows], swept, filled, status
 
     def _check_order(self, table: np.ndarray, count: int, position: int, swept: int) -> tuple[int, CorruptBatch | None]:
-        """Offsets lie outside the CRC: they must rise from batch to batch, and stay between this segment's and the
-        next's.
-
-        Of the first `count` rows; the batch after them, in the table or at byte `swept` of the window, may show that
-        the last one is wrong. Returns the first row that is wrong, and the error; (count, None) when none is.
-        """
+        """(first row that is wrong of the first `count`, the error); (count, None) when none is. Offsets, which lie
+        outside the CRC, must rise from batch to batch, and stay between this segment's and the next's. The batch after
+        those rows, in the table or at byte `swept` of the window, may show that the last one is wrong."""
         lowest, following = self._file.base_offset, self._file.next_base_offset
         highest = layout.MAX_INT64 if following is None else following - 1
         row = int(first_out_of_order(table, max(self._last_offset, lowest - 1), lowest, highest))
@@ -330,12 +325,10 @@ def _pass_over(file: SegmentFile, state: ScanState, error: KafkalogError) -> boo
 
 def _begin(file: SegmentFile, offset: int, request: ScanRequest, hint: tuple[int, int] | None) -> tuple[int, int]:
     """(position, next offset) to begin reading a segment at: the furthest that hint, offset and time index prove."""
-    if hint is not None and hint[0] == file.base_offset:
-        header = file.proven_header(hint[1])
-        position = hint[1] if header is not None and file.base_offset <= header.base_offset <= offset else None
+    hinted = file.proven_header(hint[1]) if hint is not None and hint[0] == file.base_offset else None
+    if hinted is not None and file.base_offset <= hinted.base_offset <= offset:
+        position = hinted.position
     else:
-        position = None
-    if position is None:
         position = file.locate(offset) if offset > file.first_offset else file.begin
     if request.timestamp_from_ms > NO_TIMESTAMP:
         by_time, next_offset = batch_search.position_for_timestamp(file, request.timestamp_from_ms)
@@ -362,21 +355,12 @@ def _not_the_answer(gone: KafkalogError) -> None:
     """Records that go while they are searched or counted: the answer is one of those that are there."""
 
 
-def _all_before(file: SegmentFile, timestamp_ms: int) -> bool:
-    """True if a segment's records are all older; damage is left to who reads them, and may find the log changed."""
-    try:
-        return batch_search.largest_timestamp(file) < timestamp_ms
-    except (CorruptBatch, UnsupportedFormat):
-        return False
-
-
 def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> int | None:
     """The first offset whose record has a timestamp >= `timestamp_ms`; None when there is none (ListOffsets).
 
-    Records of control batches count, as for the broker: a transaction marker has the time at which it was written
-    (LogSegment.findOffsetByTimestamp, FileRecords.searchForTimestamp look into every batch). Segments and batches are
-    passed over by their largest timestamps; damage is, if the log was opened with pass_over_damage, and raises
-    CorruptBatch, UnsupportedFormat otherwise.
+    Records of control batches count, as for the broker (FileRecords.searchForTimestamp looks into every batch).
+    Segments and batches are passed over by their largest timestamps; damage is, if the log was opened with
+    pass_over_damage, and raises CorruptBatch, UnsupportedFormat otherwise.
     """
     request = ScanRequest(
         columns=("offset",),
@@ -397,10 +381,13 @@ def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> int | None:
         file = log.open_segment_at(offset)
         if file is None:
             return None
+        skip, until = False, end if file.next_base_offset is None else min(file.next_base_offset, end)
         try:
             with file:
-                until = end if file.next_base_offset is None else min(file.next_base_offset, end)
-                skip = file.next_base_offset is not None and _all_before(file, timestamp_ms)
+                if file.next_base_offset is not None:
+                    # damage is left to the scan, which may find the log changed
+                    with suppress(CorruptBatch, UnsupportedFormat):
+                        skip = batch_search.largest_timestamp(file) < timestamp_ms
         except FileNotFoundError as gone:
             tries += 1
             log.list_again(file, gone, tries)
@@ -413,11 +400,9 @@ def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> int | None:
     return None
 
 
-# Where the last records of a partition begin, found from its end.
-#
-# Steps of bytes are read backward, each four times as large as the one before, until there are as many records as
-# asked for. They are counted as a scan gives them: holes, control batches, aborted transactions and damage count for
-# nothing.
+# Where the last records of a partition begin. Steps of bytes are read backward from its end, each four times as large
+# as the one before, until there are as many records as asked for. They are counted as a scan gives them: holes, control
+# batches, aborted transactions and damage count for nothing.
 
 FIRST_STEP = 64 << 10
 """Bytes. One read, which takes no longer than opening the segment: some 600 records of 100 B."""

@@ -70,7 +70,7 @@ class Window:
 
     def records(self, first: int, end: int) -> tuple[Table, Table]:
         """(starts, ends) in `data` of the records of v2 batches: rows [first, end)."""
-        starts = self.table[first:end, H.POSITION] - self.start
+        starts = self.starts[first:end]
         return starts + layout.RECORDS_AT, starts + self.table[first:end, H.SIZE]
 
     @property
@@ -221,12 +221,11 @@ IndexBytes = Callable[[str, int], bytes]
 class SegmentFile:
     """A segment's .log, open, with its indexes; the file is as large as it was when it was opened.
 
-    file: the bytes. files: names in `directory`. next_base_offset: where the next segment begins, None for the last
-    one. remote: each read may be a request. pass_over_damage: whoever walks its headers goes on after damage instead of
-    raising. begin, size: the bytes [begin, size) are read, all of the file unless it is a `part`; first_offset: the
-    lowest that may lie in them. excess: bytes of the file beyond those that a segment may have, which nothing reads.
-    `bytes_read` counts what was read. Every read of an object that has gone or was
-    replaced since it was listed raises FileNotFoundError.
+    files: names in `directory`. next_base_offset: where the next segment begins, None for the last one. remote: each
+    read may be a request. pass_over_damage: whoever walks its headers goes on after damage instead of raising. begin,
+    size: the bytes [begin, size) are read, all of the file unless it is a `part`; first_offset: the lowest that may lie
+    in them. excess: bytes of the file beyond those that a segment may have, which nothing reads. Every read of an
+    object that has gone or was replaced since it was listed raises FileNotFoundError.
     """
 
     def __init__(
@@ -301,12 +300,12 @@ class SegmentFile:
         self._file.close()
 
     def up_to(self, end: int) -> SegmentFile:
-        """The same open file as if it ended at byte `end`. Closing either closes both."""
+        """The same open file as if it ended at byte `end`."""
         return self.part(self.begin, end, self.first_offset)
 
     def part(self, begin: int, end: int, first_offset: int) -> SegmentFile:
         """The same open file as if it held nothing but the bytes [begin, end), whose first batch may begin with
-        first_offset. Positions and indexes stay those of the file."""
+        first_offset. Positions and indexes stay those of the file. Closing either closes both."""
         part = copy(self)
         part.begin, part.size, part.first_offset = begin, min(end, self.size), first_offset
         part.is_whole, part.excess = False, 0
@@ -337,8 +336,7 @@ class SegmentFile:
         return data
 
     def read_into(self, position: int, target: memoryview) -> int:
-        """Fill `target` from `position` on; returns the number of bytes, less than asked for only at the end of the
-        file."""
+        """Fill `target` from `position` on; returns the number of bytes, fewer only at the end of the file."""
         try:
             filled = self._file.read_into(position, target)
         except OSError as error:
@@ -353,10 +351,10 @@ class SegmentFile:
             return
         until = self.size
         if self.next_base_offset is None or end < self.next_base_offset:
+            # the first entry's batch may begin before `end`, and is read; that of the second does not
             _, positions = self.offset_index.entries_after(end)
-            # The first of them may begin before `end`, and is read; the second does not.
-            until = int(positions[1]) if len(positions) > 1 else self.size
-        self._file.expect(position, min(until, self.size))
+            until = min([until, *positions[1:2].tolist()])
+        self._file.expect(position, until)
 
     def _fail(self, error: OSError, position: int) -> NoReturn:
         """A failing disk is neither a torn tail nor a wrong hint: nothing that asks for those catches this."""
@@ -371,13 +369,13 @@ class SegmentFile:
 
     @cached_property
     def offset_index(self) -> OffsetIndex:
-        """The offset index, parsed but not checked; empty when there is none or it cannot be read."""
+        """Parsed but not checked; empty when there is none or it cannot be read."""
         data = self._index_bytes(self.files.offset_index, offset_index.ENTRY_SIZE)
         return parse_offset_index(data, self.base_offset)
 
     @cached_property
     def time_index(self) -> TimeIndex:
-        """The time index, parsed but not checked; empty when there is none or it cannot be read."""
+        """As the offset index."""
         return parse_time_index(self._index_bytes(self.files.time_index, time_index.ENTRY_SIZE), self.base_offset)
 
     def _index_bytes(self, name: str | None, entry_size: int) -> bytes:
@@ -389,19 +387,17 @@ class SegmentFile:
             return b""  # an index is a hint: without it the .log is read from its first byte
 
     def read_index(self, name: str, entry_size: int) -> bytes:
-        """The bytes of one of its index files, without most of the zeros that pad it. Raises FileNotFoundError,
-        OSError."""
+        """The bytes of one of its index files, without most of the zeros that pad it. Raises OSError."""
         data = self._read_index(name, entry_size)
         self.bytes_read += len(data)
         return data
 
     def header_at(self, position: int) -> BatchHeader | None:
         """The header at `position`; None when the batch is not whole in the file. Raises as parse_header."""
-        data = self.read(position, _JUMP_READ)
-        return self._header_in(data, 0, position)
+        return self._header_in(self.read(position, _JUMP_READ), 0, position)
 
     def header_or_none(self, position: int) -> BatchHeader | None:
-        """The header at `position`; None too where what lies there cannot be one."""
+        """As header_at; None too where what lies there cannot be a header."""
         try:
             return self.header_at(position)
         except (CorruptBatch, UnsupportedFormat):
@@ -416,8 +412,7 @@ class SegmentFile:
         return batch_header.parse_header(data, at, position)
 
     def proven_header(self, position: int) -> BatchHeader | None:
-        """The header at `position` if a whole batch with the valid CRC lies there, else None. Never raises for
-        content."""
+        """The header at `position` if a whole batch with a valid CRC lies there, else None."""
         header = self.header_or_none(position) if 0 <= position < self.size else None
         return header if header is not None and batch_header.crc_in_pieces(self.read, header) == header.crc else None
 
@@ -462,10 +457,10 @@ class SegmentFile:
     def proven_entry(self, entry: OffsetPosition) -> BatchHeader | None:
         """The header of the batch that an offset index entry points to, if it is one and its offsets fit the entry.
 
-        They lie above the entry before and not above this one. A valid CRC alone does not do: a value may hold a whole
-        batch, and an entry that is wrong may point into it. Brokers before 0.11 wrote the first offset inside a wrapper
-        into the entry (LogSegment.append took the first offset of the message set), so a wrapper's own offset, which is
-        its last record's, may lie above the entry: below the one after it.
+        They lie above the entry before and not above this one. A valid CRC alone does not do: an entry that is wrong
+        may point into a value, which may hold a whole batch. Brokers before 0.11 wrote the first offset inside a
+        wrapper into the entry (LogSegment.append), so a wrapper's own offset, which is its last record's, may lie above
+        the entry: below the one after it.
         """
         header = self.proven_header(entry.position)
         if header is None:
@@ -480,11 +475,8 @@ class SegmentFile:
         return header if before < header.base_offset <= header.last_offset <= highest else None
 
     def locate(self, offset: int) -> int:
-        """Position of a batch from which reading on finds every record from `offset` on.
-
-        The offset index is asked; an entry is believed only when `proven_entry` does. Otherwise reading begins at the
-        segment's first byte.
-        """
+        """Position of a batch from which reading on finds every record from `offset` on, by the offset index as far as
+        `proven_entry` believes it; else the first byte."""
         entry = self.offset_index.floor(offset)
         while entry.position > self.begin:
             header = self.proven_entry(entry)
@@ -497,8 +489,7 @@ class SegmentFile:
         return self.begin
 
     def windows(self, position: int = 0) -> Iterator[tuple[Window, KafkalogError | None]]:
-        """Every batch from `position` on as header tables, CRCs checked; see header_windows. Raises NotALogDirectory
-        when the file cannot be read."""
+        """See header_windows. Raises NotALogDirectory when the file cannot be read."""
         try:
             yield from header_windows(self._file, self.size, position)
         except OSError as error:

@@ -9,10 +9,11 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from kafkalog_spark.errors import CorruptChunk, CorruptLog, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry, parse_leader_epochs
@@ -23,11 +24,14 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction, parse_tr
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
-from kafkalog_spark.log.tiered.chunks import ChunkIndex, ChunkSlice
+from kafkalog_spark.log.tiered.chunks import ChunkIndex
 from kafkalog_spark.log.tiered.manifest import IndexRange, SegmentManifest
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
 from kafkalog_spark.log.tiered.tier_options import KeyRing
-from kafkalog_spark.store.interface import FileFacts, OpenFile, Store
+from kafkalog_spark.store.interface import FileFacts, OpenFile
+
+if TYPE_CHECKING:
+    from kafkalog_spark.store.object_store import Buffer
 
 _INDEX_FILES = {
     file.value: file for file in (RemoteFile.OFFSET_INDEX, RemoteFile.TIME_INDEX, RemoteFile.TRANSACTION_INDEX)
@@ -102,8 +106,7 @@ def open_remote(
     """Open a remote segment. Raises FileNotFoundError when it has gone, OSError; KeyNotGiven, CorruptManifest and
     CorruptLog where it cannot be read."""
     store, manifest = held.place.store, held.manifest
-    facts = held.objects[RemoteFile.LOG][1]
-    file = store.open(held.log_path, facts)
+    file = store.open(held.log_path, held.objects[RemoteFile.LOG][1])
     try:
         if held.object_size not in (None, file.size):
             source = "its manifest" if manifest is not None else "__remote_log_metadata"
@@ -120,9 +123,7 @@ def open_remote(
         if manifest is not None and not plain:
             path = held.path_of(RemoteFile.MANIFEST) if RemoteFile.MANIFEST in held.objects else held.log_path
             check_chunk_size(manifest, topic_partition, path)
-            codec = ChunkCodec.of(manifest, keys)
-            facts = facts or FileFacts(file.size, "")
-            file = _chunked(file, store, held.log_path, facts, manifest.chunks, codec, pass_over_damage)
+            file = _chunked(file, held, manifest.chunks, ChunkCodec.of(manifest, keys), pass_over_damage)
     except BaseException:
         file.close()
         raise
@@ -154,16 +155,11 @@ def check_chunk_size(manifest: SegmentManifest, topic_partition: str, path: str)
         )
 
 
-def _chunked(
-    stored: OpenFile,
-    store: Store,
-    path: str,
-    facts: FileFacts,
-    chunks: ChunkIndex,
-    codec: ChunkCodec,
-    pass_over_damage: bool,
-) -> OpenFile:
+def _chunked(stored: OpenFile, held: StoredSegment, chunks: ChunkIndex, codec: ChunkCodec, pass_over: bool) -> OpenFile:
     from kafkalog_spark.store.object_store import ObjectFile  # only where chunks are read
+
+    store, path = held.place.store, held.log_path
+    facts = held.objects[RemoteFile.LOG][1] or FileFacts(stored.size, "")
 
     ranges = getattr(store, "ranges", None)
 
@@ -172,27 +168,11 @@ def _chunked(
         with closing(store.open(path, facts)) as file:
             return file.read(begin, end - begin)
 
-    raw = ranges(path, facts) if ranges is not None else read_range
+    read = ranges(path, facts) if ranges is not None else read_range
     one_by_one = threading.Lock()  # several blocks are fetched at once; each chunk takes 8 MB more while it is decoded
-
-    def fetch(begin: int, end: int) -> memoryview:
-        wanted = chunks.range_of(begin, end)
-        data = memoryview(raw(wanted.begin, wanted.end))
-        target = memoryview(bytearray(end - begin))
-        for part in chunks.slices(begin, end):
-            try:
-                with one_by_one:
-                    decode_part(part, data, wanted.begin, target, begin, codec, path)
-            except CorruptChunk as error:
-                if not pass_over_damage:
-                    raise
-                # zeros, where no batch begins: what is passed over then is what was in the chunk
-                _log.warning("mode=DROPMALFORMED: %s", error)
-        return target
-
     return ObjectFile(
         chunks.original_file_size,
-        fetch,
+        lambda begin, end: read_chunks(chunks, codec, path, read, begin, end, one_by_one, pass_over),
         changed=stored.has_changed,
         closed=stored.close,
         align=chunks.original_chunk_size,
@@ -200,15 +180,33 @@ def _chunked(
     )
 
 
-def decode_part(
-    part: ChunkSlice, data: memoryview, at: int, target: memoryview, begin: int, codec: ChunkCodec, path: str
-) -> None:
-    """Turn a chunk back, and put its part where it belongs in `target`, which begins at byte `begin` of the segment.
-    data: of the object at `path`, from its byte `at` on. Raises CorruptChunk."""
-    chunk, first, last = part
-    stored = data[chunk.position - at :][: chunk.size]
-    to = chunk.original_position + first - begin
-    target[to : to + last - first] = memoryview(codec.chunk(stored, chunk, path))[first:last]
+def read_chunks(
+    chunks: ChunkIndex,
+    codec: ChunkCodec,
+    path: str,
+    read: Callable[[int, int], Buffer],
+    begin: int,
+    end: int,
+    guard: AbstractContextManager[object],
+    pass_over_damage: bool = False,
+) -> bytearray:
+    """The bytes [begin, end) of a segment, from the chunks of the object at `path` that hold them. read: gives a range
+    of that object; guard: held while a chunk is turned back. Raises CorruptChunk; with pass_over_damage a damaged
+    chunk is zeros, where no batch begins: what is passed over then is what was in it."""
+    wanted = chunks.range_of(begin, end)
+    data = memoryview(read(wanted.begin, wanted.end))
+    target = bytearray(end - begin)
+    for chunk, first, last in chunks.slices(begin, end):
+        stored = data[chunk.position - wanted.begin :][: chunk.size]
+        to = chunk.original_position + first - begin
+        try:
+            with guard:
+                target[to : to + last - first] = memoryview(codec.chunk(stored, chunk, path))[first:last]
+        except CorruptChunk as error:
+            if not pass_over_damage:
+                raise
+            _log.warning("mode=DROPMALFORMED: %s", error)
+    return target
 
 
 def _entries(held: StoredSegment, keys: KeyRing, name: str, entry_size: int) -> bytes:

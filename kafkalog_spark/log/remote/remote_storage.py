@@ -9,25 +9,22 @@ appear whole: a file is written aside and renamed, an object is put at once or c
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
-from uuid import UUID
 
 import numpy as np
 
 from kafkalog_spark.errors import KafkalogError, RemoteResourceNotFound, RemoteStorageError
+from kafkalog_spark.format.atomic_file import TEMPORARY_SUFFIX, fsync_directory, open_regular, write_all
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.layout import RECORDS_AT
-from kafkalog_spark.log.remote.chunk_cache import ChunkCache
-from kafkalog_spark.log.remote.object_place import Pieces, place_of
-from kafkalog_spark.log.remote.remote_index_cache import CACHED_INDEXES, BoundedDirectory, RemoteIndexCache
-from kafkalog_spark.log.remote.remote_segment_file import DECODED_BLOCK, MOST_OF_INDEX, check_chunk_size, decode_part
+from kafkalog_spark.log.remote.remote_caches import CACHED_INDEXES, BoundedDirectory, ChunkCache, RemoteIndexCache
+from kafkalog_spark.log.remote.remote_segment_file import DECODED_BLOCK, MOST_OF_INDEX, check_chunk_size, read_chunks
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.tiered.chunk_codec import ENCRYPTION_OVERHEAD, ChunkCodec
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
@@ -45,7 +42,11 @@ from kafkalog_spark.log.tiered.remote_log_metadata import (
     encode_custom_metadata,
 )
 from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteSegment, remote_key
-from kafkalog_spark.store.object_writer import PART
+from kafkalog_spark.store.interface import LOCAL, FileFacts, is_local
+from kafkalog_spark.store.object_store import Buffer, ObjectStore
+from kafkalog_spark.store.object_writer import PART, ObjectWriter, upload
+from kafkalog_spark.store.storage_options import StorageOptions
+from kafkalog_spark.store.stores import store_of
 
 Throttle = Callable[[int], None]  # called with how many bytes are sent next; waits while that is too many
 
@@ -78,6 +79,101 @@ class LogSegmentData:
         return None if path is None else path.read_bytes()
 
 
+Pieces = Callable[[], Iterable[bytes]]  # an object's bytes from its beginning on; called for each try
+
+
+class FolderPlace:
+    """Objects in a folder; `root` stays when it is empty. One is written aside and renamed, so that a name that is
+    there is whole and on disk. Threads share it. Raises OSError."""
+
+    store = LOCAL
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def put(self, path: str, pieces: Pieces, size: int) -> None:
+        """Write an object of about `size` bytes; on return it is safe. Raises what `pieces` raises, too."""
+        directory, aside = os.path.dirname(path), path + TEMPORARY_SUFFIX
+        try:
+            with self._created(aside, directory) as fd:
+                for piece in pieces():
+                    write_all(fd, piece)
+                os.fsync(fd)
+            os.replace(aside, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(aside)
+            raise
+        fsync_directory(directory)
+
+    @contextmanager
+    def _created(self, path: str, directory: str) -> Iterator[int]:
+        while True:
+            _make_directories(directory)
+            with suppress(FileNotFoundError):  # `delete` has taken the directory, which was empty
+                fd = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+                break
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def read(self, path: str, size: int, begin: int, end: int) -> Buffer:
+        """The bytes [begin, end) of an object of `size` bytes."""
+        with closing(LOCAL.open(path)) as file:
+            if file.size < size:
+                raise OSError(5, f"the file has {file.size} bytes, expected {size}", path)
+            return file.read(begin, end - begin)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects, in this order, and what was left of writing them; one that is not there is no error."""
+        for path in paths:
+            for name in (path, path + TEMPORARY_SUFFIX):
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    os.unlink(name)
+        for directory in {os.path.dirname(path): None for path in paths}:
+            with suppress(OSError):  # others lie in it
+                while directory != self._root:
+                    os.rmdir(directory)
+                    directory = os.path.dirname(directory)
+
+
+def _make_directories(directory: str) -> None:
+    """Make a directory and those above it, each on disk on return. Raises OSError."""
+    if os.path.isdir(directory):
+        return
+    above = os.path.dirname(directory)
+    _make_directories(above)
+    with suppress(FileExistsError):
+        os.mkdir(directory)
+    fsync_directory(above)
+
+
+class BucketPlace:
+    """See FolderPlace."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+
+    def put(self, path: str, pieces: Pieces, size: int) -> None:
+        upload(self.store, path, pieces, size)
+
+    def read(self, path: str, size: int, begin: int, end: int) -> Buffer:
+        return self.store.ranges(path, FileFacts(size, ""))(begin, end)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            ObjectWriter(self.store).delete([path])
+
+
+def _place_of(root: str, storage: StorageOptions) -> FolderPlace | BucketPlace:
+    if is_local(root):
+        return FolderPlace(root)
+    store = store_of(root, storage)
+    assert isinstance(store, ObjectStore)
+    return BucketPlace(store)
+
+
 def _unlimited(_: int) -> None:
     """No throttle."""
 
@@ -101,11 +197,10 @@ class RemoteStorage:
 
     def __init__(self, options: RemoteStorageOptions, index_cache: BoundedDirectory | None = None) -> None:
         self.options = options
-        self._place = place_of(options.root, options.storage)
+        self._place = _place_of(options.root, options.storage)
         self._indexes = None if index_cache is None else RemoteIndexCache(*index_cache)
         self._chunks = ChunkCache(options.chunk_cache_bytes)
-        self._lock = threading.Lock()
-        self._manifests: OrderedDict[UUID, _Stored] = OrderedDict()
+        self._stored = lru_cache(_MANIFESTS)(self._read_manifest)
 
     def close(self) -> None:
         """Stop reading ahead."""
@@ -136,8 +231,6 @@ class RemoteStorage:
             self._place.delete(self._paths(segment))
         if self._indexes is not None:
             self._indexes.forget(segment)
-        with self._lock:
-            self._manifests.pop(segment.segment_id, None)
         self._chunks.forget(lambda key: isinstance(key, tuple) and key[0] == segment.segment_id)
 
     def put(self, segment: RemoteSegment, file: RemoteFile, pieces: Pieces, size: int, throttle: Throttle) -> int:
@@ -210,30 +303,16 @@ class RemoteStorage:
 
     def _decoded(self, segment: RemoteSegment, stored: _Stored, begin: int, end: int) -> bytes:
         chunks, path = stored.manifest.chunks, self._path(segment, RemoteFile.LOG)
-        wanted = chunks.range_of(begin, end)
-        data = self._place.read(path, chunks.object_size, wanted.begin, wanted.end)
+        read = partial(self._place.read, path, chunks.object_size)
         if stored.manifest.plain:
-            return bytes(data)
-        target = bytearray(end - begin)
-        for part in chunks.slices(begin, end):
-            decode_part(part, memoryview(data), wanted.begin, memoryview(target), begin, stored.codec, path)
-        return bytes(target)
+            return bytes(read(begin, end))
+        return bytes(read_chunks(chunks, stored.codec, path, read, begin, end, nullcontext()))
 
-    def _stored(self, segment: RemoteSegment) -> _Stored:
-        with self._lock:
-            stored = self._manifests.get(segment.segment_id)
-            if stored is not None:
-                self._manifests.move_to_end(segment.segment_id)
-                return stored
+    def _read_manifest(self, segment: RemoteSegment) -> _Stored:
         path = self._path(segment, RemoteFile.MANIFEST)
         manifest = parse_manifest(self._place.store.read_all(path, MOST_OF_MANIFEST))
         check_chunk_size(manifest, str(segment), path)
-        stored = _Stored(manifest, ChunkCodec.of(manifest, self.options.keys))
-        with self._lock:
-            self._manifests[segment.segment_id] = stored
-            if len(self._manifests) > _MANIFESTS:
-                self._manifests.popitem(last=False)
-        return stored
+        return _Stored(manifest, ChunkCodec.of(manifest, self.options.keys))
 
     def _all_indexes(self, segment: RemoteSegment, only: RemoteFile | None = None) -> dict[RemoteFile, bytes]:
         """The indexes of a segment, or one of them: one request, but for LocalTieredStorage's."""

@@ -45,10 +45,8 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class TieredLocation(PartitionLocation):
     """directory, store: of the log directory's partition; without one of the first remote directory (`is_local`).
-
     remote: one for each topic id. planned, remembered: what a task needs not look up, of a range, or of a log that it
-    lists. A pickle carries the keys in `options`.
-    """
+    lists. A pickle carries the keys in `options`."""
 
     is_local: bool = False
     remote: tuple[RemoteDir, ...] = ()
@@ -65,7 +63,6 @@ class TieredLocation(PartitionLocation):
         return PartitionLocation(self.topic, self.partition, self.directory, self.store)
 
     def open_unread(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
-        """See PartitionLocation. Raises what reading manifests raises, too."""
         return TieredLog(self, hints)
 
     @property
@@ -77,7 +74,6 @@ class TieredLocation(PartitionLocation):
         return self.is_local and self.planned is None
 
     def exists(self) -> bool:
-        """True if any of its directories is there."""
         return super().exists() or any(place.store.exists(place.directory) for place in self.remote)
 
     def topic_id(self) -> uuid.UUID | None:
@@ -192,9 +188,7 @@ class TieredLog(PartitionLog):
     def read_snapshot(self, path: str) -> list[ProducerEntry]:
         """See PartitionLog. Raises FileNotFoundError too where names did not tell of which offset it is."""
         for index, part in enumerate(self._parts):
-            if part.remote_path == path:
-                held = self._held(index)
-                assert held is not None
+            if part.remote_path == path and (held := self._held(index)) is not None:
                 return producers_after(held, self._keys)
         return super().read_snapshot(path)
 
@@ -214,18 +208,18 @@ class TieredLog(PartitionLog):
     def prefetch_segments(self, start: int, end: int) -> None:
         """See PartitionLog: the remote segments of [start, end) are asked about, several at once."""
         for _ in range(LISTINGS):
-            wanted = [
-                index
-                for index, part in enumerate(self._parts)
-                if part.is_pending and part.start < end and part.until > start
-            ]
+            wanted = {index: part for index, part in self._parts_of(start, end) if part.is_pending}
             try:
-                self._finder.ask([self._parts[index] for index in wanted])  # several at once; `_held` finds it done
+                self._finder.ask(list(wanted.values()))  # several at once; `_held` finds it done
                 for index in wanted:
                     self._held(index)
                 return
             except FileNotFoundError:
                 self.refresh()
+
+    def _parts_of(self, start: int, end: int) -> list[tuple[int, LogPart]]:
+        """Parts with offsets of [start, end), and their places."""
+        return [(index, part) for index, part in enumerate(self._parts) if part.start < end and part.until > start]
 
     def segment_index(self, offset: int) -> int:
         """See PartitionLog; for an offset that nothing holds, the part after the hole."""
@@ -246,29 +240,22 @@ class TieredLog(PartitionLog):
             held = self._held(index)
         except FileNotFoundError:
             return None
-        return None if held is None or held.segment.max_timestamp < 0 else held.segment.max_timestamp
+        return held.segment.max_timestamp if held is not None and held.segment.max_timestamp >= 0 else None
 
-    def open_segment(self, index: int) -> SegmentFile:
-        """See PartitionLog. Raises KeyNotGiven, CorruptManifest, CorruptLog too, for remote ones."""
-        held = self._held(index)
-        part = self._parts[index]
-        try:
-            if held is not None:
-                return open_remote(held, self._keys, self.name, pass_over_damage=self.pass_over_damage)
-            return self._open(part.files, part.next_base, part.facts)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise self._cannot_open(self.segment_path(index), error) from error
+    def _opened(self, index: int) -> SegmentFile:
+        """Raises as `open_remote`."""
+        held, part = self._held(index), self._parts[index]
+        if held is not None:
+            return open_remote(held, self._keys, self.name, pass_over_damage=self.pass_over_damage)
+        return self._open(part.files, part.next_base, part.facts)
 
     def size_of(self, index: int) -> int:
         """See PartitionLog; of a remote segment as it was before the plugin."""
         held, part = self._held(index), self._parts[index]
+        facts = part.facts.get(part.files.log)
+        size = None if facts is None else facts.size
         if held is not None:
             size = held.log_size
-        else:
-            facts = part.facts.get(part.files.log)
-            size = None if facts is None else facts.size
         return os.stat(self.segment_path(index)).st_size if size is None else size
 
     def open_segment_at(self, offset: int) -> SegmentFile | None:
@@ -290,8 +277,8 @@ class TieredLog(PartitionLog):
     def planned_for(self, start: int, end: int) -> PlannedLog:
         """Facts that a task needs to read [start, end) without a listing."""
         self.prefetch_segments(start, end)
-        parts = [part for part in self._parts if part.start < end and part.until > start and not part.is_pending]
-        return PlannedLog(self.log_start_offset, self.log_end, tuple(parts))
+        parts = tuple(part for _, part in self._parts_of(start, end) if not part.is_pending)
+        return PlannedLog(self.log_start_offset, self.log_end, parts)
 
     def learnt_from(self, start: int) -> tuple[StoredSegment, ...]:
         """Facts gathered of remote segments with offsets from `start` on."""

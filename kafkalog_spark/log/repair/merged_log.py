@@ -233,18 +233,12 @@ class MergedLog(PartitionLog):
             return LogEnd(max(last.first_offset, self._log_start), last.begin)
         return LogEnd(max(last.next_offset, self._log_start), last.end)
 
-    def open_segment(self, index: int) -> SegmentFile:
-        """See PartitionLog: the file of a piece, as if it held nothing else."""
-        piece = self.pieces[index]
-        end = self.next_base_offset(index)
-        try:
-            file = SegmentFile.open(
-                piece.store, piece.directory, piece.files, end, self.name, pass_over_damage=self.pass_over_damage
-            )
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise self._cannot_open(self.segment_path(index), error) from error
+    def _opened(self, index: int) -> SegmentFile:
+        """The file of a piece, as if it held nothing else."""
+        piece, end = self.pieces[index], self.next_base_offset(index)
+        file = SegmentFile.open(
+            piece.store, piece.directory, piece.files, end, self.name, pass_over_damage=self.pass_over_damage
+        )
         return file.part(piece.begin, piece.end, piece.first_offset)
 
     def segment_path(self, index: int) -> str:

@@ -13,6 +13,7 @@ import os
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Self
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, SegmentFull, UnsupportedFormat
 from kafkalog_spark.format import layout, names
-from kafkalog_spark.format.atomic_file import FILE_MODE, open_regular
+from kafkalog_spark.format.atomic_file import FILE_MODE, descriptor, open_regular, replace_file
 from kafkalog_spark.format.layout import MAX_SEGMENT_SIZE, NO_TIMESTAMP, H
 from kafkalog_spark.format.offset_index import MAX_INDEX_SIZE, MAX_RELATIVE_OFFSET, OffsetIndexWriter
 from kafkalog_spark.format.time_index import TimeIndexWriter
@@ -269,11 +270,10 @@ def _log_path(directory: str | os.PathLike[str], base_offset: int) -> Path:
     return Path(directory) / (names.segment_name(base_offset) + names.LOG_SUFFIX)
 
 
-# Give a finished .log file its place in a log: offsets, leader epoch, indexes. `stamped` does it to batches in
-# memory.
+# Give finished batches their place in a log: offsets, leader epoch, indexes.
 #
-# Whoever wrote the file did not know where its records would go. Base offset and leader epoch of a v2 batch lie
-# outside its CRC, so they are overwritten where they are; nothing else of the file changes.
+# Whoever wrote them did not know where their records would go. Base offset and leader epoch of a v2 batch lie outside
+# its CRC, so they are overwritten where they are; nothing else changes.
 
 # the first 16 bytes of a batch: base offset, length (as it was), leader epoch
 _PLACE = struct.Struct(">qii")
@@ -281,16 +281,10 @@ assert _PLACE.size == layout.LEADER_EPOCH_AT + 4
 # what the indexes need of a batch: length, magic, last offset delta, max timestamp
 _FACTS = struct.Struct(">8xi4xb6xi8xq")
 assert _FACTS.size == layout.MAX_TIMESTAMP_AT + 8
+_AT_ONCE = 32 << 10  # batches whose index entries are made together
 
 
-def restamp_segment(
-    path: Path,
-    base_offset: int,
-    leader_epoch: int,
-    *,
-    index_interval_bytes: int = INDEX_INTERVAL_BYTES,
-    max_index_size: int = MAX_INDEX_SIZE,
-) -> int:
+def restamp_segment(path: Path, base_offset: int, leader_epoch: int) -> int:
     """Number the records of the v2 batches in `path` from `base_offset` on, without gaps between batches; returns the
     next offset.
 
@@ -299,85 +293,63 @@ def restamp_segment(
     does no harm. The file is mapped: nobody else may cut it meanwhile. Raises CorruptBatch for a file that does not
     consist of whole v2 batches, OSError.
     """
-    offset_index = OffsetIndexWriter(path.with_suffix(names.OFFSET_INDEX_SUFFIX), base_offset, max_index_size)
+    stamper = PieceStamper(base_offset, leader_epoch)
     try:
-        time_index = TimeIndexWriter(path.with_suffix(names.TIME_INDEX_SUFFIX), base_offset, max_index_size)
-        fd = open_regular(path, os.O_RDWR)
-    except BaseException:
-        offset_index.close()
-        raise
-    segment = SegmentWriter(fd, path, base_offset, offset_index, time_index, index_interval_bytes)
-    try:
-        end = os.fstat(fd).st_size
-        with mmap.mmap(fd, end) as log:
-            for batch in stamped(log, end, base_offset, leader_epoch):
-                segment.count(*batch)
-        segment.on_become_inactive()
+        with descriptor(path, os.O_RDWR) as fd, mmap.mmap(fd, 0) as log:
+            stamper.stamp_in_place(log)
     except CorruptBatch as error:
         raise error.at(path=str(path)) from None
-    finally:
-        segment.abandon()
-    return segment.next_offset
-
-
-def stamped(
-    log: mmap.mmap | bytearray, end: int, next_offset: int, leader_epoch: int
-) -> Iterator[tuple[int, int, int]]:
-    """Number the records of the v2 batches in log[:end], in place, from `next_offset` on: (bytes, last offset, largest
-    timestamp in ms) of each batch, when its header is done. Raises CorruptBatch for anything but whole batches."""
-    position = 0
-    while position < end:
-        size, last_offset_delta, max_timestamp = _facts_at(log, position, end)
-        _PLACE.pack_into(log, position, next_offset, size - layout.LOG_OVERHEAD, leader_epoch)
-        last_offset = next_offset + last_offset_delta
-        yield size, last_offset, max_timestamp
-        position += size
-        next_offset = last_offset + 1
-
-
-def _facts_at(log: mmap.mmap | bytearray, position: int, end: int) -> tuple[int, int, int]:
-    """(size, last offset delta, max timestamp) of the whole v2 batch at `position`."""
-    if end - position < layout.BATCH_OVERHEAD:
-        raise CorruptBatch(f"{end - position} bytes are left, too few for a batch", position=position)
-    length, magic, last_offset_delta, max_timestamp = _FACTS.unpack_from(log, position)
-    if magic != 2:
-        raise CorruptBatch(f"a batch of magic {magic} cannot be renumbered", position=position)
-    size = length + layout.LOG_OVERHEAD
-    if not layout.BATCH_OVERHEAD <= size <= end - position or last_offset_delta < 0:
-        raise CorruptBatch(f"a batch of {size} bytes begins with {end - position} bytes left", position=position)
-    return size, last_offset_delta, max_timestamp
-
-
-# A segment that is made of pieces in memory, each of whole batches whose offsets are not given yet: offsets, leader
-# epoch, and both indexes, byte for byte those of segment_restamp.
+    for suffix, data in zip((names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX), stamper.indexes(), strict=True):
+        replace_file(path.with_suffix(suffix), data, sync=False)
+    return stamper.next_offset
 
 
 class PieceStamper:
-    """Numbers the records of one segment's pieces, one piece after the other. `next_offset`, `size`: after the last."""
+    """Numbers the records of one segment's pieces, each of whole v2 batches, one piece after the other. `next_offset`,
+    `size`: after the last."""
 
-    def __init__(
-        self, base_offset: int, leader_epoch: int, *, index_interval_bytes: int = INDEX_INTERVAL_BYTES
-    ) -> None:
+    def __init__(self, base_offset: int, leader_epoch: int) -> None:
         self.next_offset = base_offset
         self.size = 0
         self._leader_epoch = leader_epoch
-        self._indexes = IndexBuilder(base_offset, index_interval_bytes)
+        self._indexes = IndexBuilder(base_offset, INDEX_INTERVAL_BYTES)
 
     def stamp(self, piece: bytes | bytearray | memoryview) -> bytearray:
         """A copy of the piece with its place. Raises CorruptBatch, with a position in the piece."""
         data = bytearray(piece)
-        batches = np.array(list(stamped(data, len(data), self.next_offset, self._leader_epoch)), np.int64)
-        if not len(batches):
-            return data
-        sizes, last_offsets, timestamps = batches.T
-        table = np.zeros((len(batches), len(H)), np.int64)
-        table[:, H.POSITION] = self.size + np.cumsum(sizes) - sizes
-        table[:, H.LAST_OFFSET] = last_offsets
-        table[:, H.MAX_TIMESTAMP] = timestamps
-        self._indexes.add(table)
-        self.size += len(data)
-        self.next_offset = int(last_offsets[-1]) + 1
+        self.stamp_in_place(data)
         return data
+
+    def stamp_in_place(self, data: mmap.mmap | bytearray) -> None:
+        """As `stamp`, without a copy."""
+        batches = self._stamped(data)
+        while facts := list(islice(batches, _AT_ONCE)):
+            sizes, last_offsets, timestamps = np.array(facts, np.int64).T
+            table = np.zeros((len(facts), len(H)), np.int64)
+            table[:, H.POSITION] = self.size + np.cumsum(sizes) - sizes
+            table[:, H.LAST_OFFSET] = last_offsets
+            table[:, H.MAX_TIMESTAMP] = timestamps
+            self._indexes.add(table)
+            self.size += int(sizes.sum())
+
+    def _stamped(self, data: mmap.mmap | bytearray) -> Iterator[tuple[int, int, int]]:
+        """(bytes, last offset, largest timestamp in ms) of each batch, when its header is done."""
+        position, end = 0, len(data)
+        while position < end:
+            left = end - position
+            if left < layout.BATCH_OVERHEAD:
+                raise CorruptBatch(f"{left} bytes are left, too few for a batch", position=position)
+            length, magic, last_offset_delta, max_timestamp = _FACTS.unpack_from(data, position)
+            if magic != 2:
+                raise CorruptBatch(f"a batch of magic {magic} cannot be renumbered", position=position)
+            size = length + layout.LOG_OVERHEAD
+            if not layout.BATCH_OVERHEAD <= size <= left or last_offset_delta < 0:
+                raise CorruptBatch(f"a batch of {size} bytes begins with {left} bytes left", position=position)
+            _PLACE.pack_into(data, position, self.next_offset, length, self._leader_epoch)
+            last_offset = self.next_offset + last_offset_delta
+            position += size
+            self.next_offset = last_offset + 1
+            yield size, last_offset, max_timestamp
 
     def indexes(self) -> tuple[bytes, bytes]:
         """(.index, .timeindex) of the segment when it is closed. Once, after the last piece."""

@@ -12,7 +12,7 @@ from kafkalog_spark.errors import NotALogDirectory
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, write_leader_epochs
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.discovery import NO_EPOCH, ReplicaCopy, best, chosen_copy, chosen_locations, leader_epoch
+from kafkalog_spark.log.read.discovery import NO_EPOCH, ReplicaCopy, best, chosen_copy, chosen_locations
 from kafkalog_spark.log.read.partition_log import PartitionLocation
 from tests.log.helpers.copies import IDS, copy_of, two_brokers
 from tests.source.helpers.made_logs import numbers
@@ -131,10 +131,15 @@ def test_topics_of_two_clusters_with_names_of_their_own_are_read_together(tmp_pa
 
 def test_a_damaged_epoch_file_is_logged_and_as_good_as_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     directory = copy_of(tmp_path, *TP, numbers(0, 5), epoch=7)
-    place = PartitionLocation(*TP, str(directory))
-    assert leader_epoch(place) == 7
+
+    def epoch() -> int:
+        choice = chosen_copy([PartitionLocation(*TP, str(directory))])
+        assert choice is not None
+        return choice[0].epoch
+
+    assert epoch() == 7
     (directory / LEADER_EPOCH_CHECKPOINT).write_bytes(b"0\nnonsense")
-    assert leader_epoch(place) == NO_EPOCH
+    assert epoch() == NO_EPOCH
     assert "leader epochs not used: " in caplog.text
 
 

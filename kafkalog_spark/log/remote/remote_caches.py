@@ -1,0 +1,182 @@
+"""Caches of what a broker reads of remote segments: pieces of a .log in memory, indexes on disk. Both are bounded in
+bytes, drop what was used longest ago, and have each thing fetched by one thread at a time."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from kafkalog_spark.format.atomic_file import read_whole, replace_file
+from kafkalog_spark.format.partition_metadata import uuid_to_text
+from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
+
+_THREADS = 8  # pieces read ahead at once, of all who read
+
+
+class _Piece(NamedTuple):
+    size: int
+    data: Future[bytes]
+
+
+class ChunkCache:
+    """The pieces used last, of `most` bytes together; more only while as many are being fetched. Threads share it."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._pieces: OrderedDict[Hashable, _Piece] = OrderedDict()  # the one used last comes last
+        self._bytes = 0
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="kafkalog-tier")
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._pieces
+
+    def get(self, key: Hashable, size: int, fetch: Callable[[], bytes]) -> bytes:
+        """The piece of `size` bytes, by `fetch` where it is not held; waits for another thread that fetches it. Raises
+        what `fetch` raises."""
+        data, is_new = self._entered(key, size)
+        if is_new:
+            self._fill(key, data, fetch)
+        return data.result()
+
+    def fetch_ahead(self, key: Hashable, size: int, fetch: Callable[[], bytes]) -> None:
+        """Have the piece fetched by another thread, unless it is held; nothing where it is larger than all that may be
+        held, or the cache is closed."""
+        if size > self._most or key in self._pieces:
+            return
+        data, is_new = self._entered(key, size)
+        if is_new:
+            try:
+                self._threads.submit(self._fill, key, data, fetch)
+            except RuntimeError as error:  # closed meanwhile
+                self._drop(key, data)
+                data.set_exception(error)
+
+    def forget(self, wanted: Callable[[Hashable], bool]) -> None:
+        """Drop the pieces whose key is `wanted`: their segment was deleted."""
+        with self._lock:
+            for key in [key for key in self._pieces if wanted(key)]:
+                self._bytes -= self._pieces.pop(key).size
+
+    def close(self) -> None:
+        """Stop reading ahead, and drop everything."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self.forget(lambda _: True)
+
+    def _entered(self, key: Hashable, size: int) -> tuple[Future[bytes], bool]:
+        with self._lock:
+            piece = self._pieces.get(key)
+            if piece is not None:
+                self._pieces.move_to_end(key)
+                return piece.data, False
+            piece = self._pieces[key] = _Piece(size, Future())
+            self._bytes += size
+            for other in list(self._pieces):
+                if self._bytes <= self._most:
+                    break
+                if self._pieces[other].data.done():
+                    self._bytes -= self._pieces.pop(other).size
+            return piece.data, True
+
+    def _fill(self, key: Hashable, data: Future[bytes], fetch: Callable[[], bytes]) -> None:
+        try:
+            data.set_result(fetch())
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the piece gets it
+            self._drop(key, data)
+            data.set_exception(error)
+
+    def _drop(self, key: Hashable, data: Future[bytes]) -> None:
+        with self._lock:
+            piece = self._pieces.get(key)
+            if piece is not None and piece.data is data:
+                self._bytes -= self._pieces.pop(key).size
+
+
+CACHED_INDEXES = (RemoteFile.OFFSET_INDEX, RemoteFile.TIME_INDEX, RemoteFile.TRANSACTION_INDEX)
+BoundedDirectory = tuple[Path, Callable[[], int]]  # where the cache is, and how many bytes it may have now
+_LOCKS = 64  # segments whose indexes are fetched at once; those that share a lock wait for each other
+
+
+class RemoteIndexCache:
+    """The indexes used last, of `most()` bytes together, in `remote-log-index-cache` (Kafka's class of that name).
+    Threads share it. Raises OSError where the directory cannot be emptied.
+
+    File names are Kafka's: `<start offset>_<segment id>.index`, `.timeindex` and `.txnindex`, which is empty for a
+    segment without aborted transactions. It begins empty: what a crash may have left is not believed.
+    """
+
+    def __init__(self, directory: Path, most: Callable[[], int]) -> None:
+        self._directory = directory
+        self._most = most
+        self._lock = threading.Lock()
+        self._fetching = [threading.Lock() for _ in range(_LOCKS)]
+        self._sizes: OrderedDict[tuple[int, UUID], int] = OrderedDict()  # the one used last comes last
+        self._bytes = 0
+        if directory.exists():
+            shutil.rmtree(directory)
+        directory.mkdir(parents=True)
+
+    def get(self, segment: RemoteSegment, kind: RemoteFile, fetch: Callable[[], Mapping[RemoteFile, bytes]]) -> bytes:
+        """An index of CACHED_INDEXES, by `fetch`, which gets all of them, where they are not held. Raises what `fetch`
+        raises; a disk that takes nothing keeps nothing back."""
+        key = (segment.start_offset, segment.segment_id)
+        data = self._held(key, kind)
+        if data is not None:
+            return data
+        with self._fetching[hash(key) % _LOCKS]:
+            data = self._held(key, kind)
+            if data is not None:
+                return data
+            indexes = fetch()
+            self._keep(key, indexes)
+        return indexes.get(kind, b"")
+
+    def forget(self, segment: RemoteSegment) -> None:
+        """Drop the indexes of a segment that was deleted."""
+        with self._lock:
+            self._remove((segment.start_offset, segment.segment_id))
+
+    def _path(self, key: tuple[int, UUID], kind: RemoteFile) -> Path:
+        return self._directory / f"{key[0]}_{uuid_to_text(key[1])}{kind.value}"
+
+    def _held(self, key: tuple[int, UUID], kind: RemoteFile) -> bytes | None:
+        with self._lock:
+            if key not in self._sizes:
+                return None
+            self._sizes.move_to_end(key)
+        try:
+            return read_whole(self._path(key, kind), 1 << 31)
+        except OSError:  # removed since, by whoever needed the room
+            return None
+
+    def _keep(self, key: tuple[int, UUID], indexes: Mapping[RemoteFile, bytes]) -> None:
+        size = sum(len(indexes.get(kind, b"")) for kind in CACHED_INDEXES)
+        most = self._most()
+        if size > most:
+            return
+        try:
+            for kind in CACHED_INDEXES:
+                replace_file(self._path(key, kind), indexes.get(kind, b""), sync=False)
+        except OSError:
+            for kind in CACHED_INDEXES:
+                self._path(key, kind).unlink(missing_ok=True)
+            return
+        with self._lock:
+            self._bytes += size - self._sizes.pop(key, 0)
+            self._sizes[key] = size
+            while self._bytes > most:
+                self._remove(next(iter(self._sizes)))
+
+    def _remove(self, key: tuple[int, UUID]) -> None:
+        size = self._sizes.pop(key, None)
+        if size is None:
+            return
+        self._bytes -= size
+        for kind in CACHED_INDEXES:
+            self._path(key, kind).unlink(missing_ok=True)
