@@ -111,7 +111,7 @@ def summary_json(result: CheckResult, seconds: float) -> dict[str, object]:
 
 
 def summary(result: CheckResult, seconds: float) -> str:
-    """What was checked, and the number of findings, in a line."""
+    """A line: the things that were checked, and the number of findings."""
     of = result.partitions.values()
     rate = result.bytes / 1e6 / seconds if seconds > 0 else 0.0
     return (

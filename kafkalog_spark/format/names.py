@@ -78,7 +78,7 @@ class PartitionDir(NamedTuple):
 
 
 class SegmentFileName(NamedTuple):
-    """Of a `.snapshot` the offset is the next one to be written, not a base."""
+    """base_offset: of a `.snapshot` the next offset to be written."""
 
     base_offset: int
     suffix: str

@@ -50,7 +50,7 @@ class ProducerEntry(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """Of its last batch; sequences go on with 0 after 2^31-1, within a batch too (DefaultRecordBatch)."""
+        """The last batch's; sequences go on with 0 after 2^31-1, within a batch too (DefaultRecordBatch)."""
         if self.last_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         first = self.last_sequence - self.offset_delta

@@ -267,7 +267,7 @@ def encode_custom_metadata(metadata: CustomMetadata) -> bytes | None:
 
 
 def decode_custom_metadata(data: bytes | None) -> CustomMetadata:
-    """What the bytes say; unknown fields are passed over. Raises CorruptRemoteMetadata."""
+    """Unknown fields are passed over. Raises CorruptRemoteMetadata."""
     if not data:
         return CustomMetadata()
     try:
