@@ -56,7 +56,7 @@ def test_many_faults_in_one_read(s3: S3Server, proxy: FaultProxy, seed: int) -> 
     read_through(s3, proxy, seed, 0.5, 200)
     faults = [seen.fault for seen in proxy.seen if seen.fault]
     assert len(faults) == 200
-    assert {fault.kind for fault in faults} == set(FaultKind)
+    assert {fault.kind for fault in faults} == set(FaultKind) - {FaultKind.LOST}  # which is of writes
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ class JsonBatch:
             digits = of_node[:, LongNumber.DIGITS]
             lengths = digits & ((1 << NUMBER_LENGTH_BITS) - 1)
             slices = digits >> NUMBER_LENGTH_BITS << LENGTH_BITS | lengths
-            offsets, text = self._gather(_ALL_COLUMNS, slices, lengths, np.ones(len(slices), np.uint8))
+            offsets, text = self._gather(int(node), slices, lengths, np.ones(len(slices), np.uint8))
             strings = pa.StringArray.from_buffers(len(slices), pa.py_buffer(offsets), pa.py_buffer(text))
             parsed = strings.cast(self._program.types[node]).to_numpy(zero_copy_only=False)
             at = self._program.tables.nodes[node, Node.FIRST_CELL] + of_node[:, LongNumber.ROW]

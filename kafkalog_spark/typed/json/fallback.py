@@ -6,6 +6,7 @@ errors cost a field, which the whole value, and what is left of the fields aroun
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any
@@ -22,6 +23,7 @@ _INFINITIES = {"+INF": 1.0, "+Infinity": 1.0, "Infinity": 1.0, "-INF": -1.0, "-I
 _NUMBERS = (Token.INTEGER, Token.FLOAT)
 _MOST_DROPPED = 646_456_990
 """Digits that Java's BigDecimal can round away: its BigInteger has no larger power of ten."""
+_DAYS = re.compile(r"([+-]?)0*(\d{1,10})")  # as Java's parseInt takes it, whatever the number of zeros
 _WIDE = Context(prec=2000, Emax=999_999_999, Emin=-999_999_999)
 
 
@@ -167,9 +169,10 @@ def _seconds(reader: JacksonReader) -> int:
 
 def _days_as_text(text: str) -> int:
     """Days since 1970 in the calendar of Spark 1.5, whose days before 1582-10-15 are Julian."""
-    if not text.lstrip("+-").isdecimal() or len(text) > 11:
+    number = _DAYS.fullmatch(text)
+    if number is None:
         raise BadField("no date")
-    days = int(text)
+    days = int(number[1] + number[2])
     if not -(1 << 31) <= days < 1 << 31:
         raise BadField("no date")
     return java_text.days_of_hybrid(days)

@@ -99,6 +99,13 @@ def test_days_as_text_are_of_the_calendar_that_spark_had_then(days: int, since: 
     assert found.columns.field("d").cast(pa.int32()).to_pylist() == [since]
 
 
+def test_days_as_text_may_begin_with_any_number_of_zeros() -> None:
+    """The first is what from_json of Spark 4.3 made of it."""
+    texts = [b"-00000111030007", b"-" + b"0" * 5000 + b"111030007", b"+-5", b"00000000002147483648", b"000000000000"]
+    found = decoder("d date").decode(pa.array([b'{"d":"' + text + b'"}' for text in texts]))
+    assert found.columns.field("d").cast(pa.int32()).to_pylist() == [-111027740, -111027740, None, None, 0]
+
+
 @pytest.mark.parametrize(
     ("data", "replaced"),
     [
@@ -137,6 +144,14 @@ def test_more_numbers_for_the_parser_of_decimals_than_there_is_room_for() -> Non
         pa.array([json.dumps({"a": numbers, "b": 0.1234567891}).encode()])
     )
     assert decoded.columns.to_pylist() == [{"a": numbers, "b": float(np.float32(0.1234567891))}]
+
+
+def test_numbers_for_the_parser_of_decimals_in_one_batch_after_another() -> None:
+    ours = decoder("i bigint, x double, note string, y double")
+    rows = [{"i": i, "x": i / 7, "note": f"note {i}", "y": i / 3} for i in range(1, 3000)]
+    texts = pa.array([json.dumps(row).encode() for row in rows])
+    decoded = [ours.decode(texts) for _ in range(4)]
+    assert [one.columns.to_pylist() for one in decoded] == [rows] * 4
 
 
 HOSTILE = {
