@@ -1,8 +1,8 @@
 """Down-conversion of batches into messages v0 or v1 for clients that know no others (RecordsUtil.downConvert).
 
-Left out: headers of records, control batches, and records of transactions that have been aborted, since such a client
-cannot tell. Offsets stay, timestamps go in v0, and a compressed batch becomes a wrapper with its codec; zstd, which
-these formats do not have, is UNSUPPORTED_COMPRESSION_TYPE. Messages that the client can read go out as they lie there.
+Left out: headers of records, control batches, and records of aborted transactions, since such a client cannot tell.
+Offsets stay, timestamps go in v0, and a compressed batch becomes a wrapper with its codec; zstd, which these formats do
+not have, is UNSUPPORTED_COMPRESSION_TYPE. Messages that the client can read go out as they lie there.
 
 A batch that decompresses to much becomes several wrappers of at most WRAPPED_BYTES of messages, and a record that was
 asked for begins the first one: so a client gets on with any batch whose records fit into what it asks for.
@@ -41,8 +41,6 @@ from kafkalog_spark.log.decode.decompress import Scratch
 from kafkalog_spark.log.read.last_stable_offset import AbortedRanges
 from kafkalog_spark.log.write.compress import compress
 
-# The batches in a window of a log, whole and undamaged, and the kind of conversion of each.
-
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 
@@ -60,8 +58,6 @@ class ConversionRequest(NamedTuple):
 
 
 class Conversion(IntEnum):
-    """Conversion of a batch."""
-
     HIDDEN = 0  # control batches and aborted records
     READABLE = 1  # goes out as it lies there
     RECORDS = 2  # v2, not compressed
@@ -208,7 +204,7 @@ def _plain(out: Converted, data: memoryview, rows: I64, kind: Conversion) -> Non
 
 
 def _packed(out: Converted, data: memoryview, rows: I64, kind: Conversion) -> None:
-    """Convert a compressed batch or wrapper into wrappers of what there is room for."""
+    """A compressed batch or wrapper becomes wrappers of what there is room for."""
     from kafkalog_spark.log.decode.run_decoder import open_wrapper  # with Numba: not when a broker starts
 
     row = rows[0]
@@ -248,11 +244,8 @@ def _pack_again(out: Converted, kind: Conversion, codec: int, payload: U8, units
         count = max(count, 1)  # a message that is larger
         while True:
             some = messages[:count]
-            time = (
-                unit[Unit.TIMESTAMP]
-                if append_time
-                else some[:, MessageColumn.TIMESTAMP].max(initial=layout.NO_TIMESTAMP)
-            )
+            newest = some[:, MessageColumn.TIMESTAMP].max(initial=layout.NO_TIMESTAMP)
+            time = unit[Unit.TIMESTAMP] if append_time else newest
             plain = _write(payload, some, magic, relative=magic == 1)
             value = compress(Codec(codec), plain)
             if codec == Codec.LZ4 and magic == 0:  # clients of that time ask for a checksum over more (KAFKA-3160)
@@ -321,11 +314,9 @@ def _write(payload: U8, messages: I64, magic: int, *, relative: bool = False) ->
     return out.data
 
 
-# One pass over the partitions of a Fetch of versions 0 to 3, whose answer holds messages v0 or v1.
-#
-# As `fetch_read`, with three differences. What is read is converted, in threads (`down_conversion`), so it is in
-# memory until the client has taken it: CONVERTED_BYTES in all. Batches that a client of that time does not see are
-# passed over until there is something it does see, or until the end. Up to version 2 the limits are hard: a message
+# One pass over the partitions of a Fetch of versions 0 to 3, as `fetch_read` with three differences. What is converted
+# is in memory until the client has taken it: CONVERTED_BYTES in all. Batches that a client of that time does not see
+# are passed over until there is something it does see, or until the end. Up to version 2 the limits are hard: a message
 # that is larger than what was asked for comes cut off, and the client asks for more.
 
 CONVERTED_BYTES = 4 << 20
@@ -348,12 +339,9 @@ async def read_converted(
     is_over: Callable[[], bool],
     read_remotely: Run | None = None,
 ) -> Fetched:
-    """Read each partition from its fetch offset to the high watermark.
-
-    begin: a number that changes from one request to the next: these clients always name their partitions in the same
-    order, and the one that is read first must not be the same each time. is_over: nobody waits for the answer any more.
-    read_remotely: RemoteLogManager.read.
-    """
+    """Read each partition from its fetch offset to the high watermark. begin: a number that changes from one request to
+    the next: these clients always name their partitions in the same order, and the one that is read first must not be
+    the same each time. is_over: nobody waits for the answer any more. read_remotely: RemoteLogManager.read."""
     reading = _Reading(run, version, min(max_bytes, CONVERTED_BYTES), is_over, read_remotely)
     fetched: dict[int, FetchedPartition] = {}
     errors = False
@@ -378,8 +366,6 @@ async def read_converted(
 
 
 class _Reading:
-    """The limits of one pass."""
-
     def __init__(
         self, run: Run, version: int, max_bytes: int, is_over: Callable[[], bool], read_remotely: Run | None
     ) -> None:

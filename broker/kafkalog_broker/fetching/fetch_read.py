@@ -31,11 +31,9 @@ _ALL = 1 << 62
 
 @dataclass(slots=True)
 class FetchedPartition:
-    """A partition's answer, and the log it came from (None after an error).
-
-    For who waits on: `appended_bytes` of the log when it was read, whether only what is committed was wanted, and
-    whether appends would change nothing, since a limit kept back records that there are (`is_full`).
-    """
+    """A partition's answer, and the log it came from (None after an error). For who waits on: `appended_bytes` of the
+    log when it was read, whether only what is committed was wanted, and whether appends would change nothing, since a
+    limit kept back records that there are (`is_full`)."""
 
     request: FetchPartition
     answer: PartitionFetchResponse
@@ -72,11 +70,8 @@ async def read_all(
     committed: bool,
     turn: TimeSlice,
 ) -> Fetched:
-    """Read each partition from its fetch offset to the high watermark, or to the LSO when `committed`. Others have
-    their turn between two partitions.
-
-    find_log raises BrokerError for a partition that is not here or offline; that becomes its answer.
-    """
+    """Read each partition from its fetch offset to the high watermark, or to the LSO when `committed`; others have
+    their turn in between. find_log raises BrokerError for a partition that is not here or offline: its answer."""
     fetched: list[FetchedPartition] = []
     total, errors = 0, False
     at_once, slices = READ_AT_ONCE_BYTES, MAX_SLICES

@@ -54,7 +54,7 @@ _NOTHING_TOLD = (-1, -1, False)  # high watermark, log start offset, whether the
 
 
 class Session:
-    """Fetch session: a consumer's partitions, in the order in which they will be read next."""
+    """A consumer's partitions, in the order in which they will be read next."""
 
     def __init__(self, session_id: int, by_id: bool, now_ms: int) -> None:
         self.id = session_id
@@ -68,7 +68,6 @@ class Session:
         return len(self._wanted)
 
     def update(self, wanted: Wanted, forgotten: Iterable[PartitionKey]) -> None:
-        """Take in what a request adds, changes and drops."""
         self._wanted.update(wanted)
         for gone in forgotten:
             self._wanted.pop(gone, None)
@@ -80,10 +79,8 @@ class Session:
     def must_tell(
         self, topic: TopicKey, partition: int, *, has_records: bool, error: bool, high_watermark: int, log_start: int
     ) -> bool:
-        """True when an incremental answer names this partition; remembers what it then says.
-
-        A partition that gave records goes to the end, after the others, so that none starves when answers are full.
-        """
+        """True when an incremental answer names this partition; remembers what it then says. One that gave records
+        goes to the end, after the others, so that none starves when answers are full."""
         key = (topic, partition)
         wanted = self._wanted.get(key)
         if wanted is None:
@@ -113,11 +110,9 @@ class FetchContext:
 
 class FetchSessions:
     """The cache of sessions, `slots` at most (max.incremental.fetch.session.cache.slots), with `max_partitions` in all.
-
     A full cache gives up, as Kafka's does, the session that was not used for longest, if that is more than two minutes
     ago; else the smallest of those opened more than two minutes ago, if the new one is larger. Otherwise the request is
-    answered without a session. To opening, a session is as large as it was then or at its latest request.
-    """
+    answered without a session."""
 
     def __init__(
         self, slots: int, new_id: Callable[[], int] | None = None, max_partitions: int = MAX_PARTITIONS
@@ -141,12 +136,10 @@ class FetchSessions:
         by_id: bool,
         now_ms: int,
     ) -> FetchContext:
-        """Find, open or close the session of a request. by_id: the request names topics by id (v13 on).
-
-        A session that has no partition left is closed, and answered without one. Raises BrokerError:
-        FETCH_SESSION_ID_NOT_FOUND (also for one that grows beyond what all may hold: it is closed, and the client
-        begins again), INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
-        """
+        """Find, open or close the session of a request. by_id: the request names topics by id (v13 on). A session that
+        has no partition left is closed, and answered without one. Raises BrokerError: FETCH_SESSION_ID_NOT_FOUND (also
+        for one that grows beyond what all may hold: it is closed, and the client begins again),
+        INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self.close(session_id)
             if epoch == FINAL_EPOCH:
@@ -176,7 +169,6 @@ class FetchSessions:
         return FetchContext(found.partitions(), found, incremental=True)
 
     def close(self, session_id: int) -> None:
-        """A client needs it no more, if there is one."""
         if session_id in self._sessions:
             self._remove(session_id)
 

@@ -5,7 +5,7 @@ it needs, all in one short loop; only a poll that needs nothing more is woken, a
 much cost an append 0.1 ms, and a poll of many partitions costs nothing for those that did not move.
 
 What appends cannot bring is not waited for: bytes above a partition's limit, or above the last stable offset until it
-moves. Whatever else happens to a log (its start moves, it goes away or offline) wakes all its polls.
+moves. All else that happens to a log (its start moves, it goes away or offline) wakes all its polls.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Listening sockets: bound first, then asked for connections, a few in each round of the event loop.
 
 asyncio's own server takes all that wait at once; uvloop's takes one a round, a hundred a second when rounds are long,
-and closes without a word what there is no file left for. What is left in the backlog here makes the socket readable
-again in the next round, so nothing is forgotten.
+and closes without a word what there is no file left for.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import Source
 from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.runtime.process import LogRate
-
-# Bounds on connections, in Kafka's property names.
 
 UNLIMITED = 2**31 - 1  # Kafka's default of properties that limit connections
 
@@ -45,20 +42,16 @@ class NetworkLimits:
 
 
 class CreationRate:
-    """When new connections may begin under max.connection.creation.rate.
-
-    Those of one second come at once; what comes faster waits its turn. With Kafka it is the acceptor that waits, and
-    connections in the socket's backlog (ConnectionQuotas); so no more than a backlog waits here.
-    """
+    """When new connections may begin under max.connection.creation.rate: those of one second at once, what comes faster
+    in its turn. With Kafka the acceptor waits, and connections in the socket's backlog (ConnectionQuotas); so no more
+    than a backlog waits here."""
 
     def __init__(self) -> None:
         self._last_turn = 0.0  # in the clock of the caller
 
     def wait_s(self, rate: int, backlog: int, now_s: float) -> float | None:
         """How long a connection that comes now has to wait; None, and it takes no turn, when `backlog` of them wait.
-
-        rate: connections a second; none come below 1.
-        """
+        rate: connections a second; none come below 1."""
         if rate < 1:
             return None
         if rate >= UNLIMITED:
@@ -83,10 +76,8 @@ def raise_open_files_limit() -> int:
 
 
 def connections_within(open_files: int, configured: int) -> int:
-    """max.connections as configured, or less, so that connections cannot take all open files from the logs.
-
-    Without this bound, a flood of connections makes opening a segment fail, which takes a log directory offline.
-    """
+    """max.connections as configured, or less: where a flood of connections takes all open files, opening a segment
+    fails, which takes a log directory offline."""
     if open_files == resource.RLIM_INFINITY:
         return configured
     return max(1, min(configured, int(open_files * (1 - FILES_FOR_LOGS))))
@@ -94,6 +85,12 @@ def connections_within(open_files: int, configured: int) -> int:
 
 def network_limits(config: BrokerConfig, open_files: int) -> NetworkLimits:
     """Limits by the configuration and by `open_files`, the number of files that this process may open."""
+
+    def chosen(name: str, size: int, unless: int) -> int:
+        return size if any(layer[2] is not Source.DEFAULT for layer in config.sources(name)) else unless
+
+    per_ip = (item.rpartition(":") for item in config.max_connections_per_ip_overrides.split(",") if item.strip())
+    backlog = config.socket_listen_backlog_size
     return NetworkLimits(
         max_request_bytes=config.socket_request_max_bytes,
         queued_max_request_bytes=config.queued_max_request_bytes,
@@ -101,31 +98,14 @@ def network_limits(config: BrokerConfig, open_files: int) -> NetworkLimits:
         max_connections_per_ip=config.max_connections_per_ip,
         max_connection_creation_rate=config.max_connection_creation_rate,
         max_idle_ms=config.connections_max_idle_ms,
-        backlog=_backlog(config),
-        max_connections_per_ip_overrides=_per_ip(config.max_connections_per_ip_overrides),
-        send_buffer_bytes=_buffer(config, "socket.send.buffer.bytes", config.socket_send_buffer_bytes),
-        receive_buffer_bytes=_buffer(config, "socket.receive.buffer.bytes", config.socket_receive_buffer_bytes),
+        max_connections_per_ip_overrides={host.strip(): int(number) for host, _, number in per_ip},
+        # Kafka has a thread that does nothing but accept, so its default of 50 is never full; here a burst waits for a
+        # round of the event loop, and a connection that finds the backlog full tries again after a second.
+        backlog=chosen("socket.listen.backlog.size", backlog, max(socket.SOMAXCONN, backlog)),
+        # Kafka's default of 100 kB would switch off what Linux does by itself, which is faster.
+        send_buffer_bytes=chosen("socket.send.buffer.bytes", config.socket_send_buffer_bytes, -1),
+        receive_buffer_bytes=chosen("socket.receive.buffer.bytes", config.socket_receive_buffer_bytes, -1),
     )
-
-
-def _backlog(config: BrokerConfig) -> int:
-    """As many as the system allows where nobody chose a number. Kafka has a thread that does nothing but accept, so its
-    default of 50 is never full; here a burst of connections waits for a round of the event loop, and one that finds the
-    backlog full tries again after a second."""
-    chosen = any(layer[2] is not Source.DEFAULT for layer in config.sources("socket.listen.backlog.size"))
-    return config.socket_listen_backlog_size if chosen else max(socket.SOMAXCONN, config.socket_listen_backlog_size)
-
-
-def _buffer(config: BrokerConfig, name: str, size: int) -> int:
-    """A socket buffer's size where somebody chose one; Kafka's default of 100 kB would switch off what Linux does by
-    itself, which is faster."""
-    return size if any(layer[2] is not Source.DEFAULT for layer in config.sources(name)) else -1
-
-
-def _per_ip(text: str) -> dict[str, int]:
-    """max.connections.per.ip.overrides: `host:number,...`."""
-    pairs = (item.rpartition(":") for item in text.split(",") if item.strip())
-    return {host.strip(): int(number) for host, _, number in pairs}
 
 
 ACCEPTED_A_ROUND = 8
@@ -195,7 +175,7 @@ class Acceptor:
             self._failed.log(logging.WARNING, "a connection could not be opened: %s", error)
 
     def _pause(self, error: OSError) -> None:
-        """Log it and go on, as Kafka's acceptor does; the connections that come meanwhile wait in the backlog."""
+        """As Kafka's acceptor does; the connections that come meanwhile wait in the backlog."""
         hint = ": raise the limit of open files (ulimit -n)" if error.errno in (errno.EMFILE, errno.ENFILE) else ""
         self._failed.log(logging.ERROR, "no connection can be accepted for now: %s%s", error.strerror or error, hint)
         self._loop.remove_reader(self._socket)
@@ -245,10 +225,8 @@ WAITING = 1000
 
 
 class Admission:
-    """`open`: the connections that were admitted and have not ended. clock: seconds.
-
-    `limits` may be replaced; what is open stays.
-    """
+    """`open`: the connections that were admitted and have not ended. clock: seconds. `limits` may be replaced; what is
+    open stays."""
 
     def __init__(
         self, limits: NetworkLimits, clock: Callable[[], float], ip_wait_ms: Callable[[str], int] = lambda ip: 0

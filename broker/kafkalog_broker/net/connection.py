@@ -1,9 +1,8 @@
 """A connection: frames in, responses out in the same order, bounded memory.
 
-One request of a connection is handled at a time, as Kafka does it, so the order of responses needs no bookkeeping. What
-has been read ahead waits in a queue of bounded size (`request_reader`). A connection that has used up its slice of the
-event loop stands in line for a turn (`FairQueue`), so one that sends its requests without waiting gets its share only.
-When the peer does not read its responses, no further request is handled (`response_writer`).
+One request of a connection is handled at a time, as Kafka does it. A connection that has used up its slice of the event
+loop stands in line for a turn (`FairQueue`), so one that sends its requests without waiting gets its share only. When
+the peer does not read its responses, no further request is handled (`response_writer`).
 
 A peer that ends its side of the connection still gets its complete requests handled, and their responses if it reads
 them: a producer with acks=0 may send and close.
@@ -30,10 +29,9 @@ from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.runtime.fair_scheduling import NOT_BEGUN, FairQueue, timed
 from kafkalog_broker.runtime.process import LogRate
 
-# Responses that peers do not read: bounded per connection by the one response that waits, and here in all.
-#
-# Kafka has no such bound. A response that lies in files costs one buffer (`ResponseStream`), so what counts here
-# are the others: a few kB as a rule, megabytes where a client asks for everything there is.
+# Responses that peers do not read: bounded per connection by the one response that waits, and here in all. Kafka has no
+# such bound. A response that lies in files costs one buffer (`ResponseStream`), so the others count here: a few kB as a
+# rule, megabytes where a client asks for everything there is.
 
 UNREAD_BYTES = 32 << 20  # bytes of responses that all connections together may hold for longer than CHECK_S
 
@@ -50,7 +48,7 @@ class UnreadResponses:
         self._check: asyncio.TimerHandle | None = None
 
     def waits(self, connection: Connection) -> None:
-        """`connection` writes no further before its peer reads."""
+        """`connection` writes nothing more before its peer reads."""
         self._hold(connection, connection.unread_bytes)
         if self._total > UNREAD_BYTES and self._check is None:
             self._check = self._loop.call_later(CHECK_S, self.close_those_that_do_not_read)
@@ -80,7 +78,6 @@ class UnreadResponses:
             self._check = self._loop.call_later(CHECK_S, self.close_those_that_do_not_read)
 
     def stop(self) -> None:
-        """Look no more."""
         if self._check is not None:
             self._check.cancel()
 
@@ -99,10 +96,8 @@ byte.)"""
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """State shared by the connections of a network.
-
-    admit: count a new connection, and say why there is no room for it, or None. gone: it has ended.
-    """
+    """Shared by the connections of a network. admit: count a new connection, and say why there is no room for it, or
+    None. gone: it has ended."""
 
     dispatch: Dispatch
     admit: Callable[[Connection], str | None]
@@ -234,8 +229,7 @@ class Connection(asyncio.BufferedProtocol):
         """Finish the request that is being handled, take no other, close."""
         self.requests.ended = True
         self.requests.drop()
-        self._tell_closed()
-        self.requests.wake_up()
+        self._peer_has_ended()
         if self._waits:
             self.abort()
 
@@ -247,7 +241,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def close_at_once(self, why: str, level: int = logging.WARNING) -> None:
-        """Close without waiting for anything. why: for the log."""
+        """As `abort`, with a line in the log."""
         if self._transport is None:
             return
         if not self._transport.is_closing():  # else for a peer that reads what is left of the answers, or does not
@@ -359,14 +353,11 @@ class Connection(asyncio.BufferedProtocol):
             self._busy = False
 
     def _peer_has_ended(self) -> None:
-        self._tell_closed()
-        self.requests.wake_up()
-
-    def _tell_closed(self) -> None:
         self._writer.unmute()
         if not self.info.closed:
             for callback in self.info.mark_closed():
                 callback()
+        self.requests.wake_up()
 
     def _forget_deadline(self) -> None:
         if self._deadline is not None:

@@ -14,14 +14,7 @@ from typing import Any, TypeVar
 from kafkalog_broker.errors import BrokerError, MalformedRequest
 from kafkalog_broker.net.request_reader import PRODUCE
 from kafkalog_broker.protocol.api_registry import Api, ConnectionInfo, Request, registry
-from kafkalog_broker.protocol.codec import (
-    api_name,
-    decode_one_batch,
-    decode_request,
-    encode_response,
-    is_loaded,
-    load,
-)
+from kafkalog_broker.protocol.codec import api_name, decode_one_batch, decode_request, encode_response, is_loaded, load
 from kafkalog_broker.runtime.fair_scheduling import fair_queue
 from kafkalog_broker.runtime.process import IdleTrim
 from kafkalog_broker.runtime.traffic import Traffic, codes_and_arrays

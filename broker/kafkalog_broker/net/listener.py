@@ -79,9 +79,7 @@ class Network:
         self, name: str, host: str, port: int, tls: Secured | None = None, gate: Gate | None = None
     ) -> Listener:
         """Take the address of a listener; connections are refused until `serve`. `host` empty: all addresses, IPv6 too
-        where there is any. `tls`, `gate`: see Listener. Raises KafkalogError when the address cannot
-        be bound.
-        """
+        where there is any. Raises KafkalogError when the address cannot be bound."""
         try:
             bound = await self.loop.run_in_executor(None, bind, host, port, self.admission.limits)
         except OSError as error:
@@ -94,8 +92,7 @@ class Network:
         return listener
 
     async def serve(self) -> None:
-        """Accept connections on every listener that is bound. Raises KafkalogError when another process, which bound
-        the same address at the same time, was first."""
+        """Accept connections on every listener that is bound. Raises KafkalogError, see Acceptor.start."""
         for listener, acceptor in self._acceptors.items():
             try:
                 acceptor.start(self.admission.limits.backlog)

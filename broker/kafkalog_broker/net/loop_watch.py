@@ -1,7 +1,5 @@
-"""How long the event loop was held at a stretch, by API: a figure that must stay below 50 ms.
-
-What is measured is a step of a request: from where it begins or goes on to where it waits for something or ends. It
-costs one look at the clock for a request that waits for nothing.
+"""How long the event loop was held at a stretch, by API: a figure that must stay below 50 ms. A step of a request is
+measured, from where it begins or goes on to where it waits for something or ends.
 """
 
 from __future__ import annotations
@@ -42,12 +40,9 @@ class LoopWatch:
         return shown or f"nobody more than {NOTED_S * 1000:.0f} ms"
 
 
-# Timers that end somebody's session: one that fires late has the sockets read first.
-#
-# An event loop runs timers before it reads sockets. After a stall, of the machine or of the loop, the heartbeats of
-# all members lie in their sockets while the timers that expire those members are due. So a timer that is late by
-# more than LATE_S is put off by GRACE_S: what has arrived is handled meanwhile, and cancels it where it was a
-# heartbeat.
+# Timers that end somebody's session. An event loop runs timers before it reads sockets: after a stall, of the machine
+# or of the loop, the heartbeats of all members lie in their sockets while the timers that expire those members are due.
+# So a timer that is late by more than LATE_S is put off by GRACE_S: a heartbeat that has arrived cancels it meanwhile.
 
 LATE_S = 0.1  # twice what one request may hold the loop
 
@@ -89,11 +84,8 @@ async def sleep(delay_s: float) -> None:
         timer.cancel()
 
 
-# The event loop: uvloop where it is installed, asyncio's own elsewhere.
-
-
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """The one place that chooses: the command line makes the broker's loop here, and so do tests."""
+    """uvloop where it is installed, asyncio's own elsewhere."""
     try:
         import uvloop
     except ImportError:  # there is none for Windows

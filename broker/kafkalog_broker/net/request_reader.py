@@ -1,13 +1,10 @@
-"""Requests as they are read from a connection: bytes to frames, and frames to a queue.
-
-A frame is a 4-byte size, then that many bytes. It is assembled as the bytes come in, each byte copied at most twice.
+"""Requests as they are read from a connection: bytes to frames (a 4-byte size, then that many bytes), and frames to a
+queue.
 
 The owner asks for a buffer, lets the socket write into it and says how much came. As long as no frame is begun, that is
-a buffer shared by all connections of an event loop, out of which whole frames are copied. For the rest of a frame that
-has begun, it is the frame's own memory.
-
-What one read brings may be thousands of small frames. They are made a few at a time; the bytes of the others are kept
-as they are until the owner asks for more (`next_frames`), and until then it has to stop reading.
+a buffer shared by all connections of an event loop, out of which whole frames are copied; then it is the frame's own
+memory. One read may bring thousands of small frames: they are made a few at a time, and until the owner has asked for
+the others (`next_frames`) it has to stop reading.
 """
 
 from __future__ import annotations
@@ -21,19 +18,17 @@ import numpy as np
 
 from kafkalog_broker.errors import MalformedRequest
 
-# queued.max.request.bytes: how many bytes of requests may be in memory at once (Kafka's SimpleMemoryPool, KIP-72).
-#
-# As in Kafka a frame takes what its size announces, as soon as it has begun, and may be the one that goes over the
-# limit: a limit that is smaller than a request stops nobody. When nothing is left, no connection begins another
-# frame; those that have begun one read it to its end.
-
-UNLIMITED = -1  # Kafka's default
-
 
 class MemoryPool:
-    """`limit` in bytes, UNLIMITED or at least 1. Without a limit nothing is taken or given back. For one thread."""
+    """queued.max.request.bytes: how many bytes of requests may be in memory at once (SimpleMemoryPool, KIP-72).
+    `limit`: -1, the default, or at least 1. Without a limit nothing is taken or given back. For one thread.
 
-    def __init__(self, limit: int = UNLIMITED) -> None:
+    As in Kafka a frame takes what its size announces, as soon as it has begun, and may be the one that goes over the
+    limit: a limit that is smaller than a request stops nobody. When nothing is left, no connection begins another
+    frame; those that have begun one read it to its end.
+    """
+
+    def __init__(self, limit: int = -1) -> None:
         self.limit = limit
         self.limited = limit > 0
         self.used = 0
@@ -44,7 +39,6 @@ class MemoryPool:
         return self.limited and self.used >= self.limit
 
     def take(self, size: int) -> bool:
-        """Take `size` bytes, unless the pool is used up."""
         if self.is_used_up:
             return False
         self.used += size
@@ -59,11 +53,9 @@ class MemoryPool:
             waiting()
 
     def call_when_free(self, waiting: Callable[[], None]) -> None:
-        """Call `waiting` once when there is memory again."""
         self._waiting[waiting] = None
 
     def forget(self, waiting: Callable[[], None]) -> None:
-        """Do not call it any more."""
         self._waiting.pop(waiting, None)
 
 
@@ -88,19 +80,14 @@ PRODUCE = b"\0\0"  # the API key that may be as large as socket.request.max.byte
 
 
 class FrameAssembler:
-    """The frames of one connection.
-
-    Bytes of frames that have begun are taken from `pool` with FRAME_OVERHEAD each; who is done with a frame gives them
-    back, and `close` gives back those of the frame that has not come whole.
-    """
+    """The frames of one connection. Bytes of frames that have begun are taken from `pool` with FRAME_OVERHEAD each; who
+    is done with a frame gives them back."""
 
     __slots__ = ("_filled", "_frame", "_max_bytes", "_pool", "_rest", "_shared", "_taken", "has_more")
 
     def __init__(self, shared: memoryview, max_bytes: int, pool: MemoryPool) -> None:
         """`shared`: the writable receive buffer; nothing of it is kept between `received` and the next `buffer`.
-
-        `max_bytes`: the largest frame, without its size (socket.request.max.bytes).
-        """
+        `max_bytes`: the largest frame, without its size (socket.request.max.bytes)."""
         self._shared = shared
         self._max_bytes = max_bytes
         self._pool = pool
@@ -122,11 +109,9 @@ class FrameAssembler:
         return self._shared
 
     def received(self, count: int, frames: deque[bytes | memoryview]) -> int:
-        """`count` bytes have come into `buffer()`: append frames they complete, return what those cost.
-
-        Frames are read-only and without their size. Raises MalformedRequest for a size that is none, or above what the
-        API may have; then nothing more can be read from the connection. Frames in front of it have been appended.
-        """
+        """`count` bytes have come into `buffer()`: append the frames that they complete, read-only and without their
+        size; return what those cost. Raises MalformedRequest for a size that is none, or above what the API may have:
+        frames in front of it have been appended, and nothing more can be read from the connection."""
         frame = self._frame
         if frame is not None:
             self._filled += count
@@ -148,7 +133,7 @@ class FrameAssembler:
         return self._split(self._rest, frames)
 
     def close(self) -> None:
-        """Forget everything; the memory of the frame that has not come whole goes back to the pool."""
+        """The memory of the frame that has not come whole goes back to the pool."""
         if self._pool.limited:
             self._pool.give_back(self._taken)
         self._taken = 0
@@ -206,12 +191,9 @@ class FrameAssembler:
             )
 
 
-# Requests as they are read: they wait in a queue. When more than READ_AHEAD_BYTES wait, reading pauses until the
-# queue is shorter.
-
 READ_AHEAD_BYTES = 64 << 10
-"""Small pipelined requests are read many at a time; of large ones, one waits while one is handled."""
-
+"""Bytes of waiting requests above which reading pauses: small pipelined requests are read many at a time; of large
+ones, one waits while one is handled."""
 
 ROUND_BYTES = 2 << 20  # some 3 ms. A request of Produce has 1 MB by default.
 
@@ -243,7 +225,6 @@ class ReadTurns:
         self._waiting[read_on] = None
 
     def forget(self, read_on: Callable[[], None]) -> None:
-        """Do not call it any more."""
         self._waiting.pop(read_on, None)
 
     def _next_round(self) -> None:
@@ -258,10 +239,8 @@ class ReadTurns:
 
 
 class RequestReader:
-    """Reads from `transport`, the connection's while it is there, None before and after.
-
-    `frames` is the queue, to be looked at; `take` takes the first.
-    """
+    """Reads from `transport`, the connection's while it is there, None before and after. `frames` is the queue, to be
+    looked at; `take` takes the first."""
 
     __slots__ = (
         "_in_work_bytes", "_loop", "_paused", "_pool", "_turns", "_waiting_bytes", "_wakeup",
@@ -281,10 +260,8 @@ class RequestReader:
         self.buffer = assembler.buffer  # where the next bytes that are read go
 
     def received(self, count: int, busy: bool) -> None:
-        """So many bytes have come into the buffer; `busy`: a request is being handled.
-
-        Raises MalformedRequest, or MemoryError; then nothing more can be read.
-        """
+        """So many bytes have come into the buffer; `busy`: a request is being handled. Raises MalformedRequest, or
+        MemoryError; then nothing more can be read."""
         if self.ended:
             return
         frames = self.frames
@@ -343,7 +320,7 @@ class RequestReader:
             self._pool.give_back(size)
 
     def drop(self) -> None:
-        """Forget what waits; its memory goes back to the pool."""
+        """The memory of what waits goes back to the pool."""
         self._pool.forget(self.wake_up)
         self._turns.forget(self._read_on)
         self.frames.clear()

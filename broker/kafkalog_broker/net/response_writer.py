@@ -1,11 +1,8 @@
 """The responses of one connection on their way to its peer.
 
 Responses to small requests that came together go together: sending, and waking up the peer, costs as much as handling
-such a request. A response never waits for a request that waits for something itself.
-
-While the peer does not read, at most one response (and WRITE_BUFFER_BYTES of earlier ones) waits in memory. What of it
-lies in files, the records of a Fetch, is read no faster than the peer takes it.
-"""
+such a request. While the peer does not read, at most one response (and WRITE_BUFFER_BYTES of earlier ones) waits in
+memory. What of it lies in files, the records of a Fetch, is read no faster than the peer takes it. """
 
 from __future__ import annotations
 
@@ -21,10 +18,8 @@ from kafkalog_broker.net.dispatch import ConnectionClosed
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log_segment import FileSlice
 
-# Responses that are partly in files: read into a buffer as fast as the peer takes them, and no faster.
-#
-# A consumer that asks for 50 MB and then does not read costs one buffer. The buffer is used again for the next part,
-# so it stays in the processor's cache; a part that the peer did not take at once keeps its buffer until it does.
+# Responses that are partly in files: a consumer that asks for 50 MB and then does not read costs one buffer. It is used
+# again for the next part, so it stays in the processor's cache; a part that the peer did not take at once keeps it.
 
 BUFFER_BYTES = 256 << 10
 """Bytes that are read and written at once: they fit a core's cache, and is long enough that the calls do not count."""
@@ -42,7 +37,6 @@ class SendBuffer:
         return np.empty(BUFFER_BYTES, np.uint8).data if free is None else free
 
     def give_back(self, buffer: memoryview) -> None:
-        """Return a buffer whose bytes have been sent."""
         self._free = buffer
 
 
@@ -55,10 +49,8 @@ class ResponseStream:
         self._at = 0
 
     def fill(self, buffer: memoryview) -> int:
-        """Put the next bytes into `buffer`; how many, less than it holds only at the end, 0 after it.
-
-        Raises BrokerError kafka_storage_error when a file cannot be read, or has become shorter.
-        """
+        """Put the next bytes into `buffer`; how many, less than it holds only at the end, 0 after it. Raises
+        BrokerError kafka_storage_error when a file cannot be read, or has become shorter."""
         filled = 0
         while filled < len(buffer):
             left = len(self._piece) - self._at
@@ -104,17 +96,9 @@ class ResponseWriter:
     """Writes to `transport`, the connection's while it is there, None before and after."""
 
     __slots__ = (
-        "_buffers",
-        "_loop",
-        "_muted",
-        "_paused",
-        "_taken",
-        "_unsent_bytes",
-        "can_write",
-        "held",
-        "last_moved",
+        "_buffers", "_loop", "_muted", "_paused", "_taken", "_unsent_bytes", "can_write", "held", "last_moved",
         "transport",
-    )
+    )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, buffers: SendBuffer) -> None:
         self._loop, self._buffers = loop, buffers
@@ -131,7 +115,6 @@ class ResponseWriter:
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes that the peer has not read."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def pause(self) -> None:

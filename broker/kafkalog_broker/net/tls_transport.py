@@ -39,10 +39,9 @@ def reason(error: Exception) -> str:
     return f"its TLS handshake failed: {error}"
 
 
-# TLS of one connection on bytes alone: records that came go in, records to be sent come out. No socket, no clock.
-#
-# OpenSSL on a socket asks the system twice for each record, for its head and for its body, and librdkafka makes a
-# record of each message of a kilobyte: 370,000 calls for 250 MB. Here many records come with one call.
+# TLS of one connection on bytes alone. OpenSSL on a socket asks the system twice for each record, for its head and for
+# its body, and librdkafka makes a record of each message of a kilobyte: 370,000 calls for 250 MB. Here many records
+# come with one call.
 
 PIECE_BYTES = 32 << 10
 """Bytes that go into OpenSSL's memory at once, encrypted or to be encrypted. It is kept as long as the connection is,
@@ -130,7 +129,7 @@ class TlsRecords:
         return filled
 
     def write(self, data: memoryview) -> None:
-        """Encrypt at most PIECE_BYTES."""
+        """At most PIECE_BYTES."""
         self.tls.write(data)
 
     def goodbye(self) -> None:

@@ -8,17 +8,13 @@ A file in `broker/kafkalog_broker/api` registers what it serves:
     @on_error(2)
     def list_offsets_error(request: Request, code: ErrorCode) -> Any: ...
 
-A handler returns
+A handler returns a kio response entity of the request's version, a tuple with the names of its fields
+(`protocol/fetch_response.py`), or None: no response at all (Produce with acks=0). One that mostly waits for nothing may
+be a plain function, which returns one of these or a coroutine of it.
 
-- a kio response entity of the request's version, or
-- a tuple with the names of its fields (`protocol/fetch_response.py`), or
-- None: no response at all (Produce with acks=0).
-
-One that mostly waits for nothing may be a plain function, which returns one of these or a coroutine of it.
-
-A BrokerError that leaves a handler becomes what the API's `on_error` function returns; it may be a coroutine function
-too, where requests name many things that are each answered. Without such a function, or when
-that returns None, the connection is closed with one line in the log, as for any other exception.
+A BrokerError that leaves a handler becomes what the API's `on_error` function returns, which may be a coroutine
+function too. Without such a function, or when that returns None, the connection is closed with one line in the log, as
+for any other exception.
 
 A handler is not cancelled when its client goes away, so what it has begun it can finish; one that waits long asks
 `request.connection.closed` or hangs itself into `on_close`.
@@ -45,13 +41,8 @@ def _nothing(*_: object) -> None:
 
 @dataclass(slots=True)
 class ConnectionInfo:
-    """Facts about the peer for handlers.
-
-    `principal` is what authentication sets, `sasl` the exchange under way (`security/sasl_exchange.py`),
-    `decisions` what was decided about it (`security/authorizer.py`). `local_host`
-    and `local_port` are the address the client reached, for
-    listeners that advertise it.
-    """
+    """The peer, for handlers. `sasl`: the exchange under way (`security/sasl.py`); `decisions`: what was decided about
+    the principal (`security/authorizer.py`); `local_host`, `local_port`: the address that the client reached."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -82,7 +73,7 @@ class ConnectionInfo:
         return undo
 
     def mark_closed(self) -> list[Callable[[], None]]:
-        """For the connection: note the end and hand over the callbacks to be called. `mute` has no effect any more."""
+        """Note the end and hand over the callbacks to be called. `mute` has no effect any more."""
         self.closed = True
         self.mute = _nothing
         callbacks, self._on_close = self._on_close, []
@@ -94,10 +85,8 @@ class ConnectionInfo:
 
 @dataclass(slots=True)
 class Request:
-    """A request. `entity` is kio's request of that version, except where a hot parser has its own class (Produce).
-
-    `entity` is None only for an ApiVersions request of a version that is not served; it is answered in version 0.
-    """
+    """A request. `entity`: kio's request of that version, or a ProduceRequest; None only for an ApiVersions request of
+    a version that is not served, which is answered in version 0."""
 
     api_key: int
     version: int
@@ -173,7 +162,7 @@ def api(key: int, min_version: int, max_version: int) -> Callable[[H], H]:
 
 
 def on_error(key: int) -> Callable[[E], E]:
-    """Register the decorated function as the maker of an API's answer to a request that failed as a whole."""
+    """As `api`, for the function that makes the answer to a request that failed as a whole."""
 
     def register(answer: E) -> E:
         known = _ERROR_ANSWERS.get(key)
@@ -192,8 +181,6 @@ def registry() -> Mapping[int, Api]:
     return MappingProxyType(_APIS)
 
 
-# What the dispatcher looks into with each request: the registered APIs, wrapped in what is switched on.
-
 Wrap = Callable[[Api], Api]
 
 
@@ -206,7 +193,7 @@ class Layer(IntEnum):
 
 
 class ServedApis(dict[int, Api]):
-    """By API key. What is switched off costs a request nothing."""
+    """The registered APIs by key, wrapped in what is switched on, for the dispatcher to look into with each request."""
 
     def __init__(self) -> None:
         super().__init__()

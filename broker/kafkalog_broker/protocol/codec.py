@@ -1,4 +1,4 @@
-"""Frames to requests and responses to bytes. The one place that knows kio, with guide_schemas for what it lacks.
+"""Frames to requests and responses to bytes, by kio's classes, and those of guide_schemas for what it lacks.
 
 A request frame is what follows the 4-byte size: header (API key, version, correlation id, client id, and tagged fields
 from header version 2 on) and body. kio's modules are loaded one by one, when the first request of an API and version
@@ -39,23 +39,20 @@ _PRODUCE = 0
 _JOIN_LIMIT = 8192
 
 
-class _RequestCodec(NamedTuple):
-    has_tagged_header: bool
+class _Codec(NamedTuple):
+    """Reads requests of an API and version, and writes their responses."""
+
     parse: Callable[[Body, int], Any]
-
-
-class _ResponseCodec(NamedTuple):
-    entity: type
+    has_tagged_request: bool  # its header has tagged fields
+    response: type
     write: Write
-    has_tagged_header: bool
+    has_tagged_response: bool
 
 
 def decode_request(frame: Body, connection: ConnectionInfo | None = None) -> Request:
-    """Read one request from a frame without its size prefix (bytes or a read-only memoryview).
-
-    Raises UnsupportedVersion for an API key or version that is not registered, MalformedRequest for anything that is no
-    request. Unknown tagged fields are passed over (KIP-482). Bytes after the body are ignored, as Kafka does.
-    """
+    """Read one request from a frame without its size prefix (bytes or a read-only memoryview). Raises
+    UnsupportedVersion for an API key or version that is not registered, MalformedRequest for anything that is no
+    request. Unknown tagged fields (KIP-482) and bytes after the body are passed over, as in Kafka."""
     request, codec, position = _head(frame, connection)
     if codec is not None:
         try:
@@ -73,7 +70,7 @@ def decode_one_batch(frame: Body, connection: ConnectionInfo | None = None) -> R
     return None if request.entity is None else request
 
 
-def _head(frame: Body, connection: ConnectionInfo | None) -> tuple[Request, _RequestCodec | None, int]:
+def _head(frame: Body, connection: ConnectionInfo | None) -> tuple[Request, _Codec | None, int]:
     """A request without its entity, its codec (None: there is no entity), and where its body begins."""
     try:
         api_key, version, correlation_id, length = _HEADER.unpack_from(frame)
@@ -94,15 +91,15 @@ def _head(frame: Body, connection: ConnectionInfo | None) -> tuple[Request, _Req
     codec = _served.get((api_key, version)) or _codec_to_serve(api_key, version)
     if codec is None:
         return request, None, position
-    if codec.has_tagged_header:
+    if codec.has_tagged_request:
         position = skip_tagged_fields(frame, position)
     return request, codec, position
 
 
-_served: dict[tuple[int, int], _RequestCodec] = {}  # codecs by (API key, version), made at their first use
+_served: dict[tuple[int, int], _Codec] = {}  # codecs by (API key, version), made at their first use
 
 
-def _codec_to_serve(api_key: int, version: int) -> _RequestCodec | None:
+def _codec_to_serve(api_key: int, version: int) -> _Codec | None:
     """None: the version of ApiVersions is not served, and answered all the same."""
     api = registry().get(api_key)
     if api is None:
@@ -113,25 +110,22 @@ def _codec_to_serve(api_key: int, version: int) -> _RequestCodec | None:
         raise UnsupportedVersion(
             f"{api_name(api_key)} version {version} is not served, only {api.min_version} to {api.max_version}"
         )
-    codec = _served[api_key, version] = _request_codec(api_key, version)
+    codec = _served[api_key, version] = _codec(api_key, version)
     return codec
 
 
 def encode_response(request: Request, response: Any) -> list[Any]:
-    """The bytes-like pieces of a response frame: size, response header, body.
-
-    `response` is a kio entity of the request's version, or a tuple with the names of its fields; large records are
-    passed on untouched. Raises TypeError for an entity of another API or version.
-    """
+    """The bytes-like pieces of a response frame: size, response header, body; large records are passed on untouched.
+    response: what a handler returns (`api_registry`). Raises TypeError for an entity of another API or version."""
     version = 0 if request.entity is None and request.api_key == API_VERSIONS else request.version
-    codec = _response_codec(request.api_key, version)
-    if type(response) is not codec.entity and not isinstance(response, tuple):
+    codec = _codec(request.api_key, version)
+    if type(response) is not codec.response and not isinstance(response, tuple):
         raise TypeError(
             f"the answer to {api_name(request.api_key)} version {version} must be "
-            f"{codec.entity.__module__}.{codec.entity.__name__}, not "
+            f"{codec.response.__module__}.{codec.response.__name__}, not "
             f"{type(response).__module__}.{type(response).__name__}"
         )
-    pieces = codec.write(response, bytearray(_SIZE_AND_CORRELATION.size + codec.has_tagged_header))
+    pieces = codec.write(response, bytearray(_SIZE_AND_CORRELATION.size + codec.has_tagged_response))
     size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
     _SIZE_AND_CORRELATION.pack_into(pieces[0], 0, size - 4, request.correlation_id)
     return pieces if len(pieces) == 1 or size > _JOIN_LIMIT else [b"".join(pieces)]
@@ -181,32 +175,28 @@ def load(frame: Body) -> None:
         version = 0  # what it is answered in
     if api is None or not api.serves(version):
         return
-    _request_codec(api_key, version)
-    _response_codec(api_key, version)
+    _codec(api_key, version)
     _loaded.add(head)
 
 
 @cache
-def _request_codec(api_key: int, version: int) -> _RequestCodec:
-    entity: Any = request_class(api_key, version)
-    tagged = entity.__header_schema__.__version__ >= 2
-    read = entity_reader(entity, MAX_ELEMENTS)
+def _codec(api_key: int, version: int) -> _Codec:
+    request: Any = request_class(api_key, version)
+    response: Any = response_class(api_key, version)
+    read = parse = entity_reader(request, MAX_ELEMENTS)
     if api_key == _PRODUCE:
-        return _RequestCodec(
-            tagged, lambda frame, at: parse_one_batch(frame, at, version) or produce_request(read(frame, at))
-        )
-    return _RequestCodec(tagged, read)
 
+        def parse(frame: Body, at: int) -> Any:
+            return parse_one_batch(frame, at, version) or produce_request(read(frame, at))
 
-@cache
-def _response_codec(api_key: int, version: int) -> _ResponseCodec:
-    entity: Any = response_class(api_key, version)
-    return _ResponseCodec(entity, entity_writer(entity), entity.__header_schema__.__version__ >= 1)
+    return _Codec(
+        parse, request.__header_schema__.__version__ >= 2, response, entity_writer(response),
+        response.__header_schema__.__version__ >= 1,
+    )  # fmt: skip
 
 
 def with_throttle_time(response: Any, throttle_ms: int) -> Any:
-    """The same response with throttle_time_ms; as it is where its version has no such field. throttle_ms: below 2**31,
-    as quotas/client_quotas.py has it."""
+    """The same response with throttle_time_ms, below 2**31; as it is where its version has no such field."""
     if isinstance(response, tuple):
         return response._replace(throttle_time=throttle_ms)  # type: ignore[attr-defined]
     if not hasattr(response, "throttle_time"):

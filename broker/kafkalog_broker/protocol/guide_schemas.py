@@ -20,16 +20,9 @@ from kio.static.constants import EntityType
 from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 
 _PRIMITIVES: Mapping[str, Any] = {
-    "int8": i8,
-    "int16": i16,
-    "int32": i32,
-    "int64": i64,
-    "string": str,
-    "nullable_string": str | None,
-    "nullable_bytes": bytes | None,
-    "error_code": ErrorCode,
-    "timedelta_i32": i32Timedelta,
-}
+    "int8": i8, "int16": i16, "int32": i32, "int64": i64, "string": str, "nullable_string": str | None,
+    "nullable_bytes": bytes | None, "error_code": ErrorCode, "timedelta_i32": i32Timedelta,
+}  # fmt: skip
 _WIRE = {"nullable_string": "string", "nullable_bytes": "records"}
 """kio's names of what may be null, where they are not the same."""
 
@@ -122,25 +115,17 @@ def guide_classes(api_key: int, version: int, kind: EntityType) -> SimpleNamespa
         text for (key, of, known), text in _GRAMMAR.items() if (key, of) == (api_key, kind) and version in known
     )
     constants = {
-        "__module__": __name__,
-        "__type__": EntityType.nested,
-        "__version__": i16(version),
-        "__flexible__": False,
-        "__api_key__": i16(api_key),
+        "__module__": __name__, "__version__": i16(version), "__flexible__": False, "__api_key__": i16(api_key),
         "__header_schema__": RequestHeader if kind is EntityType.request else ResponseHeader,
-    }
+    }  # fmt: skip
     made: dict[str, Any] = {}
-    *structs, message = (production.strip().partition(" => ") for production in grammar.split(";"))
-    for name, _, fields in structs:
-        made[name] = _struct(name, fields, made, constants)
-    name, _, fields = message
-    made[name] = _struct(name, fields, made, constants | {"__type__": kind})
+    productions = grammar.split(";")
+    for number, production in enumerate(productions, 1):
+        name, _, fields = production.strip().partition(" => ")
+        columns: list[Any] = [_field(one, made) for one in fields.split()]
+        names = {**constants, "__type__": kind if number == len(productions) else EntityType.nested}
+        made[name] = make_dataclass(name, columns, namespace=names, frozen=True, slots=True, kw_only=True)
     return SimpleNamespace(message=made[name], **made)
-
-
-def _struct(name: str, fields: str, known: Mapping[str, Any], constants: dict[str, Any]) -> type[Any]:
-    columns: list[Any] = [_field(one, known) for one in fields.split()]
-    return make_dataclass(name, columns, namespace=dict(constants), frozen=True, slots=True, kw_only=True)
 
 
 def _field(text: str, known: Mapping[str, Any]) -> tuple[str, Any, Any]:

@@ -33,8 +33,6 @@ class PartitionMetadata(NamedTuple):
 
 
 class MetadataResponse(NamedTuple):
-    """The response to Metadata, all versions."""
-
     brokers: Sequence[NodeEndpoint]
     topics: Sequence[TopicMetadata]
     cluster_id: str | None
@@ -45,7 +43,7 @@ class MetadataResponse(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """A topic in them. `name` None only with an id that is not known (Metadata 12 and later)."""
+    """Topic in them. `name` None only with an id that is not known (Metadata 12 and later)."""
 
     name: str | None
     topic_id: UUID

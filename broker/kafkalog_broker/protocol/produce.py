@@ -30,11 +30,8 @@ FIRST_TOPIC_ID_VERSION = 13
 
 @dataclass(slots=True)
 class ProduceRequest:
-    """`topics`: (name, or UUID from version 13 on; [(partition, records)]).
-
-    `records` is a read-only memoryview into the frame, or None where the client sent null. A zero topic id is
-    UUID(int=0).
-    """
+    """`topics`: (name, or UUID from version 13 on; [(partition, records)]). `records`: a read-only memoryview into the
+    frame, or None where the client sent null."""
 
     transactional_id: str | None
     acks: int
