@@ -1,9 +1,4 @@
-"""The command kafkalog-mirror.
-
-    kafkalog-mirror --bootstrap kafka1:9092 --log-dir ./mirror --topics 'orders|clicks.*'
-    kafkalog-mirror --bootstrap kafka1:9093 --log-dir ./mirror --topics orders --once \\
-        -X security.protocol=sasl_ssl -X sasl.mechanism=SCRAM-SHA-512 -X sasl.username=mirror \\
-        -X sasl.password=env:MIRROR_PASSWORD -X ssl.ca.location=ca.pem
+"""The command kafkalog-mirror (`command_line` has its examples).
 
 Logs go to stderr. SIGTERM and SIGINT stop it cleanly; after kill -9 the next start goes on where the logs end.
 Exit codes: 0 stopped when it was asked to, or done with --once; 1 could not start, a log directory has failed, or with
@@ -42,8 +37,6 @@ from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.format.names import is_internal
-
-# What a command line says of a mirror: the same for kafkalog-mirror and for kafkalog-broker --mirror-of.
 
 _log = logging.getLogger(__name__)
 
@@ -93,8 +86,6 @@ def serving_options(
     )
 
 
-# How far a mirror is: a bar with --once, a line that is written over on a terminal, a line a minute elsewhere.
-
 _EVERY_S = 60.0  # between two lines of a log that say how far it is
 TICK_S = 1.0  # how often `show` is to be called
 
@@ -108,7 +99,8 @@ def summary(mirror: Mirror, received_before: int, seconds: float) -> str:
 
 
 class Progress:
-    """Display of a run. stream: where a bar or a line is drawn, if that is a terminal."""
+    """How far a mirror is: a bar with --once, a line that is written over on a terminal, a line a minute elsewhere.
+    stream: where a bar or a line is drawn, if that is a terminal."""
 
     def __init__(self, mirror: Mirror, *, once: bool, stream: TextIO = sys.stderr) -> None:
         self._mirror = mirror
@@ -120,7 +112,6 @@ class Progress:
         self._told_bytes = self._shown_bytes = 0
 
     def show(self) -> None:
-        """Bring it up to date."""
         now = time.monotonic()
         if self._is_terminal and self._once:
             self._draw_bar()
@@ -157,11 +148,9 @@ class Progress:
             print(file=self._stream)
 
 
-# A broker that serves a mirror while it copies: the mirror as one of its parts.
-
-
 class ServedMirror:
-    """Mirror of a broker. mirror: None until it runs. source: the cluster's addresses, for people."""
+    """The mirror of a broker that serves it while it copies. mirror: None until it runs. source: the cluster's
+    addresses, for people."""
 
     def __init__(self, options: MirrorOptions) -> None:
         self._options = options
@@ -205,8 +194,6 @@ class ServedMirror:
             before = mirror.received_bytes
 
 
-# The command.
-
 OK, FAILED, WRONG_USAGE = 0, 1, 2
 
 
@@ -240,8 +227,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 async def run_mirror(options: MirrorOptions) -> int:
-    """The log directory locked and loaded, mirrored into until it is done or stopped, closed. Raises KafkalogError,
-    OSError."""
+    """Until it is done or stopped. Raises KafkalogError, OSError."""
     config = BrokerConfig.from_properties(EMBEDDED_DEFAULTS, {"log.dirs": str(options.directory)})
     clock, workers = SystemClock(), Workers()
     loop, stop = asyncio.get_running_loop(), asyncio.Event()

@@ -19,8 +19,7 @@ _MAX_EPOCH = 2**31 - 1
 
 
 class ClientSession:
-    """Fetch session of a connection. Without sessions (Fetch below 7, or a server that gives none) every request names
-    all."""
+    """Without sessions (Fetch below 7, or a server that gives none) every request names all partitions."""
 
     def __init__(self, *, is_served: bool) -> None:
         self._is_served = is_served
@@ -86,7 +85,6 @@ def error_code(number: int) -> ErrorCode | None:
 
 
 def error_text(number: int) -> str:
-    """Kafka's name of the code."""
     code = error_code(number)
     return f"error code {number}" if code is None else code.name.upper()
 
@@ -218,7 +216,7 @@ def check_log_bounds(start: int, high_watermark: int) -> None:
 
 
 def check_fetched(fetched: Fetched) -> None:
-    """All but the batches, of an answer without an error. Raises ImpossibleAnswer."""
+    """All but the batches. Raises ImpossibleAnswer."""
     check_log_bounds(fetched.log_start_offset, fetched.high_watermark)
     if fetched.diverging is not None:
         epoch, end_offset = fetched.diverging

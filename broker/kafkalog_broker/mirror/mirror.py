@@ -1,8 +1,4 @@
-"""A mirror at work: metadata now and then, a fetcher for each node that leads something, the logs kept.
-
-mirror = Mirror(options, logs, topics, config, workers, clock)
-await mirror.run()        # until it is cancelled; with once=True until everything that was there has come
-"""
+"""A mirror at work: metadata now and then, a fetcher for each node that leads something, the logs kept."""
 
 from __future__ import annotations
 
@@ -120,7 +116,8 @@ class Mirror:
         return {**self._local.refused, **self._without_end, **standing}
 
     async def run(self) -> None:
-        """Mirror. Raises OtherSource, BrokerError when the log directory fails."""
+        """Mirror until it is cancelled; with `once` until everything that was there has come. Raises OtherSource,
+        BrokerError when the log directory fails."""
         try:
             while not (self._options.once and self.is_complete):
                 self._stale.clear()
@@ -128,11 +125,9 @@ class Mirror:
                     await self._refresh()
                     self._backoff.worked()
                     await self._pause(self._options.refresh_s)
-                except SourceUnreachable as error:
-                    await self._back_off(error)
-                except (KafkalogError, OSError):
-                    raise
-                except Exception as error:  # noqa: BLE001 - a fault of ours: what is fetched goes on
+                except Exception as error:
+                    if isinstance(error, KafkalogError | OSError) and not isinstance(error, SourceUnreachable):
+                        raise
                     await self._back_off(error)
         finally:
             for task in self._tasks.values():
@@ -163,12 +158,9 @@ class Mirror:
         cluster = await self._source.metadata()
         if not self._cluster_is_known:
             check_source(
-                self._options.directory,
-                cluster.cluster_id,
-                is_empty=not self._local_topics(),
-                serves=self._options.own_internal_topics,
-                internal=self._options.internal,
-            )
+                self._options.directory, cluster.cluster_id, is_empty=not self._local_topics(),
+                serves=self._options.own_internal_topics, internal=self._options.internal,
+            )  # fmt: skip
             self._cluster_is_known, self._cluster_id = True, cluster.cluster_id
         elif cluster.cluster_id != self._cluster_id:
             raise SourceUnreachable(f"the cluster {cluster.cluster_id} answers, {self._cluster_id} is mirrored")

@@ -126,13 +126,11 @@ def _parse(data: bytes) -> Mirrored:
     return Mirrored(cluster_id, bool(own_groups))
 
 
-# Which local topics are made, enlarged or made anew, from what a cluster has: decisions on plain data.
-
-
 @dataclass(slots=True)
 class TopicPlan:
-    """create: not here yet. enlarge: with more partitions at the source. anew: deleted at the source and made again,
-    what is here is of the old one. gone: here, and not at the source any more. odd: why a topic is left alone."""
+    """Which local topics are made, enlarged or made anew. create: not here yet. enlarge: with more partitions at the
+    source. anew: deleted at the source and made again, what is here is of the old one. gone: here, and not at the
+    source any more. odd: why a topic is left alone."""
 
     create: list[SourceTopic] = field(default_factory=list)
     enlarge: list[SourceTopic] = field(default_factory=list)
@@ -178,16 +176,14 @@ def plan_topics(local: Mapping[str, Topic], wanted: Mapping[str, SourceTopic]) -
     return plan
 
 
-# The local topics of a mirror: made, enlarged and made anew as a TopicPlan says.
-
 CONFIGS: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """Nothing leaves a mirrored log but what has left the source's: its log start offset is followed."""
 _NO_ID = uuid.UUID(int=0)
 
 
 class MirroredTopics:
-    """apply: what a plan says, in the thread that owns the logs. refused: topics that cannot be mirrored, and why.
-    on_deleted: called with a topic that is gone."""
+    """The local topics of a mirror. refused: those that cannot be mirrored, and why. on_deleted: called with a topic
+    that is gone."""
 
     def __init__(
         self,
@@ -206,8 +202,8 @@ class MirroredTopics:
         self.refused: dict[str, str] = {}
 
     async def apply(self, plan: TopicPlan) -> None:
-        """Failures are logged, and tried again with the next metadata. Raises BrokerError when the registry cannot be
-        written."""
+        """In the thread that owns the logs. Failures are logged, and tried again with the next metadata. Raises
+        BrokerError when the registry cannot be written."""
         for topic in plan.anew:
             _log.warning(
                 "%s was deleted at the source and created again: its mirror is deleted, too, and begins anew",
@@ -227,9 +223,8 @@ class MirroredTopics:
                 await self._make_logs(outcome, 0)
         for topic in plan.enlarge:
             before = self._topics.topics[topic.name].partitions
-            (outcome,) = await self._workers.run_blocking(
-                self._topics.add_all_partitions, {topic.name: len(topic.partitions)}
-            )  # fmt: skip
+            counts = {topic.name: len(topic.partitions)}
+            (outcome,) = await self._workers.run_blocking(self._topics.add_all_partitions, counts)
             if isinstance(outcome, BrokerError):
                 refused[topic.name] = str(outcome)
             else:

@@ -33,11 +33,9 @@ from kafkalog_spark.errors import KafkalogError, printable
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.read.segment_file import Window
 
-# --max-bytes-per-second.
-
 
 class RateLimit:
-    """Shared by all connections of a mirror. bytes_per_second: None without a limit. Times in s, of one clock."""
+    """--max-bytes-per-second, for all connections of a mirror; None: no limit. Times in s, of one clock."""
 
     def __init__(self, bytes_per_second: int | None) -> None:
         self._rate = bytes_per_second
@@ -201,7 +199,7 @@ class NodeFetcher:
             await mirror.append(received)
 
     async def _guarded(self, mirror: PartitionMirror, work: Awaitable[object]) -> None:
-        """Handle one partition; a failure is that partition's alone."""
+        """A failure is that partition's alone."""
         try:
             await work
         except SourceUnreachable:
@@ -234,12 +232,10 @@ class NodeFetcher:
     async def _parted(self, mirror: PartitionMirror, fetched: Fetched) -> None:
         assert fetched.diverging is not None
         check_fetched(fetched)
-        before = mirror.log.log_end_offset
+        before, epoch = mirror.log.log_end_offset, fetched.diverging[0]
         end = mirror.follower.end_of_epoch(*fetched.diverging)
-        epoch = fetched.diverging[0]
-        await mirror.truncate_to(
-            end, f"an unclean election: the source's log is another one after leader epoch {epoch}"
-        )
+        why = f"the source's log is another one after leader epoch {epoch}"
+        await mirror.truncate_to(end, f"an unclean election: {why}")
         if mirror.log.log_end_offset == before:
             mirror.wait(f"the source says that its log is another one after leader epoch {epoch}, and not where")
 
@@ -301,12 +297,9 @@ def _check_all(records: list[memoryview]) -> list[Window | Exception]:
     return windows
 
 
-# Exponential backoff: how long to leave alone what failed.
-
-
 class Backoff:
-    """Pauses from first_ms on, twice as long each time, up to most_ms. until_ms: when the last one ends. Times in ms of
-    one monotonic clock."""
+    """How long to leave alone what failed: from first_ms on, twice as long each time, up to most_ms. until_ms: when the
+    last pause ends. Times in ms of one monotonic clock."""
 
     def __init__(self, first_ms: int, most_ms: int) -> None:
         self.until_ms = 0
@@ -315,7 +308,7 @@ class Backoff:
         self._pause_ms = 0
 
     def failed(self, now_ms: int) -> int:
-        """It failed again: the pause from now on."""
+        """The pause from now on."""
         self._pause_ms = min(self._pause_ms * 2, self._most_ms) or self._first_ms
         self.until_ms = now_ms + self._pause_ms
         return self._pause_ms

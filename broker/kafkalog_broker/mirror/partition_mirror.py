@@ -95,7 +95,7 @@ class PartitionMirror:
         return 0 <= first < self._last_epoch
 
     def received(self, window: Window) -> None:
-        """These batches have come; they are appended later."""
+        """They are appended later."""
         self.next_offset = int(window.table[-1, H.LAST_OFFSET]) + 1
         self._last_epoch = int(window.table[-1, H.LEADER_EPOCH])
 
@@ -109,29 +109,24 @@ class PartitionMirror:
     def is_due(self) -> bool:
         return self.quiet_until_ms <= self._clock.monotonic_ms()
 
-    async def append(self, received: Received) -> int:
-        """Append what was received, in pieces, others have their turn in between; how many bytes. Raises
-        KafkalogError."""
-        if received.fetch_offset != self.log.log_end_offset:
-            self.rewind()  # something came in between: it is asked for again
-            return 0
-        rest, size, at = received.window, 0, received.fetch_offset
+    async def append(self, received: Received) -> None:
+        """In pieces, others have their turn in between. Raises KafkalogError."""
+        rest, at = received.window, received.fetch_offset
         while len(rest.table):
-            if self.log.log_end_offset != at:  # truncated in between: what follows would leave a gap
+            if self.log.log_end_offset != at:  # truncated in between: it is asked for again
                 self.rewind()
-                break
+                return
             sizes = rest.table[:_PIECE_BATCHES, H.SIZE].cumsum()
             count = max(int(sizes.searchsorted(_PIECE_BYTES, side="right")), 1)
             self.follower.append(rest.first(count), self._clock.now_ms())
             self.bounds(received.high_watermark, received.log_start_offset)
-            size, at = size + int(sizes[count - 1]), self.log.log_end_offset
+            at = self.log.log_end_offset
             rest = Window(rest.table[count:], rest.data, rest.start)
             await asyncio.sleep(0)
         self.trouble, self.has_failed = None, False
-        return size
 
     async def nothing_came(self, high_watermark: int, log_start_offset: int) -> None:
-        """It was asked for, and there is no batch. Raises BrokerError."""
+        """Raises BrokerError."""
         self.trouble, self.has_failed = None, False
         self.bounds(high_watermark, log_start_offset)
 

@@ -19,34 +19,19 @@ from kafkalog_broker.mirror.fetch_session import (
     error_text,
 )
 from kafkalog_broker.mirror.source_connection import SourceConnection, SourceUnreachable
-from kafkalog_broker.protocol.client_codec import (
-    ALL_TOPICS,
-    CONSUMER,
-    EARLIEST,
-    LATEST,
-    LIST_OFFSETS,
-    METADATA,
-    OFFSET_FOR_LEADER_EPOCH,
-    Asked,
-    Key,
-    SourceCluster,
-    SourceTopic,
-    cluster_of,
-    epoch_ends,
-    listed_offsets,
-    topics_to_list,
-)
+from kafkalog_broker.protocol import client_codec
+from kafkalog_broker.protocol.client_codec import CONSUMER, EARLIEST, LATEST, Asked, Key, SourceCluster, SourceTopic
 from kafkalog_spark.errors import OptionError
-
-# What a mirror asks a leader besides its batches.
 
 _NOT_ANSWERED = Asked(ErrorCode.unknown_server_error.value, UNKNOWN)
 
 
 async def ask_offsets(connection: SourceConnection, keys: Collection[Key], timestamp: int) -> dict[Key, Asked]:
     """EARLIEST or LATEST of partitions that the node leads, each of `keys`. Raises SourceUnreachable."""
-    topics = topics_to_list(keys, timestamp)
-    answered = await connection.call(LIST_OFFSETS, listed_offsets, replica_id=CONSUMER, topics=topics)
+    topics = client_codec.topics_to_list(keys, timestamp)
+    answered = await connection.call(
+        client_codec.LIST_OFFSETS, client_codec.listed_offsets, replica_id=CONSUMER, topics=topics
+    )
     return {key: answered.get(key, _NOT_ANSWERED) for key in keys}
 
 
@@ -71,12 +56,14 @@ def answered_offset(asked: Asked) -> int:
 async def end_of_epoch(connection: SourceConnection, key: Key, epoch: int) -> Asked | None:
     """Where a leader epoch ends at the leader; None when it does not say (before 2.1, or nobody may ask). Raises
     SourceUnreachable, ImpossibleAnswer."""
-    if connection.version(OFFSET_FOR_LEADER_EPOCH) is None:
+    if connection.version(client_codec.OFFSET_FOR_LEADER_EPOCH) is None:
         return None
     name, index = key
     asked_for = {"partition": index, "current_leader_epoch": UNKNOWN, "leader_epoch": epoch}
     topics = [{"topic": name, "partitions": [asked_for]}]
-    answered = await connection.call(OFFSET_FOR_LEADER_EPOCH, epoch_ends, replica_id=CONSUMER, topics=topics)
+    answered = await connection.call(
+        client_codec.OFFSET_FOR_LEADER_EPOCH, client_codec.epoch_ends, replica_id=CONSUMER, topics=topics
+    )
     asked = answered.get(key)
     if asked is None or asked.error:
         return None
@@ -134,7 +121,7 @@ class Source:
     async def _ask(self, connection: SourceConnection) -> SourceCluster:
         self._connection = connection
         try:
-            cluster = await connection.call(METADATA, cluster_of, **ALL_TOPICS)
+            cluster = await connection.call(client_codec.METADATA, client_codec.cluster_of, **client_codec.ALL_TOPICS)
         except SourceUnreachable:
             connection.close()
             raise
@@ -142,7 +129,7 @@ class Source:
         return cluster
 
     async def connect(self, address: Address) -> SourceConnection:
-        """Another connection. Raises SourceUnreachable."""
+        """Raises SourceUnreachable."""
         return await SourceConnection.open(*address, self._settings, most=self._most)
 
     async def aclose(self) -> None:
@@ -150,16 +137,14 @@ class Source:
             await self._connection.aclose()
 
 
-# Ends of the source's logs at one moment: what a mirror with --once is to reach.
-
 _log = logging.getLogger(__name__)
 
 
 async def find_ends(
     source: Source, cluster: SourceCluster, topics: Mapping[str, SourceTopic]
 ) -> tuple[dict[Key, int], dict[str, str]] | None:
-    """The high watermarks there are now, and why there is none, by the partition's name; None while a partition has no
-    leader, or one that is not ready. Raises SourceUnreachable."""
+    """What a mirror with --once is to reach: the high watermarks there are now, and why there is none, by the
+    partition's name; None while a partition has no leader, or one that is not ready. Raises SourceUnreachable."""
     ends: dict[Key, int] = {}
     failed: dict[str, str] = {}
     by_leader: dict[int, list[Key]] = {}

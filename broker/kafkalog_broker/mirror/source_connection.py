@@ -13,19 +13,8 @@ from aiokafka.conn import AIOKafkaConnection, ScramAuthenticator
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.fetch_session import MAX_RESPONSE, ResponseFrames
-from kafkalog_broker.protocol.client_codec import (
-    FETCH,
-    VERSIONS,
-    FetchAnswer,
-    FetchCall,
-    decode_fetch,
-    encode_fetch,
-    is_flexible,
-    read_response,
-    request_body,
-    request_header,
-    without_header,
-)
+from kafkalog_broker.protocol import client_codec
+from kafkalog_broker.protocol.client_codec import FETCH, VERSIONS, FetchAnswer, FetchCall, read_response
 from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.security.sasl import MIN_ITERATIONS
 from kafkalog_spark.errors import KafkalogError, printable
@@ -126,7 +115,9 @@ class SourceConnection:
     async def call(self, api_key: int, read: Callable[[Any], T], **fields: Any) -> T:
         """Result of `read`, which is given the response to a request with these fields. Raises SourceUnreachable."""
         version = self.required_version(api_key)
-        answer = await self._send(api_key, version, request_body(api_key, version, **fields), most=_MAX_ANSWER)
+        answer = await self._send(
+            api_key, version, client_codec.request_body(api_key, version, **fields), most=_MAX_ANSWER
+        )
         with self._understood():
             if len(answer) <= _READ_AT_ONCE:
                 return read(read_response(api_key, version, answer))
@@ -134,13 +125,12 @@ class SourceConnection:
 
     async def fetch(self, call: FetchCall, version: int, most: int) -> FetchAnswer:
         """most: partitions that may be answered. Raises SourceUnreachable."""
-        answer = await self._send(FETCH, version, encode_fetch(call, version), most=MAX_RESPONSE)
+        answer = await self._send(FETCH, version, client_codec.encode_fetch(call, version), most=MAX_RESPONSE)
         with self._understood():
-            return decode_fetch(answer, version, most)
+            return client_codec.decode_fetch(answer, version, most)
 
     @contextlib.contextmanager
     def _understood(self) -> Iterator[None]:
-        """Malformed responses count as unreachable."""
         try:
             yield
         except MalformedRequest as error:
@@ -155,7 +145,7 @@ class SourceConnection:
     async def _send(self, api_key: int, version: int, body: bytes, *, most: int) -> memoryview:
         """The response without its header."""
         self._correlation_id = correlation_id = (self._correlation_id + 1) % 2**31
-        head = request_header(api_key, version, correlation_id, self._client_id)
+        head = client_codec.request_header(api_key, version, correlation_id, self._client_id)
         expected = self._frames.expect(most)
         try:
             self._transport.write((len(head) + len(body)).to_bytes(4, "big") + head + body)
@@ -168,7 +158,7 @@ class SourceConnection:
             self.close()
             raise _unreachable(self.address, ValueError("a response to another request came"))
         with self._understood():
-            return without_header(answer, has_tags=is_flexible(api_key, version))
+            return client_codec.without_header(answer, has_tags=client_codec.is_flexible(api_key, version))
 
     def close(self) -> None:
         """At once, and not awaited: requests under way fail."""

@@ -1,14 +1,10 @@
 """A mirror becomes a broker's own directory: its logs end where nothing is open, and what is written next is newer than
 all that was copied (what KIP-1279 asks of a failover).
 
-In this order, so that a crash at any moment leaves something that this can be done to again:
-
-1. the record `kafkalog.mirror.takeover.json`: what will be cut, and each partition's new leader epoch;
-2. each log is cut to its last stable offset: transactions that are open have no coordinator here, and what comes after
-   them was never to be read before they ended;
-3. the mirror's file is renamed: no mirror goes on in the directory from here on;
-4. leader epochs are raised above all that the logs hold, and internal topics get the configuration of internal topics;
-5. the record says that it is done.
+In this order, so that a crash at any moment leaves something that this can be done to again: the record says what will
+be cut; each log is cut to its last stable offset, since open transactions have no coordinator here; the mirror's file
+is renamed, so no mirror goes on in the directory; leader epochs rise above all that the logs hold, and internal topics
+get their configuration; the record says that it is done.
 """
 
 from __future__ import annotations
@@ -36,7 +32,7 @@ from kafkalog_spark.format.atomic_file import read_state, replace_file
 from kafkalog_spark.format.layout import MAX_INT32
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
 
-# The file that says what became of a mirror when a broker took it over: `kafkalog.mirror.takeover.json`.
+# The record, `kafkalog.mirror.takeover.json`:
 #
 #     {"version": 0, "done": true, "partitions": [
 #       {"topic": "orders", "partition": 0, "log_end_offset": 90, "cut_end": 120, "leader_epoch": 4}]}
@@ -50,7 +46,7 @@ VERSION = 0
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A partition: its log ends at log_end_offset now, and did at cut_end."""
+    """A partition, as in the record."""
 
     topic: str
     partition: int
@@ -68,7 +64,7 @@ class TakeoverRecord:
 
 
 def read_record(directory: Path) -> TakeoverRecord | None:
-    """None where there is none. Raises CorruptFile, UnsupportedFormat, OSError."""
+    """Raises CorruptFile, UnsupportedFormat, OSError."""
     return read_state(directory / TAKEOVER_FILE, _parse)
 
 
@@ -95,9 +91,9 @@ _log = logging.getLogger(__name__)
 def take_over(
     directory: Path, logs: LogManager, topics: TopicRegistry, internal: Mapping[str, Mapping[str, str]]
 ) -> bool:
-    """Make the mirror in `directory`, if it is one, a directory of this broker's own, or finish that. Before anybody
-    else uses the logs; False where there was nothing to do. internal: the configuration of internal topics. Raises
-    BrokerError, CorruptFile, OSError."""
+    """Make the mirror in `directory`, if it is one, this broker's own, or finish that, before anybody else uses the
+    logs; False where there was nothing to do. internal: the configuration of internal topics. Raises BrokerError,
+    CorruptFile, OSError."""
     record = read_record(directory)
     if is_mirror(directory):
         record = _planned(record, logs, topics)
@@ -141,9 +137,8 @@ def _cut(logs: LogManager, taken: Taken) -> None:
         "%s: offsets %d to %d are cut off: they come after the beginning of a transaction that had not ended at the "
         "source", log.name, taken.log_end_offset, log.log_end_offset - 1,
     )  # fmt: skip
-    follower = Follower(log)
     logs.lower_checkpoints(taken.topic, taken.partition, taken.log_end_offset)
-    logs.remove_later(follower.truncate_to(taken.log_end_offset), log.config)
+    logs.remove_later(Follower(log).truncate_to(taken.log_end_offset), log.config)
 
 
 def _log_of(logs: LogManager, topic: str, partition: int) -> Log | None:
@@ -165,8 +160,7 @@ def take_mirrors_over(
     producer_ids: ProducerIds,
 ) -> None:
     """All mirrors in the directories of a broker become its own. Producer ids that are given from then on are above
-    those in the transactions' log, also where Kafka wrote it. Nothing where there is no mirror, and producer ids were
-    counted here before. It blocks. Raises what `take_over` raises."""
+    those in the transactions' log, also where Kafka wrote it. It blocks. Raises as `take_over`."""
     internal = internal_topic_configs(config)
     taken = [take_over(path, logs, topics, internal) for path in directories]
     if producer_ids.were_known and not any(taken):

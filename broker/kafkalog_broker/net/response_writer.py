@@ -2,7 +2,7 @@
 
 Responses to small requests that came together go together: sending, and waking up the peer, costs as much as handling
 such a request. While the peer does not read, at most one response (and WRITE_BUFFER_BYTES of earlier ones) waits in
-memory. What of it lies in files, the records of a Fetch, is read no faster than the peer takes it. """
+memory. What of it lies in files, the records of a Fetch, is read no faster than the peer takes it."""
 
 from __future__ import annotations
 

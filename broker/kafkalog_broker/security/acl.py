@@ -98,8 +98,6 @@ def normal_host(text: str) -> str:
     return str(mapped or address)
 
 
-# What CreateAcls, DescribeAcls and DeleteAcls ask for: numbers to values, and why not (AclApis, AclControlManager).
-
 E = TypeVar("E", bound=enum.IntEnum)
 
 
@@ -125,7 +123,7 @@ def acl_of(asked: Any) -> Acl:
 
 
 def filter_of(asked: Any) -> AclFilter:
-    """The filter of a request to describe, or of a deletion."""
+    """Of a request to describe, or of a deletion."""
     return AclFilter(
         _of(ResourceType, asked.resource_type_filter),
         asked.resource_name_filter,
@@ -187,7 +185,7 @@ class AclStore:
         self.change((), self._copies.load() or ())
 
     def save(self, acls: Collection[Acl]) -> None:
-        """All that are to be there. As StateCopies.save."""
+        """All that are to be there."""
         if self._copies is not None:
             self._copies.save(acls)
 

@@ -1,9 +1,4 @@
-"""Which right each API asks for: one table, of what KafkaApis and ControllerApis check.
-
-`whole`: rights without which nothing of a request is done. `each`: the right to each thing that it names; what is
-missing is refused, or left out of the answer, by itself. The error follows from the resource
-(`protocol/acls.REFUSALS`).
-"""
+"""Which right each API asks for: one table, of what KafkaApis and ControllerApis check."""
 
 from __future__ import annotations
 
@@ -37,7 +32,9 @@ Whole = tuple[Right, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Permissions that an API needs."""
+    """`whole`: rights without which nothing of a request is done. `each`: the right to each thing that it names; what
+    is missing is refused, or left out of the answer, by itself. The error follows from the resource
+    (`acls.REFUSALS`)."""
 
     whole: Whole | Callable[[Request], Whole] = ()
     each: Right | None = None

@@ -9,16 +9,8 @@ from weakref import WeakValueDictionary
 
 from kafkalog_broker.config.properties import AuthorizerSettings
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.protocol.acls import (
-    OPERATIONS,
-    REFUSALS,
-    WILDCARD,
-    Operation,
-    PatternType,
-    Permission,
-    ResourceType,
-    operation_bits,
-)
+from kafkalog_broker.protocol import acls
+from kafkalog_broker.protocol.acls import WILDCARD, Operation, PatternType, Permission, ResourceType
 from kafkalog_broker.protocol.api_registry import Api, Request
 from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.runtime.process import LogRate
@@ -61,7 +53,6 @@ class Authorizer:
         return Access(decisions, request, self._denied)
 
     def decide(self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> bool:
-        """True if somebody may do that with a resource."""
         if principal in self.settings.super_users:
             return True
         has_acls = allowed = False
@@ -170,14 +161,11 @@ class Access:
             return ErrorCode.none
         if self.may(right.operation, right.resource, name, quiet=quiet):
             return ErrorCode.none
-        return REFUSALS[right.resource][0]
+        return acls.REFUSALS[right.resource][0]
 
     def operations(self, resource: ResourceType, name: str) -> int:
         may = self._decisions.may
-        return operation_bits(tuple(one for one in OPERATIONS[resource] if may(one, resource, name)))
-
-
-# A request before its handler, where there is an authorizer: what it needs as a whole is looked at here.
+        return acls.operation_bits(tuple(one for one in acls.OPERATIONS[resource] if may(one, resource, name)))
 
 
 def admit(request: Request, authorizer: Authorizer) -> None:

@@ -43,11 +43,8 @@ class Token(NamedTuple):
 
 
 class InvalidToken(Exception):
-    """The text is for the log, and shows nothing of the token's signature. scope: those that are
-    needed, in Kafka's form.
-
-    key_id: of a key that is not known, so that keys may be read again.
-    """
+    """The text is for the log, and shows nothing of the token's signature. scope: those that are needed, in Kafka's
+    form. key_id: of a key that is not known, so that keys may be read again."""
 
     def __init__(self, why: str, *, scope: str | None = None, key_id: str | None = None) -> None:
         super().__init__(why)
@@ -193,11 +190,6 @@ def _object(data: bytes) -> dict[str, Any]:
     return found
 
 
-# The keys that tokens are signed with, read from a file or a server, again and again (RefreshingHttpsJwks).
-#
-# `load` waits for the file or the server and is for another thread than the event loop's. Everything else decides
-# with the keys that are there.
-
 UNKNOWN_AGAIN_S = 60.0
 """A key id that is still unknown after keys were read is looked for again after so long, as in Kafka: tokens with
 invented ids must not make the broker ask all the time."""
@@ -208,7 +200,9 @@ known after that at the latest, and who invents ids makes the broker ask six tim
 
 
 class Tokens:
-    """Validation of the tokens of one listener. now_ms: since 1970. clock: seconds of a clock that never goes back."""
+    """Validation of the tokens of one listener, with keys that are read again and again (RefreshingHttpsJwks). `load`
+    waits for a file or a server and is for another thread than the event loop's; all else decides with the keys that
+    are there. now_ms: since 1970. clock: seconds of a clock that never goes back."""
 
     def __init__(self, settings: OAuthSettings, now_ms: Callable[[], int], clock: Callable[[], float]) -> None:
         self.settings = settings
@@ -234,7 +228,6 @@ class Tokens:
 
     @property
     def is_due(self) -> bool:
-        """True if `load` is to be called."""
         return self.settings.jwks_url is not None and self._clock() >= self._due
 
     def load(self) -> None:
@@ -252,7 +245,7 @@ class Tokens:
         self._due = self._clock() + self.settings.refresh_ms / 1000
 
     def load_if_due(self) -> None:
-        """Load the keys, as `load`; an error is logged instead of raised."""
+        """An error is logged."""
         if self.is_due:
             try:
                 self.load()
@@ -270,17 +263,12 @@ class Tokens:
                 self._due = self._looked = due
 
 
-# The bytes of a JSON Web Key Set, from a file or a server. Who can send the broker elsewhere decides whose tokens it
-# takes: kafkalog_spark/typed/registry/http_client.py goes nowhere else.
-
 MAX_BYTES = 1 << 20  # a set of some hundred keys has a tenth of it
 
 
 def read_jwks(url: str, clock: Callable[[], float]) -> bytes:
-    """Content of a URL (file, http, https). clock: seconds of a clock that never goes back.
-
-    Raises OSError (TimeoutError too) or ValueError, with why.
-    """
+    """Content of a URL (file, http, https). Who can send the broker elsewhere decides whose tokens it takes: HttpClient
+    goes nowhere else. Raises OSError (TimeoutError too) or ValueError, with why."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         with Path(unquote(parts.path)).open("rb") as file:

@@ -1,7 +1,7 @@
 """Principals from certificates: a distinguished name as Java writes it, and ssl.principal.mapping.rules (KIP-371).
 
-A peer chooses the name, so the rules' patterns are RE2's, which take no more time than the name is long, whatever it
-holds. They mean what they mean in Java; what RE2 has not, or takes otherwise, is refused at start.
+A peer chooses the name, so the patterns are RE2's, which take no more time than the name is long. They mean what they
+mean in Java; what RE2 has not, or takes otherwise, is refused at start.
 """
 
 from __future__ import annotations

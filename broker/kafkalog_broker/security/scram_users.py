@@ -64,8 +64,6 @@ def _decoded(state: Mapping[str, Any]) -> Users:
     return {name: {user: kept(plain) for user, plain in users.get(name, {}).items()} for name in SCRAM}
 
 
-# What AlterUserScramCredentials makes of the users: decisions only (ScramControlManager).
-
 Outcome = tuple[ErrorCode, str | None]
 
 _NUMBERS = {1: SCRAM[0], 2: SCRAM[1]}  # mechanisms as the protocol numbers them
@@ -77,7 +75,8 @@ def number_of(mechanism: str) -> int:
 
 
 def changed(users: Users, request: Any) -> dict[str, Outcome]:
-    """Make the changes of a request in `users`; what became of each user. One that is named twice is not changed."""
+    """Make the changes of an AlterUserScramCredentials in `users`, as ScramControlManager; what became of each user.
+    One that is named twice is not changed."""
     planned: dict[str, Any] = {}
     failed: dict[str, Outcome] = {}
     for change in (*request.deletions, *request.upsertions):
@@ -125,8 +124,6 @@ def _wrong(change: Any, users: Users) -> Outcome | None:
     return None
 
 
-# --add-scram, as Kafka's storage tool takes it: `SCRAM-SHA-512=[name=alice,password=secret]`.
-
 SALT_BYTES = 16
 _FORM = re.compile(r"(?P<mechanism>[^=\s]+)=\[(?P<fields>.*)\]", re.DOTALL)
 _FIELD = re.compile(
@@ -145,7 +142,7 @@ class NewUser:
 
 
 def parse_add_scram(texts: Iterable[str]) -> list[NewUser]:
-    """Raises ConfigError, which shows nothing of a password."""
+    """--add-scram, as Kafka's storage tool takes it. Raises ConfigError, which shows nothing of a password."""
     return [_parsed(text) for text in texts]
 
 

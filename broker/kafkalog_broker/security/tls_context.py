@@ -66,10 +66,8 @@ def _load(context: ssl.SSLContext, own: Identity) -> None:
 
 
 def _set_suites(context: ssl.SSLContext, settings: TlsSettings) -> tuple[str, ...]:
-    """The protocols that are left: a list of suites of one protocol switches the other off, as in Java.
-
-    Python cannot choose among the suites of TLS 1.3, so a list that has some of them must have all.
-    """
+    """The protocols that are left: a list of suites of one protocol switches the other off, as in Java. Python cannot
+    choose among the suites of TLS 1.3, so a list that has some of them must have all."""
     wanted = settings.cipher_suites
     if not wanted:
         return settings.protocols
@@ -105,8 +103,6 @@ def openssl_name(suite: str) -> str:
     cipher = f"{cipher}_POLY1305" if cipher == "CHACHA20" else cipher
     return (cipher if exchange == "RSA" else f"{exchange}_{cipher}").replace("_", "-")
 
-
-# TLS of one listener, made of its settings and the files that they name.
 
 FileStates = tuple[tuple[int, int, int] | None, ...]
 """Time of modification in ns, size and inode of each file; None: it is not there."""
@@ -147,7 +143,6 @@ class ListenerTls:
             )
 
     def file_states(self) -> FileStates:
-        """The files' states now."""
         return tuple(map(_state, self.settings.files))
 
     def is_stale(self, settings: TlsSettings) -> bool:
@@ -171,13 +166,9 @@ def _names(certificate: x509.Certificate) -> set[str]:
     return {str(name.value) for name in names}
 
 
-# Keystores and truststores: PEM and PKCS12 to a private key and certificates.
-#
-# JKS is a format of Java's own, which no library that is looked after reads; who has such a file reads how to convert
-# it. Java's *type* JKS takes PKCS12 files too, so the content decides.
-
 _JAVA_ONLY = {b"\xfe\xed\xfe\xed": "JKS", b"\xce\xce\xce\xce": "JCEKS"}
-"""The first bytes of the formats that only Java reads."""
+"""First bytes of the formats that no library that is looked after reads, but Java's own: an error says how to convert
+such a file. Java's *type* JKS takes PKCS12 files too, so the content decides."""
 
 _PEM_KEY = "-----BEGIN "
 
