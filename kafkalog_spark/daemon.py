@@ -27,10 +27,8 @@ FOR_TASKS = (
 
 
 def preload(worker_module: str) -> None:
-    """Load what a worker of this module needs.
-
-    The threads that this starts are those of jemalloc (pyarrow) and OpenBLAS (numpy), which make them anew in a fork.
-    """
+    """Load what a worker of this module needs. The threads that this starts are those of jemalloc (pyarrow) and
+    OpenBLAS (numpy), which make them anew in a fork."""
     for name in (worker_module, *FOR_PLANNING):
         importlib.import_module(name)
     if worker_module == READS_AND_WRITES:

@@ -1,7 +1,5 @@
-"""kafkalog-check: whether log directories hold what a broker may leave there.
-
-One line a finding on stdout, and a summary; a progress bar on stderr where that is a terminal.
-"""
+"""kafkalog-check: whether log directories hold what a broker may leave there. One line a finding on stdout, and a
+summary; a progress bar on stderr where that is a terminal."""
 
 from __future__ import annotations
 

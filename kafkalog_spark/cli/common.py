@@ -141,8 +141,7 @@ def write_whole(output: str, text: str) -> None:
 
 
 class Progress:
-    """A context manager. show: False where the terminal is wanted for something else. settings: tqdm's, unit and
-    desc."""
+    """Context manager. show: False where the terminal is wanted for something else. settings: tqdm's, unit and desc."""
 
     def __init__(self, *, show: bool = True, **settings: Any) -> None:
         self._bar = None

@@ -1,7 +1,5 @@
 """Format strings of kcat, applied to columns: a batch of records becomes bytes without an object a record.
-
-`kafkalog-cat --help` lists their tokens.
-"""
+`kafkalog-cat --help` lists their tokens."""
 
 from __future__ import annotations
 

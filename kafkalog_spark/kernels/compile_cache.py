@@ -53,11 +53,8 @@ def _with_imports(module: str) -> set[str]:
 
 @cache
 def _source(module: str) -> tuple[str, tuple[str, ...]]:
-    """(SHA-256 of a module's file, the modules of ours that it imports).
-
-    Each file is read once, when the first kernel that needs it is defined: a file that is changed later, while this
-    process lives, is not what is in its memory, and what it compiles must not pass for that file's.
-    """
+    """(SHA-256 of a module's file, the modules of ours that it imports), read once, when the first kernel that needs it
+    is defined: what this process compiles must not pass for that of a file changed since."""
     spec = sys.modules[module].__spec__
     loader: Any = getattr(spec, "loader", None)
     if spec is None or spec.origin is None or not hasattr(loader, "get_data"):
@@ -108,11 +105,9 @@ class IndexFile(IndexDataCacheFile):  # type: ignore[misc]
 
 
 class KernelCache(FunctionCache):  # type: ignore[misc]
-    """Cache of one kernel's compiled code, by the types that it is called with.
-
-    Numba readies its typing and lowering rules before it looks into its own cache: 70 modules, 0.4 s of the 0.9 s that
-    a Python worker spent before its first row. A kernel that is found needs none of them.
-    """
+    """Cache of one kernel's compiled code, by the types that it is called with. Numba readies its typing and lowering
+    before it looks into its own: 70 modules, 0.4 s of 0.9 s before a worker's first row. A kernel that is found needs
+    none."""
 
     _impl_class = _CacheImpl
 
@@ -174,10 +169,8 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
 
 
 def _locked(path: str) -> FileIO | None:
-    """The file, locked; None where the file system has no locks: each process compiles for itself there.
-
-    A lock of POSIX, since workers that Spark forks meanwhile do not inherit it.
-    """
+    """The file, locked by a lock of POSIX, which workers that Spark forks meanwhile do not inherit; None where the file
+    system has no locks: each process compiles for itself there."""
     try:
         file = FileIO(path, "a")
     except OSError:

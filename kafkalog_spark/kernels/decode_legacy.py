@@ -16,10 +16,8 @@ _LENGTH_SIZE = 4  # bytes of the length before a key and before a value
 
 @kernel
 def inspect_message_set(payload, start, end, magic, crc32_table):  # type: ignore[no-untyped-def]
-    """Check every message of an opened wrapper: whole, of the wrapper's magic, not compressed again, CRC-32 valid.
-
-    Returns (messages, last inner offset, Status, position of the fault in the payload).
-    """
+    """Check every message of an opened wrapper: whole, of its magic, not compressed again, CRC-32 valid. Returns
+    (messages, last inner offset, Status, position of the fault in the payload)."""
     smallest = _SMALLEST_V1 if magic == 1 else _SMALLEST_V0
     at = start
     count = 0

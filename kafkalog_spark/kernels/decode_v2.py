@@ -30,8 +30,7 @@ they are loaded eight at once, the last ones from byte 4 at the latest."""
 
 @helper
 def _put_headers(payload, at, end, count, cursor, rows):  # type: ignore[no-untyped-def]
-    """Append `count` headers lying in payload[at:end]. Returns DONE or a fault. The caller has made sure of the
-    room."""
+    """Append `count` headers lying in payload[at:end], for which there is room. Returns DONE or a fault."""
     # any negative length of a value stands for null, of a key for a fault: as Java's DefaultRecord.readHeaders
     header = cursor[C.HEADERS]
     key_filled, value_filled = cursor[C.HEADER_KEY_BYTES], cursor[C.HEADER_VALUE_BYTES]
@@ -63,11 +62,9 @@ def _put_headers(payload, at, end, count, cursor, rows):  # type: ignore[no-unty
 # Optimised by itself and once more in the kernel, unlike `inlined`: with that small records decode 3 % slower.
 @njit(forceinline=True, _nrt=False)
 def _plain_records(payload, at, end, record, previous_delta, unit, cursor, limits, rows):  # type: ignore[no-untyped-def]
-    """Append records as most are: lengths of three bytes at most, no headers, wanted, room in the buffers.
-
-    The first other one ends it; nothing of that one is written. Returns (record, position of it, offset delta of the
-    one before it), as `_any_records` takes them.
-    """
+    """Append records as most are: lengths of three bytes at most, no headers, wanted, room in the buffers. The first
+    other one ends it, unwritten. Returns (record, its position, offset delta before it), as `_any_records` takes
+    them."""
     base_offset, last_delta, count = unit[U.BASE_OFFSET], unit[U.LAST_DELTA], unit[U.COUNT]
     base_timestamp, max_timestamp, log_append = unit[U.BASE_TIMESTAMP], unit[U.MAX_TIMESTAMP], unit[U.LOG_APPEND]
     # Arrays and limits are taken out once: what is stored in between could be them, for all the compiler knows.
@@ -151,11 +148,8 @@ def _plain_records(payload, at, end, record, previous_delta, unit, cursor, limit
 
 @inlined
 def _fields(payload, at, end):  # type: ignore[no-untyped-def]
-    """Key, value and header count in payload[at:end], the rest of a record.
-
-    Returns (DONE or a fault, key at, key size, value at, value size, headers, position of the first). Any negative size
-    stands for null, as in Java (Utils.readBytes).
-    """
+    """(DONE or a fault, key at, key size, value at, value size, headers, position of the first) in payload[at:end], the
+    rest of a record. Any negative size stands for null, as in Java (Utils.readBytes)."""
     status = np.int64(Status.DONE)
     key_size, key_at = varint32(payload, at, end)
     if key_at > end or key_size > end - key_at:
@@ -187,10 +181,8 @@ def _room_for_headers(headers, room, cursor, limits):  # type: ignore[no-untyped
 @inlined
 def _any_records(payload, at, end, record, previous_delta, unit, cursor, limits, lists, rows):  # type: ignore[no-untyped-def]
     """Append the records from `record` on that the filter keeps, with every rule checked. lists: offsets and timestamps
-    to keep, empty for no such condition.
-
-    Returns (Status, record and position where it stopped, offset delta of the record before).
-    """
+    to keep, empty for no such condition. Returns (Status, record and position where it stopped, offset delta of the
+    record before)."""
     base_offset, last_delta, count = unit[U.BASE_OFFSET], unit[U.LAST_DELTA], unit[U.COUNT]
     base_timestamp, max_timestamp, log_append = unit[U.BASE_TIMESTAMP], unit[U.MAX_TIMESTAMP], unit[U.LOG_APPEND]
     max_key, max_value = limits[L.KEY_BYTES], limits[L.VALUE_BYTES]

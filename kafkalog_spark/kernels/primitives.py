@@ -63,10 +63,8 @@ def byte_pointer(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> 
 
 @intrinsic
 def copy_bytes(typingctx, target, target_at, source, source_at, count):  # type: ignore[no-untyped-def]
-    """memcpy of `count` bytes from source[source_at:] to target[target_at:]; no bounds check, no overlap.
-
-    A loop over array elements runs at 4 GB/s, memcpy at 15 GB/s (100-byte values).
-    """
+    """memcpy of `count` bytes from source[source_at:] to target[target_at:]; no bounds check, no overlap. A loop over
+    array elements runs at 4 GB/s, memcpy at 15 GB/s (100-byte values)."""
     signature = types.void(target, types.int64, source, types.int64, types.int64)
 
     def generate(context, builder, sig, args):  # type: ignore[no-untyped-def]

@@ -71,8 +71,7 @@ class C(IntEnum):
 
 
 class L(IntEnum):
-    """Entries of `limits`, int64: capacity of each buffer, -1 for a column that is not asked for; then the row
-    filter."""
+    """Entries of `limits`, int64: capacity of each buffer, -1 for a column not asked for; then the row filter."""
 
     ROWS = 0
     KEY_BYTES = 1
@@ -186,8 +185,7 @@ def clear_bit(bitmap, at):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def put_bytes(data, offsets, valid, row, filled, source, at, size):  # type: ignore[no-untyped-def]
-    """Append source[at:at + size] (size -1: null) as value `row` of a binary column; returns how far `data` is
-    filled."""
+    """Append source[at:at + size] (size -1: null) as value `row` of a binary column; how far `data` is filled then."""
     if size >= 0:
         copy_bytes(data, filled, source, at, size)
         filled += size
@@ -203,10 +201,8 @@ def put_bytes(data, offsets, valid, row, filled, source, at, size):  # type: ign
 # The rules are those of Java's DefaultRecord.readFrom, which broker and consumer share there:
 #
 # - all lengths, the offset delta and the header count are varints of 32 bits and five bytes at most; the timestamp
-#   delta
-#   has 64 bits and ten bytes at most;
-# - any negative length of a key, a value or a header's value stands for null; a header's key has no negative
-#   length;
+#   delta has 64 bits and ten bytes at most;
+# - any negative length of a key, a value or a header's value stands for null; a header's key has none;
 # - a record ends exactly where its length says.
 #
 # `kafkalog_spark.format.records` is the same in plain Python, and decode_v2 in one pass with its copying; tests
@@ -313,11 +309,8 @@ def well_formed(payload, start, end, count, last_delta):  # type: ignore[no-unty
 
 @kernel
 def rows_from_headers(payload, starts, ends, units, cursor, limits, offsets_in, timestamps_in, rows):  # type: ignore[no-untyped-def]
-    """Append a row for each offset of some v2 batches, with the batch's max timestamp; arguments and answer as
-    decode_v2.
-
-    payload, starts and ends tell nothing here: the kernels are called alike.
-    """
+    """Append a row for each offset of some v2 batches, with the batch's max timestamp. Arguments, of which payload,
+    starts and ends tell nothing here, and answer as decode_v2."""
     offset_out, timestamp_out, type_out = rows.offset, rows.timestamp, rows.timestamp_type
     row = cursor[C.ROWS]
     for unit in range(cursor[C.UNIT], starts.size):

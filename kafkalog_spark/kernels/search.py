@@ -1,8 +1,6 @@
-"""Find records by key, value or header, before anything of them is copied.
-
-A kernel looks at every record of some batches and gives the offsets of those that match. The decode kernels then get
-these as the list of offsets wanted, and only the batches that have one: reading without a search is what it was.
-"""
+"""Find records by key, value or header, before anything of them is copied: a kernel gives the offsets that match, which
+the decode kernels get as the list wanted, with only the batches that have one. Reading without a search is
+unchanged."""
 
 from __future__ import annotations
 

@@ -12,8 +12,7 @@ from kafkalog_spark.kernels.primitives import crc_of, kernel, read_i16, read_i32
 from kafkalog_spark.kernels.rows import L, U
 
 SMALL_BATCH = 1024
-"""Bytes. Up to here the sweep checks the CRC itself: a call of the crc32c package costs 0.2 us, as much as 400 bytes
-here."""
+"""Bytes up to which the sweep checks the CRC itself: a call of crc32c costs 0.2 us, as much as 400 bytes here."""
 
 
 _SMALLEST_V0, _SMALLEST_V1 = layout.LEGACY_MIN_SIZE
@@ -102,10 +101,8 @@ def sweep(buffer, start, end, table, crc32c_table, crc32_table):  # type: ignore
 
 @kernel
 def end_of_records(payload, start, end, count):  # type: ignore[no-untyped-def]
-    """Position after `count` v2 records in payload[start:end]; NOT_WHOLE or BAD_RECORD_LENGTH.
-
-    Lets the decompression of a batch stop as soon as its own record count has been served.
-    """
+    """Position after `count` v2 records in payload[start:end]; NOT_WHOLE or BAD_RECORD_LENGTH. Lets the decompression
+    of a batch stop as soon as its own record count has been served."""
     at = start
     for _ in range(count):
         size, body = varint32(payload, at, end)
@@ -139,8 +136,7 @@ class BatchKind(IntEnum):
 
 
 class Choice(IntEnum):
-    """Rows of `chosen`: of each batch, its row in the table, its BatchKind, and where its records (or the whole
-    message) lie in the window."""
+    """Rows of `chosen`: row in the table, BatchKind, where the batch's records (or whole message) lie in the window."""
 
     ROW = 0
     KIND = 1
@@ -150,10 +146,8 @@ class Choice(IntEnum):
 
 @kernel
 def first_out_of_order(table, previous, lowest, highest):  # type: ignore[no-untyped-def]
-    """The first row of `table` (int64[n, len(H)]) whose offsets or record count cannot be right; n when there is none.
-
-    Offsets rise from batch to batch, after `previous`, and lie in [lowest, highest]. Fills in PREVIOUS in all rows.
-    """
+    """First row of `table` (int64[n, len(H)]) whose offsets or record count cannot be right, or n; fills in PREVIOUS in
+    all. Offsets rise from batch to batch, after `previous`, and lie in [lowest, highest]."""
     wrong = table.shape[0]
     for i in range(table.shape[0]):
         base, last = table[i, H.BASE_OFFSET], table[i, H.LAST_OFFSET]

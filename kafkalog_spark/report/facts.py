@@ -54,8 +54,7 @@ class KeyCounts:
             self._shrink()
 
     def _shrink(self) -> None:
-        """Subtract from all the count of the first key, in the order of counts, that does not fit into half of the
-        room."""
+        """Subtract from all the count of the first key, by count, that does not fit into half of the room."""
         ordered = sorted(((of[0], len(key or b"")) for key, of in self._counts.items()), reverse=True)
         less = taken = 0
         for rank, (count, length) in enumerate(ordered):
@@ -309,8 +308,7 @@ class TopicLag:
 
 @dataclass(frozen=True, slots=True)
 class TopKeys:
-    """The most frequent keys of a topic. missed: by how much a count may be too small. unread: why records are not
-    counted, of each stretch that cannot be read."""
+    """The most frequent keys of a topic. missed: how much a count may lack. unread: why stretches are not counted."""
 
     topic: str
     records: int

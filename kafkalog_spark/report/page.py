@@ -66,8 +66,7 @@ MOST_ROWS = 1000  # rows of a table on the page: it stays readable, and below it
 
 
 def html_table(columns: Mapping[str, Callable[[Any], Cell]], items: Sequence[Any], what: str) -> str:
-    """A table that scrolls by itself, a row for each item. columns: heads, and what makes an item's cell; what: its
-    rows are, such as "partitions"."""
+    """A table that scrolls, a row an item. columns: heads, and what makes a cell; what: its rows, like "partitions"."""
     rows = [[cell(item) for cell in columns.values()] for item in items[:MOST_ROWS]]
     numeric = [cell.value is not None for cell in rows[0]] if rows else [False] * len(columns)
     head = "".join(

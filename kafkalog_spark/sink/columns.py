@@ -57,7 +57,7 @@ class SinkColumns:
     packed: tuple[str, ...] = ()
 
     def encoders(self, schema: pa.Schema) -> dict[str, ValueEncoder]:
-        """Of `key` and `value`. Raises OptionError for a type that a format does not write."""
+        """Encoders of `key` and `value`. Raises OptionError for a type that a format does not write."""
         return {
             format.side: encoder_of(format.name, format.options, self._given(format, schema))
             for format in self.formats
@@ -95,9 +95,8 @@ class SinkColumns:
 
 
 def sink_columns(schema: StructType, topic: str | None, formats: Collection[ResolvedFormat] = ()) -> SinkColumns:
-    """The columns to write. topic: what the option of that name says. formats: of `key` and `value`: any column of that
-    name, and where there is no `value`, all columns that are none of Kafka's together. Raises OptionError in the
-    connector's words, and for what a format does not write."""
+    """The columns to write. topic: the option. formats: of `key` and `value`: any column of that name, and without a
+    `value` all that are none of Kafka's together. Raises OptionError, also for what a format does not write."""
     encoded = {format.side for format in formats}
     kinds: dict[str, DataType] = {}
     for field in schema.fields:

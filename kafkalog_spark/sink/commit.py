@@ -240,8 +240,7 @@ class Committer:
             self.medium.end_jobs(jobs)
 
     def end(self, job: str, stream: str | None) -> None:
-        """Remove, after a micro-batch, the writer's own job and what jobs of the same stream left that no task could
-        report."""
+        """Remove, after a micro-batch, the writer's own job and those of the same stream that no task could report."""
         self.abort(self.medium.jobs_of_stream(job, stream), tried=False)
 
     def recover(self) -> LastCommit:

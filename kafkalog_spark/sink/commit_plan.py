@@ -163,8 +163,7 @@ def format_record(record: CommitRecord) -> bytes:
 
 
 def parse_record(data: bytes) -> CommitRecord:
-    """Raises CorruptFile for anything but what `format_record` writes, UnsupportedFormat for the record of a later
-    release."""
+    """A commit's record. Raises CorruptFile unless format_record wrote it, UnsupportedFormat for a later release's."""
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:  # also UnicodeDecodeError

@@ -194,11 +194,8 @@ class Medium(ABC):
         self, location: PartitionLocation, last: PlannedSegment | None, checkpoints: Checkpoints
     ) -> PartitionEnd:
         """Append position of a partition; on a disk the log is made whole where a crash left it otherwise. last: its
-        last segment by the newest commit.
-
-        Raises CorruptLog (CorruptBatch, UnsupportedFormat) for a log that only a broker may repair, NotALogDirectory;
-        the records that were there stay.
-        """
+        last segment by the newest commit. Raises CorruptLog (CorruptBatch, UnsupportedFormat) for a log that only a
+        broker may repair, NotALogDirectory; the records that were there stay."""
 
     @abstractmethod
     def prepare(self, record: CommitRecord) -> None:

@@ -138,7 +138,7 @@ class Bucket(Medium):
         return [f"{STAGED}/{job}/{staged.name}" for staged in self.below(f"{STAGED}/{job}")]
 
     def sweep(self, job: str) -> None:
-        """Of other jobs what is older than KEPT_SECONDS."""
+        """Remove of other jobs what is older than KEPT_SECONDS."""
         staged = self.below(STAGED)
         now = max((item.modified_s for item in staged), default=0.0)
         newest: dict[str, float] = {}
@@ -170,8 +170,8 @@ class Bucket(Medium):
     def end_of(
         self, location: PartitionLocation, last: PlannedSegment | None, checkpoints: Checkpoints
     ) -> PartitionEnd:
-        """One LIST, if the last segment is still `last`; else the end is looked for as readers do. What lies before the
-        last segment is believed."""
+        """End of a log by one LIST, if the last segment is still `last`; else looked for as readers do. What lies
+        before the last segment is believed."""
         log = location.open_unread()
         if (
             last is not None
@@ -304,8 +304,7 @@ class Bucket(Medium):
         object_writer.upload(self.store, self.path(name), pieces, segment.size)
 
     def _stamped(self, segment: PlannedSegment, stamper: PieceStamper) -> Iterator[bytearray]:
-        """The pieces of a segment with their offsets. Raises FileNotFoundError, KafkalogError where they are not what
-        the commit was made of."""
+        """Pieces with their offsets. Raises FileNotFoundError, KafkalogError where they are not what was committed."""
         for piece in segment.pieces:
             data = self.read(piece.name, piece.size + 1)
             if len(data) != piece.size:

@@ -441,8 +441,7 @@ def _join(pieces: Iterable[Path], target: Path) -> None:
 
 
 def _check_unflushed(log: PartitionLog) -> None:
-    """Check the segments between the recovery point and the last one, and flush them: recovery would cut off what is
-    appended after damage."""
+    """Check and flush the segments between recovery point and last: recovery cuts off what follows damage."""
     first = log.segment_index(log.recovery_point or 0)
     for segment in log.segments[first:-1]:
         path = os.path.join(log.directory, segment.log)

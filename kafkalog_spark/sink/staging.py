@@ -123,8 +123,7 @@ def is_dead(log_dir: Path, job: str, files: Iterable[str], now_s: float) -> bool
 
 
 def driver_process() -> Owner | None:
-    """The Spark driver that this Python worker belongs to: the nearest JVM above it, else this process; None where
-    the system does not say (/proc)."""
+    """The Spark driver of this worker: the nearest JVM above it, else this process; None where /proc does not say."""
     boot, namespace = _here()
     if not boot:
         return None
@@ -215,7 +214,7 @@ class LocalStage:
         """Nothing is to be done."""
 
     def close(self) -> None:
-        """What was not flushed yet is the commit's matter."""
+        """End the flushing thread: what was not flushed yet is the commit's matter."""
         if self._thread is not None:
             self._thread.shutdown()
             self._thread = None

@@ -1,5 +1,4 @@
-"""The batch readers, of records and of the other tables: Spark plans with one on the driver, and its tasks read with a
-pickled copy of it."""
+"""Batch readers, of records and of the other tables: Spark plans on the driver, and tasks read with a pickled copy."""
 
 from __future__ import annotations
 
@@ -298,8 +297,7 @@ def table_schema(query: TableQuery) -> StructType:
 
 
 def narrowed(query: TableQuery, schema: StructType) -> TableQuery:
-    """The query of the columns that a schema names, in any case; of a schema without any, of one that costs little.
-    Raises OptionError."""
+    """Query of a schema's columns, in any case; of a schema without any, of a cheap one. Raises OptionError."""
     known = {name.lower(): name for name in query.of.columns}
     names = tuple(known.get(field.name.lower(), field.name) for field in schema.fields)
     if len(set(names)) < len(names):

@@ -74,9 +74,8 @@ class Estimate:
 
 
 def estimate(paths: Iterable[str | os.PathLike[str]], options: Mapping[str, str]) -> Estimate:
-    """Estimate what a batch read of these log directories with these options would look at; every topic that is not
-    internal, where no option names some. Raises as planning the read, and OptionError for options without a meaning
-    here."""
+    """Estimate a batch read of these log directories: of every topic that is not internal, where no option names some.
+    Raises as planning the read, and OptionError for options without a meaning here."""
     given = {name.lower() for name in options}
     # what cannot be held against maxScanBytes cannot be estimated
     for name in ("table", *(spec.name for spec in READ_OPTIONS if "maxScanBytes" in spec.excludes)):

@@ -36,11 +36,8 @@ from kafkalog_spark.store.interface import FileFacts, Store
 
 
 class LiveCopies:
-    """The copies of partitions that lie in several log directories, and which of them is read at a trigger.
-
-    Offsets are the same in every copy, so a batch may read another copy than the one before. Between copies that are
-    level the one that was read stays.
-    """
+    """Copies of partitions in several log directories, and which is read at a trigger: offsets are the same in each, so
+    a batch may read another copy than the one before. Of level copies the one that was read stays."""
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
@@ -348,7 +345,7 @@ class WatchedCheckpoints(Checkpoints):
         self._now = 0
 
     def begin_look(self, now: int) -> None:
-        """What is read from now on may have changed since the look before."""
+        """Begin a look: what is read from now on may have changed since the one before."""
         self._now = now
         self._looked_at.clear()
 

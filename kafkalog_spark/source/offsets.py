@@ -75,9 +75,8 @@ def tp_text(topic_partition: TopicPartition) -> str:
 
 
 def check_bounds_agree(start: Bound, end: Bound) -> None:
-    """Raise OptionError where two bounds by offset, or two by timestamp, name other partitions than each other, or
-    where a start is after its end. Partitions of topics that either side gives as a whole are compared later, when the
-    partitions are known."""
+    """Raise OptionError where two bounds by offset, or by timestamp, name other partitions than each other, or a start
+    is after its end. Partitions of topics given as a whole are compared later, when they are known."""
     whole: set[str] = set()
     if isinstance(start, SpecificOffsets) and isinstance(end, SpecificOffsets):
         kind, starts, ends = "offset", start.offsets, end.offsets
@@ -395,13 +394,10 @@ def bound_by_global_timestamp(name: str, text: str) -> GlobalTimestamp:
 def assigned_partitions(
     subscription: Subscription, present: Iterable[TopicPartition], may_be_gone: Collection[str] = ()
 ) -> list[TopicPartition]:
-    """Those of the partitions `present` that the read is about, sorted. As in the connector an internal topic is never
-    read through `subscribe` or `subscribePattern`, and a partition named by `assign` that its topic does not have is
-    left out. Unlike there, `assign` reads internal topics.
-
-    Raises UnknownPartition for a topic that `subscribe` or `assign` names and that is not there, unless it is one of
-    `may_be_gone`.
-    """
+    """The partitions of `present` that the read is about, sorted. As in the connector an internal topic is never read
+    through `subscribe` or `subscribePattern`, and a partition named by `assign` that its topic lacks is left out.
+    Unlike there, `assign` reads internal topics. Raises UnknownPartition for a topic named by `subscribe` or `assign`
+    that is neither there nor in `may_be_gone`."""
     available = set(present)
     topics = {topic for topic, _ in available}
     match subscription:

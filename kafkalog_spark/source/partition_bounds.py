@@ -302,8 +302,7 @@ _Piece = tuple[int, OffsetRange]
 
 
 def _counts_for(pieces: list[_Piece], min_partitions: int) -> list[int]:
-    """Parts of each piece. Small ones that stay whole are taken out before the rest is shared, or they would distort it
-    (SPARK-36576)."""
+    """Parts of each piece, once those that stay whole are taken out, which would distort the shares (SPARK-36576)."""
     filled = [(i, r.size) for i, r in pieces if r.size > 0]
     total = sum(size for _, size in filled)
     whole = [(i, size) for i, size in filled if _share(size, total, min_partitions) == 1]
@@ -367,8 +366,7 @@ def open_log_dirs(options: ReadOptions) -> LogDirs:
 def places_to_read(
     options: ReadOptions, dirs: LogDirs, wanted: Collection[TopicPartition]
 ) -> dict[TopicPartition, PartitionLocation]:
-    """The location of each of the `wanted` partitions, of several copies the one that the option `replicas` means.
-    Raises as `chosen_locations`."""
+    """Location of each of the `wanted`; of several copies the one `replicas` means. Raises as `chosen_locations`."""
     if options.replicas == "merge":
         from kafkalog_spark.log.repair.merged_log import merged_locations
 
@@ -380,8 +378,7 @@ def places_to_read(
 
 def check_load(options: ReadOptions) -> None:
     """Check a load by listing the log directories. Raises NotALogDirectory, OptionError, and UnknownPartition for a
-    topic that is not there; with failOnDataLoss=false that is left to the query, since a stream may go on after one of
-    its topics was deleted."""
+    missing topic, unless failOnDataLoss=false: a stream may go on after one of its topics was deleted."""
     dirs = open_log_dirs(options)
     if options.fail_on_data_loss:
         assigned_partitions(options.subscription, dirs.places)
@@ -422,12 +419,9 @@ def opened_bounds(
     known_end: LogEnd | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> tuple[PartitionLog, OffsetBounds] | None:
-    """The partition, opened as the read's `mode` wants it, with the start and the end that bind its range. `fixed_end`,
-    `known_end`: those of the Split.
-
-    None, with a warning, for a partition that was deleted since it was listed, where failOnDataLoss is false; otherwise
-    that raises NotALogDirectory.
-    """
+    """The partition, opened as the read's `mode` wants it, with the start and end that bind its range. `fixed_end`,
+    `known_end`: the Split's. None, with a warning, if it was deleted since it was listed and failOnDataLoss is false;
+    otherwise that raises NotALogDirectory."""
     try:
         log = place.open(pass_over_damage=options.passes_over_damage, known_end=known_end, checkpoints=checkpoints)
         if fixed_end is not None and ends_before_last_segment(log, fixed_end):

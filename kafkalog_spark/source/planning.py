@@ -116,9 +116,8 @@ class SegmentFacts:
 def segment_facts(
     log: PartitionLog, offsets: OffsetRange, row_filter: RowFilter, options: ReadOptions
 ) -> list[SegmentFacts]:
-    """The segments that can hold wanted records of the range, in order; the first may begin after its base offset. With
-    a timestamp filter, closed segments whose largest timestamp is too small are left out at both ends of the list (not
-    in the middle: a task's range has no holes)."""
+    """Segments that can hold wanted records of the range, in order; the first may begin after its base offset. With a
+    timestamp filter, too old closed ones are left out at both ends, not between (a task's range has no holes)."""
     start = max(offsets.start, row_filter.offset_from)
     end = min(offsets.end, row_filter.offset_until)
     if start >= end or not log.segments:
@@ -162,8 +161,7 @@ def segment_facts(
 
 
 def _time_position(file: SegmentFile, timestamp: int) -> tuple[int, int]:
-    """(position, offset) before which no record has a timestamp >= `timestamp` ms; (0, base offset) where finding them
-    takes much reading."""
+    """(position, offset) before which all is older than `timestamp` ms; (0, base offset) if that takes much reading."""
     entry = file.time_index.floor_before(timestamp)
     if entry is None:
         return 0, file.base_offset
@@ -175,8 +173,7 @@ def _time_position(file: SegmentFile, timestamp: int) -> tuple[int, int]:
 
 def _all_before(file: SegmentFile, position: int, timestamp: int) -> bool:
     """True if every batch of a closed segment from `position` on is older than `timestamp` ms, and finding out takes
-    little reading. Damage is left to the task, and so is a segment that ends inside a batch, which may be a late
-    one."""
+    little reading. Damage is left to the task, and so is a segment that ends inside a batch, which may be late."""
     if file.size - position > _worth_reading(file):
         return False
     try:
@@ -190,16 +187,14 @@ def _all_before(file: SegmentFile, position: int, timestamp: int) -> bool:
 
 
 def _index_says_before(file: SegmentFile, timestamp: int) -> bool:
-    """True if the time index of a closed segment, where each look is a request, ends before `timestamp` ms. It is
-    believed where nothing but entries is in it: what was copied before a broker closed the segment has zeros at its
-    end."""
+    """True if a closed segment's time index, where each look is a request, ends before `timestamp` ms. Believed only if
+    it is nothing but entries: one copied before the broker closed the segment has zeros at its end."""
     index = file.time_index
     return index.whole and index.last is not None and index.last.timestamp < timestamp
 
 
 def _worth_reading(file: SegmentFile) -> int:
-    """Bytes that planning reads of a segment to save a task from reading it: a missing index must not make it read the
-    log."""
+    """Bytes that planning may read to save a task a segment: a missing index must not make it read the log."""
     return max(LOOK, file.size // 16)
 
 

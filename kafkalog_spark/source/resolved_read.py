@@ -106,8 +106,7 @@ class ResolvedRead:
 
 
 def resolve_formats(options: ReadOptions) -> dict[str, ResolvedFormat]:
-    """By side, with the files, registered schemas and records of `_schemas` that they need. Raises what the formats
-    do."""
+    """Formats by side, with the files, registered schemas and `_schemas` records they need. Raises as they do."""
     topics = tuple(sorted(named_topics(options.subscription)))
     return {
         side: ResolvedFormat.of(given.format, given.options, SchemaSources(side, topics, partial(_records, options)))
@@ -122,7 +121,7 @@ def _records(options: ReadOptions, topic: str) -> Iterator[tuple[bytes | None, b
 
 
 def load_schema(options: ReadOptions, formats: Mapping[str, ResolvedFormat]) -> StructType:
-    """Of a load without a schema of the user's own: Kafka's columns, with values and keys that have a format as
+    """Schema of a load without one of the user's own: Kafka's columns, with values and keys that have a format as
     structs. Raises OptionError where the options do not say what these hold."""
     fields = []
     for field in spark_schema(options.columns).fields:

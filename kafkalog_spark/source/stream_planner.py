@@ -83,9 +83,8 @@ def continue_from(
     seen: Mapping[TopicPartition, LogState],
     present: Collection[TopicPartition] = (),
 ) -> Continuation:
-    """Compare the offsets `start`, which may hold EARLIEST and LATEST, with the logs as they are. `seen`: what they
-    were when offsets were last handed out, as far as this process knows. `present`: partitions that exist, read or
-    not."""
+    """Compare the offsets `start`, perhaps EARLIEST and LATEST, with the logs as they are. `seen`: as this process knew
+    them when offsets were last handed out. `present`: partitions that exist, read or not."""
     next_batch = Continuation()
     gone = start.keys() - logs.keys()
     if gone:
@@ -204,9 +203,8 @@ def _lost(tp: TopicPartition, reason: str, offset: int | None = None) -> DataLos
 
 
 def shares(limit: int, sizes: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """`limit` divided in proportion to the sizes, none larger than its size. A size above 0 gets at least 1, so that
-    no small partition starves. Whole numbers: in the connector's floating point a limit equal to the total may leave
-    one over."""
+    """`limit` shared in proportion to the sizes, none above its size; a size above 0 gets at least 1, so that none
+    starves. Whole numbers: in the connector's floating point a limit equal to the total may leave one over."""
     total = sum(size for size in sizes.values() if size > 0)
     if total <= limit:
         return dict(sizes)
@@ -216,8 +214,7 @@ def shares(limit: int, sizes: Mapping[TopicPartition, int]) -> dict[TopicPartiti
 def limited_ends(
     limit: int, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """The ends that about `limit` offsets from `starts` lead to. A partition whose end is not above its start keeps
-    it."""
+    """Ends that about `limit` offsets from `starts` lead to; a partition whose end is not above its start keeps it."""
     sizes = {tp: ends[tp] - starts[tp] for tp in ends if ends[tp] > starts[tp]}
     taken = shares(limit, sizes)
     return {tp: starts[tp] + taken[tp] if tp in taken else end for tp, end in ends.items()}
@@ -252,8 +249,7 @@ more than that are handed out as a batch without rows, rather than looked throug
 
 
 def bytes_of(log: PartitionLog, start: int, end: int) -> int:
-    """Bytes of the batches that hold [start, end). A segment that has gone, or is damaged, counts for what is known of
-    it."""
+    """Bytes of the batches that hold [start, end). A segment gone or damaged counts for what is known of it."""
     total = 0
     for index in _segments(log, start, end):
         segment, following = log.segments[index], log.next_base_offset(index)
@@ -303,8 +299,7 @@ def holds_records(
     log: PartitionLog, start: int, end: int, *, read_committed: bool, hint: tuple[int, int] | None = None
 ) -> bool:
     """True if [start, end) holds a record that a reader sees, finding out would take long, or damage is in the way.
-    With read_committed `end` is at most the LSO. hint: (segment base offset, position) where the batch of `start` may
-    be."""
+    With read_committed `end` <= the LSO. hint: (segment base offset, position) where `start`'s batch may be."""
     transactional: list[BatchHeader] = []
     looked = 0
     for index in _segments(log, start, end):

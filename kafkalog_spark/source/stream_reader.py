@@ -92,8 +92,7 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch] | None:
 
 
 class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvailableNow):
-    """Reads partitions as they grow. Small when pickled. Raises OptionError for a schema that the columns cannot
-    have."""
+    """Reads partitions as they grow; small when pickled. Raises OptionError for a schema the columns cannot have."""
 
     def __init__(self, read: ResolvedRead) -> None:
         RecordProjection(read)

@@ -93,9 +93,8 @@ _log = logging.getLogger(__name__)
 def freeze_gc_once() -> None:
     """Take what is imported by now out of the garbage collector's sight, when this process is a Spark worker.
 
-    pyspark's daemon collects garbage after every task, before the next one. With numba, llvmlite and pyarrow imported
-    that walks 400,000 objects, 30 to 70 ms of processor time. A worker's first task calls this at its end: before it
-    has read, the kernels are not loaded.
+    pyspark's daemon collects garbage after every task: with numba, llvmlite and pyarrow 400,000 objects, 30 to 70 ms of
+    processor time. A worker's first task calls this at its end: before it has read, the kernels are not loaded.
     """
     if TaskContext.get() is not None:
         gc.collect()
@@ -105,9 +104,8 @@ def freeze_gc_once() -> None:
 def until_spark_has_enough(rows: Iterable[Row]) -> Iterator[Row]:
     """The rows, read in a process that ends without a word when Spark has closed the connection before it has them all.
 
-    Spark does that with a worker whose rows it stops taking (limit, take, show). pyspark's daemon would try to write
-    the rest all the same, and print the error that it gets, with its traceback, for what is the normal end of such a
-    query.
+    Spark does that when it stops taking rows (limit, take, show). pyspark's daemon would try to write the rest all the
+    same, and print the error with its traceback, for what is the normal end of such a query.
     """
     connection = _connection_to_spark()
     try:
@@ -141,8 +139,7 @@ def closed_by_peer(connection: socket.socket) -> bool:
 
 
 def _connection_to_spark() -> socket.socket | None:
-    """The socket of the task that runs here, a parameter of the daemon's function in which every task runs; None when
-    this process is no fork of pyspark's daemon."""
+    """Socket of the task that runs here, a parameter of the daemon's function around it; None outside a daemon."""
     if TaskContext.get() is None or not hasattr(select, "poll"):
         return None
     sockets = (frame.f_locals.get("sock") for frame in _frames() if frame.f_code.co_name == "worker")
@@ -158,9 +155,8 @@ def _frames() -> Iterator[FrameType]:
 
 
 def session_time_zone() -> str:
-    """The name of the session's time zone, in a task; UTC elsewhere, where nothing is decoded. Spark tells tasks of it
-    as of every setting that was made; without one, of the zone of the driver's JVM, its own Python code alone, in
-    `runner_conf` (4.3)."""
+    """Name of the session's time zone in a task, UTC elsewhere, where nothing is decoded. Spark tells tasks of each
+    setting that was made; of the zone of the driver's JVM only its own Python code, in `runner_conf` (4.3)."""
     context = TaskContext.get()
     if context is None:
         return "UTC"

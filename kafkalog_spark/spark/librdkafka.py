@@ -71,8 +71,7 @@ def connection_settings(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def made(make: Callable[[], Any], option: str, missing_hint: str, bad_hint: str) -> Any:
-    """A client of confluent-kafka; it connects to nobody yet. Raises OptionError when the package, which `option`
-    needs, is missing or does not take one of the settings."""
+    """Unconnected client of confluent-kafka. Raises OptionError if the package is missing or refuses a setting."""
     try:
         from confluent_kafka import KafkaException
     except ImportError as error:
@@ -87,10 +86,9 @@ def made(make: Callable[[], Any], option: str, missing_hint: str, bad_hint: str)
 
 
 def producer_settings(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """(settings for librdkafka, names without effect) of a producer's settings, names without the prefix `kafka.`. A
-    setting by librdkafka's own name takes precedence over one that is translated.
-
-    Raises OptionError for a value of `buffer.memory` or `sasl.jaas.config` that cannot be translated."""
+    """(librdkafka's settings, names without effect) of a producer's, without the prefix `kafka.`. A setting by
+    librdkafka's own name takes precedence. Raises OptionError for an untranslatable `buffer.memory` or
+    `sasl.jaas.config`."""
     settings: dict[str, str] = {}
     by_javas_name: dict[str, str] = {}
     for name, text in given.items():

@@ -1,7 +1,5 @@
-"""Schemas as Spark writes them in DDL, `id bigint, tags array<string>`, to Arrow types and back.
-
-Spark's own parser is in the JVM, which its Python workers do not have.
-"""
+"""Schemas as Spark writes them in DDL, `id bigint, tags array<string>`, to Arrow types and back: Spark's own parser is
+in the JVM, which its Python workers do not have."""
 
 from __future__ import annotations
 
@@ -212,8 +210,7 @@ def recursion_bounded(what: str) -> Iterator[None]:
 
 
 def schema_text(option: str, given: str) -> str:
-    """The text of a schema: `given` itself where that is JSON, else what is in the local file of that name. Raises
-    OptionError."""
+    """Text of a schema: `given` itself where it is JSON, else of the local file of that name. Raises OptionError."""
     if given.lstrip()[:1] in ("{", "[", '"'):
         return given
     return file_bytes(option, given).decode("utf-8", "replace")
@@ -235,8 +232,7 @@ def file_bytes(option: str, path: str) -> bytes:
 
 
 def depth(most: int, *, strict: bool) -> Parser:
-    """Parser of how deep a recursive schema is read. strict: more than `most` is refused at once, not only where a
-    schema is recursive."""
+    """Parser of the depth of a recursive schema. strict: more than `most` is refused even where none is recursive."""
 
     def parse(name: str, text: str) -> int:
         try:

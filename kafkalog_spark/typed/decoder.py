@@ -58,8 +58,7 @@ class ValueDecoder(Protocol):
 
 
 def decode_column(decoder: ValueDecoder, rows: pa.RecordBatch, side: str) -> Decoded:
-    """The column `value` or `key` of some records, decoded; with their headers, where a schema's id may be in these
-    (`headers_too` of a decoder)."""
+    """Decode the column `value` or `key`, with the headers where a schema's id may be in these (`headers_too`)."""
     headers_too = getattr(decoder, "headers_too", False) and "headers" in rows.schema.names
     return decoder.decode(rows.column(side), *([rows.column("headers")] if headers_too else []))
 

@@ -53,8 +53,7 @@ _UNSCALED_BYTES = 16
 
 
 def _leaf_writer(type_: pa.DataType, avro: AvroType, exact: bool) -> Leaf | None:
-    """Writer of a column of that type as that type; None where there is none. exact: no other type fits as well, so a
-    union has no better branch."""
+    """Writer of that type as that Avro type, or None. exact: no other type fits as well, so no branch is better."""
     for is_type, kinds, writer, fits_better in _LEAVES:
         if is_type(type_) and avro.kind in kinds and not (exact and fits_better(type_, avro)):
             if writer is _decimal and (avro.logical != "decimal" or avro.precision > MAX_PRECISION):

@@ -63,10 +63,8 @@ def _keep_number(columns, c, value, kept):  # type: ignore[no-untyped-def]
 
 @helper
 def _keep_decimal(columns, c, data, at, size, precision):  # type: ignore[no-untyped-def]
-    """Put the big-endian two's complement number data[at:at + size] into a column; returns the result.
-
-    As Spark: up to 18 digits only the low 64 bits count; with more, all do.
-    """
+    """Put the big-endian two's complement number data[at:at + size] into a column; returns the result. As Spark: up to
+    18 digits only the low 64 bits count; with more, all do."""
     if size == 0:
         return AvroFault.DECIMAL
     filler = np.uint64(0xFFFFFFFFFFFFFFFF) if data[at] & np.uint8(0x80) else np.uint64(0)

@@ -24,8 +24,7 @@ _INT32, _INT64 = 2**31, 2**63
 
 
 def _whole(value: float, limit: int) -> int:
-    """A number of JSON as an int or a long, as Java has it: the low bits of a whole one, of others the nearest that
-    there is towards 0."""
+    """A JSON number as an int or a long, as in Java: the low bits of a whole one, else the nearest towards 0."""
     if isinstance(value, int):
         return (value + limit) % (2 * limit) - limit
     return int(min(max(value, -limit), limit - 1))
@@ -90,11 +89,8 @@ def _is_leaf(r: AvroType, value: Any) -> bool:
 def add_reading(
     program: AvroProgram, writer: AvroType, reader: AvroType, tree: ColumnTree, meaning: AvroMeaning
 ) -> int:
-    """Add what decodes values of `writer` as `reader` into `tree`; the row at which it begins.
-
-    tree: a struct of the projection fields of the reader's record, or of the column `value` where the reader is none.
-    Raises OptionError when the schemas take too many steps.
-    """
+    """Add what decodes values of `writer` as `reader` into `tree`, a struct of the projected fields of the reader's
+    record, or of the column `value`; the row where it begins. Raises OptionError for too many steps."""
     compiler = _Compiler(program, meaning)
     begin = len(program.rows)
     writer = schema.applied(writer, reader)
@@ -220,8 +216,7 @@ class _Compiler:
         self, r: AvroType, branch: AvroType, tree: ColumnTree | None, path: str,
         put: Callable[[ColumnTree | None, str], None],
     ) -> None:  # fmt: skip
-        """Let `put` put a value of a branch of the union `r`, which is not null, into its column, and nulls into those
-        of the other branches."""
+        """Let `put` put a branch of the union `r`, which is not null, into its column, nulls into the others'."""
         others = r.without_null()
         number = number_of_union(others)
         if len(others) == 1 or number or tree is None:

@@ -1,8 +1,5 @@
-"""An Avro schema as values: parsed by the rules of Java's `Schema.Parser` (Avro 1.12, `setValidateDefaults(false)`).
-
-Logical types that are not valid where they stand (a precision larger than the bytes of a fixed hold, say) count for
-nothing, as in Java.
-"""
+"""An Avro schema as values, by the rules of Java's `Schema.Parser` (Avro 1.12, `setValidateDefaults(false)`): logical
+types that are not valid where they stand (a precision larger than a fixed holds, say) count for nothing."""
 
 from __future__ import annotations
 
@@ -267,8 +264,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 100 else f"{text[:100]}…"
 
 
-# Aliases of a reader schema: the writer schema as it would be with the reader's names (Java's
-# `Schema.applyAliases`).
+# Aliases of a reader schema: the writer schema with the reader's names (Java's `Schema.applyAliases`).
 
 
 def applied(writer: AvroType, reader: AvroType) -> AvroType:
@@ -347,11 +343,8 @@ def _lacks_default(w: AvroType, r: AvroType) -> bool:
 
 @lru_cache(4096)  # pairs are met again and again where types name each other: 2^40 times in a schema of a page
 def matching_branch(w: AvroType, r: AvroType) -> int:
-    """The branch of the union `r` that a value of `w`, which is no union, is read as; -1 for none.
-
-    The same type, by full name where it has one; else a record of the same structure, those of the same short name
-    first; else a promotion.
-    """
+    """Branch of the union `r` that a value of `w`, no union, is read as; -1 for none: the same type, by full name where
+    it has one; else a record of the same structure, those of the same short name first; else a promotion."""
     structure = -1
     for i, branch in enumerate(r.branches):
         if branch.kind != w.kind:

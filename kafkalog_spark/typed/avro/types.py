@@ -1,7 +1,5 @@
-"""Avro types in Spark, and so in Arrow: the types of Spark's `SchemaConverters.toSqlType`.
-
-Every field is nullable, as `from_avro` makes them with mode PERMISSIVE.
-"""
+"""Avro types in Spark, and so in Arrow: the types of Spark's `SchemaConverters.toSqlType`. Every field is nullable, as
+`from_avro` makes them with mode PERMISSIVE."""
 
 from __future__ import annotations
 
@@ -51,8 +49,7 @@ def _corrected(name: str, text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class AvroMeaning:
-    """The options of `from_avro` that say which Spark type an Avro type becomes. recursion: below 1, recursive schemas
-    are refused."""
+    """Options of `from_avro` that choose the Spark types. recursion: below 1, recursive schemas are refused."""
 
     stable_ids: bool = option("enableStableIdentifiersForUnionType", boolean, "false")
     prefix: str = option("stableIdentifierPrefixForUnionType", plain_text, "member_")

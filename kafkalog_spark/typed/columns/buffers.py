@@ -73,8 +73,7 @@ class ColumnBuffers:
                 self._bytes_for(part.number, min(max(bytes_, _SMALLEST), 1 << 20))
 
     def grow(self) -> bool:
-        """Double the room of the column that a kernel noted in `missing`; False when Arrow's offsets cannot count
-        more."""
+        """Double the room of the column noted in `missing`; False when Arrow's offsets cannot count more."""
         number, entries = int(self.missing[Room.COLUMN]), bool(self.missing[Room.OF_ENTRIES])
         row = self.table[number]
         room = int(row[Col.ROOM if entries else Col.BYTES_ROOM])
@@ -87,8 +86,7 @@ class ColumnBuffers:
         return True
 
     def finish(self, java_texts: Collection[int] = ()) -> pa.Array:
-        """The array of the tree's root. java_texts: columns of strings in which what is not UTF-8 is replaced, as Java
-        does where it makes a String of bytes."""
+        """The root's array. java_texts: string columns where what is not UTF-8 is replaced, as in Java's String."""
         self._java_texts = java_texts
         return arrow_array(self._columns[0], self._filled)
 
@@ -135,8 +133,7 @@ class ColumnBuffers:
 
 
 def last_of_each_key(maps: Any) -> Any:
-    """A MapArray in which no map has a key twice: the last entry of a key counts, as where Java puts them into a
-    Map."""
+    """A MapArray with the last entry of each key only, as where Java puts them into a Map."""
     keys = maps.keys
     codes = pc.dictionary_encode(keys).indices.to_numpy(zero_copy_only=False).astype(np.int64)
     offsets = maps.offsets.to_numpy().astype(np.int64)

@@ -34,8 +34,7 @@ def java_decoded(data: bytes) -> str:
 
 
 def well_formed(texts: pa.Array) -> pa.Array:
-    """The texts with what is not UTF-8 replaced, as where Java makes a String of bytes (UTF8String.toString): the array
-    itself where nothing is."""
+    """The texts with what is not UTF-8 replaced, as by UTF8String.toString; the array itself where nothing is."""
     plain = pa.large_binary() if pa.types.is_large_string(texts.type) else pa.binary()
     as_bytes = pa.Array.from_buffers(plain, len(texts), texts.buffers(), offset=texts.offset)
     try:
@@ -51,8 +50,7 @@ def java_units(text: str) -> str:
 
 
 def java_characters(text: str) -> str:
-    """Java's chars as String.getBytes(UTF_8) would write them: pairs of surrogates are characters, and each of the
-    others is a question mark."""
+    """Java's chars as getBytes(UTF_8) writes them: surrogate pairs as characters, single ones as question marks."""
 
     def one(found: re.Match[str]) -> str:
         pair = found[0]
@@ -127,8 +125,7 @@ _BASE64_GROUPS = re.compile(r"(?:[\0- ]*[A-Za-z0-9+/]{2}(?:[A-Za-z0-9+/]{2}|[A-Z
 
 
 def base64_bytes(text: str) -> bytes:
-    """Base64 as Jackson reads it (Base64Variants.MIME_NO_LINEFEEDS): padding must be there, white space may be between
-    groups of four. Raises ValueError."""
+    """Base64 by Jackson's MIME_NO_LINEFEEDS: with padding, white space between groups of four. Raises ValueError."""
     groups = _BASE64_GROUPS.match(text)
     assert groups is not None
     if groups.end() < len(text):

@@ -18,8 +18,7 @@ NOT_PROJECTED = -1  # the number of a part that is decoded, and so checked, but 
 
 @dataclass(frozen=True)
 class ColumnTree:
-    """A part of an Arrow type. `children`: a struct's fields; a list's elements; a map's entries, a struct of key and
-    value."""
+    """Part of an Arrow type. `children`: a struct's fields, a list's elements, a map's entries (key, value)."""
 
     number: int
     type: pa.DataType
@@ -30,8 +29,7 @@ class ColumnTree:
         return [self, *(part for child in self.children for part in child.all())]
 
     def under(self) -> list[int]:
-        """The columns that get an entry when this part is null: itself and, of structs, the fields. What is below a
-        list gets none."""
+        """Columns that get an entry when this part is null: itself and a struct's fields, but nothing below a list."""
         if not pa.types.is_struct(self.type):
             return [self.number]
         return [self.number, *(number for child in self.children for number in child.under())]

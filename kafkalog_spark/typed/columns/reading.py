@@ -34,9 +34,7 @@ class DecodeFaults(NamedTuple):
 
 class Program:
     """Program of a kernel, as it is written: its rows in lists, operands beyond them in `tables` and `texts`.
-
-    java_texts: columns of strings that Java decodes into a String: what is not UTF-8 in them is replaced.
-    """
+    java_texts: columns of strings that Java decodes into a String: what is not UTF-8 in them is replaced."""
 
     def __init__(self, *rows: list[Any]) -> None:
         self._rows = rows
@@ -85,8 +83,7 @@ class SchemaReading(ABC):
     full: int  # a program with more rows takes no further schema
 
     def __init__(self, projection: pa.Schema, has: pa.DataType) -> None:
-        """has: the struct that the reader schema gives. Raises OptionError for a projected column that it does not
-        have, or has with another type."""
+        """has: the reader schema's struct. Raises OptionError for a column that it lacks or has with another type."""
         self.schema = projection
         struct = pa.struct(list(projection))
         check_projection(struct, has, "")
@@ -120,8 +117,7 @@ class SchemaReading(ABC):
         return len(self._program.rows) > self.full
 
     def entry_of(self, writer: Any) -> int:
-        """Where the program for values of that schema begins. Raises OptionError for one that cannot be read, or would
-        take too long a program."""
+        """Where the program for a schema begins. Raises OptionError if it cannot be read, or would be too long."""
         self._arrays = None
         self._program.mark()
         try:
@@ -134,8 +130,7 @@ class SchemaReading(ABC):
     def decode(
         self, values: Values, entries: np.ndarray, unknown: Callable[[int], str | None] = lambda i: None
     ) -> Decoded:
-        """entries int64[n]: what `entry_of` gave for each value's schema, or NO_ENTRY; unknown: why value i has
-        none."""
+        """entries int64[n]: from `entry_of` for each value's schema, or NO_ENTRY; unknown: why value i has none."""
         columns, faults = self.run(values, entries)
 
         def why(i: int) -> str:

@@ -125,7 +125,6 @@ class JsonBatch:
 
 
 def _offsets(lengths: np.ndarray) -> np.ndarray:
-    """int32[n + 1]. Raises TooMuchText."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     if offsets[-1] > _MAX_INT32:

@@ -17,8 +17,7 @@ from kafkalog_spark.typed.columns import java_text
 from kafkalog_spark.typed.json.jackson import INTEGERS, JacksonReader, JsonError, JsonOptions, Token, check_types
 
 Converter = Callable[[JacksonReader], Any]
-"""Takes the value that the reader is at. For one that is not of its type it raises BadField, JsonError, ValueError or
-ArithmeticError."""
+"""Takes the reader's value; raises BadField, JsonError, ValueError or ArithmeticError for one not of its type."""
 _INFINITIES = {"+INF": 1.0, "+Infinity": 1.0, "Infinity": 1.0, "-INF": -1.0, "-Infinity": -1.0}
 _NUMBERS = (Token.INTEGER, Token.FLOAT)
 _MOST_DROPPED = 646_456_990
@@ -279,8 +278,7 @@ class JsonRows:
         self._fields = self._converters(schema)
 
     def row(self, data: bytes) -> dict[str, Any] | None:
-        """The fields that are there by name, as pyarrow.array takes them; None for a text without a token. Raises
-        BadValue."""
+        """Fields that are there, by name, as pyarrow.array takes them; None without a token. Raises BadValue."""
         reader = JacksonReader(java_text.java_units(java_text.java_decoded(data)), self._options)
         try:
             if reader.next_token() is None:

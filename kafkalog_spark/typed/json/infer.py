@@ -22,8 +22,7 @@ _DEPTH = 60
 
 
 def json_schema(values: Iterable[bytes | None]) -> tuple[pa.Schema, int, int]:
-    """(The columns of JSON objects, how many values there were, how many were no objects). Raises OptionError where
-    there is none."""
+    """(Columns of JSON objects, count of values, how many were no objects). Raises OptionError where there is none."""
     found: pa.DataType = _NULL
     count = others = 0
     for value in values:
@@ -85,8 +84,7 @@ def _merged(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 
 def avro_of_schema(schema: pa.Schema, name: str) -> dict[str, Any]:
-    """An Avro schema of those columns: a record whose fields may be null. Raises OptionError for a name that Avro does
-    not allow."""
+    """Avro schema of those columns, a record whose fields may be null. Raises OptionError for a name Avro refuses."""
     return _avro_record(pa.struct(list(schema)), name)
 
 

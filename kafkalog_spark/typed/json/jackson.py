@@ -250,8 +250,7 @@ class JacksonScanner:
         raise JsonError(f"unrecognized character escape {sign!r}")
 
     def _base64_bits(self, index: int, *, padded: bool = False) -> int:
-        """Six bits of the next character, which is number `index` of four; or PADDING, and in front of the first one
-        WHITE, END."""
+        """Six bits of the next character, number `index` of four; or PADDING, and before the first WHITE or END."""
         sign = self._text[self._at : self._at + 1]
         self._at += len(sign)
         if not sign:
@@ -351,9 +350,8 @@ class JacksonReader(JacksonScanner):
         return self._string
 
     def binary(self) -> bytes:
-        """The bytes that a STRING token is in base64, of the variant MIME_NO_LINEFEEDS: padding must be there, and
-        white space may be between groups of four. Raises JsonError, and then the next token is looked for after the
-        next quote."""
+        """Bytes of a STRING token in base64 (MIME_NO_LINEFEEDS): padding must be there, white space may be between
+        groups of four. Raises JsonError, and then the next token is looked for after the next quote."""
         if self._quote is None:
             try:
                 return base64_bytes(self._string)

@@ -162,7 +162,6 @@ def _field_of(data, at, length, end, struct, tables):  # type: ignore[no-untyped
 
 @inlined
 def _after_space(data, at, end):  # type: ignore[no-untyped-def]
-    """The position after one space, or `at` where there is none."""
     return at + 1 if at < end and load_u8(data, at) == Char.SPACE else at
 
 
@@ -230,8 +229,7 @@ def _struct_field(data, at, end, frame, tables, expected):  # type: ignore[no-un
 
 @inlined
 def _map_key(data, at, end, frame, nodes, columns):  # type: ignore[no-untyped-def]
-    """A key of a map, from after its quote -> (position of the closing quote, DEFERRED or NO_ROOM; the node of the
-    value; its row)."""
+    """A key of a map, from after its quote -> (closing quote, DEFERRED or NO_ROOM; node of the value; its row)."""
     node = nodes[frame[Frame.NODE], Node.CHILD]
     close, escapes = string_end(data, at, end)
     if close < 0 or escapes or close - at > _MAX_NAME:
@@ -305,8 +303,7 @@ def _close(frame, nodes, columns):  # type: ignore[no-untyped-def]
 
 @helper
 def _decode_general(data, at, end, row, seen, todo, tables, columns, work):  # type: ignore[no-untyped-def]
-    """The rest of the root, whatever it holds -> the position after it, DEFERRED or NO_ROOM. seen, todo: how many names
-    of it there were, and what is Next."""
+    """The rest of the root -> position after it, DEFERRED or NO_ROOM. seen: names of it so far; todo: what is Next."""
     nodes, frames = tables.nodes, work.frames
     depth = 0
     frame = frames[depth]

@@ -1,7 +1,5 @@
-"""Scalars of JSON for its kernel: strings, numbers, words, dates and timestamps into the cells of their nodes.
-
-What is not of the most frequent form is DEFERRED to the fallback.
-"""
+"""Scalars of JSON for its kernel, into the cells of their nodes: strings, numbers, words, dates and timestamps. What is
+not of the most frequent form is DEFERRED to the fallback."""
 
 from __future__ import annotations
 
@@ -219,7 +217,6 @@ def unescape(data, at, end, out, to):  # type: ignore[no-untyped-def]
 
 @helper
 def _two_digits(data, at):  # type: ignore[no-untyped-def]
-    """The number of two digits, DEFERRED for others."""
     high, low = np.int64(load_u8(data, at)) - Char.ZERO, np.int64(load_u8(data, at + 1)) - Char.ZERO
     return high * 10 + low if 0 <= high <= 9 and 0 <= low <= 9 else DEFERRED
 
@@ -369,8 +366,7 @@ def _bits_of(typingctx, number):  # type: ignore[no-untyped-def]
 
 @inlined
 def _digits(data, at, end, number):  # type: ignore[no-untyped-def]
-    """(The position after the digits from data[at] on, `number` with them at its end). Above 18 digits the number does
-    not count."""
+    """(Position after the digits at data[at:], `number` with them at its end; above 18 digits that does not count)."""
     while at < end:
         digit = np.uint8(load_u8(data, at) - np.uint8(Char.ZERO))
         if digit > 9:
@@ -558,8 +554,7 @@ def _take_word(data, at, end, node, kind, cell, columns):  # type: ignore[no-unt
 
 @inlined
 def take_scalar(data, at, end, node, kind, row, cell, nodes, columns):  # type: ignore[no-untyped-def]
-    """The scalar at data[at] into `cell`, the node's of that row -> the position after it, DEFERRED, NO_ROOM or
-    NOT_SCALAR. kind: the node's."""
+    """Put the scalar at data[at] into `cell` -> the position after it, DEFERRED, NO_ROOM or NOT_SCALAR."""
     byte = load_u8(data, at)
     if byte == Char.QUOTE:
         return _take_string(data, at, end, node, kind, cell, nodes, columns)

@@ -145,10 +145,8 @@ def _as_binary(text: str, name: str) -> Any:
 
 
 def _compiled(texts: Mapping[str, str], place: str) -> bytes:
-    """The descriptor set of ROOT, by protoc, which has a process of its own.
-
-    Names of data become names of files in protoc's eyes only (-I NAME=FILE): the files have numbers.
-    """
+    """The descriptor set of ROOT, by protoc in a process of its own. Names of data become names of files in protoc's
+    eyes only (-I NAME=FILE): the files have numbers."""
     try:
         with TemporaryDirectory(prefix="kafkalog-proto-") as directory:
             mapped = []

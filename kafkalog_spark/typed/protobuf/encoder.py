@@ -116,8 +116,7 @@ def _numbers(entries: Entries, field: Any, path: str) -> Scalars:
 
 
 def _in_range(entries: Entries, field: Any, path: str) -> np.ndarray:
-    """The numbers as 64 bits. A number below 0 of a column as wide as an unsigned field is its bits, as Spark reads and
-    writes them."""
+    """The numbers as 64 bits; below 0, in a column as wide as an unsigned field, their bits, as Spark has them."""
     array = entries.array
     if pa.types.is_decimal128(array.type):
         array = _of_decimals(entries, field, path)
@@ -154,8 +153,7 @@ def message_of(field: Any) -> str:
 
 Values = Callable[[Entries], Scalars]  # function that encodes entries without their tags, messages too
 Writer = Callable[[Entries, np.ndarray | None], list[Fragment]]
-"""Function that writes a field of each message; the mask, bool[n]: which messages have it, None: those with an entry.
-"""
+"""Function that writes a field of each message; mask, bool[n]: the messages that have it, None: those with an entry."""
 _KEY, _VALUE = 1, 2  # the fields of a map's entries
 
 

@@ -127,8 +127,7 @@ def put_value(columns, c, kind, data, at, end, plan, s, name):  # type: ignore[n
 
 @helper
 def micros(data, at, end):  # type: ignore[no-untyped-def]
-    """A message of seconds (int64, field 1) and nanos (int32, field 2) -> (microseconds, 0 or a fault), as Spark adds
-    them up."""
+    """Seconds (int64, field 1) and nanos (int32, field 2) -> (microseconds, 0 or a fault), as Spark adds them up."""
     seconds, nanos = np.int64(0), np.int64(0)
     while at < end:
         tag, at = uvarint(data, at, end)

@@ -168,8 +168,7 @@ class ProtobufReading(SchemaReading):
     faults, full = ProtobufFault, _MOST_SLOTS // 2
 
     def __init__(self, reader: Any, projection: pa.Schema, meaning: types.ProtobufMeaning) -> None:
-        """Raises OptionError for a projected column that the reader's descriptor does not have, or has with another
-        type."""
+        """Raises OptionError for a projected column that the descriptor does not have, or has with another type."""
         self._meaning = meaning
         super().__init__(projection, types.message_type(reader, meaning))
 
@@ -196,8 +195,7 @@ class ProtobufReading(SchemaReading):
         return decode_protobuf, space
 
     def run(self, values: Values, entries: np.ndarray) -> tuple[pa.Array, DecodeFaults]:
-        """As SchemaReading.run; then, rarely, once more with those values written anew that the kernel does not read as
-        they are."""
+        """As SchemaReading.run; then, rarely, once more with values written anew that the kernel does not read."""
         columns, faults = super().run(values, entries)
         rows = np.flatnonzero(faults.codes == ProtobufFault.JOIN)
         if not len(rows):

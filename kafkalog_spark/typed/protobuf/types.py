@@ -1,5 +1,4 @@
-"""Protobuf fields in Spark, and so in Arrow (Spark's `protobuf.utils.SchemaConverters`), and as which kind
-it is read."""
+"""Protobuf fields in Spark, and so in Arrow (Spark's `protobuf.utils.SchemaConverters`), and the kind of each."""
 
 from __future__ import annotations
 
@@ -62,8 +61,7 @@ def _never(name: str, text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ProtobufMeaning:
-    """The options of `from_protobuf` that say what a field becomes. recursion: below 1, recursive messages are
-    refused."""
+    """Options of `from_protobuf` that say what a field becomes. recursion: below 1, recursive messages are refused."""
 
     recursion: int = option("recursive.fields.max.depth", depth(MOST_RECURSION, strict=False), "-1")
     emit_defaults: bool = option("emit.default.values", boolean, "false")

@@ -25,10 +25,8 @@ class Seen(IntEnum):
 
 @helper
 def uvarint(data, at, end):  # type: ignore[no-untyped-def]
-    """An unsigned varint -> (its 64 bits as int64, position after it); (0, FAR) where it does not end in ten bytes.
-
-    The tenth byte says nothing but that: Java takes bit 63 as set where there is one.
-    """
+    """An unsigned varint -> (its 64 bits as int64, position after it); (0, FAR) where it does not end in ten bytes. The
+    tenth byte says nothing but that: Java takes bit 63 as set where there is one."""
     value = np.uint64(0)
     shift = np.uint64(0)
     while at < end and shift < np.uint64(70):

@@ -79,8 +79,7 @@ class RegistryClient:
         return self._schema(path, None)
 
     def register(self, subject: str, schema: str, kind: str = AVRO) -> int:
-        """Register a schema under a subject, unless it is there; its id. Raises SchemaRegistryError when it is refused:
-        not compatible, or not allowed."""
+        """Register a schema, unless it is there; its id. Raises SchemaRegistryError if incompatible, or not allowed."""
         body = {"schema": schema, **({} if kind == AVRO else {"schemaType": kind})}
         answer = self._json(f"/subjects/{quote(subject, safe='')}/versions", body)
         if not isinstance(answer, dict) or not isinstance(answer.get("id"), int):

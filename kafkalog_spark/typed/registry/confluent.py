@@ -50,7 +50,6 @@ _KIND_NAMES = {AVRO: "Avro", PROTOBUF: "Protobuf", JSON: "JSON"}
 
 
 def _version(name: str, text: str) -> int | None:
-    """A version's number; None for `latest`."""
     if text != "latest" and not text.isdecimal():
         raise OptionError(f"option '{name}' is '{text}': expected a number, or latest")
     return None if text == "latest" else int(text)
@@ -105,8 +104,7 @@ def store_of(format: formats.ResolvedFormat) -> SchemaStore:
 
 
 def client_of(options: Mapping[str, str]) -> RegistryClient:
-    """The client of the registry of option `schema.registry.url`, one in a process: what it has asked is known to the
-    next task."""
+    """Client of the registry at `schema.registry.url`, one in a process: the next task knows what it has asked."""
     return _client(RegistryOptions(**parsed_fields(RegistryOptions, options)))
 
 
@@ -115,8 +113,7 @@ _records_store = lru_cache(4)(SchemaRecords)
 
 
 def subject_schema(options: Mapping[str, str], store: SchemaStore, kind: str) -> RegisteredSchema:
-    """The schema that the values are read with, by the registry, and a schema of that kind. Raises OptionError,
-    SchemaRegistryError."""
+    """The registry's schema that values are read with, of that kind. Raises OptionError, SchemaRegistryError."""
     subject = options.get("subject")
     if subject is None:
         raise OptionError(
@@ -281,8 +278,7 @@ class _Json:
         return ConfluentJsonDecoder(format, projection)
 
     def encoder(self, options: Mapping[str, str], given: pa.Schema) -> formats.ValueEncoder:
-        """Raises OptionError, also for a column that is no text; SchemaRegistryError where the subject has no
-        schema."""
+        """Raises OptionError, also for a column that is no text; SchemaRegistryError for a subject without a schema."""
         from kafkalog_spark.typed.columns.byte_slices import is_binary, is_text  # loads numba
 
         column = given.field(0)
@@ -309,8 +305,7 @@ def _collect_named(avro: AvroType, types: dict[str, AvroType]) -> None:
 
 
 class ConfluentDecoder:
-    """Decodes values of the schemas that they name. `headers_too`: the id may be in a header, so `decode` takes
-    those."""
+    """Decodes values of the schemas that they name; `headers_too`: an id may be in a header, given to `decode`."""
 
     headers_too = True
 
@@ -324,9 +319,8 @@ class ConfluentDecoder:
         self._entry = lru_cache(_REMEMBERED)(self._add_entry)
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray, headers: Any = None) -> formats.Decoded:
-        """As ValueDecoder.decode, all values at once, or in halves where they name more schemas than there is room for.
-        headers: the records' own. Raises SchemaRegistryError where a registry cannot be asked: that says nothing of the
-        value."""
+        """As ValueDecoder.decode, at once, or in halves where there are more schemas than room. headers: the records'
+        own. Raises SchemaRegistryError where a registry cannot be asked: that says nothing of the value."""
         of_other_batches = self._ready
         try:
             return self._decode(values, headers)
@@ -421,8 +415,7 @@ class ConfluentJsonDecoder:
 
 
 def _as_array(framed: Framed) -> pa.Array:
-    """The values without their prefixes, as one array; one that names no schema becomes an empty value, which is bad
-    in JSON too."""
+    """The values without prefixes, as one array; one that names no schema is empty, which is bad in JSON too."""
     data, starts, ends = framed.values
     sizes = np.where((ends >= 0) & (framed.which >= 0), ends - starts, 0)
     offsets = np.concatenate(([0], np.cumsum(sizes)))

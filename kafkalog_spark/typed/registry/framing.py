@@ -81,11 +81,8 @@ def _in_headers(headers: Any, header: str) -> list[tuple[int, int | str]]:
 
 
 def take_indexes(framed: Framed) -> tuple[np.ndarray, list[Any]]:
-    """Pass over the indexes of values that name a schema, changing `starts` -> (place of each value's indexes in the
-    list, that list).
-
-    In the list: the indexes as a tuple, or what is wrong with them. Other values have the first place.
-    """
+    """Pass over the indexes of values that name a schema, changing `starts` -> (place of each value's indexes in a
+    list, that list of the tuples, or of what is wrong with them). Other values have the first place."""
     data, starts, ends = framed.values
     which = np.zeros(len(starts), np.int64)
     places: dict[Any, int] = {FIRST: 0}

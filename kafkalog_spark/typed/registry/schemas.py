@@ -16,8 +16,7 @@ AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 
 @dataclass(frozen=True)
 class Reference:
-    """A schema that another one names: as `name` (an Avro type, a .proto file), registered as a version of a
-    subject."""
+    """Schema that another one names, as `name` (Avro type, .proto file): a registered version of a subject."""
 
     name: str
     subject: str
@@ -38,8 +37,7 @@ class RegisteredSchema:
 
     @classmethod
     def of_json(cls, answer: Mapping[str, Any], id_: int | None = None) -> RegisteredSchema:
-        """From what a registry answers, and keeps in its topic: AVRO is not said. Raises KeyError, TypeError and
-        ValueError for what it is not."""
+        """From a registry's answer, or its topic, which leave AVRO out. Raises KeyError, TypeError, ValueError."""
         references = tuple(
             Reference(str(reference["name"]), str(reference["subject"]), int(reference["version"]))
             for reference in answer.get("references") or ()
