@@ -128,10 +128,8 @@ _LISTINGS = 100
 
 
 def stable_listing(directory: str) -> list[str]:
-    """Names in a directory; listed again until two listings agree where files may be being renamed. Raises OSError.
-
-    `.deleted` files, whose coming and going tells nothing, may be missing.
-    """
+    """Names in a directory, listed again until two listings agree where files may be being renamed. `.deleted` files,
+    whose coming and going tells nothing, may be missing. Raises OSError."""
     before = os.stat(directory).st_mtime_ns
     listed = os.listdir(directory)
     for _ in range(_LISTINGS):

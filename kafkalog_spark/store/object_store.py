@@ -91,8 +91,7 @@ PIECE = 128 << 10
 """Bytes fetched for a small read. On S3 the first byte takes as long as the next megabyte, so more would cost nothing
 there; but many of these reads need 61 bytes, and over a slow line or in a worker's memory it does cost."""
 NEAR = 1 << 20
-"""A read that begins at most so far after the last piece goes on from it: pieces grow, and what lies between is
-fetched, which is as fast as a request of its own."""
+"""A read that begins at most so far after the last piece goes on from it: the gap is as fast as another request."""
 BLOCK = 8 << 20  # bytes of a block fetched ahead
 FIRST_BLOCK = 2 << 20  # bytes of the first one: its rows should be seen soon. The next ones double.
 IN_FLIGHT = 2  # blocks fetched ahead of the one that is read
@@ -130,8 +129,7 @@ class _Fetched:
 class ObjectFile:
     """An open file of `size` bytes: see OpenFile; `has_changed` is a request. align: blocks begin at multiples of it,
     and end there or at the end of the file (the chunk size of a tiered segment, bytes). block: bytes of a block fetched
-    ahead. changed: whether the file is another one by now. closed: called by `close`.
-    """
+    ahead. changed: whether the file is another one by now. closed: called by `close`."""
 
     def __init__(
         self,

@@ -45,12 +45,9 @@ class ObjectWriter:
         self.store.client.count(bytes_written=len(data))
 
     def put_if_absent(self, path: str, data: Buffer) -> bool:
-        """Write an object that is not there; False when it is, and then it is as it was. Of several writers at once one
-        gets True. Raises OSError.
-
-        A try whose answer was lost may have written it: so the next one, if it finds an object, compares it with
-        `data`, and writers that may meet must not write the same bytes.
-        """
+        """Write an object that is not there; False, and nothing changed, where it is: of several writers at once one
+        gets True. A try whose answer was lost may have written it, so the next one compares what it finds with `data`:
+        writers that may meet must not write the same bytes. Raises OSError."""
         client = self.store.client
         key = parse_path(path).key
         tries = 0

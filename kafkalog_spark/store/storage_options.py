@@ -1,7 +1,5 @@
-"""Storage options: credentials, endpoint, retries. Parsed once, without any library.
-
-Nothing said is fine: then the environment, the profile or the machine's role decide, as for other clients.
-"""
+"""Storage options (credentials, endpoint, retries), parsed once without any library. Where nothing is said, the
+environment, the profile or the machine's role decide, as for other clients."""
 
 from __future__ import annotations
 

@@ -27,10 +27,8 @@ T = TypeVar("T")
 
 
 def as_os_errors(path: str, call: Callable[[], T]) -> T:
-    """Result of `call`. Raises FileNotFoundError, PermissionError, OSError, each with a sentence and `path`.
-
-    The texts of a library's errors are not shown: nobody here knows what they hold.
-    """
+    """Result of `call`. Raises FileNotFoundError, PermissionError, OSError, each with `path` and a sentence, never with
+    the library's text: nobody here knows what that holds."""
     try:
         return call()
     except FileNotFoundError:
@@ -171,11 +169,9 @@ def _text(value: Any) -> str:
 
 
 def store_of(path: str, options: StorageOptions | None = None) -> Store:
-    """The store that reads `path`: equal ones for paths of one bucket. No request is made.
-
-    Local paths and `file:` give LOCAL; `s3`, `s3a`, `gs`, `abfs(s)`, `az` obstore; everything else with a scheme
-    fsspec. Raises OptionError for a path that names no bucket, or with credentials in it.
-    """
+    """The store that reads `path`, equal for paths of one bucket; makes no request. Local paths and `file:` give LOCAL,
+    `s3`, `s3a`, `gs`, `abfs(s)`, `az` obstore, every other scheme fsspec. Raises OptionError for a path that names no
+    bucket, or with credentials in it."""
     place = parse_path(path)
     if not place.scheme:
         return LOCAL

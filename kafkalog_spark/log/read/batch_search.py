@@ -40,9 +40,7 @@ def find_batch_behind(file: SegmentFile, damaged: int, lowest_offset: int) -> Ba
 
 def find_batch(file: SegmentFile, position: int, lowest_offset: int) -> BatchHeader | None:
     """The first whole batch with a valid CRC that begins at or after `position`, with offsets from `lowest_offset` on.
-
-    Looks at every byte, since a damaged length hides where the next batch begins.
-    """
+    Looks at every byte, since a damaged length hides where the next batch begins."""
     overlap = layout.RECORDS_AT
     high = lowest_offset >> 32
     # a header with another one after its batch is not kept from being found by those without
@@ -88,12 +86,9 @@ def _candidates(data: np.ndarray, high: int, left: int) -> np.ndarray:
 
 
 def follower_lies(previous: int, base: int, last: int, follower: int, after: int | None) -> bool:
-    """Whether, of a batch with offsets `base` to `last` and one after it that begins at `follower` <= last, the second
-    is the one with wrong offsets.
-
-    previous: last offset before both; after: where the third batch begins, None when there is none. The first one is
-    right when it begins right after `previous`, or when the third follows it; otherwise it was moved upward.
-    """
+    """True if, of a batch with offsets `base` to `last` and one after it that begins at `follower` <= last, the second
+    has the wrong offsets. The first one is right when it begins right after `previous`, the last offset before both, or
+    when the third, which begins at `after` (None: there is none), follows it; otherwise it was moved upward."""
     if follower <= previous or base == previous + 1:
         return True
     return after is not None and after > last
@@ -116,11 +111,9 @@ def base_behind(file: SegmentFile, header: BatchHeader) -> int | None:
 
 
 def ordered_headers(file: SegmentFile, position: int, lowest: int, *, every_crc: bool = False) -> Iterator[BatchHeader]:
-    """The headers from `position` on whose offsets begin at `lowest`, rise, and end before the next segment.
-
-    every_crc: all CRCs are checked, not only where offsets do not fit. A header is given when the one after it agrees.
-    Raises as SegmentFile.good_headers, and CorruptBatch for the batch whose offsets are wrong.
-    """
+    """The headers from `position` on whose offsets begin at `lowest`, rise, and end before the next segment; each is
+    given when the one after it agrees. every_crc: all CRCs are checked, not only where offsets do not fit. Raises as
+    SegmentFile.good_headers, and CorruptBatch for the batch whose offsets are wrong."""
     held: BatchHeader | None = None
     previous = lowest - 1
     source = file.good_headers(position) if every_crc else file.headers(position)
@@ -159,11 +152,9 @@ def ordered_headers(file: SegmentFile, position: int, lowest: int, *, every_crc:
 
 
 def largest_timestamp(file: SegmentFile) -> int:
-    """The largest timestamp (ms) in the segment, NO_TIMESTAMP when it has none; control batches count, as for Kafka.
-
-    MAX_INT64 for a closed segment that ends inside a batch: nobody knows. Damage is passed over where
-    file.pass_over_damage; else raises CorruptBatch, UnsupportedFormat.
-    """
+    """The largest timestamp (ms) in the segment, NO_TIMESTAMP when it has none, MAX_INT64 for a closed one that ends
+    inside a batch: nobody knows. Control batches count, as for Kafka. Damage is passed over where
+    file.pass_over_damage; else raises CorruptBatch, UnsupportedFormat."""
     last = file.time_index.last if file.is_whole else None
     proven = _proven(file, last)
     largest = NO_TIMESTAMP if last is None or proven is None else last.timestamp
@@ -188,10 +179,8 @@ def largest_timestamp(file: SegmentFile) -> int:
 
 
 def position_for_timestamp(file: SegmentFile, timestamp: int) -> tuple[int, int]:
-    """(position, offset) from which reading on finds every record of the segment with a timestamp >= `timestamp` ms.
-
-    (0, base offset) where the time index cannot help, which is one of whole files.
-    """
+    """(position, offset) from which reading on finds every record of the segment with a timestamp >= `timestamp` ms;
+    (0, base offset) where the time index cannot help, which is one of whole files."""
     entry = file.time_index.floor_before(timestamp) if file.is_whole else None
     return _proven(file, entry) or (file.begin, file.first_offset)
 
@@ -289,9 +278,7 @@ def judge_tail(
     file: SegmentFile, position: int, next_offset: int, recovery_point: int | None, error: KafkalogError
 ) -> None:
     """Raise `error` unless what lies at `position` is a torn tail: what an interrupted write leaves of a log's end.
-
-    next_offset: offset after the last good batch.
-    """
+    next_offset: offset after the last good batch."""
     error.at(offset=next_offset)
     if file.proven_header(position) is not None:
         raise file.blame(error)  # offsets that do not follow, with a valid CRC: not a torn write

@@ -97,10 +97,8 @@ def leading_copy(
     places: Sequence[PartitionLocation], log_end: Callable[[PartitionLocation], int | None], *, alone_too: bool
 ) -> tuple[ReplicaCopy, list[ReplicaCopy]] | None:
     """The copy to read, of those of the highest leader epoch, and all there are; None when every one has been deleted.
-
     log_end: of a copy's log, None for one that has been deleted; asked where epochs do not decide, and with alone_too
-    of a copy that is alone with its epoch.
-    """
+    of a copy that is alone with its epoch."""
     copies = []
     for place in places:
         epochs = leader_epochs(place.store, place.directory)
@@ -142,9 +140,7 @@ def chosen_locations(
     pass_over_damage: bool = False,
 ) -> dict[TopicPartition, PartitionLocation]:
     """Where to read each of the `wanted` partitions, in their order; reported in one line where there was a choice.
-
-    Raises as `check_one_topic` and `chosen_copy`, with replicas="error" as `refuse_copies`.
-    """
+    Raises as `check_one_topic` and `chosen_copy`, with replicas="error" as `refuse_copies`."""
     if replicas == "error":
         refuse_copies(copies, wanted)
     check_one_topic(places, copies, wanted)
@@ -166,10 +162,8 @@ def check_one_topic(
     wanted: Collection[TopicPartition],
 ) -> None:
     """Raise NotALogDirectory where what is wanted of a topic lies in several log directories as different topics.
-
     Decided by the topic ids in partition.metadata (Kafka 2.8 and newer); where a partition has none, by the cluster ids
-    in the log directories' meta.properties. What says nothing is taken for the same.
-    """
+    in the log directories' meta.properties. What says nothing is taken for the same."""
     of_topic: dict[str, list[PartitionLocation]] = {}
     for tp in wanted:
         of_topic.setdefault(tp[0], []).extend(copies.get(tp, (places[tp],)))
@@ -243,12 +237,10 @@ def is_pattern(path: str) -> bool:
 
 
 def expanded_paths(paths: Iterable[str | os.PathLike[str]], storage: StorageOptions | None = None) -> tuple[Root, ...]:
-    """Places, each once, in the order given; those that a pattern finds sorted by name.
-
-    `~` is the home directory of the user that runs this process. A pattern finds directories, and of partitions'
-    directories those in use: not the -delete, -future and -stray ones, which are read where they are named in full.
-    Raises NotALogDirectory for a pattern that finds nothing, OptionError for a URL that nothing here reads.
-    """
+    """Places, each once, in the order given; those that a pattern finds sorted by name. `~` is the home directory of
+    the user that runs this process. A pattern finds directories, and of partitions' directories those in use: not the
+    -delete, -future and -stray ones, which are read where they are named in full. Raises NotALogDirectory for a pattern
+    that finds nothing, OptionError for a URL that nothing here reads."""
     found: dict[str, Store] = {}
     for given in paths:
         path, store = _located(os.fspath(given), storage)
@@ -305,11 +297,9 @@ LOG_DIR_MARKS = frozenset({META_PROPERTIES_FILE, RECOVERY_POINT_CHECKPOINT, name
 
 @dataclass(frozen=True)
 class RemoteDir:
-    """Where a partition's remote segments lie, of one topic id. layout: AIVEN or LOCAL_TIERED.
-
-    key_prefix: what the topic's directory is named with before the topic. tier_root: where a log directory's own file
-    says that its segments are copied to; then the directory need not be there yet, as long as that is.
-    """
+    """Where a partition's remote segments lie, of one topic id. layout: AIVEN or LOCAL_TIERED. key_prefix: what the
+    topic's directory is named with before the topic. tier_root: where a log directory's own file says that its segments
+    are copied to; then the directory need not be there yet, as long as that is."""
 
     layout: Layout
     topic: str

@@ -162,10 +162,8 @@ def _walk(
     waiting: set[int] | None = None,
     dropped: list[KafkalogError] | None = None,
 ) -> None:
-    """Feed the transactional batches of [start, end) to `state`.
-
-    With `waiting`, batches of other producers are passed over and the walk ends with the last of these transactions.
-    """
+    """Feed the transactional batches of [start, end) to `state`. With `waiting`, batches of other producers are passed
+    over and the walk ends with the last of these transactions."""
     offset, tries = start, 0
     while offset < end and (waiting is None or waiting):
         file = log.open_segment_at(offset)
@@ -232,11 +230,9 @@ def _walk_segment(
 
 
 def _take(file: SegmentFile, header: BatchHeader, state: TransactionState, waiting: set[int] | None) -> None:
-    """Let a batch change `state`, if it is transactional and not of a producer that nobody waits for.
-
-    CRCs are checked of the batches that begin or end a transaction, and of those so small that they could be a marker
-    with damaged attributes: the others change nothing.
-    """
+    """Let a batch change `state`, if it is transactional and not of a producer that nobody waits for. CRCs are checked
+    of the batches that begin or end a transaction, and of those so small that they could be a marker with damaged
+    attributes: the others change nothing."""
     if header.size <= _MARKER_SIZE or header.is_control:
         file.check_crc(header)
     if not header.is_transactional or (waiting is not None and header.producer_id not in waiting):

@@ -423,10 +423,8 @@ class PartitionLog:
 
     @cached_property
     def log_end(self) -> LogEnd:
-        """LEO and where the last segment's good bytes end, as of the last refresh. Raises as find_log_end.
-
-        A log that ends below its start (its files were removed by hand) is empty at its start, as Kafka makes it.
-        """
+        """LEO and where the last segment's good bytes end, as of the last refresh; a log that ends below its start (its
+        files were removed by hand) is empty at its start, as Kafka makes it. Raises as find_log_end."""
 
         def find_end() -> LogEnd:
             with self.open_segment(len(self.segments) - 1) as file:

@@ -68,12 +68,10 @@ class SegmentScanner:
         self._last_offset = -1
 
     def scan(self, file: SegmentFile, state: ScanState) -> Iterator[pa.RecordBatch]:
-        """Add the rows of `file` from state.position on to the buffers; yields each batch that gets full.
-
-        The offset range is that of the buffers. On return `state` tells where the scan stands, and what stopped it;
-        raises CorruptBatch, UnsupportedFormat, with position and offset, for records that are wrong although the CRC of
-        their batch is right.
-        """
+        """Add the rows of `file` from state.position on to the buffers, whose offset range counts; yields each batch
+        that gets full. On return `state` tells where the scan stands, and what stopped it. Raises CorruptBatch,
+        UnsupportedFormat, with position and offset, for records that are wrong although the CRC of their batch is
+        right."""
         self._file = file
         self._last_offset = file.first_offset - 1 if state.position == file.begin else -1
         until = int(self.rows.limits[L.OFFSET_UNTIL])
@@ -356,12 +354,10 @@ def _not_the_answer(gone: KafkalogError) -> None:
 
 
 def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> int | None:
-    """The first offset whose record has a timestamp >= `timestamp_ms`; None when there is none (ListOffsets).
-
-    Records of control batches count, as for the broker (FileRecords.searchForTimestamp looks into every batch).
-    Segments and batches are passed over by their largest timestamps; damage is, if the log was opened with
-    pass_over_damage, and raises CorruptBatch, UnsupportedFormat otherwise.
-    """
+    """The first offset whose record has a timestamp >= `timestamp_ms`; None when there is none (ListOffsets). Records
+    of control batches count, as for the broker (FileRecords.searchForTimestamp looks into every batch). Segments and
+    batches are passed over by their largest timestamps; damage is, if the log was opened with pass_over_damage, and
+    raises CorruptBatch, UnsupportedFormat otherwise."""
     request = ScanRequest(
         columns=("offset",),
         timestamp_from_ms=timestamp_ms,

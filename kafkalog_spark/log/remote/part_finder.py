@@ -181,12 +181,8 @@ class PartFinder:
     def _by_name(
         self, pending: Sequence[LogPart], local: PartitionLog | None, log_start: int | None
     ) -> list[LogPart] | None:
-        """The parts as names alone tell them: each segment goes on to where the next one begins, as it does unless
-        leaders copied the same offsets twice. Whoever opens one finds out whether that is so.
-
-        None where names do not do: segments begin at the same offset or are of several topics, or the last one is none
-        of the log.
-        """
+        """The parts as names alone tell them; whoever opens one finds out whether that is so. None where names do not
+        do: segments begin at the same offset or are of several topics, or the last one is none of the log."""
         starts = [part.start for part in pending]
         if len(set(starts)) < len(pending) or len({id(part.listing) for part in pending}) > 1:
             return None

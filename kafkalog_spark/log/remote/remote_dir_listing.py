@@ -39,10 +39,7 @@ _log = logging.getLogger(__name__)
 
 class RemoteMetadata:
     """The topic, read from its beginning once, and on from there when asked again. Threads share it; a pickle carries
-    only where it lies.
-
-    copies: of each of its partitions, the places where it lies.
-    """
+    only where it lies. copies: of each of its partitions, the places where it lies."""
 
     def __init__(self, copies: Sequence[Sequence[PartitionLocation]]) -> None:
         self._copies = tuple(map(tuple, copies))
@@ -140,10 +137,8 @@ class RemoteDirListing:
         ]
 
     def held(self, wanted: Sequence[RemoteObjects]) -> list[StoredSegment | None]:
-        """Facts of these segments, fetched where needed; None for a segment that was deleted meanwhile.
-
-        Raises OSError where a manifest cannot be read, CorruptManifest and the errors of `open_remote`.
-        """
+        """Facts of these segments, fetched where needed; None for one that was deleted meanwhile. Raises OSError where
+        a manifest cannot be read, CorruptManifest and the errors of `open_remote`."""
         found = in_parallel(self._held_segment, wanted, lambda _: self.place.store.remote)
         self._held.update({held.segment.segment_id: held for held in found if held is not None})
         return found

@@ -221,10 +221,8 @@ def _entries(held: StoredSegment, keys: KeyRing, name: str, entry_size: int) -> 
 
 
 def index_bytes(held: StoredSegment, keys: KeyRing, file: RemoteFile) -> bytes:
-    """Bytes of an index or checkpoint of the segment, as the broker had it; empty where the segment has none.
-
-    Raises FileNotFoundError when the segment has gone, OSError, KeyNotGiven, CorruptManifest, CorruptChunk.
-    """
+    """Bytes of an index or checkpoint of the segment, as the broker had it; empty where the segment has none. Raises
+    FileNotFoundError when the segment has gone, OSError, KeyNotGiven, CorruptManifest, CorruptChunk."""
     if not held.has(file):
         return b""
     store, manifest = held.place.store, held.manifest

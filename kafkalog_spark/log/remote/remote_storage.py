@@ -53,11 +53,9 @@ Throttle = Callable[[int], None]  # called with how many bytes are sent next; wa
 
 @dataclass(frozen=True)
 class LogSegmentData:
-    """The files of a closed segment (Kafka's class of that name).
-
-    transaction_index: None where no transaction was aborted in it. producer_snapshot: that of the next segment's base
-    offset. leader_epochs: a leader-epoch checkpoint's content, from the log's start to the segment's end.
-    """
+    """The files of a closed segment (Kafka's class of that name). transaction_index: None where no transaction was
+    aborted in it. producer_snapshot: that of the next segment's base offset. leader_epochs: a leader-epoch checkpoint's
+    content, from the log's start to the segment's end."""
 
     log: Path
     offset_index: Path
@@ -191,9 +189,7 @@ class _Stored(NamedTuple):
 
 class RemoteStorage:
     """Segments in the place that `options` name. index_cache: for indexes; without it none are kept. Threads share it.
-
-    Raises OptionError for a place that cannot be, OSError where the directory cannot be used.
-    """
+    Raises OptionError for a place that cannot be, OSError where the directory cannot be used."""
 
     def __init__(self, options: RemoteStorageOptions, index_cache: BoundedDirectory | None = None) -> None:
         self.options = options
@@ -209,12 +205,9 @@ class RemoteStorage:
     # Writing.
 
     def copy(self, segment: RemoteSegment, data: LogSegmentData, throttle: Throttle = _unlimited) -> bytes | None:
-        """Copy a segment, whose metadata `segment` is; returns custom metadata for `__remote_log_metadata`.
-
-        The object that makes it complete is written last. Where it fails, what was written is deleted again as far as
-        that is possible; `delete` does so later. Raises RemoteStorageError, OptionError or KeyNotGiven for the key
-        pair.
-        """
+        """Copy a segment, whose metadata `segment` is; returns custom metadata for `__remote_log_metadata`. The object
+        that makes it complete is written last. Where it fails, what was written is deleted as far as that is possible;
+        `delete` does so later. Raises RemoteStorageError, OptionError or KeyNotGiven for the key pair."""
         copied = _copy_aiven if self.options.layout is Layout.AIVEN else _copy_local_tiered
         with self._errors(segment):
             try:
@@ -225,8 +218,7 @@ class RemoteStorage:
                 raise
 
     def delete(self, segment: RemoteSegment) -> None:
-        """Delete a segment's objects, that which makes it complete first; nothing where there are none. Raises
-        RemoteStorageError."""
+        """Delete a segment's objects, if any, that which makes it complete first. Raises RemoteStorageError."""
         with self._errors(segment):
             self._place.delete(self._paths(segment))
         if self._indexes is not None:

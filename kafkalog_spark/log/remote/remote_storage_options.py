@@ -123,10 +123,8 @@ _OF_LOCAL_TIERED = ("delete.on.close", "delete.enable", "transferer.class", "bro
 @dataclass(frozen=True)
 class RemoteStorageOptions:
     """Where segments lie (layout AIVEN or LOCAL_TIERED; root: an absolute path or a URL), and how they are written.
-
     key_id: the key pair for new segments, None without encryption. chunk_size, chunk_cache_bytes, prefetch_bytes:
-    bytes. recorded: the properties that may be written down, by full name; without secrets.
-    """
+    bytes. recorded: the properties that may be written down, by full name; without secrets."""
 
     layout: Layout
     root: str
@@ -144,11 +142,9 @@ class RemoteStorageOptions:
 
     @classmethod
     def of(cls, properties: Mapping[str, str], default_root: str | None = None) -> RemoteStorageOptions:
-        """Of a broker's properties, by Kafka's full names; others than those of remote storage are left alone.
-
+        """Options by a broker's properties, in Kafka's full names; those not of remote storage are left alone.
         default_root: the folder where none is named. Raises OptionError, which names the property; a file with a
-        private key is read when a segment needs it.
-        """
+        private key is read when a segment needs it."""
         prefix = properties.get(PREFIX_NAME, DEFAULT_PREFIX)
         given = {name.removeprefix(prefix): text for name, text in properties.items() if name.startswith(prefix)}
         manager = properties.get(CLASS_NAME, AIVEN_CLASS)

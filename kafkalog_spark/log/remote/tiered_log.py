@@ -174,8 +174,7 @@ class TieredLog(PartitionLog):
         return end._replace(offset=max(end.offset, self.log_start_offset))
 
     def snapshots_up_to(self, offset: int) -> list[tuple[int, str]]:
-        """See PartitionLog. Those of remote segments, whose paths are those of the .log, tell of the offset after the
-        segment."""
+        """See PartitionLog. Those of remote segments, by the path of the .log, tell of the offset after the segment."""
         found = {}
         for part in self._parts:
             until = part.end_of_file
@@ -193,8 +192,7 @@ class TieredLog(PartitionLog):
         return super().read_snapshot(path)
 
     def _held(self, index: int) -> StoredSegment | None:
-        """Facts of a part's remote segment, fetched if needed; None for a local one. Raises
-        FileNotFoundError where it is not what it seemed; then list again."""
+        """Facts of a part's remote segment, fetched if needed; None for a local one. Raises as PartFinder.hold."""
         part = self._parts[index]
         if not part.is_pending:
             return part.held
@@ -303,10 +301,8 @@ class TieredLog(PartitionLog):
     # transactions had not ended, and for these alone is read on.
 
     def _aborted_by_index(self, indexes: Sequence[int], start: int, end: int) -> IndexedAborts | None:
-        """Aborted transactions of [start, end) by transaction indexes; None where these cannot be read.
-
-        indexes: of remote parts one after the other, from that of `start` on, also past `end`.
-        """
+        """Aborted transactions of [start, end) by transaction indexes; None where these cannot be read. indexes: of
+        remote parts one after the other, from that of `start` on, also past `end`."""
         found: dict[AbortedTransaction, None] = {}  # segments that overlap tell of the same transactions
         waiting: dict[int, int] | None = None
         reached = end

@@ -50,10 +50,8 @@ class EncodedRecords:
 
 
 def seal(buffer: bytearray | memoryview, start: int, end: int, fields: tuple[int, ...]) -> None:
-    """Write the header of the batch in buffer[start:end], whose records are there already, with length and CRC.
-
-    fields: BATCH_HEADER's, with anything in place of batchLength and crc.
-    """
+    """Write the header of the batch in buffer[start:end], whose records are there already, with length and CRC. fields:
+    BATCH_HEADER's, with anything in place of batchLength and crc."""
     layout.BATCH_HEADER.pack_into(buffer, start, fields[0], end - start - layout.LOG_OVERHEAD, *fields[2:])
     with memoryview(buffer) as view:
         crc = crc32c(view[start + layout.ATTRIBUTES_AT : end])
@@ -92,10 +90,7 @@ def build_batch(
     base_sequence: int = layout.NO_SEQUENCE,
 ) -> EncodedBatch:
     """An uncompressed batch of (key, value) records, all with `timestamp` (ms); of encoded ones the memory becomes the
-    batch's.
-
-    In plain Python: for the few records of coordinators, 3 us each. Raises ValueError without records.
-    """
+    batch's. In plain Python: for the few records of coordinators, 3 us each. Raises ValueError without records."""
     if not len(records):
         raise ValueError("a batch has at least one record")
     encoded = records if isinstance(records, EncodedRecords) else EncodedRecords(records)
@@ -118,10 +113,8 @@ def control_batch(
     coordinator_epoch: int,
     leader_epoch: int = 0,
 ) -> EncodedBatch:
-    """The marker (COMMIT or ABORT) that ends a transaction, as MemoryRecords.withEndTransactionMarker writes it.
-
-    `timestamp` in ms.
-    """
+    """The COMMIT or ABORT marker of a transaction, as MemoryRecords.withEndTransactionMarker writes it. timestamp:
+    ms."""
     if control_type not in batch_header.TRANSACTION_ENDS:
         raise ValueError(f"a transaction ends with ABORT or COMMIT, got {control_type!r}")
     key = batch_header.KEY.pack(batch_header.VERSION, control_type)
@@ -133,11 +126,9 @@ def control_batch(
 
 
 def batches_of(data: bytes | memoryview) -> Iterator[EncodedBatch]:
-    """The batches (v2, or messages and wrappers v0 and v1) that `data` holds one after the other.
-
-    Only headers are read: neither CRCs nor records. Raises CorruptBatch, with the byte position in `data`, for a batch
-    that is cut short or announces an impossible length; UnsupportedFormat for an unknown magic.
-    """
+    """The batches (v2, or messages and wrappers v0 and v1) that `data` holds one after the other, by their headers:
+    neither CRCs nor records are read. Raises CorruptBatch, with the byte position in `data`, for a batch that is cut
+    short or announces an impossible length; UnsupportedFormat for an unknown magic."""
     view = memoryview(data)
     at = 0
     while at < len(view):

@@ -31,10 +31,8 @@ class LogDirLock:
 
     @classmethod
     def acquire(cls, directory: str | os.PathLike[str], file_name: str = LOCK_FILE) -> Self:
-        """Lock the directory, which exists. Raises LogDirLocked at once when somebody has it, OSError.
-
-        file_name: the file in it that is locked; another one than Kafka's excludes only those who take the same.
-        """
+        """Lock the directory, which exists. Raises LogDirLocked at once when somebody has it, OSError. file_name: the
+        file in it that is locked; another one than Kafka's excludes only those who take the same."""
         facts = os.stat(directory)
         key = (facts.st_dev, facts.st_ino, file_name)
         with _held_guard:

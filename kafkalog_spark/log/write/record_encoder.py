@@ -258,11 +258,8 @@ class _Encoder:
 
 
 def _kernel_columns(records: pa.RecordBatch, time_of_missing: int | None) -> EncodeColumns:
-    """Views of the columns' buffers, uncopied where that is possible.
-
-    The columns are those of `encode_runs`; `time_of_missing`: ms, for records without a timestamp. Raises InvalidRecord
-    for columns that are missing, unknown or of another type.
-    """
+    """Views of the columns of `encode_runs`, uncopied where that is possible. time_of_missing: ms, for records without
+    a timestamp. Raises InvalidRecord for columns that are missing, unknown or of another type."""
     names = records.schema.names
     unknown = sorted(set(names) - {"key", "value", "headers", "timestamp", "offset"})
     if unknown or "value" not in names or len(set(names)) != len(names):
@@ -282,10 +279,7 @@ def _kernel_columns(records: pa.RecordBatch, time_of_missing: int | None) -> Enc
 
 
 def key_column(column: pa.Array | None) -> BinaryColumn:
-    """A key column as a kernel takes it. None: no record has a key.
-
-    Raises InvalidRecord for another type than binary or string.
-    """
+    """A key column as a kernel takes it; None: no record has a key. Raises InvalidRecord unless binary or string."""
     return _binary("key", column)
 
 

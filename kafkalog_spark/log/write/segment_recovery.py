@@ -1,7 +1,5 @@
-"""Check one segment batch by batch and build its indexes again (LogSegment.recover).
-
-What is read and how: kafkalog_spark.log.read.segment_file.
-"""
+"""Check one segment batch by batch and build its indexes again (LogSegment.recover); read as in
+log.read.segment_file."""
 
 from __future__ import annotations
 
@@ -107,10 +105,8 @@ class OffsetOverflow(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RecoveredSegment:
-    """Result of recovering a segment. `damage`: why it was cut, None when every byte was good.
-
-    largest_timestamp: ms, -1 without one.
-    """
+    """Result of recovering a segment. damage: why it was cut; None if all was good. largest_timestamp: ms, -1 without
+    one."""
 
     base_offset: int
     next_offset: int

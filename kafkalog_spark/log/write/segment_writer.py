@@ -98,11 +98,9 @@ class SegmentWriter:
         index_interval_bytes: int = INDEX_INTERVAL_BYTES,
         max_index_size: int = MAX_INDEX_SIZE,
     ) -> Self:
-        """Go on with a segment that was closed cleanly. Its indexes are believed, as Kafka does then.
-
-        Headers after the last index entry are read to find the end. Raises FileNotFoundError for a missing .log or
-        index, CorruptBatch when the .log does not end with a whole batch: `recover_segment` is for such a segment.
-        """
+        """Go on with a segment that was closed cleanly. Its indexes are believed, as Kafka does then; headers after the
+        last entry are read to find the end. Raises FileNotFoundError for a missing .log or index, CorruptBatch when the
+        .log does not end with a whole batch: `recover_segment` is for such a segment."""
         path = _log_path(directory, base_offset)
         with ExitStack() as undo:
             fd = open_regular(path, os.O_RDWR)
@@ -135,11 +133,9 @@ class SegmentWriter:
         return self.offset_index.is_full or self.time_index.is_full
 
     def append(self, batch: EncodedBatch) -> int:
-        """Write one batch at the end; returns its position.
-
-        Raises SegmentFull for a batch that does not fit (size, offset span, index), CorruptBatch for offsets that do
-        not rise, OSError of the file system. After an error the segment is what it was before.
-        """
+        """Write one batch at the end; returns its position. Raises SegmentFull for a batch that does not fit (size,
+        offset span, index), CorruptBatch for offsets that do not rise, OSError; then the segment is what it was
+        before."""
         position, next_offset = self.size, self.next_offset
         data, header = batch
         if header.base_offset < next_offset or header.last_offset < header.base_offset:
@@ -174,10 +170,8 @@ class SegmentWriter:
 
     def append_all(self, data: bytes | memoryview, batches: Iterable[tuple[int, int, int]]) -> None:
         """Write batches, one after the other in `data`, with one call: (size, last offset, largest timestamp in ms) of
-        each. Their offsets rise and they fit: in the .log, and by `room_for_batches`.
-
-        Raises OSError; the segment ends with the last batch that was whole then.
-        """
+        each. Their offsets rise and they fit: in the .log, and by `room_for_batches`. Raises OSError; the segment ends
+        with the last batch that was whole then."""
         try:
             self._write(data, self.size)
             for size, last_offset, max_timestamp in batches:
@@ -223,11 +217,8 @@ class SegmentWriter:
         self._is_preallocated = True
 
     def on_become_inactive(self) -> None:
-        """Finish the segment when the log rolls. Idempotent.
-
-        A preallocated .log is cut to its batches. Its largest timestamp goes into the time index, in the slot kept for
-        it; both files are cut to their entries.
-        """
+        """Finish the segment when the log rolls; idempotent. A preallocated .log is cut to its batches, both indexes to
+        their entries; the largest timestamp goes into the time index, in the slot kept for it."""
         if self.max_timestamp > NO_TIMESTAMP:
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp, skip_full_check=True)
         self.offset_index.trim()
@@ -286,13 +277,10 @@ _AT_ONCE = 32 << 10  # batches whose index entries are made together
 
 def restamp_segment(path: Path, base_offset: int, leader_epoch: int) -> int:
     """Number the records of the v2 batches in `path` from `base_offset` on, without gaps between batches; returns the
-    next offset.
-
-    `path` ends in .log and may have any stem; the indexes get the same one, and are overwritten. To bring all three to
-    the disk is the caller's matter. Doing it again gives the same, or other, offsets: a crash in between
-    does no harm. The file is mapped: nobody else may cut it meanwhile. Raises CorruptBatch for a file that does not
-    consist of whole v2 batches, OSError.
-    """
+    next offset. `path` ends in .log and may have any stem; the indexes get the same one, and are overwritten. To bring
+    all three to the disk is the caller's matter. It can be done again, to the same offsets or others: a crash in
+    between does no harm. The file is mapped: nobody else may cut it meanwhile. Raises CorruptBatch for a file that does
+    not consist of whole v2 batches, OSError."""
     stamper = PieceStamper(base_offset, leader_epoch)
     try:
         with descriptor(path, os.O_RDWR) as fd, mmap.mmap(fd, 0) as log:
