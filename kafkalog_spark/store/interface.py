@@ -64,8 +64,7 @@ class OpenFile(RangeReader, Protocol):
         """True if it has been written to, cut, replaced or removed since it was opened."""
 
     def expect(self, position: int, until: int) -> None:
-        """[position, until) is going to be read from its beginning on: an object store fetches ahead. Bytes outside can
-        be read as well."""
+        """Announce a read of [position, until), front to back: object stores fetch ahead. Other bytes may be read."""
 
     def close(self) -> None:
         """Close it; nothing where it is closed."""
@@ -101,8 +100,7 @@ R = TypeVar("R")
 
 
 def in_parallel(function: Callable[[T], R], items: Iterable[T], remote: Callable[[T], bool]) -> list[R]:
-    """Results of `function` for each item, in their order: in threads where two items or more are `remote`, so that
-    each is a request. Raises the first error, by that order."""
+    """Results of `function`, in order; in threads where several items are `remote`. Raises the first error in order."""
     items = list(items)
     requests = sum(map(remote, items))
     if requests < 2:

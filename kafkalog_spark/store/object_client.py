@@ -173,8 +173,7 @@ REPLACED = Failure(errno.ENOENT, _REPLACED)
 
 
 def failure_of(error: BaseException, asked: RequestTarget) -> Failure:
-    """Failure of an exception of the library. Only its class and the marks in its text that are in the tables here are
-    looked at."""
+    """Failure of an exception of the library, by its class and those marks in its text that the tables here hold."""
     text = str(error)
     status_mark, kind_mark = _STATUS.search(text), _KIND.search(text)
     status = int(status_mark[1]) if status_mark else 0
@@ -356,9 +355,7 @@ def _made(make: Any, place: str, given: dict[str, Any]) -> Any:
 
 def _aws_provider(settings: ClientSettings) -> tuple[Any, str | None]:
     """(whom to ask for AWS credentials, region of the profile): boto3, where neither options nor environment hold any.
-
-    The library looks at the environment, containers, web identity and the machine's role, but not at profiles.
-    """
+    The library looks at the environment, containers, web identity and the machine's role, but not at profiles."""
     config = settings.config
     if "access_key_id" in config or config.get("skip_signature", Hidden("")).text.lower() == "true":
         return None, None
@@ -391,10 +388,8 @@ def _aws_provider(settings: ClientSettings) -> tuple[Any, str | None]:
 
 class RequestCounts(NamedTuple):
     """Requests by kind, and bytes of bodies: what object stores charge for. The difference of two is what happened in
-    between.
-
-    Each try counts, but those that the library makes by itself: it repeats pages of a listing and parts of an upload.
-    """
+    between. Each try counts, but those that the library makes by itself: it repeats pages of a listing and parts of an
+    upload."""
 
     list: int = 0
     get: int = 0
@@ -430,12 +425,10 @@ class TryFailed(Exception):
 
 class ObjectClient:
     """Client of one bucket, shared by threads. Not to be pickled: `client_for` finds it again in another process.
-
     Requests are repeated here and not by the library's RetryConfig, because each try is counted, a conditional put must
     know whether a try before it may have written, a closing file ends the waiting, and an endpoint that never answered
     is given up after INITIAL_CONNECT_TRIES. The library repeats what only it can: one page of a listing, one part of an
-    upload.
-    """
+    upload."""
 
     def __init__(self, scheme: str, bucket: str, options: StorageOptions) -> None:
         self.counts = RequestCounts()
@@ -470,10 +463,8 @@ class ObjectClient:
         self, path: str, call: Callable[[Any], T], *, in_parts: bool = False, wait: Wait | None = None, **kind: int
     ) -> T:
         """`call` with the library's client, again while that may help. in_parts: the library makes several requests of
-        it, and should repeat those that fail instead of all. kind: what to count for each try (`get=1`).
-
-        Raises OSError with a sentence that holds nothing of the library's text.
-        """
+        it, and should repeat those that fail instead of all. kind: what to count for each try (`get=1`). Raises OSError
+        with a sentence that holds nothing of the library's text."""
         global _used_in
         if _used_in is None:
             _used_in = os.getpid()

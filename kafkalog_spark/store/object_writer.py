@@ -65,8 +65,7 @@ class ObjectWriter:
         return bool(made)
 
     def expect_conditional_put(self, directory: str) -> None:
-        """Make sure that `put_if_absent` keeps its promise here: two puts of one object, of which the second must not
-        succeed. Raises OSError with what to do where it does."""
+        """Make sure by two puts that `put_if_absent` keeps its promise here. Raises OSError with what to do."""
         path = posixpath.join(directory, f".kafkalog-probe-{uuid4().hex}")
         try:
             self.put_if_absent(path, b"first")

@@ -35,8 +35,7 @@ HADOOP_NAMES = (
 
 MAX_RETRIES = 10
 RETRY_TIMEOUT = 120.0
-"""Seconds. Long enough for a bucket that answers SlowDown while it splits its partitions; Spark runs a task that failed
-once more anyway."""
+"""Seconds: long enough for a bucket that answers SlowDown while it splits; Spark runs a failed task again."""
 
 
 def _number(name: str, text: str) -> float:
@@ -238,8 +237,7 @@ class StorageOptions:
         return StorageOptions(*joined)
 
     def for_s3(self, bucket: str) -> ClientSettings:
-        """Settings of an S3 client. What is said for one bucket takes precedence over what is said for all, and
-        `storage.…` over both. Raises OptionError."""
+        """Settings of an S3 client: `storage.…` first, then this bucket's, then all buckets'. Raises OptionError."""
         said = {name: value.text for name, value in self.hadoop if not name.startswith("bucket.")}
         prefix = f"bucket.{bucket}."
         for name, value in self.hadoop:

@@ -179,10 +179,8 @@ class Output:
 
 
 def decompress(codec: int, source: memoryview, output: Output) -> int:
-    """Decompress `source` into `output`; returns the position after the last byte in its scratch buffer.
-
-    Raises CorruptBatch (broken stream), DecompressesTooFar (limit), UnsupportedFormat (codec ids 5-7).
-    """
+    """Decompress `source` into `output`; returns the position after the last byte in its scratch buffer. Raises
+    CorruptBatch (broken stream), DecompressesTooFar (limit), UnsupportedFormat (codec ids 5-7)."""
     try:
         of_codec = _CODECS[codec]
     except KeyError:

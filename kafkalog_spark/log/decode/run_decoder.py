@@ -59,10 +59,8 @@ class Decompressor:
         self, data: memoryview, starts: _I64, ends: _I64, attributes: _I64, counts: _I64, wanted: Iterable[bool] = ()
     ) -> Iterator[tuple[int, int, KafkalogError | None]]:
         """(first, end, error): batches whose records are in the buffer together, until the next ones are asked for.
-
         starts, ends: where the records of each batch lie in `data`; they are changed to where they lie in the buffer.
-        An error is that of the last batch of its group, which has none there; nor has a batch that is not wanted.
-        """
+        An error is that of the last batch of its group, which has none there; nor has a batch that is not wanted."""
         at = first = 0
         last = len(starts) - 1
         packed = zip(starts.tolist(), ends.tolist(), attributes.tolist(), counts.tolist(), strict=True)
@@ -89,8 +87,7 @@ class Decompressor:
 
 
 class OpenedWrapper(NamedTuple):
-    """Messages lie in [0, end) of the scratch buffer. add: makes an inner offset absolute. key: its key field, length
-    and bytes."""
+    """Messages in [0, end) of the scratch buffer. add: makes an inner offset absolute. key: its field, with length."""
 
     end: int
     add: int
@@ -101,9 +98,7 @@ def open_wrapper(
     batch: memoryview, magic: int, attributes: int, offset: int, scratch: Scratch, limit: int = MAX_DECOMPRESSED
 ) -> OpenedWrapper:
     """Decompress a wrapper (v0, v1) that has the offset `offset`, and check its messages (AbstractLegacyRecordBatch).
-
-    Raises CorruptBatch, UnsupportedFormat.
-    """
+    Raises CorruptBatch, UnsupportedFormat."""
     value_at = wrapper_value_at(batch, magic)
     end = decompress(attributes & layout.ATTRIBUTE_CODEC, batch[value_at:], Output(scratch, 0, limit))
     _, last_inner, status, _ = inspect_message_set(scratch.read_only(), 0, end, magic, CRC32_TABLE)

@@ -269,11 +269,9 @@ class SegmentFile:
         facts: Mapping[str, FileFacts] = NO_FACTS,
         pass_over_damage: bool = False,
     ) -> SegmentFile:
-        """Open a segment where it lies. facts: what the listing said, by name.
-
-        Raises FileNotFoundError when the .log has been renamed or removed, OSError when it cannot be opened or is no
-        regular file; CorruptLog when it has more bytes than a segment may have, and damage is not passed over.
-        """
+        """Open a segment where it lies. facts: what the listing said, by name. Raises FileNotFoundError when the .log
+        has been renamed or removed, OSError when it cannot be opened or is no regular file; CorruptLog when it has more
+        bytes than a segment may have, and damage is not passed over."""
         path = os.path.join(directory, files.log)
         file = store.open(path, facts.get(files.log))
         if file.size > layout.MAX_SEGMENT_SIZE and not pass_over_damage:
@@ -455,13 +453,11 @@ class SegmentFile:
             yield header
 
     def proven_entry(self, entry: OffsetPosition) -> BatchHeader | None:
-        """The header of the batch that an offset index entry points to, if it is one and its offsets fit the entry.
-
-        They lie above the entry before and not above this one. A valid CRC alone does not do: an entry that is wrong
+        """The header of the batch that an offset index entry points to, if it is one and its offsets fit the entry:
+        they lie above the entry before and not above this one. A valid CRC alone does not do: an entry that is wrong
         may point into a value, which may hold a whole batch. Brokers before 0.11 wrote the first offset inside a
         wrapper into the entry (LogSegment.append), so a wrapper's own offset, which is its last record's, may lie above
-        the entry: below the one after it.
-        """
+        the entry: below the one after it."""
         header = self.proven_header(entry.position)
         if header is None:
             return None

@@ -46,8 +46,7 @@ class ChunkCache:
         return data.result()
 
     def fetch_ahead(self, key: Hashable, size: int, fetch: Callable[[], bytes]) -> None:
-        """Have the piece fetched by another thread, unless it is held; nothing where it is larger than all that may be
-        held, or the cache is closed."""
+        """Have another thread fetch the piece, unless it is held, too large for the cache, or the cache is closed."""
         if size > self._most or key in self._pieces:
             return
         data, is_new = self._entered(key, size)

@@ -442,8 +442,7 @@ def _piece(data: bytes) -> Iterator[bytes]:
 
 
 def _read_pieces(path: Path, size: int, piece: int) -> Iterator[bytes]:
-    """The first `size` bytes of a file in pieces. Raises RemoteStorageError when it has fewer: it is not the segment
-    that was meant."""
+    """The first `size` bytes of a file in pieces. Raises RemoteStorageError for a file of fewer: another segment."""
     with path.open("rb") as file:
         left = size
         while left:

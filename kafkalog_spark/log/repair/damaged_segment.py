@@ -27,11 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes [position, position + size) that are no good batch, or none that stands in the log.
-
-    header: where a batch begins there whose own length takes it to the end of the stretch; its CRC, at least, is
-    wrong, so any field may be. is_torn_tail: an interrupted write explains it.
-    """
+    """Bytes [position, position + size) that are no good batch, or none that stands in the log. header: where a batch
+    begins there whose own length takes it to the end of the stretch; its CRC, at least, is wrong, so any field may be.
+    is_torn_tail: an interrupted write explains it."""
 
     position: int
     size: int
@@ -258,11 +256,9 @@ class Run:
 
 @dataclass(slots=True, order=True)
 class Stretch:
-    """Bytes [position, position + size) of a .log between good batches; size 0 where the file was cut after one.
-
-    The offsets [first_offset, next_offset) lie between these: those that compaction had left are missing. next_offset:
-    None at the end of the log. to_the_end: no good batch follows in the file.
-    """
+    """Bytes [position, position + size) of a .log between good batches; size 0 where the file was cut after one. The
+    offsets [first_offset, next_offset) lie between these: those that compaction had left are missing. next_offset: None
+    at the end of the log. to_the_end: no good batch follows in the file."""
 
     position: int
     size: int

@@ -143,14 +143,10 @@ def merge_lineage(
     log_start: int | None = None,
     log_end: int | None = None,
 ) -> LineageMerge:
-    """A partition's log, put together.
-
-    remote: segments of one topic-partition that are wholly there. lineage: of the live log, or of the `newest` segment.
-    local: of one replica. All in any order. topic_id: segments of others are left out (None: all are of one).
-    log_start: None for unknown. log_end: of a live log, None for none.
-
-    What lies below the lineage's first offset is not read remotely: the checkpoint is cut when the log's start moves.
-    """
+    """A partition's log, put together. remote: segments of one topic-partition that are wholly there. lineage: of the
+    live log, or of the `newest` segment. local: of one replica. All in any order. topic_id: segments of others are left
+    out (None: all are of one). log_start: None for unknown. log_end: of a live log, None for none. What lies below the
+    lineage's first offset is not read remotely: the checkpoint is cut when the log's start moves."""
     left_out: list[LeftOut] = []
     candidates: list[RemoteSegment] = []
     floor = max(log_start or 0, lineage[0].start_offset if lineage else 0)
@@ -195,8 +191,7 @@ def _walk(
     remote: Sequence[RemoteSegment], local: Sequence[OffsetSpan], floor: int
 ) -> tuple[list[LogPiece], list[OffsetSpan]]:
     def order(segment: RemoteSegment) -> tuple[int, int, int, int, uuid.UUID]:
-        """The one that goes furthest; of equals the newest, then the smallest start and the id: every task decides
-        alike."""
+        """The one that goes furthest, then newest, with the smallest start and id: every task decides alike."""
         return (
             segment.end_offset, segment.last_epoch, segment.event_timestamp, -segment.start_offset, segment.segment_id,
         )  # fmt: skip

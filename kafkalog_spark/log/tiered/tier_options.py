@@ -199,8 +199,7 @@ class TierOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> TierOptions:
-        """Those of `options` that are about tiered storage, names in any case; others are left alone. Raises
-        OptionError."""
+        """Those of `options` (names in any case) that are about tiered storage. Raises OptionError."""
         texts = {name.lower(): text for name, text in options.items()}
         layout, prefix = (spec.value(texts.get(spec.name)) for spec in TIER_OPTIONS)
         keys = {name[len(OPTION) :]: text for name, text in options.items() if name.lower().startswith(OPTION)}

@@ -49,8 +49,7 @@ def check_decompressed(size: int, offset: int | None = None) -> None:
 
 
 def compression_level(codec: Codec, level: int | None) -> int | None:
-    """`level`, or the codec's default for None; None for codecs without levels. Raises ValueError for one Kafka
-    refuses."""
+    """`level`, or the codec's default for None; None without levels. Raises ValueError for one that Kafka refuses."""
     if codec not in LEVEL_RANGES:
         if level is not None:
             raise ValueError(f"{codec.name.lower()} has no compression levels, got {level}")
@@ -65,8 +64,7 @@ def compression_level(codec: Codec, level: int | None) -> int | None:
 
 
 def compress(codec: Codec, data: bytes | memoryview, level: int | None = None) -> bytes:
-    """The records `data` of one batch, compressed and framed. Thread-safe. Raises ValueError for a level out of
-    range."""
+    """The records of one batch, compressed and framed. Thread-safe. Raises ValueError for a level out of range."""
     level = compression_level(codec, level)
     if codec == Codec.NONE:
         return bytes(data)

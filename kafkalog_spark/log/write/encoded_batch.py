@@ -113,8 +113,7 @@ def control_batch(
     coordinator_epoch: int,
     leader_epoch: int = 0,
 ) -> EncodedBatch:
-    """The COMMIT or ABORT marker of a transaction, as MemoryRecords.withEndTransactionMarker writes it. timestamp:
-    ms."""
+    """The COMMIT or ABORT marker of a transaction, as MemoryRecords.withEndTransactionMarker makes it. Time in ms."""
     if control_type not in batch_header.TRANSACTION_ENDS:
         raise ValueError(f"a transaction ends with ABORT or COMMIT, got {control_type!r}")
     key = batch_header.KEY.pack(batch_header.VERSION, control_type)

@@ -86,8 +86,7 @@ class BatchParams:
 
 
 class EncodedRun(NamedTuple):
-    """Whole batches one after the other. data: their bytes, good until the next run is asked for. batches: (size in
-    bytes, number of records) of each."""
+    """Whole batches. data: in order, good until the next run is asked for. batches: (bytes, records) of each."""
 
     data: memoryview
     batches: list[tuple[int, int]]

@@ -1,5 +1,4 @@
-"""Check one segment batch by batch and build its indexes again (LogSegment.recover); read as in
-log.read.segment_file."""
+"""Check a segment batch by batch and rebuild its indexes (LogSegment.recover); read by log.read.segment_file."""
 
 from __future__ import annotations
 
@@ -105,8 +104,7 @@ class OffsetOverflow(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RecoveredSegment:
-    """Result of recovering a segment. damage: why it was cut; None if all was good. largest_timestamp: ms, -1 without
-    one."""
+    """Result of recovering a segment. damage: why it was cut; None if all was good. largest_timestamp: ms or -1."""
 
     base_offset: int
     next_offset: int
