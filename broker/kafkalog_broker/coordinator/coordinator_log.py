@@ -100,8 +100,7 @@ def decode_batches(chunks: Iterable[bytes | memoryview]) -> Iterator[OffsetsBatc
 
 
 def record_values(chunks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """The values of the records in `chunks`, each of which holds whole v2 batches: those of a topic whose records have
-    no keys. Raises CorruptBatch for damage."""
+    """Record values of a topic without keys; each chunk holds whole v2 batches. Raises CorruptBatch for damage."""
     for chunk in chunks:
         for data, header in batches_of(chunk):
             check_crc(header, data)
@@ -196,8 +195,7 @@ class CoordinatorLog:
     ) -> int:
         """Append one batch; the offset of its first record.
 
-        It is in the page cache on return: as safe as a record acknowledged with the default flush policy. Whoever needs
-        more asks DueFlushes afterwards.
+        It is in the page cache then, as safe as an acknowledged record by default; for more, ask DueFlushes.
         """
         now_ms = self._clock.now_ms()
         batch = encode_batch(records, now_ms, transaction=transaction)

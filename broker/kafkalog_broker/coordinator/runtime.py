@@ -71,8 +71,7 @@ class CoordinatorRuntime(Generic[L, S]):
                 self.open(partition, self.read(partition))
 
     def remove(self, partition: int) -> S | None:
-        """The partition is gone, another's, or could not be loaded, which its next use tries again; what it was served
-        from."""
+        """Give up a partition, gone, another's or not loadable (its next use tries again); the shard that served it."""
         self._loading.discard(partition)
         return self._served.pop(partition, None)
 
@@ -142,8 +141,7 @@ class CoordinatorRuntime(Generic[L, S]):
 
 
 def write_error(code: ErrorCode) -> ErrorCode:
-    """Error for the client where the log of the coordinator's partition failed with `code`
-    (CoordinatorOperationExceptionHelper)."""
+    """The client's error where the coordinator's log failed with `code` (CoordinatorOperationExceptionHelper)."""
     match code:
         case ErrorCode.unknown_topic_or_partition | ErrorCode.not_enough_replicas | ErrorCode.request_timed_out:
             return ErrorCode.coordinator_not_available
@@ -159,8 +157,7 @@ def _for_clients(error: BrokerError) -> BrokerError:
 
 
 MOST_NAMES = 4_000
-"""Topics that a member, or all members of a group together, may name: whatever changes a subscription counts and hashes
-all of them in one step."""
+"""Topics that a member, or a whole group, may name: each change of a subscription counts and hashes all in one step."""
 
 
 # Timers with names: a new one of the same name takes the place of the old one (Kafka's CoordinatorTimer).
@@ -183,8 +180,7 @@ class Timers:
         self._handles: dict[Hashable, TimerHandle] = {}
 
     def schedule(self, key: Hashable, delay_ms: int, call: Callable[[], None]) -> None:
-        """Run `call` in `delay_ms`, instead of what was scheduled under `key` before; and again while what it writes
-        cannot be written."""
+        """Run `call` in `delay_ms` instead of what `key` had scheduled; again while it fails to write."""
         self.cancel(key)
 
         def fire() -> None:

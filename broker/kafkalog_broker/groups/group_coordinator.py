@@ -39,10 +39,7 @@ class GroupCoordinator:
     """All calls come from one thread (the event loop's). Nothing here waits: long waits end in a callback."""
 
     def __init__(self, log: CoordinatorLog, context: GroupContext) -> None:
-        """log: __consumer_offsets.
-
-        Whatever concerns all groups (lists, expiry, deleted topics) opens those partitions that are not open yet.
-        """
+        """log: __consumer_offsets. Calls about all groups (lists, expiry, deleted topics) open unopened partitions."""
         self.context = context
         self.runtime: CoordinatorRuntime[LoadedPartition, GroupShard] = CoordinatorRuntime(log, load, self._serve)
         interval_ms = context.config.offsets_retention_check_interval_ms
@@ -153,8 +150,7 @@ class GroupCoordinator:
     # offsets
 
     def prepare_commit(self, request: CommitRequest) -> PreparingCommit:
-        """Encode the records of a commit, in steps of some 0.1 ms: a generator that returns them. The group's state is
-        checked by the commit itself."""
+        """Encode a commit's records in steps of some 0.1 ms; the commit itself checks the group's state."""
         return prepare_commit(request, self.context.config.offset_metadata_max_bytes, self.context.clock.now_ms())
 
     def end_transaction(self, partition: int, producer_id: int, *, commit: bool) -> None:
@@ -166,8 +162,7 @@ class GroupCoordinator:
     # administration
 
     def list_groups(self, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[ListedGroup]:
-        """Groups of the partitions served here. Empty filters let everything through; case does not matter. Raises
-        BrokerError."""
+        """Groups of partitions served here; empty filters accept everything, case is ignored. Raises BrokerError."""
         accepted_states = {state.strip().lower() for state in states}
         accepted_types = {group_type.strip().lower() for group_type in types}
         return [
@@ -194,8 +189,7 @@ class GroupCoordinator:
                 log.warning("__consumer_offsets-%d: offsets could not be expired: %s", partition, error)
 
     def on_topics_deleted(self, topics: Collection[str], topic_ids: Collection[UUID] = ()) -> Iterator[None]:
-        """The offsets committed to these topics go with them, and their share partitions, step by step. Raises
-        BrokerError when they cannot be found."""
+        """Remove these topics' offsets and share partitions in steps. BrokerError where those cannot be found."""
         self.runtime.open_owned()
         for partition, shard in self.runtime.served().items():
             try:

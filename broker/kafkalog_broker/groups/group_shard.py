@@ -82,8 +82,7 @@ def expired_offsets(group: AnyGroup, offsets: OffsetStore, now_ms: int, retentio
 
 @dataclass(slots=True)
 class LoadedPartition:
-    """State loaded from a partition. records: of consumer, share and streams groups. skipped: keys of protocols that
-    are not served here."""
+    """State loaded from a partition. records: of modern groups. skipped: keys of protocols not served here."""
 
     groups: dict[str, GroupMetadata] = field(default_factory=dict)
     offsets: OffsetStore = field(default_factory=OffsetStore)
@@ -92,8 +91,7 @@ class LoadedPartition:
 
 
 def load(batches: Iterable[OffsetsBatch]) -> LoadedPartition:
-    """Replay a partition, in any thread. A record that cannot be read is logged and left out: other groups must not
-    suffer.
+    """Replay a partition, in any thread; an unreadable record is logged and left out: other groups must not suffer.
 
     The last record of a key wins, so only that one is decoded: a log never compacted loads as fast as it is read.
     """
@@ -324,8 +322,7 @@ class GroupShard:
                 self._remove_group(group)
 
     def forget_topics(self, topics: Collection[str]) -> Iterator[None]:
-        """Topics have been deleted: so are the offsets committed to them. Step by step, a group at a time; raises
-        BrokerError."""
+        """Remove the offsets committed to deleted topics, a group at a step. Raises BrokerError."""
         for group_id in list(self.offsets.group_ids()):
             keys = self.offsets.keys(group_id, topics)
             if keys:

@@ -111,10 +111,8 @@ class OffsetStore:
     def put_pending(
         self, producer_id: int, key: OffsetKey, committed: OffsetAndMetadata | None, position: int | None = None
     ) -> None:
-        """An offset in an open transaction; None when a later commit has come after it.
-
-        position: where its record lies in the log, while that is being replayed; afterwards it comes after all.
-        """
+        """Put an offset into an open transaction; None when a later commit has come after it. position: of its record
+        in the log during replay; afterwards it comes after all."""
         if position is None:
             position = self._next_position
         self._next_position = max(self._next_position, position + 1)
@@ -141,8 +139,7 @@ class OffsetStore:
         self, group_id: str, topic: str, partitions: Iterable[int], topic_id: UUID | None = None, *,
         require_stable: bool = False,
     ) -> list[CommittedOffset]:  # fmt: skip
-        """Committed offsets of some partitions of a topic; none where it was committed to a topic of this name that has
-        another id than `topic_id`."""
+        """Committed offsets of a topic's partitions; none where committed to another topic id than `topic_id`."""
         committed_of = self.of_group(group_id).get(topic, {})
         fetched = []
         for partition in partitions:

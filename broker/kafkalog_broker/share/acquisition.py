@@ -29,9 +29,8 @@ class Acquired(NamedTuple):
 
 
 class AcquireRequest(NamedTuple):
-    """Bounds of an acquisition. spans: the batches of the log from `fetch_offset` on. max_records: soft unless
-    `strictly`, where not even a batch may be given beyond (share.acquire.mode=record_limit). batch_size: how many
-    offsets are kept as one batch."""
+    """Bounds of an acquisition. spans: the log's batches from `fetch_offset` on. max_records: soft unless `strictly`
+    (share.acquire.mode=record_limit), where not even a batch may go beyond. batch_size: offsets kept as one batch."""
 
     member: str
     fetch_offset: int

@@ -43,8 +43,7 @@ _log = logging.getLogger(__name__)
 
 NO_EPOCH = -1
 KEYS_A_STEP = 64
-"""Share partitions of a step: a snapshot is made, written and taken over in some 15 microseconds, and in more where
-there are many locks."""
+"""Share partitions of a step: each is snapshotted, written and replayed in some 15 us, more with many locks."""
 UNKNOWN_PARTITION = "This server does not host this topic-partition."  # text of Kafka's error
 
 
@@ -297,8 +296,7 @@ class ShareCoordinator:
     def _write_steps(
         self, partition: int, shard: ShareStateShard, steps: Iterable[list[Record]], what: str
     ) -> Generator[None, None, None]:
-        """Write the records of each step before the next is made; not what is left when the partition is served no
-        more."""
+        """Write each step's records before the next is made; the rest is dropped once the partition is given up."""
         try:
             for records in steps:
                 if records:

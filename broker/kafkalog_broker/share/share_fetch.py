@@ -84,8 +84,7 @@ FetchedShares = dict[SharePartitionKey, FetchedShare]
 
 
 class ShareFetch:
-    """A request, and where it waits. keys: in the order in which they are looked at. Partitions without anything to say
-    are left out of the result."""
+    """A waiting request. keys: in lookup order. Partitions with nothing to say are left out of the result."""
 
     def __init__(
         self, manager: SharePartitionManager, keys: Sequence[SharePartitionKey], params: ShareFetchParams,
@@ -262,8 +261,7 @@ class LogBatch(NamedTuple):
 
 
 def batches_in(data: FileSlice, offset: int, until: int) -> list[LogBatch]:
-    """The batches of a slice, which begins with the one that holds `offset`, up to the one that holds `until`: only
-    their headers are read. Raises OSError."""
+    """Batches of a slice from the one that holds `offset` to that of `until`; only headers are read. Raises OSError."""
     batches: list[LogBatch] = []
     window, window_at, position, before = b"", 0, 0, offset - 1
     read_next = _WINDOW

@@ -82,9 +82,8 @@ class Run:
 class InFlightBatch:
     """The offsets [first, last], acquired together; `runs` cover them in order.
 
-    As long as all have one state the batch is one thing: there is one run, and it is acquired and acknowledged whole.
-    Once a part of it is, each offset counts by itself (`per_offset`): Kafka keeps an object for each then, we keep
-    runs.
+    With one state for all there is one run, acquired and acknowledged whole. Once a part of it is, each offset counts
+    by itself (`per_offset`): Kafka keeps an object for each then, we keep runs.
     """
 
     __slots__ = ("first", "last", "per_offset", "runs")
@@ -185,8 +184,7 @@ class Acknowledgement(NamedTuple):
 
 
 class SharePartition:
-    """start_offset: where delivery begins. batches: its state as it was written, in order. Raises BrokerError for
-    batches that contradict that."""
+    """start_offset: where delivery begins. batches: written state, in order; BrokerError if they contradict that."""
 
     def __init__(self, start_offset: int, batches: Iterable[StateBatch] = ()) -> None:
         self.start_offset = start_offset
@@ -196,8 +194,7 @@ class SharePartition:
         self._firsts: list[int] = []  # of the batches: a search in these costs a tenth less of an acknowledgement
         self._must_search = False  # True if something between start and end may be available
         self._gap: tuple[int, int] | None = None
-        """(end offset when it was loaded, where records begin that were not known then): not all that lies between
-        loaded batches has been delivered."""
+        """(end when loaded, start of records unknown then): not all between loaded batches has been delivered."""
         self.next_deadline = NEVER  # no acquisition lock ends before
         self._load(batches)
 

@@ -141,8 +141,7 @@ def _member_error(error: BrokerError) -> BrokerError:
 
 
 class ActiveSharePartition:
-    """A share partition in use: its records in flight, its log, and the requests that wait for it. A request is an
-    event, which is set while the request does not wait."""
+    """A share partition in use: records in flight, log, and waiting requests: events, set while they do not wait."""
 
     def __init__(
         self, manager: SharePartitionManager, key: SharePartitionKey, log: Log, partition: SharePartition,
@@ -156,8 +155,7 @@ class ActiveSharePartition:
         self._state_epoch, self._leader_epoch = epochs
         self._waiting: dict[asyncio.Event, int] = {}
         self._changes = 0
-        """Counts what may let somebody get something. Who waits is woken one at a time, the longest waiting first, and
-        not twice for the same change."""
+        """Counts what may let somebody get something; wakes the longest waiting, one at a time, once for a change."""
         self._timer: TimerHandle | None = None
         self._timer_ends = NEVER
         self.is_over = False
@@ -233,8 +231,7 @@ class ActiveSharePartition:
         self.notify()
 
     def watch_locks(self) -> None:
-        """Locks may have been given: look when the first of them ends, also where it ends before those that were given
-        earlier (the lock duration was lowered)."""
+        """Watch the first end of a lock, which a lowered lock duration may put before those of earlier locks."""
         if self.partition.next_deadline < self._timer_ends and not self.is_over:
             self._start_timer(self.partition.next_deadline)
 

@@ -140,10 +140,8 @@ class TransactionMetadata:
     # ---- InitProducerId
 
     def with_higher_epoch(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> TransactionMetadata:
-        """A producer begins, or goes on after an error (KIP-360): then it names the epoch that it has.
-
-        Raises BrokerError producer_fenced when another producer has begun since.
-        """
+        """A producer begins, or goes on after an error with the epoch that it has (KIP-360). Raises BrokerError
+        producer_fenced when another producer has begun since."""
         if expected_epoch is None:
             epoch, last = self.producer_epoch + 1, NO_PRODUCER_EPOCH
         elif self.producer_epoch == NO_PRODUCER_EPOCH or expected_epoch == self.producer_epoch:
@@ -180,11 +178,10 @@ class TransactionMetadata:
     # ---- EndTxn
 
     def prepared(self, *, commit: bool, client_version: int, next_producer_id: int, now_ms: int) -> TransactionMetadata:
-        """How the transaction ends is decided.
+        """The decided end of the transaction.
 
-        In the second version the epoch is raised, and whoever fences a producer does it in this way, whatever version
-        the producer speaks: what it sends from now on is refused. Only PREPARE states ever show the epoch MAX_EPOCH.
-        next_producer_id: for an epoch that is the last one, else -1.
+        The second version raises the epoch, as does fencing a producer, whatever version it speaks: what it sends from
+        now on is refused. Only PREPARE states show MAX_EPOCH. next_producer_id: after the last epoch, else -1.
         """
         epoch, last = self.producer_epoch, self.last_producer_epoch
         if client_version >= EPOCH_BUMP:
@@ -253,8 +250,7 @@ _UNDERWAY = {(_S.PREPARE_COMMIT, True), (_S.PREPARE_ABORT, False)}
 
 
 def ends(metadata: TransactionMetadata, producer: ProducerIdAndEpoch, *, commit: bool, client_version: int) -> bool:
-    """True when the transaction is to be prepared to end so; False when it has ended so before: the answer is given
-    again.
+    """True when this end is to be prepared, False when it has ended so before: the answer is given again.
 
     Raises BrokerError: invalid_producer_id_mapping, producer_fenced, concurrent_transactions, invalid_txn_state.
     """

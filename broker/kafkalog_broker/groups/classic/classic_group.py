@@ -26,8 +26,7 @@ from kafkalog_broker.groups.classic.offset_records import GroupMetadata, MemberM
 
 
 class GroupState(Enum):
-    """State of a classic group (Kafka's ClassicGroupState). The value is the name that ListGroups and DescribeGroups
-    show."""
+    """State of a classic group (Kafka's ClassicGroupState). Values: the names in ListGroups and DescribeGroups."""
 
     EMPTY = "Empty"  # no members. Its offsets expire, and it goes when the last one has.
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -55,8 +54,7 @@ MAY_FOLLOW: Mapping[GroupState, frozenset[GroupState]] = {
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A member of a classic group. Times in ms. It waits for a generation while `awaiting_join` is set, then for its
-    assignment."""
+    """Member of a classic group; times in ms. It waits for a generation (`awaiting_join`), then for its assignment."""
 
     member_id: str
     group_instance_id: str | None

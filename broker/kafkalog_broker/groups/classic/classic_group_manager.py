@@ -288,8 +288,7 @@ class ClassicGroupManager:
         self.remove_group(group)
 
     def take_over(self, group: Group, rebalance: str | None) -> None:
-        """A consumer group has become this one, whose record is written. rebalance: why it begins with one; None: it
-        does not."""
+        """Take over a written group that was a consumer group. rebalance: why it begins with one, or None."""
         self.groups[group.group_id] = group
         for member in group.members.values():
             self.expect_heartbeat(group, member)

@@ -1,7 +1,6 @@
 """Subscriptions and assignments that consumers put into JoinGroup and SyncGroup (ConsumerProtocol).
 
-Those of a version that is not known are read, and written, as the newest; what such a one has in addition stands at its
-end.
+Unknown versions are read, and written, as the newest: what they add stands at their end.
 """
 
 from __future__ import annotations

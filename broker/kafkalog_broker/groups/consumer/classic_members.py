@@ -170,8 +170,7 @@ class ClassicMembers:
         )  # fmt: skip
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
-        """Error codes, one for each member, in their order; also those with the consumer protocol, for administrators.
-        Raises BrokerError."""
+        """Error codes by member, in order; also consumer-protocol ones, for administrators. Raises BrokerError."""
         group, codes, gone = self._groups.group(group_id), [], {}
         for request in leaving:
             member_id, instance = request.member_id, request.group_instance_id

@@ -1,8 +1,7 @@
 """The server-side assignors: `uniform` and `range` of consumer groups (group.consumer.assignors), `simple` of share
 groups.
 
-Each gives out partitions in the order of member ids and of the topics' names, so the same group gets the same
-assignment again.
+Each gives out partitions in the order of member ids and topic names: the same group gets the same assignment again.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ class AssignedMember(NamedTuple):
 
 
 class GroupSpec(NamedTuple):
-    """members: by id, in the order in which partitions are given out. homogeneous: all subscribe to the same.
-    partitions: those of a topic that can be assigned."""
+    """members: by id, in order of assignment. homogeneous: all subscribe to the same. partitions: assignable ones."""
 
     members: Mapping[str, AssignedMember]
     homogeneous: bool

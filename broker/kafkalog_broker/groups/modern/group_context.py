@@ -42,8 +42,7 @@ def _topic_hash(name: str, topic_id: UUID, partitions: int, rack: str | None) ->
 
 
 def group_hash(topics: Iterable[tuple[str, int]]) -> int:
-    """Metadata hash of a group, from (name, topic_hash) of the topics that exist; 0 for none. Signed, as the record
-    holds it."""
+    """Metadata hash of a group from (name, topic_hash) of existing topics; 0 for none. Signed, as in the record."""
     data = b"".join(_U64.pack(value) for _, value in sorted(topics) if value)
     if not data:
         return 0
@@ -69,8 +68,7 @@ class GroupSettings:
 
 
 def _bounded(overrides: Mapping[str, str], name: str, default: int, lowest: int, highest: int) -> int:
-    """A group's own value, or the default. One beyond the limits, which may have been other ones when it was set,
-    counts as the nearest that is allowed (KIP-848, KIP-1263)."""
+    """The group's value or the default, clamped: limits may have been others when it was set (KIP-848, KIP-1263)."""
     return min(max(int(overrides.get(name, default)), lowest), highest)
 
 

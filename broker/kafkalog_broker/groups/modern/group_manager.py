@@ -49,8 +49,7 @@ _TIMERS = ("session", "rebalance", "join-again", "sync-again")
 
 @dataclass(slots=True)
 class HeartbeatRequest:
-    """Heartbeat of a member. None: as in the last one. What a member states of itself has the names of its record's
-    fields."""
+    """Heartbeat of a member; None: as in the last one. Fields a member states are named as in its record."""
 
     group_id: str
     member_id: str
@@ -82,8 +81,7 @@ class HeartbeatResponse:
 
 
 class CoordinatorResult:
-    """Records of one request, of classic groups among them, what is done once they are in the log, and the response of
-    a heartbeat."""
+    """Records of one request (also of classic groups), calls once they are in the log, a heartbeat's response."""
 
     def __init__(self, group_type: GroupType, group_id: str, response: HeartbeatResponse | None = None) -> None:
         self.group_type, self.group_id = group_type, group_id
@@ -277,8 +275,7 @@ class ModernGroupManager(Generic[G, M]):
         return updated.topics != member.topics
 
     def bump_epoch(self, result: CoordinatorResult, group: G, member: M, updated: M, *, bump: bool) -> int:
-        """The group's epoch, the next one where the subscriptions or their topics have changed. Raises BrokerError
-        (INVALID_REQUEST)."""
+        """The group's epoch, raised if subscriptions or their topics changed. Raises BrokerError (INVALID_REQUEST)."""
         version = self.context.topics.generation
         if not bump and group.seen_topics_version == version:
             return group.epoch
@@ -350,8 +347,7 @@ class ModernGroupManager(Generic[G, M]):
         return cost > INLINE_COST
 
     def _assign(self, result: CoordinatorResult, group: G, epoch: int, updated: M) -> Partitions:
-        """Put the target assignment of an epoch into `result`; what `updated`, which replaces or joins its group's
-        members, is to have."""
+        """Put an epoch's target assignment into `result`; that of `updated`, a new or replaced member, is returned."""
         members = {**group.members, updated.member_id: updated}
         replaced = None if updated.instance_id is None else group.static_members.get(updated.instance_id)
         if replaced not in (None, updated.member_id):

@@ -61,8 +61,7 @@ Owned = Mapping[Any, Mapping[int, int]]
 
 
 class MemberState(IntEnum):
-    """How far a member is on its way to the target assignment (Kafka's MemberState). Members of share groups are always
-    STABLE."""
+    """Progress of a member towards its target assignment (Kafka's MemberState). Members of share groups stay STABLE."""
 
     STABLE = 0  # it has its target assignment
     UNREVOKED_PARTITIONS = 1  # it has to give up partitions first, and stays in its epoch until it says so
@@ -97,8 +96,7 @@ class TargetEpochValue(NamedTuple):
 
 
 class ClassicMetadata(NamedTuple):
-    """Metadata of a member that still speaks JoinGroup. session_timeout_ms: its own. protocols: (name, metadata),
-    best first."""
+    """Metadata of a member speaking JoinGroup. session_timeout_ms: its own. protocols: (name, metadata), best first."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -199,8 +197,7 @@ def encode(record: GroupRecord) -> Record:
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
-    """None for the key of something else. Raises CorruptLog, and UnsupportedFormat for a version that is newer than
-    Kafka 4.3's."""
+    """The record, None for another kind of key. Raises CorruptLog; UnsupportedFormat for versions after Kafka 4.3."""
     decoded = decode_key(OFFSETS_TOPIC, key)
     if decoded is None or decoded[0] not in _BY_KEY:
         return None

@@ -184,8 +184,7 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
             result.then(lambda: self.context.initialize(group.group_id, epoch, missing))
 
     def _without_state(self, group: ShareGroup, names: Collection[str]) -> dict[UUID, SharedTopic]:
-        """Partitions of topics whose state is not there, and was not begun in the last
-        group.share.initialize.retry.interval.ms."""
+        """Topics' partitions without state, not begun in the last group.share.initialize.retry.interval.ms."""
         state, now_ms = group.partitions or _NO_STATE, self.context.clock.now_ms()
         retry_ms = self.context.config.group_share_initialize_retry_interval_ms
         under_way = {
@@ -226,8 +225,7 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
         return group.epoch
 
     def begin_deleting(self, group_id: str, topics: Collection[UUID]) -> dict[UUID, SharedTopic]:
-        """Those of `topics` that have state, which is about to be deleted. Raises BrokerError: group_id_not_found,
-        non_empty_group."""
+        """Those of `topics` whose state is to be deleted. Raises BrokerError: group_id_not_found, non_empty_group."""
         state = self._empty(self.group(group_id)).partitions
         if state is None:
             return {}

@@ -194,8 +194,7 @@ class _Assignment:
             queue.push(process)
 
     def _keep_active(self, free: dict[str, set[int]]) -> None:
-        """Who had tasks keeps as many as everybody gets, and one more where that comes soonest. free: all tasks, from
-        which those are taken that are kept."""
+        """Members keep as many tasks as everybody gets, and one more where that comes soonest; taken from `free`."""
         least, extras = divmod(sum(map(len, free.values())), len(self.had))
         more: list[tuple[int, str, _Member]] = []
         for member, tasks in self.had:

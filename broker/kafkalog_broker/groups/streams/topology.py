@@ -112,8 +112,7 @@ class Topology:
 
 
 def topology_of(source: Any) -> Topology:
-    """The topology of a request or of a record. Raises BrokerError (STREAMS_INVALID_TOPOLOGY) where two of its
-    subtopologies have one id."""
+    """The topology of a request or record. BrokerError STREAMS_INVALID_TOPOLOGY where two subtopologies share an id."""
 
     def infos(topics: Any) -> tuple[TopicInfo, ...]:
         return tuple(
