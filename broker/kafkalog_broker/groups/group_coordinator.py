@@ -67,10 +67,8 @@ class GroupCoordinator:
             self.close_partition(partition)
 
     def shard(self, group_id: str) -> GroupShard:
-        """The shard of a group, whether or not it exists. Raises BrokerError, GROUP_ID_NOT_FOUND for a share group.
-
-        The empty id is that of old clients, which commit without a group.
-        """
+        """The shard of a group, existing or not; "" is the group of old clients, which commit without one. Raises
+        BrokerError, GROUP_ID_NOT_FOUND for a share group."""
         shard = self.runtime.get(self.partition_for(group_id))
         if group_id in shard.share.groups:
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} is not a classic group.")

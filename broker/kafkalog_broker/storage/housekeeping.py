@@ -27,8 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class DueFlushes:
-    """Flushes right after an append, as flush.messages and flush.ms say; for the event loop. run_blocking: runs a
-    flush, which waits for the disk."""
+    """Flushes right after an append (flush.messages, flush.ms); for the event loop. run_blocking: runs a flush."""
 
     def __init__(self, clock: Clock, run_blocking: Callable[..., Awaitable[Any]]) -> None:
         self._clock = clock
@@ -36,8 +35,7 @@ class DueFlushes:
         self._flushing: dict[str, asyncio.Task[None]] = {}
 
     async def if_due(self, log: Log) -> None:
-        """Flush the log if it is due: with flush.messages=1 before returning, else in the background. Raises
-        BrokerError."""
+        """Flush a due log: with flush.messages=1 before returning, else in the background. Raises BrokerError."""
         if not log.needs_flush(self._clock.now_ms()):
             return
         if log.config.flush_messages == EVERY_APPEND:
@@ -61,8 +59,7 @@ RunBlocking = Callable[[Callable[[], object]], object]
 """Runs something that blocks: at once, or in a thread of its own choice."""
 
 RETENTION_CHECKS_PER_TICK = 100
-"""Logs looked at in one tick: 50 us each, so that a tick with thousands of partitions does not hold up the event loop.
-"""
+"""Logs looked at in one tick, 50 us each, so that thousands of partitions do not hold up the event loop."""
 
 
 class Task(Enum):
@@ -79,8 +76,7 @@ CHECKPOINTS = frozenset({Task.RECOVERY_POINTS, Task.LOG_START_OFFSETS, Task.HIGH
 
 
 class Timers:
-    """Monotonic ms at which each task was done last (Kafka schedules by System.nanoTime); at first all are due one
-    interval from now."""
+    """Monotonic ms of each task's last run, as Kafka's System.nanoTime; all are due an interval from now at first."""
 
     def __init__(self, now_ms: int) -> None:
         self._last = dict.fromkeys(Task, now_ms)

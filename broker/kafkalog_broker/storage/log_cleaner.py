@@ -93,8 +93,7 @@ class LogCleaner:
             self._begin_threads()
 
     def stop(self) -> None:
-        """Return when no thread is cleaning: what was begun is given up, but for a swap that is going on. Twice is
-        harmless."""
+        """Return when no thread cleans: all is given up but a swap under way. Twice is harmless."""
         self._is_started = False
         self._stopping.set()
         with self._changed:
@@ -144,8 +143,7 @@ class LogCleaner:
     # ---- choosing a log (LogCleanerManager)
 
     def _grab_filthiest(self, now_ms: int) -> tuple[_Candidate, Cleanable] | None:
-        """Of the logs that are due the one with the largest share of dirty bytes, for this thread alone, and what of it
-        is to be cleaned. Raises CleaningAborted."""
+        """The due log with the largest dirty share, for this thread alone, and its part. Raises CleaningAborted."""
         with self._choosing:
             self.uncleanable = {entry for entry in self.uncleanable if self._table.entries.get(entry.key) is entry}
             best: tuple[_Candidate, Cleanable] | None = None

@@ -253,8 +253,7 @@ class LogManager(LogTable):
     # ---- creating and deleting
 
     def place_all(self, keys: Iterable[Key]) -> NewPartitions:
-        """Where new partitions go: each into the log directory with the fewest. Any thread. Raises BrokerError
-        kafka_storage_error when there is none."""
+        """Choose for each partition the log directory with the fewest. Any thread. Raises kafka_storage_error."""
         planned: Counter[Path] = Counter()
         log_dirs = {}
         for key in keys:
@@ -306,8 +305,7 @@ class LogManager(LogTable):
         self.absent.update((topic, partition) for partition in partitions)
 
     def detach(self, keys: Iterable[Key], on_done: Callable[[], None] = lambda: None) -> PartitionRemoval:
-        """Take partitions out of service; `finish` of the result, which blocks, gives their directories the suffix
-        -delete."""
+        """Take partitions out of service; `finish` of the result, which blocks, renames their directories (-delete)."""
         entries = []
         for key in keys:
             entry = self.remove(key)
@@ -364,8 +362,7 @@ class LogManager(LogTable):
                     log.update_config(config)
 
     def updating_config(self, config: BrokerConfig) -> Generator[None, None, None]:
-        """The broker's defaults have changed: so may every log's configuration. A topic a step, 40 us each; logs that
-        are opened meanwhile have it."""
+        """Bring new broker defaults to all logs, a topic a step (40 us); logs that are opened meanwhile have them."""
         self.config = config
         self.cleaner.reconfigure(config)
         for topic in list(self.topics):

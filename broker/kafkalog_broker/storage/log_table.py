@@ -69,8 +69,7 @@ class LogEntry:
         return self.checkpointed_epoch if self.log is None else self.log.leader_epoch
 
     def read_leader_epoch(self) -> None:
-        """Learn the epoch from the file, a tenth of the work of opening the log. Any thread. What cannot be read is
-        left to opening, which repairs it."""
+        """Learn the epoch from its file, a tenth of opening the log; opening repairs an unreadable one. Any thread."""
         try:
             self.checkpointed_epoch = max(LeaderEpochs.read(self.path).latest, 0)
         except (CorruptFile, UnsupportedFormat, OSError) as error:
@@ -114,8 +113,7 @@ class LogTable:
     # ---- the partitions
 
     def get(self, topic: str, partition: int) -> Log | None:
-        """The log of a partition, opened when this is the first time; None when this broker has none such. Raises
-        BrokerError kafka_storage_error when its directory is offline or it cannot be loaded."""
+        """The partition's log, opened at first use; None when not here. Raises BrokerError kafka_storage_error."""
         entry = self.entries.get((topic, partition))
         if entry is None:
             if (topic, partition) in self.absent:
@@ -290,8 +288,7 @@ def _log_failed(log_dir: LogDirectory, log: Log, error: OSError) -> None:
 
 
 def is_the_directorys(error: OSError) -> bool:
-    """True when the whole log directory is to go offline. Damage in a log is its own (no errno), and so are a partition
-    directory that somebody removed and a lack of descriptors."""
+    """True when the directory goes offline; not for damage (no errno), a removed partition or a lack of descriptors."""
     return error.errno not in (None, errno.ENOENT) and not is_passing(error)
 
 

@@ -26,8 +26,7 @@ _MAX_FILE_NAME = 255
 
 
 def delete_dir_name(topic: str, partition: int, unique: uuid.UUID) -> str:
-    """`topic-N.<32 hex digits>-delete`, the topic cut so that the name has at most 255 characters
-    (UnifiedLog.logDeleteDirName)."""
+    """`topic-N.<32 hex digits>-delete`, the topic cut to fit 255 characters (UnifiedLog.logDeleteDirName)."""
     rest = f"-{partition}.{unique.hex}{DELETE_DIR_SUFFIX}"
     return topic[: _MAX_FILE_NAME - len(rest)] + rest
 
@@ -53,8 +52,7 @@ def remove(path: Path) -> None:
 
 
 class DelayedDeletions:
-    """Renamed files and directories that wait for their removal. What cannot be removed is logged, and not tried again
-    before the next start."""
+    """Renamed files and directories to remove. A failure is logged, and not tried again before the next start."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, Path]] = []

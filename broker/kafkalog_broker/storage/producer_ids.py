@@ -150,8 +150,7 @@ class ProducerIds:
                 self._next = self._end = end
 
     def fetch(self) -> None:
-        """Put the next block on disk, unless there are enough ids. Blocks; any thread. Raises OSError (no directory
-        took it)."""
+        """Put the next block on disk when ids run low. Blocks; any thread. Raises OSError (no directory took it)."""
         with self._fetching:
             try:
                 if self._is_low:

@@ -82,8 +82,7 @@ def format_topic(topic: Topic) -> str:
 
 
 def parse_registry(data: bytes) -> RegistryState:
-    """Parse a file's bytes; raises CorruptFile for anything but what `format_registry` writes, UnsupportedFormat for
-    a version of a later release."""
+    """Parse what `format_registry` writes; CorruptFile for anything else, UnsupportedFormat for a later version."""
     try:
         content = json.loads(data)
     except ValueError as error:  # also UnicodeDecodeError
@@ -122,8 +121,7 @@ def _topic(entry: Any) -> Topic:
 
 
 def read_registry(log_dir: LogDirectory) -> RegistryState | None:
-    """A directory's copy; None when there is none, or none that can be read: a damaged one is set aside. Raises
-    UnsupportedFormat for the file of a later release."""
+    """A directory's copy, or None; an unreadable one is set aside. Raises UnsupportedFormat for a later release's."""
     path = log_dir.path / TOPICS_FILE
     try:
         return parse_registry(read_whole(path, _MOST_BYTES))
@@ -274,8 +272,7 @@ class TopicRegistry:
         return self._replace_all(enlarged, totals)
 
     def take_partitions_back(self, before: Iterable[tuple[Topic, int]]) -> None:
-        """Undo `add_all_partitions`, which returned these topics, when the logs could not be made; nothing where a
-        topic is another by now."""
+        """Undo `add_all_partitions` for these topics, whose logs could not be made; not for one changed since."""
         with self._guard:
             self._commit(
                 replace(known, partitions=total)
@@ -284,8 +281,7 @@ class TopicRegistry:
             )
 
     def set_all_configs(self, configs: Mapping[str, Mapping[str, str]]) -> list[Outcome]:
-        """Replace all overrides of topics, in one write: the topic as it is now, or UNKNOWN_TOPIC_OR_PARTITION, of
-        each."""
+        """Replace all overrides of topics in one write; each topic as it is now, or UNKNOWN_TOPIC_OR_PARTITION."""
         return self._replace_all(lambda name: replace(self._known(name), configs=dict(configs[name])), configs)
 
     def take_in(self, topics: Iterable[Topic]) -> None:
@@ -328,8 +324,7 @@ class TopicRegistry:
     def _commit(
         self, changed: Iterable[Topic] = (), *, gone: Iterable[Topic] = (), deleted: frozenset[uuid.UUID] | None = None
     ) -> None:
-        """Write all copies, then let readers see it. One copy on disk is enough; a directory that does not take it goes
-        offline."""
+        """Write all copies, then let readers see it. One on disk is enough; a directory that refuses goes offline."""
         changed, gone = list(changed), list(gone)
         if deleted is None:
             deleted = self._state.deleted

@@ -235,8 +235,7 @@ class TransactionCoordinator:
         return list(self._prepared)
 
     def complete(self, transactional_id: str) -> bool:
-        """Write the markers that are outstanding, and that the transaction has ended. False when some partition takes
-        no marker just now: then this is to be called again. Raises BrokerError."""
+        """Write outstanding markers, then the end. False: a partition takes none, call again. Raises BrokerError."""
         if transactional_id not in self._prepared:
             return True
         metadata = self._known(transactional_id)

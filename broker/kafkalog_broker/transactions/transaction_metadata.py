@@ -250,10 +250,8 @@ _UNDERWAY = {(_S.PREPARE_COMMIT, True), (_S.PREPARE_ABORT, False)}
 
 
 def ends(metadata: TransactionMetadata, producer: ProducerIdAndEpoch, *, commit: bool, client_version: int) -> bool:
-    """True when this end is to be prepared, False when it has ended so before: the answer is given again.
-
-    Raises BrokerError: invalid_producer_id_mapping, producer_fenced, concurrent_transactions, invalid_txn_state.
-    """
+    """True when this end is to be prepared, False when it has ended so before: the answer is given again. Raises
+    BrokerError: invalid_producer_id_mapping, producer_fenced, concurrent_transactions, invalid_txn_state."""
     state, raises_epoch = metadata.state, client_version >= EPOCH_BUMP
     is_current = metadata.producer_epoch == producer.epoch
     again = raises_epoch and metadata.producer_epoch == producer.epoch + 1

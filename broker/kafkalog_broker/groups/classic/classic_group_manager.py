@@ -298,11 +298,9 @@ class ClassicGroupManager:
     # members
 
     def _begin(self, group: Group, member: Member, reason: str) -> None:
-        """A new member, which waits for its first generation.
-
-        It does not know its id yet (before v4), so it cannot send heartbeats, and while its request is parked nobody
-        reads its connection. So its wait is limited by another, longer time than the session's (KAFKA-7610).
-        """
+        """Add a new member, which waits for its first generation. Before v4 it does not know its id, so it sends no
+        heartbeats, and nobody reads its connection while its request is parked: its wait is limited by another, longer
+        time than the session's (KAFKA-7610)."""
         member.is_new = True
         if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
             group.new_member_added = True

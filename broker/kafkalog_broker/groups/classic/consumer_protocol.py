@@ -19,10 +19,8 @@ NamedPartitions = Mapping[str, Sequence[int]]
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics of a subscription of any version: version 0 is the head of them all.
-
-    None when it is no subscription, which is no error: other clients may use the protocol type "consumer" too.
-    """
+    """Topics of a subscription of any version (version 0 is the head of all). None where it is none, which is no
+    error: other clients may use the protocol type "consumer" too."""
     try:
         return frozenset(_read(_SUBSCRIPTION, metadata, 0).topics)
     except ValueError:

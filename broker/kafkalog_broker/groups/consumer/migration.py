@@ -141,7 +141,7 @@ def downgrade(
     context: GroupContext, result: CoordinatorResult, group: ConsumerGroup, *, leaving: Collection[str],
     joining: ConsumerMember | None,
 ) -> Group:  # fmt: skip
-    """The classic group that this one becomes. joining: a classic static member that takes its instance id over."""
+    """The classic group this one becomes. joining: a classic static member replacing the one of its instance id."""
     replaced = None if joining is None else group.static_member(joining.instance_id)
     classic = Group.stable(group.group_id, group.epoch, context.clock.now_ms)
     for member in group.members.values():

@@ -59,8 +59,7 @@ class ShareGroup(ModernGroup[ModernMember]):
             super().replay(record)
 
     def all_assigned(self) -> bool:
-        """True if all initialized share partitions of subscribed topics are in the target assignment. Computed once
-        after each change, as every heartbeat asks."""
+        """True if all initialized partitions of subscribed topics are in the target; cached: every heartbeat asks."""
         if self._all_assigned is None:
             assigned: dict[UUID, set[int]] = {}
             for target in self.target.values():

@@ -91,8 +91,7 @@ _new = tuple.__new__  # BatchHeader(...) takes 3 % of validating and appending a
 
 
 class InvalidRecordErrors(BrokerError):
-    """Records of a batch that break a rule. errors: (index in the batch, what is wrong), Kafka's RecordErrors, of the
-    first ones; total: how many there are."""
+    """Records of a batch that break a rule. errors: (index in the batch, reason) of the first ones; total: of all."""
 
     def __init__(self, code: ErrorCode, errors: Sequence[tuple[int, str]], total: int) -> None:
         shown = "; ".join(f"record {index}: {message}" for index, message in errors[:3])

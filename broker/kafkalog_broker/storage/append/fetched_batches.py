@@ -48,8 +48,7 @@ def _plain(data: memoryview) -> Table:
 
 
 def sweep_batches(data: memoryview) -> tuple[Table, KafkalogError | None]:
-    """The header table of the batches at the beginning of `data`, and what is wrong after them: None where the last one
-    is only cut short. Loads Numba."""
+    """Header table of the first batches, and what is wrong after them; None: the last is cut short. Loads Numba."""
     from kafkalog_spark.kernels.primitives import CRC32_TABLE, CRC32C_TABLE
     from kafkalog_spark.kernels.sweep import SweepStatus, sweep
 
@@ -99,8 +98,7 @@ def _impossible(base: int, last: int, epoch: int, position: int) -> CorruptBatch
 
 
 def check_continues(window: Window, log_end_offset: int, name: str) -> None:
-    """Raise UnexpectedAppendOffset when the first batch begins below the end of the log `name`. Gaps are fine: they
-    are what compaction leaves."""
+    """Raise UnexpectedAppendOffset for batches from below the log's end. Gaps are fine: compaction leaves them."""
     base, last = int(window.table[0, H.BASE_OFFSET]), int(window.table[0, H.LAST_OFFSET])
     if base < log_end_offset:
         raise UnexpectedAppendOffset(

@@ -1,5 +1,4 @@
-"""Layouts of the arrays that kernels of record_walk, message_sets and down_conversion share with their callers. Loads
-no Numba."""
+"""Layouts of the arrays that record_walk's, message_sets' and down_conversion's kernels share. Loads no Numba."""
 
 from __future__ import annotations
 
@@ -62,8 +61,7 @@ class Unit(IntEnum):
 
 
 class MessageColumn(IntEnum):
-    """Columns of messages found, or to be written, int64[n, len(MessageColumn)]; positions in the payload, sizes
-    negative for null."""
+    """Columns of messages, int64[n, len(MessageColumn)]; positions in the payload, sizes negative for null."""
 
     OFFSET = 0
     TIMESTAMP = 1  # ms

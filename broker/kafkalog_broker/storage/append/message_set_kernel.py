@@ -1,5 +1,4 @@
-"""Messages v0 and v1 found in message sets and written as records v2, and the way back: compiled. Importing this loads
-Numba."""
+"""Messages v0 and v1 of message sets written as records v2, and back: compiled. Importing this loads Numba."""
 
 from __future__ import annotations
 
@@ -188,8 +187,7 @@ def find_records(payload, units, from_offset, messages):  # type: ignore[no-unty
 
 @kernel_for(_I64(_BYTES, _ROWS, _I64, _I64, _TABLE, _OUT))
 def write_messages(payload, messages, magic, base_offset, crc32_table, out):  # type: ignore[no-untyped-def]
-    """Write messages of format `magic` to `out`, which has room for all, with offsets that count from `base_offset`;
-    returns the bytes written."""
+    """Write messages of format `magic` to `out`, which has room, offsets relative to `base_offset`; returns bytes."""
     at: Any = np.int64(0)
     for row in range(messages.shape[0]):
         message = messages[row]

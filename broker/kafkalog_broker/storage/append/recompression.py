@@ -36,11 +36,8 @@ def target_codec(compression_type: str, source: int) -> int:
 
 
 def unpacked(codec: int, records: memoryview, limit: int = MAX_DECOMPRESSED, pieces: int = MAX_PIECES) -> memoryview:
-    """The uncompressed records; the view is good until the same thread calls again.
-
-    Raises CorruptBatch for a broken stream, DecompressesTooFar for one that decompresses to more than `limit` bytes or
-    consists of more than `pieces` (see decompress).
-    """
+    """The uncompressed records, good until the same thread calls again. Raises CorruptBatch for a broken stream,
+    DecompressesTooFar for more than `limit` bytes or `pieces` (see decompress)."""
     scratch: Scratch | None = getattr(_threads, "scratch", None)
     if scratch is None:
         scratch = Scratch(64 << 10, most=MAX_DECOMPRESSED)
@@ -85,8 +82,7 @@ def rebuilt(
 def wrapper_of(
     magic: int, attributes: int, value: bytes, last_offset: int, timestamp: int, key: bytes = b"\xff\xff\xff\xff"
 ) -> bytes:
-    """The message v0 or v1 around a compressed message set. timestamp: ms, of v1 only; key: the field, length and
-    bytes."""
+    """The message v0 or v1 around a compressed message set. timestamp: ms, v1 only; key: length and bytes."""
     fields = struct.pack(">bbq", magic, attributes, timestamp) if magic else struct.pack(">bb", magic, attributes)
     body = b"".join((fields, key, struct.pack(">i", len(value)), value))
     return struct.pack(">qiI", last_offset, len(body) + 4, zlib.crc32(body)) + body

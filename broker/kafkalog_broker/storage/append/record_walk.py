@@ -26,14 +26,11 @@ from kafkalog_spark.format.records import ManyHeaders, RecordFault, fault, read_
 from kafkalog_spark.format.records import renumbered as plain_renumbered
 
 PLAIN_RECORDS = 4
-"""Records up to which the plain walk is as quick as the call of the compiled one (about 2 us a record, 4 us a call).
-"""
+"""Records up to which the plain walk (2 us a record) is as quick as the call of the compiled one (4 us)."""
 PLAIN_WHILE_LOADING = 1000
-"""Records up to which a batch does not wait until the compiled walk is there: 0.3 s when it was compiled before, else
-some seconds."""
+"""Records of a batch that does not wait for the compiled walk: 0.3 s if compiled before, else some seconds."""
 PLAIN_HEADERS = 1000
-"""Headers that all records together may have for a plain walk, which takes 0.5 us for each; one record of a megabyte
-has room for 500,000."""
+"""Headers of all records in a plain walk, 0.5 us each; one record of a megabyte has room for 500,000."""
 
 _new = tuple.__new__  # RecordFacts(...) makes the same in three times the time
 
@@ -132,9 +129,8 @@ def _walked(count: int, plain: Callable[[], T], compiled: Callable[[Any], T], at
 
 
 def walk_records(payload: memoryview, count: int, base_timestamp: int, *, at_once: bool = False) -> RecordFacts:
-    """Walk the uncompressed records of a batch that announces `count`. Raises CorruptBatch when they are not exactly
-    `count` well-formed records. at_once: the caller is the event loop; it gets TakesTooLong where the compiled walk is
-    wanted and not loaded yet."""
+    """Walk a batch's uncompressed records; raises CorruptBatch unless they are `count` well-formed ones. at_once: for
+    the event loop, which gets TakesTooLong where the compiled walk is wanted and not loaded yet."""
     if count > len(payload):  # a record takes 7 bytes: no walk is needed to see a count that lies, or that is huge
         raise fault(RecordFault.TOO_FEW, 0, count)
     if count <= PLAIN_RECORDS:  # as `_walked`; for one record the two functions count

@@ -65,8 +65,7 @@ def walk(payload, start, end, count, base_timestamp, facts):  # type: ignore[no-
 
 @kernel_for(_I64(_BYTES, _I64, _I64, _I64, _ROWS))
 def record_columns(payload, start, end, base_timestamp, columns):  # type: ignore[no-untyped-def]
-    """Fill `columns` (see kernel_fields.RecordColumn), a row for each record in payload[start:end]; returns how many
-    records were well-formed, up to the first that is not."""
+    """Fill a row of `columns` (kernel_fields.RecordColumn) per record; returns how many come before a malformed one."""
     at = start
     for index in range(columns.shape[0]):
         fault, record_end, timestamp_delta, delta, _, key_size, _ = record_fields(payload, at, end)
@@ -81,10 +80,8 @@ def record_columns(payload, start, end, base_timestamp, columns):  # type: ignor
 
 @kernel_for(_I64(_BYTES, _I64, _I64, _I64, _OUT))
 def renumbered(payload, start, end, count, out):  # type: ignore[no-untyped-def]
-    """Write `count` well-formed records of payload[start:end] to `out` with offset deltas 0, 1, 2 ...
-
-    Returns the bytes that takes. With an `out` of no bytes nothing is written: that is how to learn what room it needs.
-    """
+    """Write `count` well-formed records to `out` with offset deltas 0, 1, 2 ...; returns the bytes that takes. An empty
+    `out` is not written to: that is how to learn the room needed."""
     at = start
     filled: Any = np.int64(0)
     for index in range(count):

@@ -54,9 +54,8 @@ class LogFacts(NamedTuple):
 class Cleanable:
     """The part of a log that can be cleaned: the keys of [first_dirty_offset, first_uncleanable_offset) count.
 
-    clean_bytes, dirty_bytes: below first_dirty_offset, and between the two. overdue_ms: by how much the oldest dirty
-    record is older than max.compaction.lag.ms. resets_checkpoint: the checkpoint lies outside of the log, and is to say
-    first_dirty_offset.
+    clean_bytes, dirty_bytes: below first_dirty_offset, and between the two. overdue_ms: the oldest dirty record's age
+    beyond max.compaction.lag.ms. resets_checkpoint: it lies outside of the log, and is to say first_dirty_offset.
     """
 
     first_dirty_offset: int
@@ -229,8 +228,7 @@ class CleanedTransactions:
         return True
 
     def may_drop_marker(self, producer_id: int, last_offset: int, control_type: ControlType | None) -> bool:
-        """A control batch that ends a transaction is passed: True when no batch of that is left. control_type: None for
-        one that was emptied before."""
+        """True when no batch of the transaction ended here is left. control_type: None for a marker emptied before."""
         self._begin_up_to(last_offset)
         if control_type is None:
             return True

@@ -54,10 +54,9 @@ class Cleaner:
         self._decompressor = Decompressor()
 
     def clean(self) -> tuple[int, CleanerStatistics]:
-        """Returns (offset up to which the log is clean now, statistics).
+        """Clean the log; returns (offset up to which it is clean now, statistics). No `.cleaned` file is left.
 
-        Raises CleaningAborted; CorruptBatch, UnsupportedFormat with file, position and offset: the segment stays as it
-        was; OSError. No `.cleaned` file is left.
+        Raises CleaningAborted, OSError; CorruptBatch, UnsupportedFormat (file, position, offset): the segment stays.
         """
         try:
             return self._clean()

@@ -102,8 +102,7 @@ _KEPT = layout.ATTRIBUTE_LOG_APPEND_TIME | layout.ATTRIBUTE_TRANSACTIONAL | layo
 
 @inlined
 def _choose_records(payload, start, end, unit, table, secret, keep, limits):  # type: ignore[no-untyped-def]
-    """Flag in `keep` which records of a batch stay. Returns (whether they are well-formed, how many stay, whether one
-    of those is a tombstone)."""
+    """Flag in `keep` the records of a batch that stay; returns (well-formed, how many stay, a tombstone does)."""
     base_offset, count, rule = unit[CleanUnit.BASE_OFFSET], unit[CleanUnit.COUNT], unit[CleanUnit.RULE]
     latest = limits[CleanLimit.LATEST]
     has_horizon = unit[CleanUnit.ATTRIBUTES] & layout.ATTRIBUTE_DELETE_HORIZON
@@ -262,10 +261,8 @@ def clean_batches(  # type: ignore[no-untyped-def]
 
 @kernel_for(_I64(_BYTES, _INT64_2, _UINT64_2, _UINT64, _I64, _I64, _OUT))
 def choose_messages(payload, messages, table, secret, latest, keeps_tombstones, keep):  # type: ignore[no-untyped-def]
-    """Flag in `keep` which messages v0 or v1 (see find_messages) stay; returns how many.
-
-    Those above offset `latest` do; keeps_tombstones: 1 when a tombstone that is its key's latest does.
-    """
+    """Flag in `keep` which messages v0 or v1 (see find_messages) stay, as those above `latest` do; returns how many.
+    keeps_tombstones: 1 when a tombstone that is its key's latest does."""
     kept: Any = np.int64(0)
     for row in range(messages.shape[0]):
         offset, key_size = messages[row, MessageColumn.OFFSET], messages[row, MessageColumn.KEY_SIZE]

@@ -25,8 +25,7 @@ T = TypeVar("T")
 
 
 class CleaningAborted(Exception):
-    """The log is no longer there, or changed under the cleaner: nothing is wrong, and what was not swapped in is as it
-    was."""
+    """The log is gone or changed under the cleaner: nothing is wrong, and what was not swapped in is as it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +48,7 @@ class OwnerThread:
         self.is_stopping = threading.Event()
 
     def ask(self, function: Callable[[], T]) -> T:
-        """Run `function` there and give its result, or raise what it raised. Raises CleaningAborted when everything
-        stops before it was begun."""
+        """Run `function` there; its result or exception. Raises CleaningAborted when all stops before it began."""
         future: Future[T] = Future()
 
         def run() -> None:
@@ -77,8 +75,7 @@ class OwnerThread:
 
 
 class CleaningHost:
-    """Access of a cleaning, in its thread, to its log. All of it may block. schedule_removal: given a renamed file, and
-    after how many ms it may go."""
+    """Access of a cleaning thread to its log; may block. schedule_removal: given a renamed file, and in how many ms."""
 
     def __init__(
         self,

@@ -79,10 +79,8 @@ def _sip_round(v0, v1, v2, v3):  # type: ignore[no-untyped-def]
 
 @helper
 def siphash128(data, at, size, k0, k1):  # type: ignore[no-untyped-def]
-    """SipHash-2-4 with a result of 128 bits: (first 8 bytes, last 8 bytes) as little-endian uint64.
-
-    data: uint8[]; the message is data[at:at + size]. k0, k1: the key, uint64.
-    """
+    """SipHash-2-4, 128 bits, of data[at:at + size]: (first 8 bytes, last 8 bytes) as little-endian uint64. k0, k1: the
+    key, uint64."""
     v0, v1 = k0 ^ _SIP0, k1 ^ _SIP1 ^ np.uint64(0xEE)
     v2, v3 = k0 ^ _SIP2, k1 ^ _SIP3
     whole = at + (size & ~7)
@@ -161,11 +159,10 @@ _I64 = types.int64
 
 @kernel_for(_I64(_BYTES, _INT64, _INT64, _UNITS, _I64, _TABLE, _SECRET, _INT64))
 def map_records(payload, starts, ends, units, from_offset, table, secret, state):  # type: ignore[no-untyped-def]
-    """Put the keys of the records of some v2 batches into the map, those below `from_offset` left out.
+    """Put the keys of some v2 batches' records, those below `from_offset` left out, into the map. Returns DONE or FULL.
 
-    Uncompressed records of batch i: payload[starts[i]:ends[i]]. units: int64[n, len(MapUnit)]. Returns DONE or FULL.
-
-    A batch whose records are malformed adds no key: nobody can read them, so they replace nothing that can be read.
+    Uncompressed records of batch i: payload[starts[i]:ends[i]]. units: int64[n, len(MapUnit)]. A batch of malformed
+    records adds no key: nobody can read them, so they replace nothing that can be read.
     """
     for unit in range(starts.size):
         base_offset, last_offset, count = (

@@ -31,16 +31,14 @@ from kafkalog_spark.store.interface import DescriptorFile
 
 
 class RetainedBatches(NamedTuple):
-    """Bytes that stay, good until the next one is asked for; the batches in them, int64[n, 3]: size, last offset,
-    largest timestamp (ms) of each."""
+    """Bytes good until the next are asked for. batches: int64[n, 3] of size, last offset, largest timestamp (ms)."""
 
     data: memoryview | bytes
     batches: npt.NDArray[np.int64]
 
 
 class CleanedSegment:
-    """Being written, then `finish`ed, then swapped in or `discard`ed. Files of that name are overwritten. `size`: bytes
-    of the .log."""
+    """Written, then `finish`ed, then swapped in or `discard`ed. Existing files are overwritten. `size`: of the .log."""
 
     def __init__(self, directory: Path, base_offset: int, index_interval_bytes: int) -> None:
         self.directory = directory
@@ -61,8 +59,7 @@ class CleanedSegment:
         return self._indexes.max_timestamp, self._indexes.max_timestamp_offset
 
     def append(self, data: memoryview | bytes, batches: npt.NDArray[np.int64]) -> None:
-        """Write batches, int64[n, 3]: size, last offset, largest timestamp of each, in order. Raises SegmentFull,
-        OSError."""
+        """Write batches, int64[n, 3]: size, last offset, largest timestamp, in order. Raises SegmentFull, OSError."""
         if not len(batches):
             return
         last_offset = int(batches[-1, 1])
@@ -102,8 +99,7 @@ class CleanedSegment:
         self._close()
 
     def discard(self) -> None:
-        """Remove the files, unless their swap has begun: what that left, the next start makes whole. It also removes
-        what cannot be removed here."""
+        """Remove the files unless their swap has begun; the next start completes that, and removes what stays here."""
         self._close()
         if not self._is_swapping:
             with contextlib.suppress(OSError):  # the partition's directory may be gone

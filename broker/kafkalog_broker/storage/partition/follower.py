@@ -39,8 +39,7 @@ class TruncationPoint(NamedTuple):
 
 
 class Follower:
-    """From now on the log takes what a leader elsewhere has, its high watermark too, and `Log.append` is refused, until
-    `Log.lead`."""
+    """Follows a leader's log, and its high watermark, from now on; `Log.append` is refused until `Log.lead`."""
 
     def __init__(self, log: Log) -> None:
         log.follows = True

@@ -41,8 +41,7 @@ from kafkalog_spark.log.write.segment_recovery import RecoveredSegment, should_r
 
 PRODUCERS_AT_ONCE = 1_000  # producers written into snapshots by the event loop: 3 ms
 _REMEMBERED = 16
-"""Positions that a log remembers: a consumer's next fetch begins where the last one ended. As many consumers of one
-partition go on without a search."""
+"""Positions that a log remembers: as many consumers of one partition fetch on without a search."""
 
 
 class LogIdentity(NamedTuple):
@@ -224,8 +223,7 @@ class LocalLog:
         return segment
 
     def append_all(self, window: Window) -> LogSegment:
-        """As `append`, for a window of batches that fit; call `appended` afterwards. Raises OSError; the log ends with
-        the last whole one then."""
+        """As `append`, for batches that fit; then call `appended`. OSError: the log ends with the last whole one."""
         segment, table = self.segments[-1], window.table
         writer = segment.writer
         assert writer is not None
@@ -245,8 +243,7 @@ class LocalLog:
         self._last_append_ms = now_ms
 
     def roll(self, now_ms: int) -> None:
-        """Go on in a new segment at the log end offset, with a producer snapshot. Raises OSError, CorruptLog; the old
-        segment stays the active one then."""
+        """Go on in a new segment, with a producer snapshot. After OSError, CorruptLog the old segment stays active."""
         self._open_writer(self.segments[-1]).on_become_inactive()
         new = self._segment(self.log_end_offset, self.log_end_offset, now_ms, is_new=True)
         self._create(new)

@@ -58,8 +58,7 @@ class ReadResult(NamedTuple):
 
 
 class AppendInfo(NamedTuple):
-    """Result of an append. log_append_time_ms: -1 with CreateTime. duplicate: the offsets are those of the batch that
-    the producer had sent before; nothing was appended."""
+    """Result of an append. log_append_time_ms: -1 with CreateTime. duplicate: not appended; the first one's offsets."""
 
     base_offset: int
     last_offset: int
@@ -150,8 +149,7 @@ class Log:
     # ---- availability
 
     def check(self) -> None:
-        """Raise BrokerError: kafka_storage_error of a log that is offline, unknown_topic_or_partition of one that is
-        closed."""
+        """Raise BrokerError: kafka_storage_error when the log is offline, unknown_topic_or_partition when closed."""
         if self.failure is not None:
             raise self.error(ErrorCode.kafka_storage_error, f"the log is offline: {self.failure}")
         if self.is_closed:
@@ -343,8 +341,7 @@ class Log:
         return self.log_start_offset
 
     def delete_old_segments(self, now_ms: int) -> list[Path]:
-        """Drop segments by retention; their files, renamed `.deleted`, may be removed after file.delete.delay.ms.
-        Raises BrokerError."""
+        """Drop segments by retention; their `.deleted` files may go after file.delete.delay.ms. Raises BrokerError."""
         self.check()
         with self.failing():
             deletion = segments_to_delete(
@@ -390,8 +387,7 @@ class Log:
                 self.local.release_files()
 
     def close(self) -> None:
-        """Close cleanly, as a broker that shuts down: snapshot written, indexes trimmed, everything on disk. Blocks.
-        Idempotent. Raises BrokerError kafka_storage_error."""
+        """Close: snapshot written, indexes trimmed, all on disk. Blocks; idempotent. Raises kafka_storage_error."""
         if self.is_closed:
             return
         local = self.local

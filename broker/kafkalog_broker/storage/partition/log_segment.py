@@ -38,16 +38,13 @@ from kafkalog_spark.log.write.segment_writer import SegmentWriter
 # evicted or removed meanwhile, and no descriptor number is used again under a reader's hands.
 
 MAX_OPEN = 512
-"""Descriptors. Leaves room for connections and for segments being written under the usual limit of 1,024. A file that
-was dropped is opened again in 5 us."""
+"""Descriptors; leaves room for connections and written segments below the usual 1,024. Opening again takes 5 us."""
 MANY_OPEN = 2 * MAX_OPEN
-"""Descriptors, of which as many as MAX_OPEN are held by responses that consumers have not taken yet: then those that
-follow hold none."""
+"""Descriptors, MAX_OPEN of them held by responses that consumers have not taken yet; later ones then hold none."""
 
 
 def is_passing(error: BaseException) -> bool:
-    """True when the process, or the host, only has too many files open at the moment: what was to be opened is as good
-    as it was, and may be asked for again."""
+    """True when only too many files are open at the moment: what was to be opened is good; ask again."""
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
@@ -82,8 +79,7 @@ class FileHandle:
 
 
 class FileSlice:
-    """The bytes [position, position + size) of a file, read when they are needed; they do not change any more. It holds
-    the file open, also when retention removes it meanwhile."""
+    """Unchanging bytes [position, position + size) of a file, read when needed and held open even when removed."""
 
     __slots__ = ("handle", "position", "size")
 
@@ -99,8 +95,7 @@ class FileSlice:
         return self.handle.read(self.position, self.size)
 
     def read_into(self, buffer: memoryview, at: int) -> int:
-        """Fill `buffer` with what begins `at` bytes past the slice's start; how many bytes came, 0 only at the end of
-        the file. Raises OSError."""
+        """Fill `buffer` from byte `at` of the slice; how many came, 0 only at the file's end. Raises OSError."""
         left = self.size - at
         return os.preadv(self.handle.fd, [buffer[:left] if left < len(buffer) else buffer], self.position + at)
 
@@ -114,8 +109,7 @@ class FileHandles:
         self._open: OrderedDict[Hashable, FileHandle] = OrderedDict()
 
     def get(self, key: Hashable, path: str) -> FileHandle:
-        """The handle of `key`, opened if need be. A key stands for one file for ever, which a path does not: a topic
-        may be deleted and made again. Raises OSError."""
+        """The handle of `key`: one file for ever, which a path is not once topics are made again. Raises OSError."""
         handle = self._open.get(key)
         if handle is not None:
             return handle
@@ -450,8 +444,7 @@ class LogSegment(TimedSegment):
 
     @property
     def first_timestamp(self) -> int:
-        """The largest timestamp of the first batch (ms, -1 without timestamps), from its header. Raises CorruptBatch,
-        UnsupportedFormat, OSError."""
+        """The first batch's largest timestamp, ms or -1. Raises CorruptBatch, UnsupportedFormat, OSError."""
         return header_at(self.handle().fd, 0, self.size).max_timestamp if self.size else layout.NO_TIMESTAMP
 
     def _index_floor(self, target: int, field: int) -> int:

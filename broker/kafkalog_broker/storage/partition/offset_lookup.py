@@ -22,8 +22,7 @@ from kafkalog_spark.format.layout import ATTRIBUTE_LOG_APPEND_TIME, MIN_INT64, N
 from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
-"""Timestamps of ListOffsets that ask for the end, the beginning, and the record with the largest timestamp (KIP-734).
-"""
+"""Timestamps of ListOffsets that ask for the end, the beginning, the record of the largest timestamp (KIP-734)."""
 
 REMEMBERED = 64
 """Answers that a segment remembers: about 20 kB. Consumers of many groups begin at the same time."""
@@ -38,8 +37,7 @@ class TimestampAndOffset(NamedTuple):
 
 
 def aborted_in(segments: Iterable[LogSegment], offset: int, up_to: int) -> list[AbortedTransaction]:
-    """The aborted transactions with records in [offset, up_to); `segments`: from the one that holds `offset` on.
-    Raises OSError, CorruptIndex."""
+    """Aborted transactions in [offset, up_to); `segments` begin with that of `offset`. Raises OSError, CorruptIndex."""
     found: list[AbortedTransaction] = []
     for segment in segments:
         search = collect_aborted(segment.aborted(), offset, up_to)

@@ -408,8 +408,7 @@ def first_bad_marker(window: Window) -> tuple[int, CorruptBatch] | None:
 
 
 def read_marker(batch: memoryview) -> Marker | None:
-    """Marker in the control batch; None when it ends no transaction. Raises CorruptBatch when its record is too
-    short."""
+    """Marker in the control batch; None when it ends no transaction. CorruptBatch when its record is too short."""
     ended = transaction_end(batch)
     return None if ended is None else Marker(*ended)
 

@@ -284,8 +284,7 @@ class _Loader:
             self._epochs.assign(int(epochs[row]), int(window.table[row, H.BASE_OFFSET]))
 
     def _end_of_closed_log(self) -> int:
-        """The log end offset, from the headers after the last index entry; the segment is recovered when the index
-        does not lead there."""
+        """The log end offset, from headers after the last index entry; recovers the segment when the index misleads."""
         if not self._bases:
             return 0
         base = self._bases[-1]
