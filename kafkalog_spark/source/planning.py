@@ -235,8 +235,8 @@ def _cuts(file: SegmentFile, start: int, end: int, position: int, largest: int) 
             yield Cut(reached, file.base_offset, entry.position)
 
 
-_TAIL_BYTES = 1 << 20
-"""Bytes that the last records of a partition count as when tasks are packed: opening its files costs as much."""
+_FEW_RECORDS_BYTES = 1 << 20
+"""Bytes that so many records of a partition count as when tasks are packed: opening its files costs as much."""
 
 
 @dataclass(frozen=True)
@@ -267,10 +267,10 @@ def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
     dirs = open_log_dirs(options)
     with requests_logged("planning", (root.store for root in dirs.roots)):
         partitions = partition_ranges(options, dirs, row_filter)
-        if options.tail is not None:
-            # the task of a range finds where its last records begin, so no segment is opened for that here
+        if options.most_records is not None:
+            # the task of a range finds which records those are, so no segment is opened for that here
             return [
-                _split(partition, partition.range, size=_TAIL_BYTES)
+                _split(partition, partition.range, size=_FEW_RECORDS_BYTES)
                 for partition in partitions
                 if partition.range.size > 0 or partition.range.end_is_latest or _is_about_damage(partition, options)
             ]
