@@ -1,7 +1,5 @@
-"""Parts of a running broker, as handlers see them. `server.Server` makes them, starts and stops them.
-
-Nothing below the handlers knows this class: each part is given what it needs.
-"""
+"""Parts of a running broker, as handlers see them; `server.Server` makes, starts and stops them. Nothing below the
+handlers knows this class: each part is given what it needs."""
 
 from __future__ import annotations
 

@@ -65,8 +65,7 @@ _logger = logging.getLogger(__name__)
 
 CERTIFICATES_S = 5.0  # how often the files of certificates are looked at: one stat each
 
-_TICK_S = 1.0
-"""How often the log manager and the groups are asked whether something is due; each knows its own intervals."""
+_TICK_S = 1.0  # how often the log manager and the groups are asked what is due; each knows its own intervals
 
 
 class Server(Broker):
@@ -99,11 +98,8 @@ class Server(Broker):
         self._open_files = 0
 
     async def start(self, progress: Callable[[Any], None] | None = None) -> None:
-        """Bind the listeners, lock and load the log directories, serve.
-
-        Raises KafkalogError, and then holds nothing: no task, no port, no lock, and a log directory that had been shut
-        down cleanly still says so.
-        """
+        """Bind the listeners, lock and load the log directories, serve. Raises KafkalogError, and then holds nothing:
+        no task, no port, no lock, and a log directory that had been shut down cleanly still says so."""
         api.load_all()
         async with AsyncExitStack() as started:
             await self._start(started, progress)

@@ -62,12 +62,9 @@ class BrokerDied(RuntimeError):
 
 
 class RunningBroker:
-    """Broker process. `properties`: Kafka's names; `log_dir`: its log directory, which outlives the broker.
-
-    `log.dirs` among the properties gives it several; then `log_dir` only says where its log file lies. `security`: who
-    may connect; without it everybody. `control`: `faults` and `clock` may be used. `metrics`: it serves metrics.
-    `arguments`: further ones of kafkalog-broker, for this and later starts.
-    """
+    """Broker process. `log_dir`: its log directory, which outlives the broker; with `log.dirs` in `properties` it only
+    says where its log file lies. `security`: who may connect; without it everybody. `control`: `faults` and `clock` may
+    be used. `arguments`: further ones of kafkalog-broker, for this and later starts."""
 
     def __init__(
         self,
@@ -109,11 +106,8 @@ class RunningBroker:
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def start(self, properties: Mapping[str, object] | None = None) -> str:
-        """Start and wait until it serves; `bootstrap`. A restart listens on the port of the first start.
-
-        `properties`: further ones, for this and later starts. Raises BrokerDied with what it said when it ends or does
-        not serve in time.
-        """
+        """Start and wait until it serves; `bootstrap`. A restart listens on the port of the first start. `properties`:
+        further ones, for this and later starts. Raises BrokerDied with what it said when it ends or is too slow."""
         if self.pid is not None:
             raise RuntimeError(f"already running as process {self.pid}")
         self.properties.update(properties or {})
@@ -201,8 +195,7 @@ class RunningBroker:
                 raise RuntimeError(f"topic {name}: {result.error_code.name}: {result.error_message}")
 
     def create_acls(self, *acls: Iterable[Acl]) -> None:
-        """Create ACLs for `allow` and `deny`, through the CreateAcls API. Raises RuntimeError with the broker's words
-        when it refuses."""
+        """Create the ACLs of `allow` and `deny`, through the CreateAcls API. Raises as `create_topic`."""
         from kafkalog_broker.protocol.client_codec import create_acls_request
 
         wanted = [(*acl.pattern, *acl[1:]) for some in acls for acl in some]
@@ -333,8 +326,7 @@ def allow(
     user: str, *operations: str, topic: str | None = None, group: str | None = None,
     transactional_id: str | None = None, cluster: bool = False, host: str = WILDCARD,
 ) -> list[Acl]:  # fmt: skip
-    """ACLs for `running_broker(acls=[...])`: the user may do these operations (READ, WRITE, ALL ...) with what is
-    named.
+    """ACLs for `running_broker(acls=[...])`: the user may do these operations (READ, WRITE, ALL) with what is named.
     A name that ends with `*` is the beginning of one. user: also a principal, `User:*`. Raises ValueError."""
     unknown = [name for name in operations if name.upper() not in Operation.__members__]
     if unknown or not operations:

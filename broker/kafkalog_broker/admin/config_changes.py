@@ -114,11 +114,8 @@ async def _altered(
     broker: Broker, kind: ConfigResourceType, name: str, changes: list[Change], turn: TimeSlice, *, replace: bool,
     validate_only: bool,
 ) -> Mapping[str, str]:  # fmt: skip
-    """The resource's new overrides, which hold now, but for those of a topic and where they are only to be validated.
-
-    Raises BrokerError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_REQUEST,
-    KAFKA_STORAGE_ERROR.
-    """
+    """The resource's new overrides, in force but for a topic's and where they are only validated. Raises BrokerError:
+    UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_REQUEST, KAFKA_STORAGE_ERROR."""
     if kind is ConfigResourceType.BROKER_LOGGER:
         check_broker(broker, name)
         if replace:
@@ -256,11 +253,9 @@ def _items(text: str) -> list[str]:
 
 
 def _check_dynamic(overrides: Mapping[str, str], *, for_all: bool) -> None:
-    """Raises BrokerError (INVALID_REQUEST): a property that only counts at start, one that belongs to a listener, or
-    one of a single broker that is changed for all.
-
-    Kafka takes names that it does not know, for plugins. There are none here, and a mistake is worth an error.
-    """
+    """Raises BrokerError (INVALID_REQUEST): a property that only counts at start, one of a listener, or one of a single
+    broker that is changed for all. Kafka takes names that it does not know, for plugins. There are none here, and a
+    mistake is worth an error."""
     known = {name: BROKER_PROPERTIES[name] for name in overrides if name in BROKER_PROPERTIES}
     _refuse(_ONLY_AT_START, [n for n, entry in known.items() if entry.read_only or n.startswith("listener")])
     single = [name for name, entry in known.items() if entry.update is Update.PER_BROKER]

@@ -75,8 +75,7 @@ class Synonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """Property of a resource, as in responses to DescribeConfigs. `synonyms`: the sources of its value, the one that
-    counts first."""
+    """Property of a resource, as in DescribeConfigs responses. `synonyms`: its sources, the one that counts first."""
 
     name: str
     value: str | None

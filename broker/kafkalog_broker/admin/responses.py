@@ -50,8 +50,7 @@ _FENCED_FROM = {22: 4, 24: 2, 25: 2, 26: 2}
 
 
 def known_code(request: Request, code: ErrorCode) -> ErrorCode:
-    """`code` as the client knows it: PRODUCER_FENCED came with a version of these APIs (KIP-588), and was
-    INVALID_PRODUCER_EPOCH before."""
+    """`code` as the client knows it: PRODUCER_FENCED was INVALID_PRODUCER_EPOCH in older versions (KIP-588)."""
     if code is ErrorCode.producer_fenced and request.version < _FENCED_FROM.get(request.api_key, 0):
         return ErrorCode.invalid_producer_epoch
     return code

@@ -82,8 +82,7 @@ def check_assignment(broker: Broker, nodes: Sequence[int]) -> None:
 def check_more_partitions(
     broker: Broker, name: str, total: int, assignments: Sequence[Sequence[int]] | None, left: int
 ) -> Topic:
-    """The topic, when it may be given `total` partitions. left: new ones that the request may still ask for. Raises
-    BrokerError."""
+    """The topic, if it may have `total` partitions. left: new ones left to the request. Raises BrokerError."""
     topic = broker.topics.get(name)
     if topic is None:
         raise BrokerError(ErrorCode.unknown_topic_or_partition, f"topic '{name}' does not exist")
@@ -111,8 +110,7 @@ LogConfigs = Callable[[Mapping[str, str | None]], LogConfig]
 
 
 def log_configs(broker: Broker) -> LogConfigs:
-    """The log configurations of a request's topics, by their overrides: most have the same, and then the same object.
-    The function raises BrokerError (INVALID_CONFIG)."""
+    """Log configurations by overrides: equal ones are one object. The function raises BrokerError (INVALID_CONFIG)."""
 
     @cache
     def made(configs: tuple[tuple[str, str | None], ...]) -> LogConfig:

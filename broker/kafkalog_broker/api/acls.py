@@ -20,8 +20,7 @@ from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.security.acl import Acl, Pattern, acl_of, check_deletion, filter_of
 
 NO_AUTHORIZER = "No Authorizer is configured on the broker"
-MAX_CREATIONS = 10_000
-"""As in Kafka, which changes no more in one step (QuorumController.MAX_RECORDS_PER_USER_OP)."""
+MAX_CREATIONS = 10_000  # in one step, as in Kafka (QuorumController.MAX_RECORDS_PER_USER_OP)
 _logger = logging.getLogger(__name__)
 
 

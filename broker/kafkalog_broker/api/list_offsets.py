@@ -233,8 +233,7 @@ def _has_no_times(log: Log) -> bool:
 
 
 def _search(left: list[tuple[Key, ByTime]]) -> list[tuple[Key, Answer]]:
-    """In a thread: take look-ups off the end of `left` until AT_ONCE_S are over, at least one. Then another request
-    has its turn there."""
+    """In a thread: answer look-ups off the end of `left`, at least one, until AT_ONCE_S are over."""
     answers: list[tuple[Key, Answer]] = []
     end = perf_counter() + AT_ONCE_S
     while left and (not answers or perf_counter() < end):

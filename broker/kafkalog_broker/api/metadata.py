@@ -130,8 +130,7 @@ def _code_of_missing(name: str) -> ErrorCode:
 
 
 async def _create_missing(broker: Broker, names: list[str], codes: dict[Any, ErrorCode]) -> None:
-    """Make the topics that are missing and have a proper name, all at once. Internal topics have settings of their own:
-    the coordinators make them."""
+    """Make missing topics of a proper name, all at once; coordinators make internal ones, with their own settings."""
     new = [
         NewTopic(name)
         for name in names
@@ -238,8 +237,7 @@ def _partition(broker: Broker, topic: Topic, index: int) -> PartitionMetadata:
 
 
 async def _learn_leader_epochs(broker: Broker, topics: Iterable[Topic]) -> None:
-    """Before topics are described: logs that were not opened yet, maybe thousands, are looked at in a thread, so that
-    others are served meanwhile."""
+    """Before topics are described: look at logs that were not opened yet, maybe thousands, in a thread."""
     unknown = broker.logs.unknown_leader_epochs(topics)
 
     def read() -> None:

@@ -68,8 +68,7 @@ _DEFECTS = frozenset({
     ErrorCode.kafka_storage_error, ErrorCode.message_too_large, ErrorCode.record_list_too_large,
     ErrorCode.unsupported_compression_type,
 })  # fmt: skip
-"""Errors that are logged: batches that no client should send. Unknown topics and sequences are the normal course of
-things."""
+"""Errors that are logged: batches that no client should send. Unknown topics and sequences are a normal thing."""
 
 
 @api(0, 0, 13)

@@ -257,11 +257,9 @@ async def acknowledge_all(request: Request, broker: Broker, turn: TimeSlice) -> 
 
 def checked(batches: Sequence[Any], may_renew: bool, is_renewing: bool) -> Generator[None, None, list[Acknowledgement]]:
     """Step by step. Raises BrokerError invalid_request (KafkaApis.validateAcknowledgementBatches).
-
     A batch may begin where the one before ends, so one offset may be named any number of times, in batches of its own.
     To renew it a second time changes nothing: that is left out. Whatever else is said of it twice is refused later. So
-    what is left is no longer than some three times the records in flight, or is refused when it comes to that.
-    """
+    what is left is no longer than some three times the records in flight, or is refused when it comes to that."""
     highest = AcknowledgeType.RENEW if may_renew else AcknowledgeType.REJECT
     found, end = list[Acknowledgement](), -1
     for at, batch in enumerate(batches, 1):

@@ -1,9 +1,6 @@
 """State of share partitions (KIP-932), between brokers: 83 InitializeShareGroupState, version 0; 84
 ReadShareGroupState, version 0; 85 WriteShareGroupState, versions 0 and 1; 86 DeleteShareGroupState, version 0; 87
-ReadShareGroupStateSummary, versions 0 and 1.
-
-v1  delivery complete count (KIP-1226)
-"""
+ReadShareGroupStateSummary, versions 0 and 1. v1: delivery complete count (KIP-1226)."""
 
 from __future__ import annotations
 

@@ -200,8 +200,7 @@ async def write_txn_markers(request: Request, broker: Broker) -> Any:
 
 
 async def _markers_answered(request: Request, code_of: Callable[[TopicPartition, Any], Awaitable[ErrorCode]]) -> Any:
-    """Each marker with its partitions, of which one that is named twice comes once, as in Kafka. code_of(partition,
-    marker)."""
+    """Each marker with its partitions; one that is named twice comes once, as in Kafka. code_of(partition, marker)."""
     turn, markers = TimeSlice(), []
     for marker in request.entity.markers:
         topics = []

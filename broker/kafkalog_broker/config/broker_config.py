@@ -44,8 +44,7 @@ from kafkalog_broker.config.properties import (
 ASSIGNORS = ("uniform", "range")  # assignors of consumer groups that are served
 DEFAULT_NODE_ID = "1"  # Kafka has no default; a broker that is alone needs no choice
 CLEANER_MAP_ENTRY_BYTES = 24
-"""Bytes of a key in the cleaner's map: 16 bytes of hash, 8 of offset. As in Kafka, so that a setting means the same.
-"""
+"""Bytes of a key in the cleaner's map: 16 of hash, 8 of offset. As in Kafka, so that a setting means the same."""
 
 MIN_ISR = "min.insync.replicas"
 """Always set for all brokers, as Kafka's controller sets it when it forms a cluster (KIP-966)."""
@@ -230,11 +229,9 @@ class BrokerConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object], overrides: Mapping[str, object] | None = None) -> Self:
-        """`overrides` win over `properties`. Values are text or what str() makes text of.
-
-        Raises ConfigError, naming the property: one that is unknown (and the nearest one), a value that is not
-        allowed, values that contradict each other, or a property whose neglect would be dangerous.
-        """
+        """`overrides` win over `properties`; values are text or what str() makes text of. Raises ConfigError, naming
+        the property: one that is unknown (and the nearest one), a value that is not allowed, values that contradict
+        each other, or a property whose neglect would be dangerous."""
         static = {name: _text(value) for name, value in {**properties, **(overrides or {})}.items()}
         for one, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
             if one not in static:
@@ -269,9 +266,8 @@ class BrokerConfig:
         return made
 
     def text(self, name: str) -> str | None:
-        """The value of any property of Kafka's, from the uppermost layer that has it, in the form in which it is
-        described; None: not set, no default. A relative that was set while the broker runs hides what was set at start.
-        """
+        """Any property of Kafka's, from the uppermost layer that has it, as it is described; None: not set, no default.
+        A relative that was set while the broker runs hides what was set at start."""
         for layer in (self.dynamic_broker, self.dynamic_default):
             if name not in layer and any(relative in layer for relative in listed_relatives(name)):
                 return BROKER_PROPERTIES[name].default
@@ -279,12 +275,10 @@ class BrokerConfig:
         return BROKER_PROPERTIES[name].text_of(text)
 
     def sources(self, name: str) -> list[tuple[str, str | None, Source]]:
-        """Where the value of `name` can come from: (property, text as given, layer), the one that counts first.
-
-        Layer by layer; within one, `name` and its relatives (log.retention.minutes for log.retention.ms). As in Kafka
+        """Sources of the value of `name`: (property, text as given, layer), the one that counts first; within a layer,
+        `name` and its relatives (log.retention.minutes for log.retention.ms). As in Kafka
         (ConfigHelper.configSynonyms), what comes before the first mention of `name` itself is left out: with only
-        log.retention.hours set, log.retention.ms has no source.
-        """
+        log.retention.hours set, log.retention.ms has no source."""
         own = listener_property(name)  # what all listeners have stands in for what one of them has
         group = listed_relatives(name) if own is None else (name, own)
         found: list[tuple[str, str | None, Source]] = []
@@ -361,8 +355,7 @@ class BrokerConfig:
 
 @functools.cache
 def served_properties() -> frozenset[str]:
-    """The properties that this broker acts on: those that attributes of BrokerConfig are made of, and those that it
-    refuses."""
+    """Properties that this broker acts on: those behind attributes of BrokerConfig, and those that it refuses."""
     attributes = {entry.name.replace("_", ".") for entry in fields(BrokerConfig)}
     with_relatives = {relative for name in attributes for relative in relatives(name)}
     return frozenset({*with_relatives, *PARTS, *LISTENER_PROPERTIES, *REFUSED} & BROKER_PROPERTIES.keys())

@@ -104,8 +104,7 @@ _BOUNDS = {PropertyType.INT: 2**31, PropertyType.SHORT: 2**15, PropertyType.LONG
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """Definition of a property. `default`: its text, None: it has none. `internal`: accepted, described only where it
-    is set."""
+    """Definition of a property. `default`: its text or None. `internal`: accepted, described only where it is set."""
 
     name: str
     type: PropertyType

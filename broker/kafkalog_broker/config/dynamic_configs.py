@@ -50,8 +50,7 @@ class DynamicConfigs:
         return self.of[GROUPS].get(group_id, {})
 
     def load(self) -> None:
-        """Read the newest copy; none, and a damaged one, is as good as an empty one. Raises UnsupportedFormat for the
-        file of a later release."""
+        """Read the newest copy; empty where it is missing or damaged. Raises UnsupportedFormat: of a later release."""
         try:
             stored = self._copies.load()
         except (CorruptFile, OSError) as error:
@@ -67,8 +66,7 @@ class DynamicConfigs:
         self.default, self.broker = dict(default), dict(broker)
 
     def save_of(self, kind: str, name: str, overrides: Mapping[str, str]) -> None:
-        """Replace what is set for a group or a subscription; on disk on return. Raises OSError when no directory took
-        it."""
+        """Replace what is set for a group or a subscription, as `save`."""
         named = {**self.of[kind], name: dict(overrides)}
         if not overrides:
             del named[name]

@@ -77,8 +77,7 @@ def parse_security_map(text: str) -> dict[str, str]:
 def served_listeners(
     listeners: tuple[Listener, ...], controller_names: Iterable[str], protocols: Mapping[str, str]
 ) -> tuple[Listener, ...]:
-    """Those that the broker opens: all but the controller's. Raises ConfigError for one without a protocol, and when
-    none is left."""
+    """Listeners without the controller's. Raises ConfigError for one without a protocol, and when none is left."""
     controller = {name.upper() for name in controller_names}
     served = tuple(listener for listener in listeners if listener.name not in controller)
     if not served:
@@ -192,8 +191,7 @@ class ListenerSecurity:
 
 
 def listener_property(name: str) -> str | None:
-    """`ssl.keystore.type` of `listener.name.external.ssl.keystore.type`; None for a name of another form, and for what
-    listeners do not have."""
+    """`ssl.keystore.type` of `listener.name.external.ssl.keystore.type`; None for what is no listener's property."""
     if not name.startswith(LISTENER_PREFIX):
         return None
     rest = name.removeprefix(LISTENER_PREFIX).partition(".")[2]

@@ -20,8 +20,7 @@ REMOTE_STORAGE_ENABLE = "remote.storage.enable"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """Attributes are the topic properties of Kafka in snake_case, of those that this broker acts on. Times in ms, sizes
-    in bytes as their names say; -1 is "no limit" in retention_ms and retention_bytes."""
+    """Topic properties that this broker acts on, in snake_case. retention_ms and retention_bytes: -1 is no limit."""
 
     cleanup_policy: tuple[str, ...]
     compression_gzip_level: int
@@ -124,8 +123,7 @@ class LogConfig:
             )
 
     def check_remote_storage(self) -> None:
-        """Rules of a topic with remote storage when it is made or altered: the broker's defaults may change later.
-        Raises ConfigError."""
+        """Rules of remote storage when a topic is made or altered: defaults may change later. Raises ConfigError."""
         if not self.remote_storage_enable:
             return
         if self.cleanup_policy not in ((), ("delete",)):
@@ -215,11 +213,8 @@ def _defaults() -> tuple[tuple[str, Callable[[BrokerConfig], Any]], ...]:
 
 
 def internal_topic_configs(broker_config: Any) -> Mapping[str, Mapping[str, str]]:
-    """Name to overrides (GroupCoordinator.groupMetadataTopicConfigs, TransactionStateManager,
-    ShareCoordinator.shareGroupStateTopicConfigs).
-
-    broker_config: a BrokerConfig; of it the segment sizes.
-    """
+    """Name to overrides, with the segment sizes of a BrokerConfig (GroupCoordinator.groupMetadataTopicConfigs,
+    TransactionStateManager, ShareCoordinator.shareGroupStateTopicConfigs)."""
     return {
         OFFSETS_TOPIC: {
             "cleanup.policy": "compact",

@@ -1,7 +1,5 @@
-"""Settings that several of the broker's properties make together, each from the uppermost layer that has it.
-
-Layers are mappings of property to text, the upper one first.
-"""
+"""Settings that several of the broker's properties make together, each from the uppermost layer that has it. Layers are
+mappings of property to text, the upper one first."""
 
 from __future__ import annotations
 
@@ -103,8 +101,7 @@ STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 SUPER_USERS = "super.users"
 ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
 
-AUTHORIZER_PROPERTIES = frozenset({SUPER_USERS, ALLOW_EVERYONE})
-"""Those that belong to the authorizer: Kafka's brokers have no definition of them."""
+AUTHORIZER_PROPERTIES = frozenset({SUPER_USERS, ALLOW_EVERYONE})  # Kafka's brokers have no definition of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +167,7 @@ def check_local_retention(name: str, total: int, local: int) -> None:
 
 
 def plugin_prefixes(layers: tuple[Mapping[str, str], ...]) -> tuple[str, str]:
-    """Beginnings of the names of properties that belong to remote storage (`rsm.config.`) and to the manager of its
-    metadata (`rlmm.config.`)."""
+    """Prefixes of the properties of remote storage (`rsm.config.`) and of its metadata's manager (`rlmm.config.`)."""
     storage, metadata = (first_value(layers, name) or "" for name in (STORAGE_PREFIX, METADATA_PREFIX))
     return storage, metadata
 

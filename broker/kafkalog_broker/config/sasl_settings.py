@@ -35,12 +35,9 @@ _OPTION = "unsecuredValidator"
 
 @dataclass(frozen=True, slots=True)
 class OAuthSettings:
-    """Settings of tokens that are signed with a key of `jwks_url` (http, https or file); where that is None, of
-    unsecured ones.
-
+    """Settings of tokens that are signed with a key of `jwks_url` (http, https or file); None: of unsecured ones.
     audiences: one of them must be in the token, none: the token must name none. Claims are named as in the token.
-    scopes: all must be in an unsecured token. refresh_ms: how often the keys are read again.
-    """
+    scopes: all must be in an unsecured token. refresh_ms: how often the keys are read again."""
 
     jwks_url: str | None
     issuer: str | None = None
@@ -135,8 +132,8 @@ class SaslSettings:
 
     @classmethod
     def of(cls, value: Callable[[str], Value], own: Callable[[str], str | None]) -> Self:
-        """value: the parsed value of a property for this listener. own: the text set for this listener alone, of
-        properties of a mechanism under `mechanism.name`. Raises ConfigError."""
+        """value: parsed, for this listener. own: text set for it alone, of a mechanism's properties under
+        `mechanism.name`. Raises ConfigError."""
 
         def of_mechanism(mechanism: str, name: str) -> Value:
             text = own(f"{mechanism.lower()}.{name}")

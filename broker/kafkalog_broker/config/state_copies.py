@@ -1,9 +1,5 @@
-"""State of the broker in a JSON file, with a copy in every log directory; the highest generation is read.
-
-    {"version": 0, "generation": 3, ...}
-
-Kafka keeps such state in its controllers' metadata log.
-"""
+"""State of the broker in a JSON file, `{"version": 0, "generation": 3, ...}`, with a copy in every log directory; the
+highest generation is read. Kafka keeps such state in its controllers' metadata log."""
 
 from __future__ import annotations
 
@@ -23,8 +19,7 @@ Content = TypeVar("Content")
 
 
 class StateCopies(Generic[Content]):
-    """Copies of a state file that only the broker's user may read. `load` and `save` block: they are for another thread
-    than the event loop's."""
+    """Copies of a state file that only the broker's user may read. `load` and `save` block: not for the event loop."""
 
     def __init__(
         self,
@@ -33,16 +28,14 @@ class StateCopies(Generic[Content]):
         encode: Callable[[Content], Mapping[str, Any]],
         decode: Callable[[Mapping[str, Any]], Content],
     ) -> None:
-        """encode, decode: the content, to and from the JSON object that the file holds besides version and
-        generation."""
+        """encode, decode: the content, to and from the JSON object besides version and generation."""
         self._files = [Path(directory) / name for directory in directories]
         self._name, self._encode, self._decode = name, encode, decode
         self._generation = 0
 
     def load(self) -> Content | None:
-        """The newest copy; None where there is none. One that is damaged, or in a directory that fails, is logged.
-        Raises CorruptFile, OSError for such a one where there is no other, UnsupportedFormat for one of a later
-        release."""
+        """The newest copy; None where there is none. One that is damaged, or in a directory that fails, is logged, and
+        raised (CorruptFile, OSError) where there is no other. Raises UnsupportedFormat for a later release's."""
         damaged: CorruptFile | OSError | None = None
         newest: Content | None = None
         for file in self._files:
@@ -70,8 +63,7 @@ class StateCopies(Generic[Content]):
         return (json.dumps(state, indent=1) + "\n").encode("ascii")
 
     def parse(self, data: bytes) -> tuple[int, Content]:
-        """Generation and content. Raises CorruptFile for anything but what `dump` writes, UnsupportedFormat for a later
-        version."""
+        """Generation and content. Raises UnsupportedFormat for a later version, CorruptFile for all but a `dump`."""
         try:
             state = json.loads(data)
             if state["version"] != VERSION:

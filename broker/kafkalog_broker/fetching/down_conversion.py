@@ -86,8 +86,7 @@ def as_array(data: memoryview) -> U8:
 READ_BYTES = 256 << 10
 OVERHEAD = layout.LEGACY_MIN_SIZE[1]  # bytes that a wrapper has more than its value
 _LZ4_CHECKSUM_AT = 6  # in a frame that tells neither its size nor a dictionary: `compress` makes no other
-WRAPPED_BYTES = 1 << 20
-"""Bytes of messages in a wrapper: what clients of that time asked for at most by default."""
+WRAPPED_BYTES = 1 << 20  # bytes of messages in a wrapper: what clients of that time asked for at most by default
 MOST_WRAPPED = WRAPPED_BYTES // layout.LEGACY_MIN_SIZE[0]
 AT_ONCE_S = 0.005
 MOST_BATCH = MAX_DECOMPRESSED  # bytes of a batch that is taken into memory

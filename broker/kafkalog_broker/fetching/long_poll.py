@@ -17,10 +17,8 @@ from time import perf_counter
 from kafkalog_broker.fetching.fetch_read import FetchedPartition
 from kafkalog_broker.storage.partition.log import Log
 
-_CHEAP_S = 0.0002
-"""Seconds; a look at a log's polls that takes no longer happens with every append, without a timer."""
-_REST = 9
-"""After a longer one the next comes after nine times as long: waiting polls take a tenth of the loop's time at most."""
+_CHEAP_S = 0.0002  # a look at a log's polls that takes no longer happens with every append, without a timer
+_REST = 9  # after a longer one the next comes after nine times as long: polls take a tenth of the loop's time at most
 
 
 AWAKE_AT_ONCE = 8  # woken requests that read without waiting for a turn: 0.5 ms

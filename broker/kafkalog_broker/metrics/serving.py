@@ -40,12 +40,9 @@ T = TypeVar("T")
 
 class MetricsServer(ThreadingWSGIServer):
     """HTTP server of /metrics, of /healthz (200 while the event loop runs) and of /readyz (200 while clients are
-    served, else 503 and the reason). Made in the event loop, which accepts connections; threads serve them, ask the
-    loop for state, and render.
-
-    collect: the samples of a scrape. not_ready: None when the broker is ready, else why not; both are called in the
-    loop. Raises KafkalogError when the port is taken.
-    """
+    served, else 503 and the reason). Made in the event loop, which accepts connections; threads serve them, and have
+    the loop call `collect` (the samples of a scrape) and `not_ready` (None when the broker is ready, else why not).
+    Raises KafkalogError when the port is taken."""
 
     def __init__(
         self,

@@ -254,8 +254,7 @@ class ClientQuotas:
         return wait_ms
 
     def fetch_bytes(self, client: Client) -> int | None:
-        """Bytes of a response that can be sent at all: those that are allowed in the windows without the current
-        one. None: there is no quota."""
+        """Bytes of a response that can be sent at all: those allowed in all windows but the current; None: no quota."""
         holds = self.limit(CONSUMER, client)
         return None if holds is None else int(holds[1] * (self._windows.count - 1) * self._windows.ms / 1000)
 

@@ -19,8 +19,7 @@ from kafkalog_spark.log.tiered.remote_names import RemoteSegment
 
 @dataclass(slots=True)
 class ExpiredSegments:
-    """segments: in the order in which they go. log_start_offset: where the log begins without them; None where that
-    does not change."""
+    """segments: in the order in which they go. log_start_offset: of the log without them; None where it stays."""
 
     segments: list[RemoteSegment] = field(default_factory=list)
     log_start_offset: int | None = None

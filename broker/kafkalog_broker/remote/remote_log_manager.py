@@ -57,8 +57,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _THREADS = 64  # threads of each kind, at most; the properties of Kafka say how many of them are used
 _DEFAULT_SUFFIX = "-remote"  # of the folder for remote segments where none is named
-_DELETED_AT_ONCE = 100
-"""Segments whose deletion is one event: a topic of 10,000 takes a hundred flushes, not 20,000."""
+_DELETED_AT_ONCE = 100  # segments whose deletion is one event: a topic of 10,000 takes a hundred flushes, not 20,000
 
 
 @dataclass(slots=True)
@@ -452,8 +451,7 @@ class RemoteLogManager:
             raise log.error(ErrorCode.request_timed_out, str(error)) from error
 
     async def _in_reader(self, read: Callable[[], _T], wait_ms: int, log: Log) -> _T:
-        """Raises TimeoutError when it takes longer; it goes on then, and what it fetched is there for the next one who
-        asks."""
+        """Raises TimeoutError when it takes longer; it goes on then, and what it fetched is there for the next."""
         if self._reading >= self._config().remote_log_reader_max_pending_tasks:
             self.counts.fetch_errors += 1
             raise log.error(ErrorCode.unknown_server_error, f"{self._reading} reads of remote storage wait already")

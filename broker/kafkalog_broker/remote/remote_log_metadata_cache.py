@@ -1,7 +1,5 @@
-"""Remote segments of one partition by what `__remote_log_metadata` says of them (RemoteLogMetadataCache).
-
-Changed in the event loop's thread only; lists are replaced as a whole, so that other threads may look things up.
-"""
+"""Remote segments of one partition by what `__remote_log_metadata` says of them (RemoteLogMetadataCache). Changed in
+the event loop's thread only; lists are replaced as a whole, so that other threads may look things up."""
 
 from __future__ import annotations
 
@@ -30,11 +28,9 @@ DELETE_FINISHED = RemoteSegmentState.DELETE_SEGMENT_FINISHED
 
 
 class EpochSegments:
-    """Finished segments with records of one leader epoch (RemoteLogLeaderEpochState).
-
-    starts, segments: by the offset at which the epoch begins in them, without those that a later one covers, which are
-    in `covered`. highest: the last offset of the epoch that was copied.
-    """
+    """Finished segments with records of one leader epoch (RemoteLogLeaderEpochState). starts, segments: by the offset
+    at which the epoch begins in them, without those that a later one covers, which are in `covered`. highest: the last
+    offset of the epoch that was copied."""
 
     __slots__ = ("covered", "highest", "segments", "starts")
 

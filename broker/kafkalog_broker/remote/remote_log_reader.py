@@ -1,7 +1,5 @@
 """Reads of remote segments for Fetch and ListOffsets (RemoteLogReader, RemoteLogManager.read, findOffsetByTimestamp).
-
-Everything here blocks, and runs in worker threads; what it knows of a log are lists that are replaced as a whole.
-"""
+They block, in worker threads; what is known of a log here are lists that are replaced as a whole."""
 
 from __future__ import annotations
 
@@ -23,14 +21,11 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
 
-MOST_BYTES = 8 << 20
-"""Bytes of records of one answer, unless a single batch has more: ten readers hold 80 MB at most."""
-_REMEMBERED = 256
-"""Places where a consumer's next fetch begins: as many consumers go on without a search in an index."""
+MOST_BYTES = 8 << 20  # bytes of records of one answer, unless a single batch has more: ten readers hold 80 MB
+_REMEMBERED = 256  # places where a consumer's next fetch begins: as many go on without a search in an index
 
 
-_AHEAD = 64 << 10
-"""Bytes read at once while batches are looked for: more than lie between two entries of an index, as a rule."""
+_AHEAD = 64 << 10  # bytes read at once while batches are looked for: as a rule more than between two index entries
 
 
 class RemoteSegmentFile(TimedSegment):
@@ -82,8 +77,7 @@ class RemoteSegmentFile(TimedSegment):
 
 
 class RemoteRead(NamedTuple):
-    """Whole batches from a remote segment. aborted: None unless asked for. fetched_bytes: that remote storage was asked
-    for."""
+    """Whole batches from a remote segment. aborted: None unless asked for. fetched_bytes: asked of remote storage."""
 
     records: bytes
     next_offset: int

@@ -1,7 +1,5 @@
-"""Logs that are made again from remote storage, as their disk was lost (Kafka's TierStateMachine, as a leader).
-
-Everything runs before the broker serves, in one thread.
-"""
+"""Logs that are made again from remote storage, as their disk was lost (Kafka's TierStateMachine, as a leader), before
+the broker serves, in one thread."""
 
 from __future__ import annotations
 
@@ -92,10 +90,7 @@ class Restored(NamedTuple):
 def restore_log(log: Log, remote: RemoteLogMetadataCache, storage: RemoteStorage, now_ms: int) -> Restored:
     """Let a log that ends before its remote segments go on after them: with their leader epochs, and a new one, and
     producer state from the last snapshot. Transactions that are open in it are aborted: what ended them was lost.
-    Nothing happens where the log is whole.
-
-    Raises BrokerError, RemoteStorageError, CorruptLog.
-    """
+    Nothing happens where the log is whole. Raises BrokerError, RemoteStorageError, CorruptLog."""
     last = newest(remote.in_state(COPY_FINISHED))
     if last is None or last.until <= log.log_end_offset or log.epochs.latest > last.last_epoch:
         return Restored()

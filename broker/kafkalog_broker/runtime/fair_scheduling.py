@@ -27,8 +27,7 @@ from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 
-TURN_S = 0.004
-"""How long one request may go on in a round. The step in which the time runs out is still finished."""
+TURN_S = 0.004  # how long one request may go on in a round; the step in which the time runs out is still finished
 
 SHORT_TURN_S = 0.001  # the same while others wait to begin: they are more likely to be short
 
@@ -41,8 +40,7 @@ FIRST_S = SLICE_S / 2
 
 SLICES = 8  # how many connections that stand in line begin in one round
 
-STALE_S = 0.02
-"""After this long a round is over even if nobody said so: longer than one in which everybody just gets in line."""
+STALE_S = 0.02  # after this long a round is over even if nobody said so: longer than one in which all get in line
 
 
 class TimeSlice:

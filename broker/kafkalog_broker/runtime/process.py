@@ -127,11 +127,8 @@ _NEEDED = {
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """For the imports of a command. Raises OptionError for a package of an extra that is not installed.
-
-    kio's types bring hypothesis along where that is installed, for strategies of tests that nobody here asks for: a
-    fifth of the start, and 10 MB. It stays importable for whoever wants it afterwards.
-    """
+    """For the imports of a command. Raises OptionError for a package of an extra that is not installed. hypothesis,
+    which kio's types bring along where it is installed (a fifth of the start, and 10 MB), is hidden meanwhile."""
     unwanted = "hypothesis" not in sys.modules
     if unwanted:
         sys.modules["hypothesis"] = None  # type: ignore[assignment]  # the way to say that it cannot be imported

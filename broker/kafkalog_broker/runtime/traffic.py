@@ -1,7 +1,5 @@
-"""Counters of handlers while metrics are on: bytes read by consumers, errors in answers.
-
-What comes in needs no counting: a log knows what was appended to it.
-"""
+"""Counters of handlers while metrics are on: bytes read by consumers, errors in answers. What comes in needs no
+counting: a log knows what was appended to it."""
 
 from __future__ import annotations
 
@@ -11,8 +9,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-LOOKED_AT = 1000
-"""Entries of an answer that are looked at for errors: 0.2 us each, and an answer may have 100,000."""
+LOOKED_AT = 1000  # entries of an answer that are looked at for errors: 0.2 us each, and an answer may have 100,000
 
 
 class Traffic:

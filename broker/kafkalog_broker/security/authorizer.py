@@ -169,8 +169,7 @@ class Access:
 
 
 def admit(request: Request, authorizer: Authorizer) -> None:
-    """Raises BrokerError where a right to the whole is missing. The handler asks `request.access` about each thing that
-    is named."""
+    """Raises BrokerError where a right to the whole is missing; handlers ask `request.access` about each thing."""
     access = request.access = authorizer.access(request)
     if request.entity is None:  # ApiVersions of a version that nobody knows
         return

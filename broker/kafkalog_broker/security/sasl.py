@@ -39,8 +39,7 @@ class Refused(NotAuthenticated):
 # By hand, on hashlib and hmac of Python: the packages there are for it compare what must be compared in constant
 # time as bytes are compared everywhere else.
 
-MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
-"""Iterations that Kafka allows (ScramMechanism, ScramControlManager)."""
+MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384  # that Kafka allows (ScramMechanism, ScramControlManager)
 
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _SCRAM_FIRST = re.compile(

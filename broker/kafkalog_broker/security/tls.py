@@ -17,8 +17,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Tls:
-    """TLS contexts of all listeners. `prepared` and `changed_files` read files; `use` is for the event loop's
-    thread."""
+    """TLS contexts of all listeners. `prepared` and `changed_files` read files; `use` is for the event loop."""
 
     def __init__(self) -> None:
         self._listeners: Mapping[str, ListenerTls] = {}

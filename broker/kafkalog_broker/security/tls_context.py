@@ -66,8 +66,8 @@ def _load(context: ssl.SSLContext, own: Identity) -> None:
 
 
 def _set_suites(context: ssl.SSLContext, settings: TlsSettings) -> tuple[str, ...]:
-    """The protocols that are left: a list of suites of one protocol switches the other off, as in Java. Python cannot
-    choose among the suites of TLS 1.3, so a list that has some of them must have all."""
+    """The protocols left: a list of suites of one protocol switches the other off, as in Java. Python cannot choose
+    among the suites of TLS 1.3, so a list that has some of them must have all."""
     wanted = settings.cipher_suites
     if not wanted:
         return settings.protocols

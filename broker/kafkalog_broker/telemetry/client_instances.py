@@ -1,8 +1,5 @@
-"""Client instances that push metrics: what each is to push, and how often (Kafka's ClientMetricsManager).
-
-In memory only, as in Kafka: a client that nobody knows is told UNKNOWN_SUBSCRIPTION_ID and asks for its subscription
-again.
-"""
+"""Client instances that push metrics: what each is to push, and how often (Kafka's ClientMetricsManager). In memory
+only, as in Kafka: a client that nobody knows is told UNKNOWN_SUBSCRIPTION_ID and asks for its subscription again."""
 
 from __future__ import annotations
 
@@ -157,8 +154,7 @@ class ClientInstances:
         return len(self._instances)
 
     def get(self, request: Request) -> ClientInstance:
-        """The instance that asks for its subscription, with a new id where it has none. Raises BrokerError
-        (THROTTLING_QUOTA_EXCEEDED)."""
+        """The instance that asks, with a new id where it has none. Raises BrokerError (THROTTLING_QUOTA_EXCEEDED)."""
         instance = self._instance(request.entity.client_instance_id or uuid4(), request)
         if not instance.may_get(self._now_ms()):
             raise BrokerError(ErrorCode.throttling_quota_exceeded)
@@ -239,13 +235,11 @@ def java_uuid(value: UUID) -> str:
 
 MAX_CLIENT_SERIES = 5000  # series of metrics that clients push (KIP-714), in all; some 500 bytes each
 
-MAX_SERIES_OF_A_CLIENT = 500
-"""Such series of one client. A producer of Java's that pushes everything has some 150."""
+MAX_SERIES_OF_A_CLIENT = 500  # a producer of Java's that pushes everything has some 150
 
 MAX_DECOMPRESSED = 2 << 20  # bytes of one push: Kafka's clients push some 50 kB when they push everything
 
-MAX_NAME = 200
-"""Characters of a client's id and of a metric's name; longer ones are left out. Kafka's are below 100."""
+MAX_NAME = 200  # characters of a client's id or a metric's name; longer ones are left out. Kafka's are below 100.
 
 MAX_ATTRIBUTES = 500  # characters of all attributes of a series: names of topics are among them
 
@@ -253,11 +247,8 @@ Series = dict[tuple[str, str], float]
 
 
 class ClientMetrics:
-    """Metrics that clients pushed, for the page: of each series the last value, or the sum of its deltas.
-
-    Everything in a push is made up by a client, so how much is kept of it is bounded. Without the package protobuf,
-    pushes are counted and not read.
-    """
+    """Metrics that clients pushed: of each series the last value, or the sum of its deltas. Clients make everything up,
+    so how much is kept is bounded. Without the package protobuf, pushes are counted and not read."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers

@@ -1,7 +1,5 @@
-"""Metrics in OpenTelemetry's format (OTLP), as clients push them: numbers by name and attributes.
-
-Of the messages of opentelemetry/proto/metrics/v1, only the fields that Kafka's clients fill in are described here.
-"""
+"""Metrics in OpenTelemetry's format (OTLP), as clients push them: numbers by name and attributes. Of the messages of
+opentelemetry/proto/metrics/v1, only the fields that Kafka's clients fill in are described here."""
 
 from __future__ import annotations
 

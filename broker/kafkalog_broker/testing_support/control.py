@@ -161,8 +161,7 @@ async def _now(answer: Any) -> Any:
 
 
 class Control:
-    """broker: a server that has not been started. From now on its clock and its timers can be moved. descriptor: of the
-    channel."""
+    """broker: not started; from now on its clock and its timers can be moved. descriptor: of the channel."""
 
     def __init__(self, broker: Server, descriptor: int) -> None:
         self._broker, self._channel = broker, socket.socket(fileno=descriptor)

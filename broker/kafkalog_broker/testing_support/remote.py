@@ -122,8 +122,7 @@ class RemoteClock:
 
     def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
         """Let time pass for the broker. On return what has become due has begun: retention, transactions and sessions
-        that have timed out, offsets and producers that have expired. Clients do not notice; time never goes back.
-        """
+        that have timed out, offsets and producers that have expired. Clients do not notice; time never goes back."""
         ms = round(timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds() * 1000)
         if ms < 0:
             raise ValueError("time never goes back")
@@ -140,8 +139,7 @@ class RemoteClock:
 
 
 def ask(connection: socket.socket, request: Any) -> Any:
-    """Send one of kio's request entities and read its response entity. Raises OSError, also when the broker closes the
-    connection instead of answering."""
+    """The response entity to one of kio's requests. Raises OSError, also when the broker closes the connection."""
     from kafkalog_broker.protocol.client_codec import decode_response
 
     return decode_response(request.__api_key__, request.__version__, exchange(connection, request))
@@ -180,12 +178,9 @@ HOST = "127.0.0.1"
 
 
 def kept_port(owner: object) -> int:
-    """A port of HOST that nobody gets who does not ask for it, as long as `owner` lives.
-
-    It is bound here and never listened at. On Linux a server can bind and listen beside that where both set
-    SO_REUSEADDR, as brokers do, this one and Java's; and the system gives it to nobody else. Elsewhere it could not:
-    the port is only free at this moment there.
-    """
+    """A port of HOST that nobody gets who does not ask for it, as long as `owner` lives: bound, and never listened at.
+    On Linux a server can bind and listen beside that where both set SO_REUSEADDR, as brokers do, this one and Java's.
+    Elsewhere it could not: there the port is only free at this moment."""
     with socket.socket() as kept:
         if sys.platform == "linux":
             kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -39,10 +39,8 @@ def karapace() -> str | None:
 
 @contextmanager
 def running_registry(bootstrap: str, log_file: Path) -> Iterator[str]:
-    """URL of a registry that serves until the block ends. log_file: what Karapace says.
-
-    Raises RuntimeError where Karapace is missing, or ends, or does not answer in time.
-    """
+    """URL of a registry that serves until the block ends. log_file: what Karapace says. Raises RuntimeError where
+    Karapace is missing, ends, or does not answer in time."""
     python = karapace()
     if python is None:
         raise RuntimeError(MISSING)

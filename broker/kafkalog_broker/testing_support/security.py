@@ -191,8 +191,7 @@ def _quoted(text: str) -> str:
 
 
 VALID = timedelta(days=1)
-SLACK = timedelta(hours=1)
-"""Certificates begin so much earlier: clocks of a machine and its containers differ."""
+SLACK = timedelta(hours=1)  # certificates begin so much earlier: clocks of a machine and its containers differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +203,7 @@ class Issued:
 
 
 class Authority:
-    """A certificate authority that only tests trust. Keys are on the curve P-256. `certificate`: the authority's own,
-    as a PEM text, for truststores."""
+    """Certificate authority that only tests trust, with keys on the curve P-256. `certificate`: its own, as PEM."""
 
     def __init__(self, name: str = "kafkalog tests") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
