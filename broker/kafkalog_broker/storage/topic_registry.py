@@ -121,7 +121,7 @@ def _topic(entry: Any) -> Topic:
 
 
 def read_registry(log_dir: LogDirectory) -> RegistryState | None:
-    """A directory's copy, or None; an unreadable one is set aside. Raises UnsupportedFormat for a later release's."""
+    """A directory's copy, or None; a damaged one is set aside. Raises UnsupportedFormat for a later release's."""
     path = log_dir.path / TOPICS_FILE
     try:
         return parse_registry(read_whole(path, _MOST_BYTES))
