@@ -9,8 +9,13 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, OffsetsBatch, ProducerIdAndEpoch, Record
-from kafkalog_broker.coordinator.coordinator_log import partition_for as partition_of
+from kafkalog_broker.coordinator.coordinator_log import (
+    CoordinatorLog,
+    OffsetsBatch,
+    ProducerIdAndEpoch,
+    Record,
+    partition_for,
+)
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.write.encoded_batch import EncodedRecords
@@ -45,7 +50,7 @@ class CoordinatorRuntime(Generic[L, S]):
 
     def partition_for(self, key: str) -> int:
         """Partition whose shard has a group or a transactional id."""
-        return partition_of(key, self.log.partitions)
+        return partition_for(key, self.log.partitions)
 
     def read(self, partition: int) -> L:
         """State of a partition, from its batches; in any thread. Raises BrokerError with the code for clients."""

@@ -125,9 +125,11 @@ class Mirror:
                     await self._refresh()
                     self._backoff.worked()
                     await self._pause(self._options.refresh_s)
-                except Exception as error:
-                    if isinstance(error, KafkalogError | OSError) and not isinstance(error, SourceUnreachable):
-                        raise
+                except SourceUnreachable as error:
+                    await self._back_off(error)
+                except (KafkalogError, OSError):
+                    raise
+                except Exception as error:  # noqa: BLE001 - a fault of ours: what is fetched goes on
                     await self._back_off(error)
         finally:
             for task in self._tasks.values():

@@ -94,9 +94,11 @@ def may_be_due(directory: Path, config: LogConfig, log_start_offset: int, now_ms
     """False when `segments_to_delete` would find none in a log that is not open, by its files alone. Raises OSError."""
     if config.remote_storage_enable:  # what was copied is known when it is open
         return True
-    segments = [
-        LogSegment(directory, base, _UNUSED, size=facts.st_size, next_offset=MAX_INT64, created_ms=now_ms)
-        for base, facts in log_files(directory).items()
+    files = log_files(directory)
+    sizes = [facts.st_size for facts in files.values()]
+    segments = [  # the oldest decides; the second stands for all others
+        LogSegment(directory, base, _UNUSED, size=size, next_offset=MAX_INT64, created_ms=now_ms)
+        for base, size in zip(files, (*sizes[:1], sum(sizes[1:])), strict=False)
     ]
     deletion = segments_to_delete(
         segments, config, log_start_offset=log_start_offset, high_watermark=MAX_INT64, log_end_offset=MAX_INT64,
