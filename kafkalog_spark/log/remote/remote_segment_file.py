@@ -196,12 +196,13 @@ def read_chunks(
     wanted = chunks.range_of(begin, end)
     data = memoryview(read(wanted.begin, wanted.end))
     target = bytearray(end - begin)
+    into = memoryview(target)  # a slice of the bytearray itself would copy what is assigned to it once more
     for chunk, first, last in chunks.slices(begin, end):
         stored = data[chunk.position - wanted.begin :][: chunk.size]
         to = chunk.original_position + first - begin
         try:
             with guard:
-                target[to : to + last - first] = memoryview(codec.chunk(stored, chunk, path))[first:last]
+                into[to : to + last - first] = memoryview(codec.chunk(stored, chunk, path))[first:last]
         except CorruptChunk as error:
             if not pass_over_damage:
                 raise
