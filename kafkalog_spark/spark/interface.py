@@ -182,6 +182,7 @@ _KERNELS = {
     "protobuf": "kafkalog_spark.typed.protobuf.kernel",
 }
 """Module of the largest kernel of each group that reads."""
+_is_compiled = cache(has_compiled)  # asked of each load, and what was compiled stays
 _warming: list[subprocess.Popen[bytes]] = []
 """The process that compiles in the background: one in a process's life."""
 
@@ -191,7 +192,7 @@ def warm_in_background(formats: Iterable[str]) -> None:
     task that needs one waits for it rather than compile it again. Called on the driver when a load is planned. formats:
     names of value formats."""
     names = (*(format.removeprefix("confluent-") for format in formats), "read")
-    groups = [name for name in names if name in _KERNELS and not has_compiled(_KERNELS[name])]
+    groups = [name for name in names if name in _KERNELS and not _is_compiled(_KERNELS[name])]
     if groups and not _warming:
         _log.warning("kernels are compiled, once on this machine: %s, some 10 s", ", ".join(groups))
         command = [sys.executable, "-m", "kafkalog_spark.warm", "--only", ",".join(groups)]
