@@ -366,6 +366,8 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _address(name: Any) -> tuple[str, int]:
-    if isinstance(name, tuple) and len(name) >= 2:
-        return str(name[0]), int(name[1])
-    return "unknown", 0
+    if not isinstance(name, tuple) or len(name) < 2:
+        return "unknown", 0
+    host = str(name[0])
+    of_ipv4 = host.removeprefix("::ffff:")  # on a socket for both kinds of addresses; in Java it is 10.0.0.1 there too
+    return host if ":" in of_ipv4 else of_ipv4, int(name[1])

@@ -43,6 +43,15 @@ async def test_connections_are_counted_by_address() -> None:
     assert [peer.transport.lost for peer in peers] == [False, True, False, False, False, True]
 
 
+@in_a_loop
+async def test_an_ipv4_address_on_a_socket_for_both_kinds_is_that_address() -> None:
+    net = network(Handler(), max_connections_per_ip_overrides={"10.0.0.7": 1})
+    one, other = Peer(net, host="::ffff:10.0.0.7"), Peer(net, host="::ffff:10.0.0.7")
+    assert one.connection.info.host == "10.0.0.7"
+    assert (one.transport.lost, other.transport.lost) == (False, True)
+    assert Peer(net, host="2001:db8::1").connection.info.host == "2001:db8::1"
+
+
 def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         net = network(Handler(), max_idle_ms=10_000)
