@@ -16,10 +16,10 @@ import difflib
 import functools
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import TYPE_CHECKING, Any, Self
 
-from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, Property, Source
+from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, Source, first_value, invalid_value
 from kafkalog_broker.config.listeners import (
     LISTENER_PREFIX,
     LISTENER_PROPERTIES,
@@ -35,7 +35,6 @@ from kafkalog_broker.config.properties import (
     MetadataTopic,
     check_local_retention,
     combined_properties,
-    first_value,
     listed_relatives,
     plugin_prefixes,
     relatives,
@@ -50,12 +49,79 @@ MIN_ISR = "min.insync.replicas"
 """Always set for all brokers, as Kafka's controller sets it when it forms a cluster (KIP-966)."""
 
 
+NUMBERS = (
+    "node.id", "socket.request.max.bytes", "queued.max.request.bytes", "socket.send.buffer.bytes",
+    "socket.receive.buffer.bytes", "socket.listen.backlog.size", "connections.max.idle.ms", "max.connections",
+    "max.connections.per.ip", "max.connection.creation.rate", "fetch.max.bytes", "telemetry.max.bytes",
+    "max.incremental.fetch.session.cache.slots", "max.request.partition.size.limit",
+    "num.partitions", "default.replication.factor",
+    "log.segment.bytes", "log.retention.bytes", "log.retention.check.interval.ms", "log.index.size.max.bytes",
+    "log.index.interval.bytes", "log.flush.interval.messages", "log.flush.offset.checkpoint.interval.ms",
+    "log.flush.start.offset.checkpoint.interval.ms", "replica.high.watermark.checkpoint.interval.ms",
+    "log.segment.delete.delay.ms", "log.message.timestamp.before.max.ms", "log.message.timestamp.after.max.ms",
+    "compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "message.max.bytes",
+    "min.insync.replicas", "num.recovery.threads.per.data.dir", "producer.id.expiration.ms",
+    "producer.id.expiration.check.interval.ms", "log.cleaner.threads", "log.cleaner.dedupe.buffer.size",
+    "log.cleaner.io.buffer.size", "log.cleaner.backoff.ms", "log.cleaner.delete.retention.ms",
+    "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms",
+    "group.min.session.timeout.ms", "group.max.session.timeout.ms", "group.initial.rebalance.delay.ms",
+    "group.max.size", "group.consumer.session.timeout.ms", "group.consumer.min.session.timeout.ms",
+    "group.consumer.max.session.timeout.ms", "group.consumer.heartbeat.interval.ms",
+    "group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms",
+    "group.consumer.assignment.interval.ms", "group.consumer.min.assignment.interval.ms",
+    "group.consumer.max.assignment.interval.ms", "group.consumer.max.size", "group.consumer.regex.refresh.interval.ms",
+    "group.streams.session.timeout.ms", "group.streams.min.session.timeout.ms", "group.streams.max.session.timeout.ms",
+    "group.streams.heartbeat.interval.ms", "group.streams.min.heartbeat.interval.ms",
+    "group.streams.max.heartbeat.interval.ms", "group.streams.assignment.interval.ms",
+    "group.streams.min.assignment.interval.ms", "group.streams.max.assignment.interval.ms", "group.streams.max.size",
+    "group.streams.num.standby.replicas", "group.streams.max.standby.replicas",
+    "group.streams.initial.rebalance.delay.ms", "offset.metadata.max.bytes", "offsets.topic.num.partitions",
+    "offsets.topic.segment.bytes", "offsets.retention.minutes", "offsets.retention.check.interval.ms",
+    "group.share.session.timeout.ms", "group.share.heartbeat.interval.ms", "group.share.assignment.interval.ms",
+    "group.share.initialize.retry.interval.ms", "group.share.max.size", "group.share.max.share.sessions",
+    "group.share.record.lock.duration.ms", "group.share.delivery.count.limit",
+    "group.share.partition.max.record.locks", "group.share.min.record.lock.duration.ms",
+    "group.share.max.record.lock.duration.ms", "group.share.min.delivery.count.limit",
+    "group.share.max.delivery.count.limit", "group.share.min.partition.max.record.locks",
+    "group.share.max.partition.max.record.locks", "share.coordinator.state.topic.num.partitions",
+    "share.coordinator.state.topic.segment.bytes", "share.coordinator.load.buffer.size",
+    "share.coordinator.snapshot.update.records.per.snapshot", "share.coordinator.state.topic.prune.interval.ms",
+    "share.coordinator.cold.partition.snapshot.interval.ms",
+    "log.local.retention.ms", "log.local.retention.bytes", "remote.log.index.file.cache.total.size.bytes",
+    "remote.log.manager.task.interval.ms", "remote.log.manager.task.retry.backoff.ms",
+    "remote.log.manager.task.retry.backoff.max.ms", "remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.expiration.thread.pool.size", "remote.log.manager.copy.max.bytes.per.second",
+    "remote.log.manager.copy.quota.window.num", "remote.log.manager.copy.quota.window.size.seconds",
+    "remote.log.manager.fetch.max.bytes.per.second", "remote.log.manager.fetch.quota.window.num",
+    "remote.log.manager.fetch.quota.window.size.seconds", "remote.log.reader.threads",
+    "remote.log.reader.max.pending.tasks", "remote.log.metadata.custom.metadata.max.bytes", "remote.fetch.max.wait.ms",
+    "remote.list.offsets.request.timeout.ms",
+    "quota.window.num", "quota.window.size.seconds", "controller.quota.window.num",
+    "controller.quota.window.size.seconds",
+    "transactional.id.expiration.ms", "transaction.max.timeout.ms", "transaction.state.log.load.buffer.size",
+    "transaction.state.log.num.partitions", "transaction.state.log.segment.bytes",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+    "transaction.remove.expired.transaction.cleanup.interval.ms",
+)  # fmt: skip
+"""Whole numbers that this broker acts on."""
+
+if TYPE_CHECKING:
+
+    class _Numbers:
+        def __getattr__(self, name: str) -> int: ...
+
+else:
+    _Numbers = make_dataclass(
+        "_Numbers", [(name.replace(".", "_"), int) for name in NUMBERS], frozen=True, slots=True, kw_only=True
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
-    """Attributes are Kafka's names in snake_case, of those properties that this broker acts on: whoever reads a further
-    one declares it here, and who reads one no longer removes it (a test looks for the readers), so that
-    `without_effect` tells the truth. Times in ms, sizes in bytes as their names say. `static`, `dynamic_default`,
-    `dynamic_broker`: what was set, as text, by layer."""
+class BrokerConfig(_Numbers):
+    """Attributes are Kafka's names in snake_case, of those properties that this broker acts on, NUMBERS among them:
+    whoever reads a further one declares it here, and who reads one no longer removes it (a test looks for the readers),
+    so that `without_effect` tells the truth. `static`, `dynamic_default`, `dynamic_broker`: what was set, as text, by
+    layer."""
 
     static: Mapping[str, str] = field(repr=False)
     dynamic_default: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -73,158 +139,24 @@ class BrokerConfig:
     log_roll_jitter_ms: int
     log_flush_interval_ms: int
 
-    node_id: int
     broker_rack: str | None
-    socket_request_max_bytes: int
-    queued_max_request_bytes: int
-    socket_send_buffer_bytes: int
-    socket_receive_buffer_bytes: int
-    socket_listen_backlog_size: int
-    connections_max_idle_ms: int
-    max_connections: int
-    max_connections_per_ip: int
     max_connections_per_ip_overrides: str
-    max_connection_creation_rate: int
-    fetch_max_bytes: int
-    telemetry_max_bytes: int
-    max_incremental_fetch_session_cache_slots: int
-    max_request_partition_size_limit: int
-
     auto_create_topics_enable: bool
     delete_topic_enable: bool
-    num_partitions: int
-    default_replication_factor: int
-
-    log_segment_bytes: int
-    log_retention_bytes: int
-    log_retention_check_interval_ms: int
     log_cleanup_policy: tuple[str, ...]
-    log_index_size_max_bytes: int
-    log_index_interval_bytes: int
-    log_flush_interval_messages: int
-    log_flush_offset_checkpoint_interval_ms: int
-    log_flush_start_offset_checkpoint_interval_ms: int
-    replica_high_watermark_checkpoint_interval_ms: int
-    log_segment_delete_delay_ms: int
     log_preallocate: bool
     log_message_timestamp_type: str
-    log_message_timestamp_before_max_ms: int
-    log_message_timestamp_after_max_ms: int
     compression_type: str
-    compression_gzip_level: int
-    compression_lz4_level: int
-    compression_zstd_level: int
-    message_max_bytes: int
-    min_insync_replicas: int
-    num_recovery_threads_per_data_dir: int
     cordoned_log_dirs: tuple[str, ...]
-    producer_id_expiration_ms: int
-    producer_id_expiration_check_interval_ms: int
     log_cleaner_enable: bool
-    log_cleaner_threads: int
     log_cleaner_io_max_bytes_per_second: float
-    log_cleaner_dedupe_buffer_size: int
-    log_cleaner_io_buffer_size: int
     log_cleaner_io_buffer_load_factor: float
-    log_cleaner_backoff_ms: int
     log_cleaner_min_cleanable_ratio: float
-    log_cleaner_delete_retention_ms: int
-    log_cleaner_min_compaction_lag_ms: int
-    log_cleaner_max_compaction_lag_ms: int
-
-    group_min_session_timeout_ms: int
-    group_max_session_timeout_ms: int
-    group_initial_rebalance_delay_ms: int
-    group_max_size: int
-    group_consumer_session_timeout_ms: int
-    group_consumer_min_session_timeout_ms: int
-    group_consumer_max_session_timeout_ms: int
-    group_consumer_heartbeat_interval_ms: int
-    group_consumer_min_heartbeat_interval_ms: int
-    group_consumer_max_heartbeat_interval_ms: int
-    group_consumer_assignment_interval_ms: int
-    group_consumer_min_assignment_interval_ms: int
-    group_consumer_max_assignment_interval_ms: int
-    group_consumer_max_size: int
     group_consumer_assignors: tuple[str, ...]
     group_consumer_migration_policy: str
-    group_consumer_regex_refresh_interval_ms: int
-    group_streams_session_timeout_ms: int
-    group_streams_min_session_timeout_ms: int
-    group_streams_max_session_timeout_ms: int
-    group_streams_heartbeat_interval_ms: int
-    group_streams_min_heartbeat_interval_ms: int
-    group_streams_max_heartbeat_interval_ms: int
-    group_streams_assignment_interval_ms: int
-    group_streams_min_assignment_interval_ms: int
-    group_streams_max_assignment_interval_ms: int
-    group_streams_max_size: int
-    group_streams_num_standby_replicas: int
-    group_streams_max_standby_replicas: int
-    group_streams_initial_rebalance_delay_ms: int
     group_coordinator_rebalance_protocols: tuple[str, ...]
-    offset_metadata_max_bytes: int
-    offsets_topic_num_partitions: int
-    offsets_topic_segment_bytes: int
-    offsets_retention_minutes: int
-    offsets_retention_check_interval_ms: int
-
-    group_share_session_timeout_ms: int
-    group_share_heartbeat_interval_ms: int
-    group_share_assignment_interval_ms: int
-    group_share_initialize_retry_interval_ms: int
-    group_share_max_size: int
-    group_share_max_share_sessions: int
-    group_share_record_lock_duration_ms: int
-    group_share_delivery_count_limit: int
-    group_share_partition_max_record_locks: int
-    group_share_min_record_lock_duration_ms: int
-    group_share_max_record_lock_duration_ms: int
-    group_share_min_delivery_count_limit: int
-    group_share_max_delivery_count_limit: int
-    group_share_min_partition_max_record_locks: int
-    group_share_max_partition_max_record_locks: int
-    share_coordinator_state_topic_num_partitions: int
-    share_coordinator_state_topic_segment_bytes: int
-    share_coordinator_load_buffer_size: int
-    share_coordinator_snapshot_update_records_per_snapshot: int
-    share_coordinator_state_topic_prune_interval_ms: int
-    share_coordinator_cold_partition_snapshot_interval_ms: int
-
     remote_log_storage_system_enable: bool
-    log_local_retention_ms: int
-    log_local_retention_bytes: int
-    remote_log_index_file_cache_total_size_bytes: int
-    remote_log_manager_task_interval_ms: int
-    remote_log_manager_task_retry_backoff_ms: int
-    remote_log_manager_task_retry_backoff_max_ms: int
     remote_log_manager_task_retry_jitter: float
-    remote_log_manager_copier_thread_pool_size: int
-    remote_log_manager_expiration_thread_pool_size: int
-    remote_log_manager_copy_max_bytes_per_second: int
-    remote_log_manager_copy_quota_window_num: int
-    remote_log_manager_copy_quota_window_size_seconds: int
-    remote_log_manager_fetch_max_bytes_per_second: int
-    remote_log_manager_fetch_quota_window_num: int
-    remote_log_manager_fetch_quota_window_size_seconds: int
-    remote_log_reader_threads: int
-    remote_log_reader_max_pending_tasks: int
-    remote_log_metadata_custom_metadata_max_bytes: int
-    remote_fetch_max_wait_ms: int
-    remote_list_offsets_request_timeout_ms: int
-
-    quota_window_num: int
-    quota_window_size_seconds: int
-    controller_quota_window_num: int
-    controller_quota_window_size_seconds: int
-
-    transactional_id_expiration_ms: int
-    transaction_max_timeout_ms: int
-    transaction_state_log_load_buffer_size: int
-    transaction_state_log_num_partitions: int
-    transaction_state_log_segment_bytes: int
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
-    transaction_remove_expired_transaction_cleanup_interval_ms: int
     transaction_partition_verification_enable: bool
 
     @classmethod
@@ -268,11 +200,10 @@ class BrokerConfig:
     def text(self, name: str) -> str | None:
         """Any property of Kafka's, from the uppermost layer that has it, as it is described; None: not set, no default.
         A relative that was set while the broker runs hides what was set at start."""
-        for layer in (self.dynamic_broker, self.dynamic_default):
+        for layer in self._layers[:2]:
             if name not in layer and any(relative in layer for relative in listed_relatives(name)):
                 return BROKER_PROPERTIES[name].default
-        text = first_value((self.dynamic_broker, self.dynamic_default, self.static), name)
-        return BROKER_PROPERTIES[name].text_of(text)
+        return BROKER_PROPERTIES[name].text_of(first_value(self._layers, name))
 
     def sources(self, name: str) -> list[tuple[str, str | None, Source]]:
         """Sources of the value of `name`: (property, text as given, layer), the one that counts first; within a layer,
@@ -282,9 +213,8 @@ class BrokerConfig:
         own = listener_property(name)  # what all listeners have stands in for what one of them has
         group = listed_relatives(name) if own is None else (name, own)
         found: list[tuple[str, str | None, Source]] = []
-        layers = (self.dynamic_broker, self.dynamic_default, self.static)
         sources = (Source.DYNAMIC_BROKER, Source.DYNAMIC_DEFAULT_BROKER, Source.STATIC_BROKER)
-        for source, layer in zip(sources, layers, strict=True):
+        for source, layer in zip(sources, self._layers, strict=True):
             found += [(relative, layer[relative], source) for relative in group if relative in layer]
         for relative in group:
             default = BROKER_PROPERTIES[relative].default if relative in BROKER_PROPERTIES else None
@@ -295,14 +225,17 @@ class BrokerConfig:
 
     def listener_properties(self) -> list[str]:
         """The properties of single listeners that were set, in full: `listener.name.external.ssl.keystore.type`."""
-        given = {**self.static, **self.dynamic_default, **self.dynamic_broker}
-        return sorted(name for name in given if listener_property(name) is not None)
+        return sorted(name for name in set().union(*self._layers) if listener_property(name) is not None)
 
     def without_effect(self) -> list[str]:
         """Properties that were set, at start or while a broker ran, and that this broker does not act on."""
-        given = {**self.static, **self.dynamic_default, **self.dynamic_broker}
         served = plugin_prefixes((self.static,)) if self.remote_log_storage_system_enable else ()
+        given = set().union(*self._layers)
         return sorted(name for name in given if not is_served(name) and not name.startswith(served))
+
+    @property
+    def _layers(self) -> tuple[Mapping[str, str], ...]:
+        return self.dynamic_broker, self.dynamic_default, self.static
 
     def _check_together(self) -> None:
         """Rules between properties (KafkaConfig.validateValues)."""
@@ -349,8 +282,7 @@ class BrokerConfig:
         check(replicas, operator.le, "less than or equal to", most)
         assignors, name = self.group_consumer_assignors, "group.consumer.assignors"
         if not assignors or not set(assignors) <= set(ASSIGNORS):
-            shown, served = ",".join(assignors)[:200], " and ".join(ASSIGNORS)
-            raise ConfigError(f"Invalid value {shown} for configuration {name}: this broker has {served}", name=name)
+            raise invalid_value(name, ",".join(assignors), f"this broker has {' and '.join(ASSIGNORS)}")
 
 
 @functools.cache
@@ -366,28 +298,21 @@ def is_served(name: str) -> bool:
     return name in served_properties() or name in AUTHORIZER_PROPERTIES or listener_property(name) is not None
 
 
-def definition(name: str) -> Property:
-    """Raises ConfigError for an unknown broker property, with the one that was probably meant."""
-    try:
-        return BROKER_PROPERTIES[name]
-    except KeyError:
-        near = difflib.get_close_matches(name, BROKER_PROPERTIES, n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]}?" if near else None
-        raise ConfigError(f"Unknown broker property {name[:200]!r}", name=name, hint=hint) from None
-
-
 def _check(name: str, text: str) -> None:
     if name.startswith(LISTENER_PREFIX):
         own = listener_property(name)  # else one of limits or of other security, accepted without effect
         if own is not None:
-            definition(own).parse(text)
+            BROKER_PROPERTIES[own].parse(text)
         return
     if name in AUTHORIZER_PROPERTIES:
         return  # AuthorizerSettings checks them
-    entry = definition(name)
-    value = entry.parse(text)
+    if name not in BROKER_PROPERTIES:
+        near = difflib.get_close_matches(name, BROKER_PROPERTIES, n=1, cutoff=0.6)
+        hint = f"did you mean {near[0]}?" if near else None
+        raise ConfigError(f"Unknown broker property {name[:200]!r}", name=name, hint=hint)
+    value = BROKER_PROPERTIES[name].parse(text)
     if name in REFUSED and value not in ("", (), False, None):
-        raise ConfigError(f"Invalid value {text[:200]} for configuration {name}: {REFUSED[name]}", name=name)
+        raise invalid_value(name, text, REFUSED[name])
 
 
 def _text(value: object) -> str:

@@ -29,6 +29,14 @@ class ConfigError(KafkalogError, ValueError):
         self.name = name
 
 
+NO_JAVA = "classes of Java cannot be loaded"
+
+
+def invalid_value(name: str, value: object, why: str, hint: str | None = None) -> ConfigError:
+    """In Kafka's words (ConfigException)."""
+    return ConfigError(f"Invalid value {str(value)[:200]} for configuration {name}: {why}", name=name, hint=hint)
+
+
 class PropertyType(enum.IntEnum):
     """Types as DescribeConfigs numbers them (DescribeConfigsResponse.ConfigType)."""
 
@@ -157,8 +165,7 @@ class Property:
         return text if kind is PropertyType.PASSWORD else trimmed
 
     def _error(self, text: str, complaint: str) -> ConfigError:
-        shown = "[hidden]" if self.is_sensitive else text[:200]
-        return ConfigError(f"Invalid value {shown} for configuration {self.name}: {complaint}", name=self.name)
+        return invalid_value(self.name, "[hidden]" if self.is_sensitive else text, complaint)
 
 
 def format_value(value: Value) -> str | None:
@@ -197,15 +204,9 @@ FILE = Path(__file__).with_name("kafka_properties.json")
 
 
 def _property(entry: Mapping[str, Any]) -> Property:
-    return Property(
-        name=entry["name"],
-        type=PropertyType[entry["type"]],
-        default=entry.get("default"),
-        allowed=entry.get("allowed"),
-        doc=entry["doc"],
-        update=Update(entry["update"]),
-        internal=entry.get("internal", False),
-    )
+    update, internal = Update(entry["update"]), entry.get("internal", False)
+    default, allowed = entry.get("default"), entry.get("allowed")
+    return Property(entry["name"], PropertyType[entry["type"]], default, allowed, entry["doc"], update, internal)
 
 
 _ENTRIES = json.loads(FILE.read_bytes())
@@ -218,3 +219,8 @@ BROKER_DEFAULTS: Mapping[str, str] = {
 }
 """Topic property -> the broker property that it takes its default from (ServerTopicConfigSynonyms). Where that one has
 relatives in other units (log.retention.ms, .minutes, .hours), it is the first; `relatives` knows the rest."""
+
+
+def first_value(layers: tuple[Mapping[str, str], ...], name: str) -> str | None:
+    """The text of a property from the uppermost layer that has it, else its default."""
+    return next((layer[name] for layer in layers if name in layer), BROKER_PROPERTIES[name].default)

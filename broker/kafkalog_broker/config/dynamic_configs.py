@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kafkalog_broker.config.state_copies import StateCopies
 from kafkalog_spark.errors import CorruptFile
@@ -23,14 +23,8 @@ GROUPS, CLIENT_METRICS = "groups", "client-metrics"
 _log = logging.getLogger(__name__)
 Layer = dict[str, str]
 Named = dict[str, Layer]  # properties that were set, by the name of the resource
-
-
-class StoredConfigs(NamedTuple):
-    """Content of the file. brokers: by node id. of: by type of resource (GROUPS, CLIENT_METRICS)."""
-
-    default: Layer
-    brokers: Named
-    of: dict[str, Named]
+Stored = tuple[Layer, Named, dict[str, Named]]
+"""Content of the file: what is set for all brokers, by node id, and by type of resource (GROUPS, CLIENT_METRICS)."""
 
 
 class DynamicConfigs:
@@ -75,19 +69,18 @@ class DynamicConfigs:
         self.of = of
 
     def _write(self, default: Mapping[str, str], broker: Mapping[str, str], of: dict[str, Named]) -> None:
-        self._copies.save(StoredConfigs(dict(default), {**self._others, self._node: dict(broker)}, of))
+        self._copies.save((dict(default), {**self._others, self._node: dict(broker)}, of))
 
 
-def _encoded(stored: StoredConfigs) -> dict[str, Any]:
-    brokers = {node: layer for node, layer in stored.brokers.items() if layer}
-    return {"default": stored.default, "brokers": brokers, **stored.of}
+def _encoded(stored: Stored) -> dict[str, Any]:
+    default, brokers, of = stored
+    return {"default": default, "brokers": {node: layer for node, layer in brokers.items() if layer}, **of}
 
 
-def _decoded(state: Mapping[str, Any]) -> StoredConfigs:
-    stored = StoredConfigs(
-        state["default"], state["brokers"], {kind: state.get(kind, {}) for kind in (GROUPS, CLIENT_METRICS)}
-    )
-    layers = [stored.default, *(layer for named in (stored.brokers, *stored.of.values()) for layer in named.values())]
+def _decoded(state: Mapping[str, Any]) -> Stored:
+    default, brokers = state["default"], state["brokers"]
+    of = {kind: state.get(kind, {}) for kind in (GROUPS, CLIENT_METRICS)}
+    layers = [default, *(layer for named in (brokers, *of.values()) for layer in named.values())]
     if not all(isinstance(text, str) for layer in layers for text in layer.values()):
         raise TypeError("a property that is no text")
-    return stored
+    return default, brokers, of

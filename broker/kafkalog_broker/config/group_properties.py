@@ -14,6 +14,7 @@ from kafkalog_broker.config.definition import (
     Property,
     PropertyType,
     Value,
+    invalid_value,
 )
 
 _NUMBERS = (
@@ -26,29 +27,22 @@ _NUMBERS = (
 BROKERS_OWN: Mapping[str, str] = {name: f"group.{name}" for name in _NUMBERS if f"group.{name}" in BROKER_PROPERTIES}
 """The property of the broker that a group's takes its default from."""
 
-_WORDS = {
-    "share.auto.offset.reset": ("latest", None, "Where a share group begins in a partition that it has not read."),
-    "share.isolation.level": (
-        "read_uncommitted", {"words": ("read_committed", "read_uncommitted")},
-        "Whether a share group gets records of transactions that are open or aborted.",
-    ),
-}  # fmt: skip
-
-
+_OTHERS = (
+    Property("share.auto.offset.reset", PropertyType.STRING, "latest", None,
+             "Where a share group begins in a partition that it has not read."),
+    Property("share.isolation.level", PropertyType.STRING, "read_uncommitted",
+             {"words": ("read_committed", "read_uncommitted")},
+             "Whether a share group gets records of transactions that are open or aborted."),
+    Property("share.renew.acknowledge.enable", PropertyType.BOOLEAN, "true", None,
+             "Whether consumers of a share group may renew the lock of a record."),
+)  # fmt: skip
 GROUP_PROPERTIES: Mapping[str, Property] = {
     **{
         own: Property(own, PropertyType.INT, entry.default, entry.allowed or {"low": 0}, entry.doc)
         for own, entry in ((own, BROKER_PROPERTIES[brokers]) for own, brokers in BROKERS_OWN.items())
     },
-    **{
-        name: Property(name, PropertyType.STRING, default, allowed, doc)
-        for name, (default, allowed, doc) in _WORDS.items()
-    },
-    "share.renew.acknowledge.enable": Property(
-        "share.renew.acknowledge.enable", PropertyType.BOOLEAN, "true", None,
-        "Whether consumers of a share group may renew the lock of a record.",
-    ),
-}  # fmt: skip
+    **{entry.name: entry for entry in _OTHERS},
+}
 
 
 def check_group_properties(overrides: Mapping[str, str], config: BrokerConfig) -> None:
@@ -72,11 +66,8 @@ def check_group_properties(overrides: Mapping[str, str], config: BrokerConfig) -
             raise ConfigError(f"{name} must be greater than {kind}.heartbeat.interval.ms", name=name)
     reset = overrides.get(_RESET, LATEST)
     if reset.lower() not in (EARLIEST, LATEST) and reset_duration_ms(reset) is None:
-        raise ConfigError(
-            f"Invalid value {reset} for configuration {_RESET}: Invalid value `{reset}` for configuration {_RESET}. "
-            "The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'.",
-            name=_RESET,
-        )
+        why = "The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
+        raise invalid_value(_RESET, reset, f"Invalid value `{reset[:200]}` for configuration {_RESET}. {why}")
 
 
 def _value(name: str, overrides: Mapping[str, str], config: BrokerConfig) -> int | None:

@@ -6,9 +6,9 @@ import re
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
-from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, Value
+from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, first_value, invalid_value
 from kafkalog_broker.config.sasl_settings import HANDLER, JAAS, MAX_REAUTH, OAUTH_PROPERTIES, SaslSettings
 from kafkalog_broker.config.sasl_settings import SERVED as MECHANISMS_SERVED
 from kafkalog_broker.config.tls_settings import TlsSettings
@@ -41,11 +41,7 @@ def parse_listeners(name: str, items: Iterable[str]) -> tuple[Listener, ...]:
     for item in items:
         match = _LISTENER.fullmatch(item)
         if match is None or int(match[4]) > 65535:
-            raise ConfigError(
-                f"Invalid value {item} for configuration {name}: expected NAME://HOST:PORT, "
-                "e.g. PLAINTEXT://127.0.0.1:9092",
-                name=name,
-            )
+            raise invalid_value(name, item, "expected NAME://HOST:PORT, e.g. PLAINTEXT://127.0.0.1:9092")
         found.append(Listener(match[1].upper(), match[2] or match[3] or "", int(match[4])))
     for what, keys in (
         ("name", [listener.name for listener in found]),
@@ -65,11 +61,7 @@ def parse_security_map(text: str) -> dict[str, str]:
     for item in filter(None, (part.strip() for part in text.split(","))):
         listener, separator, protocol = item.rpartition(":")
         if not separator or protocol.upper() not in PROTOCOLS:
-            raise ConfigError(
-                f"Invalid value {item} for configuration {name}: expected NAME:PROTOCOL with one of "
-                + ", ".join(PROTOCOLS),
-                name=name,
-            )
+            raise invalid_value(name, item, f"expected NAME:PROTOCOL with one of {', '.join(PROTOCOLS)}")
         protocols[listener.strip().upper()] = protocol.upper()
     return protocols
 
@@ -83,13 +75,9 @@ def served_listeners(
     if not served:
         raise ConfigError("listeners names no listener for clients, e.g. PLAINTEXT://127.0.0.1:9092", name="listeners")
     for listener in served:
-        protocol = protocols.get(listener.name)
-        if protocol is None:
-            raise ConfigError(
-                f"listeners: No security protocol defined for listener {listener.name} in "
-                "listener.security.protocol.map",
-                name="listeners",
-            )
+        if listener.name not in protocols:
+            why = f"No security protocol defined for listener {listener.name} in listener.security.protocol.map"
+            raise ConfigError(f"listeners: {why}", name="listeners")
     return served
 
 
@@ -99,21 +87,16 @@ def advertised(
     """Endpoints of clients: `named` (advertised.listeners) where given, else where the broker listens; a listener on
     all interfaces by this machine's name. Raises ConfigError for a name that is not served or an address that nobody
     can connect to."""
-    controller = {name.upper() for name in controller_names}
+    controller, name = {name.upper() for name in controller_names}, "advertised.listeners"
     shown = tuple(listener for listener in named if listener.name not in controller) or served
     names = {listener.name for listener in served}
     for listener in shown:
         if listener.name not in names:
-            raise ConfigError(
-                f"advertised.listeners names {listener.name}, which is not in listeners ({', '.join(sorted(names))})",
-                name="advertised.listeners",
-            )
+            why = f"names {listener.name}, which is not in listeners ({', '.join(sorted(names))})"
+            raise ConfigError(f"{name} {why}", name=name)
         if listener.host in ("0.0.0.0", "::"):
-            raise ConfigError(
-                f"advertised.listeners cannot use the nonroutable meta-address {listener.host}",
-                name="advertised.listeners",
-                hint="use a routable IP address or a host name",
-            )
+            why = f"{name} cannot use the nonroutable meta-address {listener.host}"
+            raise ConfigError(why, name=name, hint="use a routable IP address or a host name")
     return tuple(replace(listener, host=listener.host or _own_name()) for listener in shown)
 
 
@@ -171,18 +154,16 @@ class ListenerSecurity:
             key = f"{LISTENER_PREFIX}{listener.lower()}.{name}"
             return next((layer[key] for layer in layers if key in layer), None)
 
-        def value(name: str) -> Value:  # as AbstractConfig.valuesWithPrefixOverride
+        def value(name: str) -> Any:  # as AbstractConfig.valuesWithPrefixOverride
             text = own(name)
-            if text is None:
-                text = next((layer[name] for layer in layers if name in layer), BROKER_PROPERTIES[name].default)
-            return BROKER_PROPERTIES[name].parse(text)
+            return BROKER_PROPERTIES[name].parse(first_value(layers, name) if text is None else text)
 
         tls = sasl = None
         try:
             if protocol in TLS_PROTOCOLS:
                 # As in Kafka, where SASL authenticates unless a listener says otherwise.
                 by_sasl = protocol in SASL_PROTOCOLS and own("ssl.client.auth") is None
-                tls = TlsSettings.of(value, "none" if by_sasl else str(value("ssl.client.auth")))
+                tls = TlsSettings.of(value, "none" if by_sasl else value("ssl.client.auth"))
             if protocol in SASL_PROTOCOLS:
                 sasl = SaslSettings.of(value, own)
             return cls(protocol, tls, sasl)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Self
 
-from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, Value
+from kafkalog_broker.config.definition import BROKER_PROPERTIES, NO_JAVA, ConfigError, first_value, invalid_value
 from kafkalog_broker.config.listeners import (
     ListenerSecurity,
     advertised,
@@ -22,9 +22,9 @@ from kafkalog_spark.format.meta_properties import parse_properties
 
 # Who sets these relies on them: running without would be worse than not starting. Name to what is missing.
 REFUSED = {
-    "create.topic.policy.class.name": "classes of Java cannot be loaded, so no topic would be refused",
-    "alter.config.policy.class.name": "classes of Java cannot be loaded, so no change would be refused",
-    "client.quota.callback.class": "classes of Java cannot be loaded, so no client would be held to a quota",
+    "create.topic.policy.class.name": f"{NO_JAVA}, so no topic would be refused",
+    "alter.config.policy.class.name": f"{NO_JAVA}, so no change would be refused",
+    "client.quota.callback.class": f"{NO_JAVA}, so no client would be held to a quota",
     "config.providers": "values of the form ${provider:path:key} cannot be filled in",
 }
 
@@ -112,26 +112,18 @@ class AuthorizerSettings:
     allow_everyone: bool = False
 
     @classmethod
-    def of(cls, class_name: str, properties: Mapping[str, str]) -> Self | None:
+    def of(cls, class_name: str | None, properties: Mapping[str, str]) -> Self | None:
         """None: there is no authorizer, and everybody may do everything. Raises ConfigError."""
         if not class_name:
             return None
         if class_name != STANDARD:
-            raise ConfigError(
-                f"Invalid value {class_name[:200]} for configuration {CLASS}: classes of Java cannot be loaded",
-                name=CLASS,
-                hint=f"the authorizer that there is: {STANDARD}",
-            )
+            raise invalid_value(CLASS, class_name, NO_JAVA, f"the authorizer that there is: {STANDARD}")
         texts = (text.strip() for text in properties.get(SUPER_USERS, "").split(";"))
         super_users = frozenset(filter(None, texts))
         wrong = next((text for text in sorted(super_users) if not all(text.partition(":")[::2])), None)
         if wrong is not None:
-            raise ConfigError(
-                f"Invalid value {wrong[:200]} for configuration {SUPER_USERS}: expected a string in format "
-                "principalType:principalName",
-                name=SUPER_USERS,
-                hint="for example super.users=User:admin;User:CN=ops,O=Example",
-            )
+            why = "expected a string in format principalType:principalName"
+            raise invalid_value(SUPER_USERS, wrong, why, "for example super.users=User:admin;User:CN=ops,O=Example")
         # As Java's Boolean.valueOf: anything but true is false.
         return cls(super_users, properties.get(ALLOW_EVERYONE, "").strip().lower() == "true")
 
@@ -157,13 +149,10 @@ def check_local_retention(name: str, total: int, local: int) -> None:
     (LogConfig.validateRemoteStorageRetentionSize, validateRemoteStorageRetentionTime)."""
     if total < 0 or local == AS_RETENTION:
         return
-    what = None
     if local == -1:
-        what = f"Value must not be -1 as {name} value is set as {total}."
-    elif local > total:
-        what = f"Value must not be more than {name} property value: {total}"
-    if what is not None:
-        raise ConfigError(f"Invalid value {local} for configuration local.{name}: {what}", name=f"local.{name}")
+        raise invalid_value(f"local.{name}", local, f"Value must not be -1 as {name} value is set as {total}.")
+    if local > total:
+        raise invalid_value(f"local.{name}", local, f"Value must not be more than {name} property value: {total}")
 
 
 def plugin_prefixes(layers: tuple[Mapping[str, str], ...]) -> tuple[str, str]:
@@ -189,10 +178,7 @@ class MetadataTopic:
         def number(name: str, default: int, low: int) -> int:
             text = layers[-1].get(prefix + name, str(default)).strip()
             if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or int(text) < low:
-                raise ConfigError(
-                    f"Invalid value {text[:200]} for configuration {prefix}{name}: Value must be at least {low}",
-                    name=prefix + name,
-                )
+                raise invalid_value(prefix + name, text, f"Value must be at least {low}")
             return int(text)
 
         number("replication.factor", 3, 1)  # one here, whatever it says
@@ -200,34 +186,21 @@ class MetadataTopic:
         return cls(number("num.partitions", 50, 1), retention, number("min.isr", 2, 1))
 
 
+_LISTENERS = ("listeners", "advertised.listeners")
+
+
 def _check_remote_storage(layers: tuple[Mapping[str, str], ...], listeners: Iterable[str]) -> None:
     """Rules of a broker with remote storage, in Kafka's words. Raises ConfigError."""
     listener = first_value(layers, REMOTE_STORAGE_LISTENER)
     if listener is not None and listener not in listeners:
-        raise ConfigError(
-            f"Invalid value {listener[:200]} for configuration {REMOTE_STORAGE_LISTENER}: Should be set as a listener "
-            f"name within valid broker listener name list: {','.join(listeners)}",
-            name=REMOTE_STORAGE_LISTENER,
-        )
-    manager = first_value(layers, METADATA_MANAGER)
-    if manager != BROKER_PROPERTIES[METADATA_MANAGER].default:
-        raise ConfigError(
-            f"Invalid value {str(manager)[:200]} for configuration {METADATA_MANAGER}: classes of Java cannot be "
-            "loaded",
-            name=METADATA_MANAGER,
-            hint=f"the one that there is: {BROKER_PROPERTIES[METADATA_MANAGER].default}",
-        )
+        why = f"Should be set as a listener name within valid broker listener name list: {','.join(listeners)}"
+        raise invalid_value(REMOTE_STORAGE_LISTENER, listener, why)
+    manager, known = first_value(layers, METADATA_MANAGER), BROKER_PROPERTIES[METADATA_MANAGER].default
+    if manager != known:
+        raise invalid_value(METADATA_MANAGER, manager, NO_JAVA, f"the one that there is: {known}")
 
 
-def first_value(layers: tuple[Mapping[str, str], ...], name: str) -> str | None:
-    """The text of a property from the uppermost layer that has it, else its default."""
-    for layer in layers:
-        if name in layer:
-            return layer[name]
-    return BROKER_PROPERTIES[name].default
-
-
-def _value(layers: tuple[Mapping[str, str], ...], name: str) -> Value:
+def _value(layers: tuple[Mapping[str, str], ...], name: str) -> Any:
     return BROKER_PROPERTIES[name].parse(first_value(layers, name))
 
 
@@ -236,7 +209,6 @@ def _milliseconds(layers: tuple[Mapping[str, str], ...], name: str) -> tuple[int
     for relative in relatives(name):
         value = _value(layers, relative)
         if value is not None:
-            assert isinstance(value, int)
             return value * MS_PER_UNIT.get(relative.rpartition(".")[2], 1), relative
     raise AssertionError(f"{name} has no default")
 
@@ -245,24 +217,16 @@ def combined_properties(layers: tuple[Mapping[str, str], ...]) -> dict[str, Any]
     """Attribute of BrokerConfig -> value, of those that no property holds alone. Raises ConfigError."""
     retention, retention_name = _milliseconds(layers, "log.retention.ms")
     if retention == 0:
-        raise ConfigError(
-            f"Invalid value 0 for configuration {retention_name}: unlimited is -1, anything else is at least 1",
-            name=retention_name,
-        )
+        raise invalid_value(retention_name, 0, "unlimited is -1, anything else is at least 1")
     roll, roll_name = _milliseconds(layers, "log.roll.ms")
     jitter, jitter_name = _milliseconds(layers, "log.roll.jitter.ms")
     for value, low, name in ((roll, 1, roll_name), (jitter, 0, jitter_name)):
         if value < low:
-            raise ConfigError(
-                f"Invalid value {value} for configuration {name}: Value must be at least {low}", name=name
-            )
+            raise invalid_value(name, value, f"Value must be at least {low}")
     controller = _value(layers, "controller.listener.names") or ()
-    protocols = parse_security_map(str(_value(layers, "listener.security.protocol.map")))
-    listeners, named = (_value(layers, name) or () for name in ("listeners", "advertised.listeners"))
-    assert isinstance(controller, tuple)
-    assert isinstance(listeners, tuple)
-    assert isinstance(named, tuple)
-    served = served_listeners(parse_listeners("listeners", listeners), controller, protocols)
+    protocols = parse_security_map(_value(layers, "listener.security.protocol.map"))
+    listeners, named = (parse_listeners(name, _value(layers, name) or ()) for name in _LISTENERS)
+    served = served_listeners(listeners, controller, protocols)
     if _value(layers, REMOTE_STORAGE):
         _check_remote_storage(layers, [listener.name for listener in served])
     return {
@@ -270,8 +234,8 @@ def combined_properties(layers: tuple[Mapping[str, str], ...]) -> dict[str, Any]
         "listener_security": {
             listener.name: ListenerSecurity.of(listener.name, protocols[listener.name], layers) for listener in served
         },
-        "advertised_listeners": advertised(served, parse_listeners("advertised.listeners", named), controller),
-        "authorizer": AuthorizerSettings.of(str(_value(layers, CLASS) or ""), layers[-1]),
+        "advertised_listeners": advertised(served, named, controller),
+        "authorizer": AuthorizerSettings.of(_value(layers, CLASS), layers[-1]),
         "remote_log_metadata_topic": MetadataTopic.of(layers),
         "log_dirs": _value(layers, "log.dirs") or _value(layers, "log.dir"),
         "log_retention_ms": max(retention, -1),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
-from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, Value
+from kafkalog_broker.config.definition import BROKER_PROPERTIES, NO_JAVA, ConfigError, invalid_value
 from kafkalog_spark.spark.librdkafka import parse_jaas
 
 PREFIX = "sasl.oauthbearer."
@@ -51,43 +51,33 @@ class OAuthSettings:
     max_retry_ms: int = 10_000
 
     @classmethod
-    def of(cls, value: Callable[[str], Value], handler: str, options: dict[str, str]) -> Self:
+    def of(cls, value: Callable[[str], Any], handler: str, options: dict[str, str]) -> Self:
         """value: the parsed value of a property for this mechanism and listener. handler: the class that is to check
         tokens. options: of the JAAS entry. Raises ConfigError."""
         if handler == UNSECURED:
             return cls._unsecured(options)
         if handler and handler not in SECURED:
-            raise ConfigError(
-                f"Invalid value {handler[:200]} for configuration sasl.server.callback.handler.class: classes of Java "
-                "cannot be loaded",
-                name="sasl.server.callback.handler.class",
-                hint=f"for OAUTHBEARER {SECURED[0]} and {UNSECURED} are served",
-            )
+            raise invalid_value(HANDLER, handler, NO_JAVA, f"for OAUTHBEARER {SECURED[0]} and {UNSECURED} are served")
         url = value(URL)
         if not url:
             raise ConfigError(
                 "the mechanism OAUTHBEARER needs keys that tokens are signed with",
                 name=URL,
                 hint=f"set {URL}, https or file; tokens that nobody has signed, for tests, are taken where "
-                f"listener.name.LISTENER.oauthbearer.sasl.server.callback.handler.class={UNSECURED}",
+                f"listener.name.LISTENER.oauthbearer.{HANDLER}={UNSECURED}",
             )
-        if urlsplit(str(url)).scheme not in ("http", "https", "file"):
-            raise ConfigError(
-                f"Invalid value {str(url)[:200]} for configuration {URL}: expected a URL of https, http or file",
-                name=URL,
-            )
-        issuer, audiences = value(f"{PREFIX}expected.issuer"), value(f"{PREFIX}expected.audience")
-        assert isinstance(audiences, tuple)
+        if urlsplit(url).scheme not in ("http", "https", "file"):
+            raise invalid_value(URL, url, "expected a URL of https, http or file")
         return cls(
-            str(url),
-            None if issuer is None else str(issuer),
-            frozenset(filter(None, audiences)),
-            _number(value(f"{PREFIX}clock.skew.seconds")) * 1000,
-            str(value(f"{PREFIX}scope.claim.name")),
-            str(value(f"{PREFIX}sub.claim.name")),
-            refresh_ms=_number(value(f"{PREFIX}jwks.endpoint.refresh.ms")),
-            retry_ms=_number(value(f"{PREFIX}jwks.endpoint.retry.backoff.ms")),
-            max_retry_ms=_number(value(f"{PREFIX}jwks.endpoint.retry.backoff.max.ms")),
+            url,
+            value(f"{PREFIX}expected.issuer"),
+            frozenset(filter(None, value(f"{PREFIX}expected.audience"))),
+            value(f"{PREFIX}clock.skew.seconds") * 1000,
+            value(f"{PREFIX}scope.claim.name"),
+            value(f"{PREFIX}sub.claim.name"),
+            refresh_ms=value(f"{PREFIX}jwks.endpoint.refresh.ms"),
+            retry_ms=value(f"{PREFIX}jwks.endpoint.retry.backoff.ms"),
+            max_retry_ms=value(f"{PREFIX}jwks.endpoint.retry.backoff.max.ms"),
         )
 
     @classmethod
@@ -131,11 +121,11 @@ class SaslSettings:
     oauth: OAuthSettings | None = None  # where OAUTHBEARER is enabled
 
     @classmethod
-    def of(cls, value: Callable[[str], Value], own: Callable[[str], str | None]) -> Self:
+    def of(cls, value: Callable[[str], Any], own: Callable[[str], str | None]) -> Self:
         """value: parsed, for this listener. own: text set for it alone, of a mechanism's properties under
         `mechanism.name`. Raises ConfigError."""
 
-        def of_mechanism(mechanism: str, name: str) -> Value:
+        def of_mechanism(mechanism: str, name: str) -> Any:
             text = own(f"{mechanism.lower()}.{name}")
             return value(name) if text is None else BROKER_PROPERTIES[name].parse(text)
 
@@ -144,42 +134,31 @@ class SaslSettings:
             handler = of_mechanism(mechanism, HANDLER) or value(HANDLER)
             if mechanism == OAUTHBEARER:
                 options = _jaas_options(own, OAUTHBEARER, MODULE) or {}
-                oauth = OAuthSettings.of(partial(of_mechanism, OAUTHBEARER), str(handler or ""), options)
+                oauth = OAuthSettings.of(partial(of_mechanism, OAUTHBEARER), handler or "", options)
             elif handler:
-                raise ConfigError(
-                    f"Invalid value {str(handler)[:200]} for configuration {HANDLER}: classes of Java cannot be loaded",
-                    name=HANDLER,
-                )
+                raise invalid_value(HANDLER, handler, NO_JAVA)
             elif mechanism == PLAIN:
                 users = _jaas_options(own, PLAIN, _PLAIN_MODULE)
                 if users is None:
                     name = f"{PLAIN.lower()}.{JAAS}"
-                    raise ConfigError(
-                        f"the mechanism {PLAIN} needs its users",
-                        name=name,
-                        hint=f'set listener.name.LISTENER.{name}={_PLAIN_MODULE} required user_alice="password";',
-                    )
+                    hint = f'set listener.name.LISTENER.{name}={_PLAIN_MODULE} required user_alice="password";'
+                    raise ConfigError(f"the mechanism {PLAIN} needs its users", name=name, hint=hint)
         return cls(
             mechanisms,
             {key.removeprefix(_USER): text for key, text in (users or {}).items() if key.startswith(_USER)},
-            {mechanism: _number(of_mechanism(mechanism, MAX_REAUTH)) for mechanism in mechanisms},
-            _number(value("sasl.server.max.receive.size")),
-            _number(value("connection.failed.authentication.delay.ms")),
+            {mechanism: of_mechanism(mechanism, MAX_REAUTH) for mechanism in mechanisms},
+            value("sasl.server.max.receive.size"),
+            value("connection.failed.authentication.delay.ms"),
             oauth,
         )
 
 
-def _mechanisms(value: Value) -> tuple[str, ...]:
-    assert isinstance(value, tuple)
-    names = tuple(dict.fromkeys(name for name in value if name))
+def _mechanisms(listed: tuple[str, ...]) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(filter(None, listed)))
     unserved = [name for name in names if name not in SERVED]
     if unserved or not names:
-        shown = ",".join(names)[:200]
-        raise ConfigError(
-            f"Invalid value {shown} for configuration {MECHANISMS}: {', '.join(SERVED)} are served",
-            name=MECHANISMS,
-            hint="Kafka's default is GSSAPI (Kerberos): name those that the listener is to have",
-        )
+        hint = "Kafka's default is GSSAPI (Kerberos): name those that the listener is to have"
+        raise invalid_value(MECHANISMS, ",".join(names), f"{', '.join(SERVED)} are served", hint)
     return names
 
 
@@ -192,16 +171,8 @@ def _jaas_options(own: Callable[[str], str | None], mechanism: str, module: str)
     try:
         entry_module, options = parse_jaas(text)
     except ValueError as error:
-        raise ConfigError(
-            f"Invalid value [hidden] for configuration {name}: {error}",
-            name=name,
-            hint=f'expected one entry: {_PLAIN_MODULE} required user_NAME="PASSWORD";',
-        ) from None
+        hint = f'expected one entry: {_PLAIN_MODULE} required user_NAME="PASSWORD";'
+        raise invalid_value(name, "[hidden]", str(error), hint) from None
     if entry_module != module:
-        raise ConfigError(f"Invalid value [hidden] for configuration {name}: expected {module}", name=name)
+        raise invalid_value(name, "[hidden]", f"expected {module}")
     return options
-
-
-def _number(value: Value) -> int:
-    assert isinstance(value, int)
-    return value

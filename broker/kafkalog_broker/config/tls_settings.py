@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from kafkalog_broker.config.definition import ConfigError, Value
+from kafkalog_broker.config.definition import NO_JAVA, ConfigError, invalid_value
 
 TLS_1_2, TLS_1_3 = "TLSv1.2", "TLSv1.3"
 _OLD = frozenset({"SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1"})
@@ -44,7 +44,7 @@ class TlsSettings:
     allow_san_changes: bool
 
     @classmethod
-    def of(cls, value: Callable[[str], Value], client_auth: str) -> Self:
+    def of(cls, value: Callable[[str], Any], client_auth: str) -> Self:
         """`value`: the parsed value of a property for this listener. Raises ConfigError."""
         keystore = _keystore(value)
         if keystore is None:
@@ -54,18 +54,16 @@ class TlsSettings:
                 name="ssl.keystore.location",
             )
         if value("ssl.engine.factory.class") is not None:
-            raise ConfigError(
-                "ssl.engine.factory.class: classes of Java cannot be loaded", name="ssl.engine.factory.class"
-            )
+            raise ConfigError(f"ssl.engine.factory.class: {NO_JAVA}", name="ssl.engine.factory.class")
         return cls(
             keystore,
             _truststore(value),
             client_auth,
             _protocols(value),
             tuple(_words(value("ssl.cipher.suites"))),
-            str(value("ssl.principal.mapping.rules")),
-            bool(value("ssl.allow.dn.changes")),
-            bool(value("ssl.allow.san.changes")),
+            value("ssl.principal.mapping.rules"),
+            value("ssl.allow.dn.changes"),
+            value("ssl.allow.san.changes"),
         )
 
     @property
@@ -75,96 +73,73 @@ class TlsSettings:
         return tuple(store.location for store in stores if store is not None and store.location is not None)
 
 
-def _keystore(value: Callable[[str], Value]) -> Store | None:
+def _keystore(value: Callable[[str], Any]) -> Store | None:
     """Key store settings, checked as by DefaultSslEngineFactory.createKeystore, whose words these are."""
-    kind, location = _type("ssl.keystore.type", value), _text(value("ssl.keystore.location"))
-    password, key_password = _text(value("ssl.keystore.password")), _text(value("ssl.key.password"))
-    key, chain = _text(value("ssl.keystore.key")), _text(value("ssl.keystore.certificate.chain"))
-    name = "ssl.keystore.key"
-    if key is None and chain is not None:
-        raise ConfigError("SSL certificate chain is specified, but private key is not specified", name=name)
-    if key is not None:
-        if kind != "PEM":
-            raise ConfigError(
-                f"SSL private key can be specified only for PEM, but key store type is {kind}.", name=name
-            )
-        if chain is None:
-            raise ConfigError("SSL private key is specified, but certificate chain is not specified.", name=name)
-        if location is not None:
-            raise ConfigError("Both SSL key store location and separate private key are specified.", name=name)
-    if kind == "PEM" and password is not None and (key is not None or location is not None):
-        raise ConfigError(
-            "SSL key store password cannot be specified with PEM format, only key password may be specified",
-            name="ssl.keystore.password",
-        )
-    if key is not None:
+    kind, location = _type("ssl.keystore.type", value), value("ssl.keystore.location") or None
+    password, key_password = value("ssl.keystore.password") or None, value("ssl.key.password") or None
+    key, chain = value("ssl.keystore.key") or None, value("ssl.keystore.certificate.chain") or None
+    has_key, has_chain, has_file, has_password = (one is not None for one in (key, chain, location, password))
+    is_pem, name = kind == "PEM", "ssl.keystore.key"
+    _refuse(has_chain and not has_key, name, "SSL certificate chain is specified, but private key is not specified")
+    wrong_type = f"SSL private key can be specified only for PEM, but key store type is {kind}."
+    _refuse(has_key and not is_pem, name, wrong_type)
+    _refuse(has_key and not has_chain, name, "SSL private key is specified, but certificate chain is not specified.")
+    _refuse(has_key and has_file, name, "Both SSL key store location and separate private key are specified.")
+    only_key = "SSL key store password cannot be specified with PEM format, only key password may be specified"
+    _refuse(is_pem and has_password and (has_key or has_file), "ssl.keystore.password", only_key)
+    if has_key:
         return Store("keystore", kind, None, None, chain, key, key_password)
-    if location is None:
-        if password is not None:
-            raise ConfigError("SSL key store is not specified, but key store password is specified.", name=name)
-        return None
-    if kind != "PEM" and password is None:
-        raise ConfigError(
-            "SSL key store is specified, but key store password is not specified.", name="ssl.keystore.password"
-        )
-    return Store("keystore", kind, location, password, key_password=key_password)
+    no_file = "SSL key store is not specified, but key store password is specified."
+    _refuse(has_password and not has_file, name, no_file)
+    no_password = "SSL key store is specified, but key store password is not specified."
+    _refuse(has_file and not is_pem and not has_password, "ssl.keystore.password", no_password)
+    return Store("keystore", kind, location, password, key_password=key_password) if has_file else None
 
 
-def _truststore(value: Callable[[str], Value]) -> Store | None:
+def _truststore(value: Callable[[str], Any]) -> Store | None:
     """Trust store settings, checked as by DefaultSslEngineFactory.createTruststore."""
-    kind, location = _type("ssl.truststore.type", value), _text(value("ssl.truststore.location"))
-    password, pem = _text(value("ssl.truststore.password")), _text(value("ssl.truststore.certificates"))
-    name = "ssl.truststore.certificates"
-    if pem is not None and kind != "PEM":
-        raise ConfigError(
-            f"SSL trust store certs can be specified only for PEM, but trust store type is {kind}.", name=name
-        )
-    if pem is not None and location is not None:
-        raise ConfigError("Both SSL trust store location and separate trust certificates are specified.", name=name)
-    if kind == "PEM" and password is not None and (pem is not None or location is not None):
-        raise ConfigError("SSL trust store password cannot be specified for PEM format.", name=name)
-    if pem is None and location is None:
-        if password is not None:
-            raise ConfigError("SSL trust store is not specified, but trust store password is specified.", name=name)
-        return None
-    return Store("truststore", kind, location, password, pem)
+    kind, location = _type("ssl.truststore.type", value), value("ssl.truststore.location") or None
+    password, pem = value("ssl.truststore.password") or None, value("ssl.truststore.certificates") or None
+    has_certificates, has_file, has_password = (one is not None for one in (pem, location, password))
+    is_pem, is_there, name = kind == "PEM", has_certificates or has_file, "ssl.truststore.certificates"
+    wrong_type = f"SSL trust store certs can be specified only for PEM, but trust store type is {kind}."
+    _refuse(has_certificates and not is_pem, name, wrong_type)
+    both = "Both SSL trust store location and separate trust certificates are specified."
+    _refuse(has_certificates and has_file, name, both)
+    _refuse(is_pem and has_password and is_there, name, "SSL trust store password cannot be specified for PEM format.")
+    no_file = "SSL trust store is not specified, but trust store password is specified."
+    _refuse(has_password and not is_there, name, no_file)
+    return Store("truststore", kind, location, password, pem) if is_there else None
 
 
-def _type(name: str, value: Callable[[str], Value]) -> str:
-    kind = str(value(name)).upper()
+def _refuse(wrong: bool, name: str, why: str) -> None:
+    if wrong:
+        raise ConfigError(why, name=name)
+
+
+def _type(name: str, value: Callable[[str], Any]) -> str:
+    kind: str = value(name).upper()
     if kind not in _TYPES:
-        raise ConfigError(f"Invalid value {kind[:200]} for configuration {name}: one of {', '.join(_TYPES)}", name=name)
+        raise invalid_value(name, kind, f"one of {', '.join(_TYPES)}")
     return kind
 
 
-def _protocols(value: Callable[[str], Value]) -> tuple[str, ...]:
+def _protocols(value: Callable[[str], Any]) -> tuple[str, ...]:
     """ssl.enabled.protocols, of which ssl.protocol is the highest, as in Java."""
     name = "ssl.enabled.protocols"
     wanted = _words(value(name)) or [TLS_1_2, TLS_1_3]
     unknown = [word for word in wanted if word not in {TLS_1_2, TLS_1_3, *_OLD}]
     if unknown:
-        raise ConfigError(
-            f"Invalid value {unknown[0][:200]} for configuration {name}: {TLS_1_2} and {TLS_1_3} are served", name=name
-        )
-    highest = _text(value("ssl.protocol")) or TLS_1_3
+        raise invalid_value(name, unknown[0], f"{TLS_1_2} and {TLS_1_3} are served")
+    highest = value("ssl.protocol") or TLS_1_3
     if highest in _OLD:
-        raise ConfigError(
-            f"Invalid value {highest} for configuration ssl.protocol: {TLS_1_2} and {TLS_1_3} are served",
-            name="ssl.protocol",
-        )
+        raise invalid_value("ssl.protocol", highest, f"{TLS_1_2} and {TLS_1_3} are served")
     served = tuple(word for word in (TLS_1_2, TLS_1_3) if word in wanted and not (highest == TLS_1_2 < word))
     if not served:
-        raise ConfigError(
-            f"Invalid value {','.join(wanted)} for configuration {name}: none of them is served, use {TLS_1_2},"
-            f"{TLS_1_3} and an ssl.protocol that allows one of them",
-            name=name,
-        )
+        why = f"none of them is served, use {TLS_1_2},{TLS_1_3} and an ssl.protocol that allows one of them"
+        raise invalid_value(name, ",".join(wanted), why)
     return served
 
 
-def _words(value: Any) -> list[str]:
-    return [word for word in value or () if word]
-
-
-def _text(value: Value) -> str | None:
-    return None if value is None or value == "" else str(value)
+def _words(listed: tuple[str, ...] | None) -> list[str]:
+    return list(filter(None, listed or ()))

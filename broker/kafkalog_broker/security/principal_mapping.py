@@ -14,7 +14,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from kafkalog_broker.config.definition import ConfigError
+from kafkalog_broker.config.definition import invalid_value
 from kafkalog_broker.security.sasl import NotAuthenticated
 
 RULES = "ssl.principal.mapping.rules"
@@ -69,9 +69,8 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
         found = _RULE.match(text, position)
         rest = text[found.end() if found else position :].lstrip()
         if found is None or (rest and not rest.startswith(",")):
-            raise _wrong_rules(
-                text, f"expected DEFAULT or RULE:pattern/replacement/ with L or U after it, at character {position + 1}"
-            )
+            why = f"expected DEFAULT or RULE:pattern/replacement/ with L or U after it, at character {position + 1}"
+            raise invalid_value(RULES, text, why)
         rules.append(_rule(found, text))
         position = len(text) - len(rest.removeprefix(",").lstrip())
     return tuple(rules)
@@ -102,12 +101,8 @@ def _rule(found: re.Match[str], text: str) -> Rule:
         pattern = _compiled(found["pattern"])
     except ValueError as error:
         why = f"{found['pattern'][:200]} is no regular expression that is supported here (RE2): {error}"
-        raise _wrong_rules(text, why) from None
+        raise invalid_value(RULES, text, why) from None
     return Rule(pattern, found["into"], found["case"])
-
-
-def _wrong_rules(text: str, why: str) -> ConfigError:
-    return ConfigError(f"Invalid value {text[:200]} for configuration {RULES}: {why}", name=RULES)
 
 
 def _compiled(pattern: str) -> Any:

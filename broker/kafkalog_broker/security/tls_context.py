@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
 
-from kafkalog_broker.config.definition import ConfigError
+from kafkalog_broker.config.definition import ConfigError, invalid_value
 from kafkalog_broker.config.tls_settings import TLS_1_2, TLS_1_3, Store, TlsSettings
 from kafkalog_broker.protocol.api_registry import ANONYMOUS
 from kafkalog_broker.security.principal_mapping import distinguished_name, parse_rules, principal_name
@@ -76,21 +76,18 @@ def _set_suites(context: ssl.SSLContext, settings: TlsSettings) -> tuple[str, ..
     known = {cipher["name"] for cipher in openssl.get_ciphers()}
     unknown = [suite for suite in wanted if suite not in _OF_1_3 and openssl_name(suite) not in known]
     if unknown:
-        raise _wrong_suites(unknown[0], "no such suite")
+        raise invalid_value(SUITES, unknown[0], "no such suite")
     newer, older = [suite for suite in wanted if suite in _OF_1_3], [suite for suite in wanted if suite not in _OF_1_3]
     protocols = tuple(one for one in settings.protocols if (newer if one == TLS_1_3 else older))
+    shown = ",".join(wanted)
     if not protocols:
-        raise _wrong_suites(",".join(wanted), f"none of them belongs to {' or '.join(settings.protocols)}")
+        raise invalid_value(SUITES, shown, f"none of them belongs to {' or '.join(settings.protocols)}")
     if TLS_1_3 in protocols and len(set(newer)) != len(_OF_1_3):
         hint = f"name all of them ({','.join(_OF_1_3)}), or none, which leaves {TLS_1_2}"
-        raise _wrong_suites(",".join(wanted), "it is not possible to choose among the suites of TLSv1.3", hint)
+        raise invalid_value(SUITES, shown, "it is not possible to choose among the suites of TLSv1.3", hint)
     if older:
         context.set_ciphers(":".join(map(openssl_name, older)))
     return protocols
-
-
-def _wrong_suites(shown: str, why: str, hint: str | None = None) -> ConfigError:
-    return ConfigError(f"Invalid value {shown[:200]} for configuration {SUITES}: {why}", name=SUITES, hint=hint)
 
 
 def openssl_name(suite: str) -> str:

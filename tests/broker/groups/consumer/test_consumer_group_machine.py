@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -153,7 +152,8 @@ def test_a_deleted_group_leaves_nothing() -> None:
 
 def test_an_assignment_waits_for_its_interval() -> None:
     world = Groups()
-    world.coordinator.context.config = dataclasses.replace(world.config, group_consumer_assignment_interval_ms=1000)
+    waiting = world.config.with_dynamic({"group.consumer.assignment.interval.ms": "1000"}, {})
+    world.coordinator.context.config = waiting
     world.time.advance(10)
     assert world.join("a", "orders").member_epoch == 2
     assert world.join("b", "orders").member_epoch == 2
