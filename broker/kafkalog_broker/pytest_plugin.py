@@ -1,17 +1,8 @@
 """The pytest fixture `kafkalog_broker`: each test gets a broker of its own.
 
-def test_orders(kafkalog_broker):
-    producer = Producer({"bootstrap.servers": kafkalog_broker.bootstrap})
-
-@pytest.mark.kafkalog(properties={"num.partitions": 3}, topics={"orders": 4})
-def test_more(kafkalog_broker): ...
-
-@pytest.mark.kafkalog(security="SASL_SSL", users={"alice": "secret"})
+@pytest.mark.kafkalog(topics={"orders": 4}, security="SASL_SSL", users={"alice": "secret"})
 def test_who_gets_in(kafkalog_broker):
     producer = Producer({"bootstrap.servers": kafkalog_broker.bootstrap, **kafkalog_broker.client("alice")})
-
-def test_a_lost_answer(kafkalog_broker):
-    kafkalog_broker.faults.add(api="Produce", drop="after")
 """
 
 from __future__ import annotations

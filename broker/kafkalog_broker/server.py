@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from kafkalog_broker import api
@@ -143,9 +143,9 @@ class Server(Broker):
         self.logs.cleaner.start()
         if self.mirror is not None:
             self._run_until_stop(started, self._mirror_topics(self.mirror))
-        self._run_until_stop(started, self._tick())
+        self._run_until_stop(started, self._repeat(_TICK_S, self._do_what_is_due))
         if any(security.tls is not None for security in self.config.listener_security.values()):
-            self._run_until_stop(started, self._watch_certificates())
+            self._run_until_stop(started, self._repeat(CERTIFICATES_S, self._read_certificates))
         self.is_started = True
         started.callback(setattr, self, "is_started", False)
 
@@ -174,16 +174,15 @@ class Server(Broker):
         self.advertised = with_bound_ports(self.config.advertised_listeners, bound)
 
     def _sasl_gate(self, listener: str) -> Gate:
-        def settings() -> SaslSettings:
-            sasl = self.config.listener_security[listener].sasl
-            assert sasl is not None
-            return sasl
-
         known = KnownUsers(
             lambda mechanism, user: self.scram_users.find(mechanism, user),
             lambda text: self.tokens[listener].check(text),
             self.clock.now_ms,
         )
+
+        def settings() -> SaslSettings:
+            return cast(SaslSettings, self.config.listener_security[listener].sasl)
+
         return partial(SaslGate, settings, known, clock=self._seconds)
 
     def _seconds(self) -> float:
@@ -198,31 +197,19 @@ class Server(Broker):
         for tokens in signed:
             await self.run_blocking(tokens.load)
         if signed:
-            self._run_until_stop(started, self._watch_keys(signed))
+            self._run_until_stop(started, self._repeat(_TICK_S, partial(self._read_keys, signed)))
 
-    async def _watch_keys(self, signed: list[Tokens]) -> None:
-        while True:
-            await sleep(_TICK_S)
-            try:
-                for tokens in signed:
-                    if tokens.is_due:
-                        await self.run_blocking(tokens.load_if_due)
-            except Exception:
-                _logger.exception("the keys of tokens could not be read, which is tried again")
+    async def _read_keys(self, signed: list[Tokens]) -> None:
+        for tokens in signed:
+            if tokens.is_due:
+                await self.run_blocking(tokens.load_if_due)
 
     async def _load_users(self) -> None:
         directories = [log_dir.path for log_dir in self.dirs.online]
         if self.authorizer is not None:
             await self.run_blocking(self.authorizer.acls.load, directories)
         self.scram_users = ScramUsers(directories)
-        await self.run_blocking(self.scram_users.load)
-        users = self.scram_users.copy()
-        new = [user for user in self._new_users if user.name not in users[user.mechanism]]
-        for user in new:
-            users[user.mechanism][user.name] = user.kept
-        if new:
-            await self.run_blocking(self.scram_users.copies.save, users)
-            self.scram_users.users = users
+        await self.run_blocking(self.scram_users.load, self._new_users)
 
     async def _load_logs(self, started: AsyncExitStack, progress: Callable[[Any], None] | None) -> frozenset[UUID]:
         """The ids of topics whose deletion a crash had interrupted."""
@@ -251,10 +238,8 @@ class Server(Broker):
         started.callback(self.logs.stop_loading)
         await loading
         if self.mirror is None:
-            ids = self.producer_ids
-            await self.run_blocking(
-                take_mirrors_over, online, self.config, self.logs, self.topics, self.log, self.clock, ids
-            )
+            mirrored = self.config, self.logs, self.topics, self.log, self.clock, self.producer_ids
+            await self.run_blocking(take_mirrors_over, online, *mirrored)
         started.push_async_callback(self.flushes.ended)
         return deleted
 
@@ -287,13 +272,11 @@ class Server(Broker):
         self._run_until_stop(started, remote.run())
 
     def _make_coordinators(self, started: AsyncExitStack) -> None:
-        clock = self.clock
+        clock, config = self.clock, self.config
         initialize_shared = self._make_share_parts(started)
-        self.offsets_topic = offsets = CoordinatorLog(
-            OFFSETS_TOPIC, self.topics, self.log, clock, self.config.offsets_topic_num_partitions
-        )
+        self.offsets_topic = offsets = self._state_log(OFFSETS_TOPIC, config.offsets_topic_num_partitions)
         context = GroupContext(
-            self.config,
+            config,
             clock,
             self.scheduler,
             topics=self.topics,
@@ -302,17 +285,14 @@ class Server(Broker):
             initialize=initialize_shared,
         )
         self.groups = GroupCoordinator(offsets, context)
-        state = CoordinatorLog(
-            TRANSACTION_TOPIC, self.topics, self.log, clock, self.config.transaction_state_log_num_partitions,
-            self.config.transaction_state_log_load_buffer_size,
-        )  # fmt: skip
+        partitions, load_bytes = (
+            config.transaction_state_log_num_partitions,
+            config.transaction_state_log_load_buffer_size,
+        )
+        state = self._state_log(TRANSACTION_TOPIC, partitions, load_bytes)
         self.write_marker = marker_writer(self.groups, self.log, clock)
         self.transactions = TransactionCoordinator(
-            self.config,
-            clock=clock,
-            state_log=state,
-            write_marker=self.write_marker,
-            new_producer_id=self.producer_ids.next,
+            config, clock=clock, state_log=state, write_marker=self.write_marker, new_producer_id=self.producer_ids.next
         )
         self.transaction_ends = TransactionEnds(self.transactions, state, self.log, self.flushes)
         self.groups.runtime.begin_loading(offsets.owned())
@@ -323,12 +303,14 @@ class Server(Broker):
         started.callback(self.transactions.shutdown)
         started.push_async_callback(self.transaction_ends.stop)
 
+    def _state_log(self, topic: str, partitions: int, *load_buffer_size: int) -> CoordinatorLog:
+        return CoordinatorLog(topic, self.topics, self.log, self.clock, partitions, *load_buffer_size)
+
     def _make_share_parts(self, started: AsyncExitStack) -> Callable[[str, int, Mapping[UUID, SharedTopic]], None]:
         config, initializing = self.config, set[asyncio.Task[None]]()
-        self.share_state_topic = state = CoordinatorLog(
-            SHARE_STATE_TOPIC, self.topics, self.log, self.clock, config.share_coordinator_state_topic_num_partitions,
-            config.share_coordinator_load_buffer_size,
-        )  # fmt: skip
+        load_bytes = config.share_coordinator_load_buffer_size
+        partitions = config.share_coordinator_state_topic_num_partitions
+        self.share_state_topic = state = self._state_log(SHARE_STATE_TOPIC, partitions, load_bytes)
         self.share_coordinator = ShareCoordinator(config, self.clock, state, self.topics)
         self.share_partitions = SharePartitionManager(
             config.group_share_max_share_sessions, self.share_coordinator,
@@ -378,10 +360,13 @@ class Server(Broker):
         started.callback(task.cancel)
         return task
 
-    async def _tick(self) -> None:
+    async def _repeat(self, every_s: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await sleep(_TICK_S)
-            await self._do_what_is_due()
+            await sleep(every_s)
+            try:
+                await work()
+            except Exception:
+                _logger.exception("a periodic task failed and is tried again")
 
     async def _do_what_is_due(self) -> None:
         began, now_ms = perf_counter(), self.clock.now_ms()
@@ -393,10 +378,7 @@ class Server(Broker):
         except Exception:
             _logger.exception("a periodic task failed and is tried again")
         self.network.shared.watch.note_named("periodic tasks", perf_counter() - began)
-        try:
-            await run_in_slices(self.share_coordinator.due())
-        except Exception:
-            _logger.exception("a periodic task failed and is tried again")
+        await run_in_slices(self.share_coordinator.due())
 
     async def catch_up(self) -> None:
         """Do all that is due at once, instead of a part of it every second: for a clock that was moved."""
@@ -408,10 +390,8 @@ class Server(Broker):
         """A LateTimer of the broker's event loop."""
         return LateTimer(asyncio.get_running_loop(), delay_ms / 1000, call)
 
-    async def _watch_certificates(self) -> None:
-        while True:
-            await sleep(CERTIFICATES_S)
-            async with self.altering:  # nor are they made anew by a change of configuration meanwhile
-                changed = await self.run_blocking(self.tls.changed_files)
-                if changed is not None:
-                    self.tls.use(changed)
+    async def _read_certificates(self) -> None:
+        async with self.altering:  # nor are they made anew by a change of configuration meanwhile
+            changed = await self.run_blocking(self.tls.changed_files)
+            if changed is not None:
+                self.tls.use(changed)

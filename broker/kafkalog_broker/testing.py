@@ -2,24 +2,11 @@
 
     from kafkalog_broker.testing import running_broker
 
-    with running_broker({"num.partitions": 3}, topics={"orders": 4}) as broker:
-        Producer({"bootstrap.servers": broker.bootstrap})
-
-    with running_broker(security="SASL_SSL", users={"alice": "secret"}) as broker:
+    rights = [allow("alice", "WRITE", topic="orders*")]
+    with running_broker({"num.partitions": 3}, security="SASL_SSL", users={"alice": "secret"}, acls=rights) as broker:
         Producer({"bootstrap.servers": broker.bootstrap, **broker.client("alice")})
 
-    rights = [allow("alice", "WRITE", topic="orders*"), allow("bob", "READ", topic="orders", group="bob")]
-    with running_broker(security="SASL_PLAINTEXT", users={"alice": "a", "bob": "b"}, acls=rights) as broker:
-        ...
-
-    with running_broker(schema_registry=True) as broker:
-        SchemaRegistryClient({"url": broker.schema_registry_url})
-
-    with running_broker() as broker:
-        broker.faults.add(api="Produce", topic="orders", error=ErrorCode.not_leader_or_follower, times=2)
-        broker.clock.advance(hours=1)
-
-With pytest, the fixture `kafkalog_broker` gives each test such a broker.
+With pytest, the fixture `kafkalog_broker` gives each test such a broker (docs/testing.md).
 """
 
 from __future__ import annotations
@@ -27,13 +14,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import shutil
 import socket
 import ssl
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -236,7 +223,7 @@ class RunningBroker:
         than usual, None: without one. Raises ValueError where there is no SASL."""
         if self.security is None or not self.security.has_sasl:
             raise ValueError("tokens need security: SASL_PLAINTEXT or SASL_SSL")
-        return self.security.token(next(iter(self.security.users)) if user is None else user, seconds, **claims)
+        return self.security.token(user, seconds, **claims)
 
     def ssl_context(self, user: str | None = None) -> ssl.SSLContext | None:
         """For clients that take one (kafka-python, aiokafka); None without TLS."""
@@ -350,15 +337,9 @@ def allow(
     ]
 
 
-def deny(
-    user: str, *operations: str, topic: str | None = None, group: str | None = None,
-    transactional_id: str | None = None, cluster: bool = False, host: str = WILDCARD,
-) -> list[Acl]:  # fmt: skip
-    """Denials, which take precedence over everything that is allowed."""
-    acls = allow(
-        user, *operations, topic=topic, group=group, transactional_id=transactional_id, cluster=cluster, host=host
-    )
-    return [acl._replace(permission=Permission.DENY) for acl in acls]
+def deny(user: str, *operations: str, **named: Any) -> list[Acl]:
+    """As `allow`: denials, which take precedence over everything that is allowed."""
+    return [acl._replace(permission=Permission.DENY) for acl in allow(user, *operations, **named)]
 
 
 _TIERED = {
@@ -370,11 +351,8 @@ _TIERED = {
 
 def _first_line(stream: IO[bytes], seconds: float) -> str:
     """Text up to the first line break or the end; "" when neither comes in time."""
-    lines: list[bytes] = []
-    reader = threading.Thread(target=lambda: lines.append(stream.readline()), daemon=True)
-    reader.start()
-    reader.join(seconds)
-    return lines[0].decode(errors="replace") if lines else ""
+    ready, _, _ = select.select([stream], [], [], seconds)
+    return stream.readline().decode(errors="replace") if ready else ""
 
 
 def _python_path() -> str:

@@ -172,8 +172,7 @@ async def _broker_altered(
     except ConfigError as error:
         raise BrokerError(ErrorCode.invalid_request, str(error)) from None
     _check_min_isr(overrides, changes, for_all=for_all)
-    _check_cleaner_threads(broker.config.log_cleaner_threads, config.log_cleaner_threads)
-    _check_remote_storage_threads(broker.config, config)
+    _check_threads(broker.config, config)
     if validate_only:
         return overrides
     await broker.save("the change", broker.dynamic_configs.save, config.dynamic_default, config.dynamic_broker)
@@ -287,35 +286,25 @@ def _check_min_isr(overrides: Mapping[str, str], changes: list[Change], *, for_a
         raise BrokerError(ErrorCode.invalid_config, f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled.")
 
 
-def _check_cleaner_threads(now: int, wanted: int) -> None:
-    """LogCleaner.validateReconfiguration. Raises BrokerError (INVALID_REQUEST)."""
-    if now == wanted:
-        return
-    what = None
-    if wanted < 1:
-        what = "Log cleaner threads should be at least 1"
-    elif wanted < now // 2:
-        what = f"Log cleaner threads cannot be reduced to less than half the current value {now}"
-    elif wanted > now * 2:
-        what = f"Log cleaner threads cannot be increased to more than double the current value {now}"
-    if what is not None:
-        raise BrokerError(ErrorCode.invalid_request, what)
-
-
-def _check_remote_storage_threads(before: BrokerConfig, after: BrokerConfig) -> None:
-    """DynamicThreadPool.validateReconfiguration. Raises BrokerError (INVALID_REQUEST)."""
+def _check_threads(before: BrokerConfig, after: BrokerConfig) -> None:
+    """LogCleaner's and DynamicThreadPool's validateReconfiguration. Raises BrokerError (INVALID_REQUEST)."""
+    now, wanted = before.log_cleaner_threads, after.log_cleaner_threads
+    for wrong, what in (
+        (wanted < 1 and wanted != now, "should be at least 1"),
+        (wanted < now // 2, f"cannot be reduced to less than half the current value {now}"),
+        (wanted > now * 2, f"cannot be increased to more than double the current value {now}"),
+    ):
+        if wrong:
+            raise BrokerError(ErrorCode.invalid_request, f"Log cleaner threads {what}")
     for name in REMOTE_STORAGE_THREADS:
         now, wanted = int(before.text(name) or 0), int(after.text(name) or 0)
-        what = None
-        if wanted < now // 2:
-            what = f"value should be at least half the current value {now}"
-        elif wanted > now * 2:
-            what = f"value should not be greater than double the current value {now}"
-        if what is not None:
+        if not now // 2 <= wanted <= now * 2:
+            bound = "be at least half" if wanted < now else "not be greater than double"
             raise BrokerError(
                 ErrorCode.invalid_request,
                 "Invalid value org.apache.kafka.common.config.ConfigException: Dynamic thread count update validation "
-                f"failed for {name}={wanted}, {what} for configuration Invalid dynamic configuration",
+                f"failed for {name}={wanted}, value should {bound} the current value {now} for configuration Invalid "
+                "dynamic configuration",
             )
 
 

@@ -36,7 +36,7 @@ class Metric(NamedTuple):
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 _API, _TOPIC, _GROUP = ("api",), ("topic",), ("group",)
-_TABLE = (
+METRICS: dict[str, Metric] = {metric.name: metric for metric in (
     Metric("kafkalog_build_info", GAUGE, ("version",), "Always 1; the label is the release"),
     Metric("kafkalog_ready", GAUGE, (), "1 while /readyz says yes"),
     Metric("kafkalog_request_seconds", HISTOGRAM, _API, "From a request's frame to its response, waiting included"),
@@ -124,9 +124,7 @@ _TABLE = (
     Metric("kafkalog_throttle_seconds_total", COUNTER, ("quota",), "Time that they had to wait"),
     Metric("kafkalog_transactions", GAUGE, ("state",), "Transactional ids"),
     Metric("kafkalog_transaction_oldest_seconds", GAUGE, (), "Age of the oldest transaction that has not ended"),
-)  # fmt: skip
-
-METRICS: dict[str, Metric] = {metric.name: metric for metric in _TABLE}
+)}  # fmt: skip
 
 _FAMILIES = {COUNTER: CounterMetricFamily, GAUGE: GaugeMetricFamily, HISTOGRAM: HistogramMetricFamily}
 

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from inspect import isawaitable
 from traceback import walk_tb
 from types import CoroutineType
-from typing import Any, TypeVar
+from typing import Any
 
 from kafkalog_broker.errors import BrokerError, MalformedRequest
 from kafkalog_broker.net.request_reader import PRODUCE
@@ -36,8 +36,6 @@ WAITING_APIS = frozenset((1, 11, 14))
 
 LONG_ARRAY = 2_000
 """A response whose own array is longer lists what there is, however little was asked: it is encoded in a thread."""
-
-R = TypeVar("R", Request, Request | None)
 
 Frame = bytes | memoryview
 Answer = list[Any] | None  # the pieces of a response; None: there is none
@@ -146,9 +144,7 @@ def _has_long_array(response: Any) -> bool:
     return any(isinstance(value, tuple | list) and len(value) > LONG_ARRAY for value in arrays)
 
 
-def _decoded(
-    frame: Frame, connection: ConnectionInfo, decode: Callable[[Frame, ConnectionInfo], R] = decode_request
-) -> R:
+def _decoded(frame: Frame, connection: ConnectionInfo, decode: Callable[..., Any] = decode_request) -> Any:
     try:
         return decode(frame, connection)
     except MalformedRequest as error:

@@ -55,7 +55,6 @@ class Network:
     ) -> None:
         """ip_wait_ms: as Admission."""
         self.loop = loop = asyncio.get_running_loop()
-        self.listeners: list[Listener] = []
         self.admission = Admission(limits or NetworkLimits(), loop.time, ip_wait_ms)
         self.shared = Shared(
             dispatch,
@@ -88,8 +87,11 @@ class Network:
         listener = Listener(name, str(address[0]), int(address[1]), tls, gate)
         acceptor = Acceptor(bound, partial(self._protocol, listener), self.loop, self.shared.closed_lines)
         self._acceptors[listener] = acceptor
-        self.listeners.append(listener)
         return listener
+
+    @property
+    def listeners(self) -> list[Listener]:
+        return list(self._acceptors)
 
     async def serve(self) -> None:
         """Accept connections on every listener that is bound. Raises KafkalogError, see Acceptor.start."""

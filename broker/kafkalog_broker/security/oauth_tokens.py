@@ -106,11 +106,10 @@ def unsecured_token(text: str, settings: OAuthSettings, now_ms: int) -> Token:
     if _header(text).get("alg") != "none" or len(parts) != 3 or parts[2]:
         raise InvalidToken("an unsecured token has the algorithm none and no signature")
     claims = _object(_decoded(parts[1]))
-    expires_ms, subject = _time(claims, "exp"), claims.get(settings.subject_claim)
+    expires_ms = _time(claims, "exp")
     if expires_ms is None:
         raise InvalidToken("it has no expiration time")
-    if not isinstance(subject, str) or not subject.strip():
-        raise InvalidToken(f"it has no principal in the claim {settings.subject_claim}")
+    subject = _subject(claims, settings)
     issued_ms, skew = _time(claims, "iat"), settings.clock_skew_ms
     if issued_ms is not None and issued_ms > now_ms + skew:
         raise InvalidToken("it was issued in the future")
@@ -138,13 +137,18 @@ def _checked(claims: Mapping[str, Any], settings: OAuthSettings, now_ms: int) ->
     audiences = {named} if isinstance(named, str) else set(named) if _is_texts(named) else None
     if audiences is None or ((audiences or settings.audiences) and not audiences & settings.audiences):
         raise InvalidToken("it is for another audience")
-    subject = claims.get(settings.subject_claim)
-    if not isinstance(subject, str) or not subject.strip():
-        raise InvalidToken(f"it has no principal in the claim {settings.subject_claim}")
+    subject = _subject(claims, settings)
     scopes = _scopes(claims.get(settings.scope_claim))
     if not all(scopes) or len(set(scopes)) != len(scopes):
         raise InvalidToken(f"the claim {settings.scope_claim} has an empty scope, or one twice")
     return Token(subject.strip(), expires_ms)
+
+
+def _subject(claims: Mapping[str, Any], settings: OAuthSettings) -> str:
+    subject = claims.get(settings.subject_claim)
+    if not isinstance(subject, str) or not subject.strip():
+        raise InvalidToken(f"it has no principal in the claim {settings.subject_claim}")
+    return subject
 
 
 def _scopes(claim: Any) -> list[str]:

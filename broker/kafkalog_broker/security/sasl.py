@@ -151,7 +151,6 @@ def plain(users: Mapping[str, str]) -> Mechanism:
         raise _refused("Authentication failed: password not specified")
     known = users.get(user)
     # Somebody who is not known costs the same.
-    # somebody who is not known costs the same
     same = hmac.compare_digest(password.encode(), (known if known is not None else password + "x").encode())
     if known is None or not same:
         raise _refused("Authentication failed: Invalid username or password")

@@ -38,9 +38,15 @@ class ScramUsers:
     def find(self, mechanism: str, name: str) -> Credential | None:
         return self.users[mechanism].get(name)
 
-    def load(self) -> None:
-        """Read the newest copy, as StateCopies.load."""
-        self.users = self.copies.load() or self.users
+    def load(self, new: Iterable[NewUser] = ()) -> None:
+        """Read the newest copy, as StateCopies.load. Those of `new` that are not there are added and saved."""
+        users = self.copies.load() or self.users
+        missing = [user for user in new if user.name not in users[user.mechanism]]
+        for user in missing:
+            users[user.mechanism][user.name] = user.kept
+        if missing:
+            self.copies.save(users)
+        self.users = users
 
     def copy(self) -> Users:
         """To be changed, saved and used."""

@@ -79,7 +79,7 @@ class FaultyHandlers:
     def _met(self, request: Request) -> InjectedFault | None:
         """The fault that happens to this request; those that are met where a log is looked for come later."""
         for fault in self.faults.waiting(request.api_key, request.client_id):
-            if fault.error is not None and fault.topic is not None and request.api_key in BY_LOG:
+            if _is_of_a_log(fault, request):
                 continue
             if fault.topic is not None:
                 topic = self._broker.topics.get(fault.topic)
@@ -92,11 +92,8 @@ class FaultyHandlers:
 
     def _view(self, request: Request) -> Broker:
         """The broker as a handler sees it whose request may meet the fault of a topic's log."""
-        faults = [
-            fault
-            for fault in self.faults.waiting(request.api_key, request.client_id)
-            if fault.error is not None and fault.topic is not None and request.api_key in BY_LOG
-        ]
+        waiting = self.faults.waiting(request.api_key, request.client_id)
+        faults = [fault for fault in waiting if _is_of_a_log(fault, request)]
         return _Refusing(self._broker, faults) if faults else self._broker
 
     async def _refused(self, api: Api, request: Request, code: ErrorCode, topic: str | None) -> Any:
@@ -121,22 +118,22 @@ class FaultyHandlers:
         return replace(answer, topics=answer.topics + refused.topics)
 
 
+def _is_of_a_log(fault: InjectedFault, request: Request) -> bool:
+    return fault.error is not None and fault.topic is not None and request.api_key in BY_LOG
+
+
 class _Refusing(Broker):
     """A broker in which logs cannot be found, of some topics or all; everything else is the real one's."""
 
     def __init__(self, broker: Broker, faults: list[InjectedFault]) -> None:
         self.__dict__ = dict(broker.__dict__)
         self._real, self._faults = broker, faults
-        self._decided: Mapping[str, ErrorCode | None] = {}
+        self._decided: dict[str, ErrorCode | None] = {}
 
     def log(self, topic: str, partition: int) -> Log:
         if topic not in self._decided:
-            found = None
-            for fault in self._faults:
-                if fault.topic in (None, topic) and fault.take():
-                    found = fault.error
-                    break
-            self._decided = {**self._decided, topic: found}
+            met = (fault.error for fault in self._faults if fault.topic in (None, topic) and fault.take())
+            self._decided[topic] = next(met, None)
         code = self._decided[topic]
         if code is not None:
             raise BrokerError(code, f"a fault that was asked for, of {topic}-{partition}")

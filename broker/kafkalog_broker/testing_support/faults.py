@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
@@ -35,7 +35,7 @@ class Drop(Enum):
 @dataclass(slots=True)
 class InjectedFault:
     """api_key: None: any. topic, client_id: of whom; None: of all. error, delay_ms, drop: what happens. skip: requests
-    that are let through first. times: how many are met after that; None: all. met: how many were."""
+    that are still let through. times: how many are met after that; None: all. met: how many were."""
 
     api_key: int | None
     topic: str | None = None
@@ -45,15 +45,14 @@ class InjectedFault:
     drop: Drop | None = None
     skip: int = 0
     times: int | None = 1
-    met: int = field(default=0)
-    passed: int = field(default=0)
+    met: int = 0
 
     def take(self) -> bool:
         """A request that it concerns has come; whether the fault happens to it."""
-        if self.passed < self.skip:
-            self.passed += 1
+        if self.skip > 0:
+            self.skip -= 1
             return False
-        if self.times is not None and self.met >= self.times:
+        if self.is_over:
             return False
         self.met += 1
         return True
@@ -94,11 +93,10 @@ class Faults:
         ]
 
     def _read(self, asked: Mapping[str, Any]) -> InjectedFault:
-        names = {api_name(key).lower(): key for key in self._apis}
-        api = asked.get("api")
-        if api is not None and api.lower() not in names:
-            raise FaultError(f"there is no API {api!r}: {', '.join(sorted(api_name(key) for key in self._apis))}")
-        key = None if api is None else names[api.lower()]
+        api, names = asked.get("api"), {api_name(key): key for key in self._apis}
+        key = next((names[name] for name in names if api is not None and name.lower() == api.lower()), None)
+        if api is not None and key is None:
+            raise FaultError(f"there is no API {api!r}: {', '.join(sorted(names))}")
         error, drop = asked.get("error"), asked.get("drop")
         if drop is not None and drop not in [one.value for one in Drop]:
             raise FaultError(f"drop is 'before' or 'after', not {drop!r}")

@@ -9,11 +9,12 @@ import struct
 import sys
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
-from kafkalog_broker.runtime.clock import Clock, SystemClock
+from kafkalog_broker.runtime.clock import Clock
 
 ANSWER_S = 60.0  # a broker that does not answer in that time has ended, or hangs
 
@@ -24,34 +25,33 @@ class Channel:
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
-        self._rest = b""
+        self._answers: BinaryIO | None = None
 
     def open(self) -> socket.socket:
         """A new channel; its other end, which the broker is to inherit and the caller to close."""
         self.close()
         self._socket, others = socket.socketpair()
         self._socket.settimeout(ANSWER_S)
+        self._answers = self._socket.makefile("rb")
         return others
 
     def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-        self._socket, self._rest = None, b""
+        for end in (self._answers, self._socket):
+            if end is not None:
+                end.close()
+        self._socket = self._answers = None
 
     def ask(self, do: str, **named: Any) -> Any:
         """The result of a command."""
-        if self._socket is None:
+        if self._socket is None or self._answers is None:
             raise RuntimeError("the broker is not running, or was started without `control`")
         try:
             self._socket.sendall(json.dumps({"do": do, **named}).encode() + b"\n")
-            while b"\n" not in self._rest:
-                more = self._socket.recv(1 << 16)
-                if not more:
-                    raise RuntimeError("the broker has ended")
-                self._rest += more
+            line = self._answers.readline()
         except OSError as error:
             raise RuntimeError(f"the broker does not answer: {error}") from error
-        line, _, self._rest = self._rest.partition(b"\n")
+        if not line:
+            raise RuntimeError("the broker has ended")
         answer = json.loads(line)
         if "error" in answer:
             raise ValueError(answer["error"])
@@ -197,8 +197,8 @@ def kept_port(owner: object) -> int:
 class MovedClock:
     """`real`, and what a test has added to it. Time passes by itself too."""
 
-    def __init__(self, real: Clock | None = None) -> None:
-        self._real = real or SystemClock()
+    def __init__(self, real: Clock) -> None:
+        self._real = real
         self._added_ms = 0
 
     def now_ms(self) -> int:
@@ -215,43 +215,37 @@ class MovedTimers:
     """A Scheduler: timers of `schedule`, which is one itself, that come due as the clock is moved."""
 
     def __init__(self, clock: Clock, schedule: Scheduler) -> None:
-        self._clock, self._schedule = clock, schedule
-        self._armed: dict[_MovedTimer, None] = {}
+        self.clock, self.schedule = clock, schedule
+        self.armed: dict[_MovedTimer, TimerHandle] = {}
 
     def __call__(self, delay_ms: int, call: Callable[[], None]) -> TimerHandle:
-        timer = _MovedTimer(self._armed, self._clock.monotonic_ms() + delay_ms, call)
-        timer.arm(self._schedule, delay_ms)
+        timer = _MovedTimer(self, self.clock.monotonic_ms() + delay_ms, call)
+        self.armed[timer] = self.schedule(delay_ms, timer.run)
         return timer
 
     def moved(self) -> None:
         """The clock was moved: run what is due by now, the earliest first, and hurry the others."""
-        now_ms = self._clock.monotonic_ms()
-        for timer in sorted(self._armed, key=lambda timer: timer.due_ms):
-            if timer not in self._armed:
+        now_ms = self.clock.monotonic_ms()
+        for timer in sorted(self.armed, key=lambda timer: timer.due_ms):
+            if timer not in self.armed:
                 continue  # one that ran before has cancelled it
             if timer.due_ms <= now_ms:
                 timer.run()
             else:
-                timer.arm(self._schedule, timer.due_ms - now_ms)
+                self.armed[timer].cancel()
+                self.armed[timer] = self.schedule(timer.due_ms - now_ms, timer.run)
 
 
+@dataclass(frozen=True, eq=False)
 class _MovedTimer:
-    def __init__(self, armed: dict[_MovedTimer, None], due_ms: int, call: Callable[[], None]) -> None:
-        self.due_ms = due_ms
-        self._armed, self._call = armed, call
-        self._handle: TimerHandle | None = None
-
-    def arm(self, schedule: Scheduler, delay_ms: int) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-        self._armed[self] = None
-        self._handle = schedule(delay_ms, self.run)
+    timers: MovedTimers
+    due_ms: int
+    call: Callable[[], None]
 
     def run(self) -> None:
         self.cancel()
-        self._call()
+        self.call()
 
     def cancel(self) -> None:
-        self._armed.pop(self, None)
-        if self._handle is not None:
-            self._handle.cancel()
+        if self in self.timers.armed:
+            self.timers.armed.pop(self).cancel()

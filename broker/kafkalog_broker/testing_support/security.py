@@ -123,10 +123,10 @@ class SecurityForTests:
                 context.load_cert_chain(file.name)
         return context
 
-    def token(self, user: str, seconds: float = TOKEN_S, **claims: Any) -> str:
+    def token(self, user: str | None = None, seconds: float = TOKEN_S, **claims: Any) -> str:
         """A token of OAUTHBEARER that holds so long. claims: others than usual; None: without that one."""
         now = time.time()
-        usual = {"sub": user, "iss": ISSUER, "aud": AUDIENCE, "iat": int(now), "exp": now + seconds}
+        usual = {"sub": self._name(user), "iss": ISSUER, "aud": AUDIENCE, "iat": int(now), "exp": now + seconds}
         return self._tokens.signed({**usual, **claims})
 
     @cached_property
@@ -207,46 +207,40 @@ class Authority:
 
     def __init__(self, name: str = "kafkalog tests") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        now = datetime.now(UTC)
-        made = _builder(self._name, self._name, self._key.public_key(), now - SLACK, now + VALID).add_extension(
-            x509.BasicConstraints(ca=True, path_length=None), critical=True
-        )
-        self._own = _with_ids(made, self._key.public_key(), self._key.public_key()).sign(self._key, hashes.SHA256())
-        self.certificate = self._own.public_bytes(Encoding.PEM).decode()
+        self._name = _common_name(name)
+        self.certificate = self._signed(self._name, self._key, datetime.now(UTC) + VALID, (), is_authority=True)
 
     def issue(self, name: str | x509.Name, hosts: Sequence[str] = (), *, ends: datetime | None = None) -> Issued:
         """For a server at `hosts` (names and addresses) and for a client alike. `name`: the common name, or a whole
         distinguished one. `ends`: when it expires, in a day by default."""
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) if isinstance(name, str) else name
-        end = ends or datetime.now(UTC) + VALID
-        made = _builder(subject, self._name, key.public_key(), min(datetime.now(UTC), end) - SLACK, end)
-        made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        made = made.add_extension(
-            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
-        )
+        extensions: list[x509.ExtensionType] = [x509.ExtendedKeyUsage(_USES)]
         if hosts:
-            made = made.add_extension(x509.SubjectAlternativeName(list(map(_general_name, hosts))), critical=False)
-        made = _with_ids(made, key.public_key(), self._key.public_key())
-        certificate = made.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
+            extensions.append(x509.SubjectAlternativeName(list(map(_general_name, hosts))))
+        subject = _common_name(name) if isinstance(name, str) else name
+        certificate = self._signed(subject, key, ends or datetime.now(UTC) + VALID, extensions)
         text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
         return Issued(certificate + self.certificate, text)
 
+    def _signed(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, end: datetime,
+        extensions: Sequence[x509.ExtensionType], *, is_authority: bool = False,
+    ) -> str:  # fmt: skip
+        own, number, begin = key.public_key(), x509.random_serial_number(), min(datetime.now(UTC), end) - SLACK
+        made = x509.CertificateBuilder(self._name, subject, own, number, begin, end)
+        made = made.add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        # Strict clients ask for the ids (OpenSSL's X509_STRICT, Python's default from 3.13 on).
+        ids = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        for extension in (*extensions, x509.SubjectKeyIdentifier.from_public_key(own), ids):
+            made = made.add_extension(extension, critical=False)
+        return made.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, begin: datetime, end: datetime
-) -> x509.CertificateBuilder:
-    return x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number(), begin, end)
+
+_USES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
-def _with_ids(
-    made: x509.CertificateBuilder, own: ec.EllipticCurvePublicKey, issuer: ec.EllipticCurvePublicKey
-) -> x509.CertificateBuilder:
-    """Extensions that strict clients ask for (OpenSSL's X509_STRICT, Python's default from 3.13 on)."""
-    return made.add_extension(x509.SubjectKeyIdentifier.from_public_key(own), critical=False).add_extension(
-        x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), critical=False
-    )
+def _common_name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def _general_name(host: str) -> x509.GeneralName:

@@ -10,6 +10,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,7 @@ def test_what_nobody_thought_of_does_not_end_the_watch(
 
     async def watch() -> None:
         with pytest.raises(asyncio.CancelledError):
-            await watched._watch_keys([odd])  # type: ignore[list-item]
+            await watched._repeat(1.0, partial(watched._read_keys, [odd]))  # type: ignore[list-item]
 
     asyncio.run(watch())
     assert (odd.asked, len(caplog.messages)) == (3, 3)
