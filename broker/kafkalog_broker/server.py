@@ -83,8 +83,7 @@ class Server(Broker):
         mirror: ServedMirror | None = None,
     ) -> None:
         """new_users: users of SCRAM that are to be there; one that is already keeps its password. metrics: host and
-        port to serve them at; `metrics_address` says where that is, once it has begun. mirror: copies its
-        topics while they are served."""
+        port to serve them at; `metrics_address` says where. mirror: copies its topics while they are served."""
         super().__init__(config, clock)
         self.mirror = mirror
         self.mirrored = None if mirror is None else mirror.source

@@ -253,8 +253,7 @@ def _items(text: str) -> list[str]:
 
 def _check_dynamic(overrides: Mapping[str, str], *, for_all: bool) -> None:
     """Raises BrokerError (INVALID_REQUEST): a property that only counts at start, one of a listener, or one of a single
-    broker that is changed for all. Kafka takes names that it does not know, for plugins. There are none here, and a
-    mistake is worth an error."""
+    broker that is changed for all. Kafka takes unknown names, for plugins; here a mistake is worth an error."""
     known = {name: BROKER_PROPERTIES[name] for name in overrides if name in BROKER_PROPERTIES}
     _refuse(_ONLY_AT_START, [n for n, entry in known.items() if entry.read_only or n.startswith("listener")])
     single = [name for name, entry in known.items() if entry.update is Update.PER_BROKER]

@@ -64,10 +64,6 @@ def check_broker(broker: Broker, name: str, *, kind: str = "Broker id", or_all: 
         )
 
 
-DYNAMIC_LOGGER_SOURCE = 6
-UNKNOWN_TYPE = 0
-
-
 class Synonym(NamedTuple):
     name: str
     value: str | None
@@ -82,7 +78,7 @@ class ConfigEntry(NamedTuple):
     config_source: int
     read_only: bool = False
     is_sensitive: bool = False
-    config_type: int = UNKNOWN_TYPE
+    config_type: int = 0  # unknown
     documentation: str | None = ""
     synonyms: tuple[Synonym, ...] = ()
 
@@ -157,7 +153,7 @@ def resource_entries(broker: Broker, kind: ConfigResourceType, name: str) -> lis
     if kind is ConfigResourceType.BROKER_LOGGER:
         check_broker(broker, name)
         return [
-            ConfigEntry(client_name, kafka_level(logging.getLogger(logger).getEffectiveLevel()), DYNAMIC_LOGGER_SOURCE)
+            ConfigEntry(client_name, kafka_level(logging.getLogger(logger).getEffectiveLevel()), Source.DYNAMIC_LOGGER)
             for client_name, logger in loggers().items()
         ]
     if kind is ConfigResourceType.GROUP:

@@ -21,8 +21,7 @@ Answer = Callable[[Any, Any], Mapping[str, Any]]
 
 async def respond_by_partition(request: Request, answer: Answer, **fields: Any) -> Any:
     """The response to a request that names partitions by topic. `answer(topic, partition)` has the fields of each
-    partition's struct but those that say which one it is; `fields`: other fields of the response. Others have their
-    turn in between."""
+    partition's struct but those that say which one it is; `fields`: others. Others have their turn in between."""
     request_kind: Any = type(request.entity)
     layout = answer_layout(response_class(request.api_key, request.version), request_kind)
     assert layout.results is not None

@@ -1,6 +1,5 @@
-"""Creating, deleting and enlarging topics. What changes is on disk before a coroutine here returns: the registry in a
-thread, in one write for all that a request names, the logs in the loop that owns them, where others have their turn
-between two topics."""
+"""Creating, deleting and enlarging topics. What changes is on disk before a coroutine returns: the registry in a
+thread, in one write for a request, the logs in the loop that owns them, where others have their turn in between."""
 
 from __future__ import annotations
 
@@ -238,9 +237,8 @@ def _as_answer(error: Exception, what: str) -> BrokerError:
 
 
 async def _take_back(broker: Broker, logs: NewLogs) -> bool:
-    """Delete the logs of partitions that could not all be made. False when there is nothing to take back: the topic was
-    deleted meanwhile, or somebody has written to one of them already. Then they stay, and those that are missing are
-    offline until the next start."""
+    """Delete the logs of partitions that could not all be made. False where they stay, as the topic was deleted
+    meanwhile or somebody has written to one already: those that are missing are offline until the next start then."""
     topic, indexes, _ = logs
     if broker.topics.by_id(topic.id) is None:
         return False

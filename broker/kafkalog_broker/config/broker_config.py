@@ -119,9 +119,8 @@ else:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(_Numbers):
     """Attributes are Kafka's names in snake_case, of those properties that this broker acts on, NUMBERS among them:
-    whoever reads a further one declares it here, and who reads one no longer removes it (a test looks for the readers),
-    so that `without_effect` tells the truth. `static`, `dynamic_default`, `dynamic_broker`: what was set, as text, by
-    layer."""
+    whoever reads a further one declares it here, and who reads one no longer removes it (a test looks for readers), so
+    that `without_effect` tells the truth. `static`, `dynamic_default`, `dynamic_broker`: what was set, as text."""
 
     static: Mapping[str, str] = field(repr=False)
     dynamic_default: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -59,6 +59,7 @@ class Source(enum.IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_LOGGER = 6
     CLIENT_METRICS = 7
     GROUP = 8
 

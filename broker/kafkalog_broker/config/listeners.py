@@ -84,9 +84,8 @@ def served_listeners(
 def advertised(
     served: tuple[Listener, ...], named: tuple[Listener, ...], controller_names: Iterable[str] = ()
 ) -> tuple[Listener, ...]:
-    """Endpoints of clients: `named` (advertised.listeners) where given, else where the broker listens; a listener on
-    all interfaces by this machine's name. Raises ConfigError for a name that is not served or an address that nobody
-    can connect to."""
+    """Endpoints of clients: `named` (advertised.listeners), else where the broker listens; a listener on all interfaces
+    by this machine's name. Raises ConfigError for a name that is not served or an address nobody can connect to."""
     controller, name = {name.upper() for name in controller_names}, "advertised.listeners"
     shown = tuple(listener for listener in named if listener.name not in controller) or served
     names = {listener.name for listener in served}

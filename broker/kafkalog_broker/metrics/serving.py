@@ -40,9 +40,8 @@ T = TypeVar("T")
 
 class MetricsServer(ThreadingWSGIServer):
     """HTTP server of /metrics, of /healthz (200 while the event loop runs) and of /readyz (200 while clients are
-    served, else 503 and the reason). Made in the event loop, which accepts connections; threads serve them, and have
-    the loop call `collect` (the samples of a scrape) and `not_ready` (None when the broker is ready, else why not).
-    Raises KafkalogError when the port is taken."""
+    served, else 503 and why). Threads serve what the event loop accepts, and have the loop call `collect` (a scrape)
+    and `not_ready` (why, or None). Raises KafkalogError when the port is taken."""
 
     def __init__(
         self,

@@ -42,9 +42,8 @@ class NetworkLimits:
 
 
 class CreationRate:
-    """When new connections may begin under max.connection.creation.rate: those of one second at once, what comes faster
-    in its turn. With Kafka the acceptor waits, and connections in the socket's backlog (ConnectionQuotas); so no more
-    than a backlog waits here."""
+    """When new connections may begin under max.connection.creation.rate: those of a second at once, others in their
+    turn. Kafka's wait in the socket's backlog (ConnectionQuotas); so no more than a backlog waits here."""
 
     def __init__(self) -> None:
         self._last_turn = 0.0  # in the clock of the caller
@@ -225,8 +224,7 @@ WAITING = 1000
 
 
 class Admission:
-    """`open`: the connections that were admitted and have not ended. clock: seconds. `limits` may be replaced; what is
-    open stays."""
+    """`open`: the connections that were admitted and have not ended, whatever `limits` are now. clock: seconds."""
 
     def __init__(
         self, limits: NetworkLimits, clock: Callable[[], float], ip_wait_ms: Callable[[str], int] = lambda ip: 0

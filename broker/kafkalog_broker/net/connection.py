@@ -89,9 +89,8 @@ class UnreadResponses:
 _logger = logging.getLogger(__name__)
 
 AUTHENTICATE_S = 30.0
-"""How long a peer may take until it has authenticated by SASL, the handshake of TLS included. Until then it holds its
-socket and what it has sent of one small request. (Kafka bounds it by connections.max.idle.ms, 10 minutes after each
-byte.)"""
+"""How long a peer may take until it has authenticated by SASL, TLS included. Until then it holds its socket and what it
+has sent of one small request. (Kafka: connections.max.idle.ms, 10 minutes after each byte.)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         max_request_bytes: int,
         gate: Callable[[Dispatch, Callable[[str], None]], SaslGate] | None = None,
     ) -> None:
-        """gate: made for each connection of a listener with SASL, of what serves requests and who gets the
-        principal."""
+        """gate: made for each connection of a listener with SASL, of what serves requests and takes the principal."""
         self.info = ConnectionInfo(listener=listener)
         self.turn_in_s = 0.0  # until requests are handled, or it is closed where it is refused; set by `admit`
         self.task: asyncio.Task[None] | None = None  # handles its requests; None when it was not admitted
@@ -256,8 +254,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._writer.unread_bytes
 
     def close_idle(self, before: float) -> bool:
-        """Close a connection on which nothing has moved since `before`, in the loop's time: connections.max.idle.ms.
-        True if it is one."""
+        """True if nothing has moved since `before`, in the loop's time: it is closed (connections.max.idle.ms)."""
         if self._busy and self._writer.can_write is None:
             return False
         self._writer.look_at_unsent()

@@ -42,8 +42,7 @@ Answer = list[Any] | None  # the pieces of a response; None: there is none
 
 Dispatch = Callable[[Frame, ConnectionInfo], Answer | Coroutine[Any, Any, Answer]]
 """Function that a connection calls with a frame. A small request whose handler waits for nothing is answered at once,
-without a coroutine, which would cost such a request 3 percent. It raises ConnectionClosed, at once or later, to end the
-connection."""
+as a coroutine would cost it 3 percent. It raises ConnectionClosed, at once or later, to end the connection."""
 
 
 class ConnectionClosed(Exception):

@@ -202,9 +202,8 @@ READERS = 8
 
 
 class ReadTurns:
-    """Who reads on in a round. The rest of a frame is read in pieces (READ_BYTES), and when a round has read
-    ROUND_BYTES, connections whose frame is not complete read on in later rounds, in the order in which they came. For
-    one event loop, in its thread."""
+    """Who reads on in a round: when it has read ROUND_BYTES of frames in pieces (READ_BYTES), connections whose frame
+    is not complete read on in later rounds, in the order in which they came. For one event loop, in its thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -288,8 +287,7 @@ class RequestReader:
             self._wakeup.set_result(None)
 
     def make_frames(self) -> bool:
-        """Make frames of what has been read; whether there are any. Where there is no memory for one, `more` is done as
-        soon as there is."""
+        """Make frames of what was read; True if any. Without memory for one, `more` is done as soon as there is."""
         self._waiting_bytes += self.assembler.next_frames(self.frames)
         if self.frames:
             return True

@@ -167,8 +167,7 @@ class ResponseWriter:
             self.last_moved = self._loop.time()
 
     def write(self, pieces: list[Any], waiting: Sequence[bytes | memoryview]) -> None:
-        """Write the response in `pieces`, or hold it back for the next one when the first of the requests that are
-        `waiting` soon has it."""
+        """Write a response, or hold it back for the next one when the first of the requests `waiting` soon has it."""
         held = self.held
         if len(pieces) == 1 and len(pieces[0]) <= SMALL_BYTES:
             if (

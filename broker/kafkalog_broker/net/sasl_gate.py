@@ -26,8 +26,7 @@ AGAIN_S = 1.0  # re-authentications of a connection are so far apart at least, a
 
 
 class SaslGate:
-    """Called as a Dispatch. settings: of the listener, asked at each exchange. authenticated: called with the
-    principal. clock: seconds."""
+    """A Dispatch. settings: asked at each exchange. authenticated: called with the principal. clock: seconds."""
 
     def __init__(
         self,

@@ -94,8 +94,7 @@ class TlsRecords:
             self._feed()
 
     def handshake(self) -> bytes | None:
-        """Go on with what has come. Raises ssl.SSLWantReadError where more has to come; else the peer's certificate
-        (DER), None without one."""
+        """The peer's certificate (DER), None without one. Raises ssl.SSLWantReadError where more has to come."""
         self._feed_all()
         self.tls.do_handshake()
         self.more = bool(self._in.pending)
@@ -156,8 +155,7 @@ and requests of others are served between two rounds."""
 
 
 class TlsTurns:
-    """For one event loop, in its thread. watch: where it is noted how long handshakes held the loop. clock: seconds.
-    done, failed: handshakes so far."""
+    """For one event loop. watch: told how long handshakes held it. clock: seconds. done, failed: handshakes so far."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, watch: LoopWatch, clock: Callable[[], float] = perf_counter
@@ -196,8 +194,7 @@ MAX_ALERTS_BYTES = 64 << 10
 
 
 class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
-    """The protocol of a socket's transport, and the transport of a connection, which hears of its peer at once and of
-    the handshake later."""
+    """Protocol of a socket's transport, and transport of a connection, which hears of the peer before the handshake."""
 
     _socket: asyncio.Transport
     _timer: asyncio.TimerHandle

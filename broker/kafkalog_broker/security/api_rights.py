@@ -32,9 +32,8 @@ Whole = tuple[Right, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """`whole`: rights without which nothing of a request is done. `each`: the right to each thing that it names; what
-    is missing is refused, or left out of the answer, by itself. The error follows from the resource
-    (`acls.REFUSALS`)."""
+    """`whole`: rights without which nothing of a request is done. `each`: the right to each thing that it names, which
+    is refused, or left out of the answer, by itself. The error follows from the resource (`acls.REFUSALS`)."""
 
     whole: Whole | Callable[[Request], Whole] = ()
     each: Right | None = None

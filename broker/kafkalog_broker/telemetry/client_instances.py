@@ -99,11 +99,6 @@ ASK_ANEW = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression
 class ClientInstance:
     """subscriptions: the sources of its subscription; another object means that they have changed."""
 
-    __slots__ = (
-        "attributes", "expires_ms", "id", "interval_ms", "is_terminating", "last_error", "last_get_ms", "last_push_ms",
-        "metrics", "subscription_id", "subscriptions",
-    )  # fmt: skip
-
     def __init__(
         self, instance_id: UUID, attributes: Mapping[str, str], subscriptions: Mapping[str, Mapping[str, str]]
     ) -> None:
