@@ -28,8 +28,10 @@ OWN_SPARKS = SPARK / "processes"
 
 BUCKETS = frozenset({"s3", "gs", "azure"})
 """Fixtures that serve object storage; with the files test_bucket*.py, what is left to `make test-bucket`."""
-END_TO_END_SECONDS = 900
-"""A hang is a failure here too, but each of these takes a minute on a machine that does nothing else."""
+LONG_SECONDS = 900
+"""A hang is a failure of an end-to-end or interop test too, but each takes a minute on a machine that does nothing
+else. A tool of Kafka's takes 2 s there and 20 s beside other Javas; the first tests wait for what Maven and pip fetch.
+"""
 
 # What one process works on for longest, after the Spark session's tests. Begun first, so that all processes end at
 # about the same time; the others fill the gaps as they come.
@@ -47,9 +49,11 @@ NICE = 10
 """How nice the processes are that do not have the Spark session, whose tests take longest: it is never waited for."""
 
 
-def pytest_sessionstart() -> None:
-    """The session's tests are the first group, so the first of several processes has it."""
-    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """The session's tests are the first group, so the first of several processes has it. Interop tests are not nice: a
+    real Kafka beside another one would have a tenth of the processor, and miss what it has seconds for."""
+    is_nice = not session.config.getoption("markexpr").startswith("interop")
+    if is_nice and os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
         os.nice(NICE)
 
 
@@ -65,8 +69,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("interop")
         if not BUCKETS.isdisjoint(getattr(item, "fixturenames", ())) or item.path.name.startswith("test_bucket"):
             item.add_marker("bucket")
-        if item.get_closest_marker("end_to_end") is not None and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(END_TO_END_SECONDS))
+        is_long = any(map(item.get_closest_marker, ("end_to_end", "interop")))
+        if is_long and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LONG_SECONDS))
     items.sort(key=_place)  # stable: within a file they stay in their order
 
 

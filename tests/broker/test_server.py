@@ -24,6 +24,7 @@ from kafkalog_broker.server import Server
 from kafkalog_broker.storage.log_directory import open_log_dirs
 from kafkalog_broker.storage.log_manager import LogManager
 from kafkalog_broker.testing import RunningBroker, running_broker
+from kafkalog_broker.testing_support.remote import kept_port
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.names import CLEAN_SHUTDOWN_FILE, OFFSETS_TOPIC
 from tests.broker.api.helpers.broker_in_process import BrokerInProcess
@@ -157,13 +158,6 @@ def test_topics_of_unopened_logs_are_told_with_the_leader_epochs_of_their_files(
 # ---- a start that fails
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @contextlib.contextmanager
 def port_in_use(directory: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with socket.create_server(("127.0.0.1", port)):
@@ -247,7 +241,7 @@ def test_a_start_that_fails_leaves_everything_as_it_was(
     tmp_path: Path, failure: Callable[..., contextlib.AbstractContextManager[None]], monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    port = free_port()
+    port = kept_port(monkeypatch)
     properties = {
         "log.dirs": str(tmp_path),
         "listeners": f"PLAINTEXT://127.0.0.1:{port}",

@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from kafkalog_broker.testing_support.remote import kept_port
 from tests.pages import ROOT
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.xdist_group("dockerfile")]
@@ -122,14 +122,13 @@ def of_its_user(image: Path, *command: object) -> list[str]:
 
 def test_the_user_of_the_image_compiles_nothing(image: Path, tmp_path: Path) -> None:
     """The broker takes batches that need its kernels and kafkalog-cat reads them, as a user that can write nowhere."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     entry = json.loads(dict(steps("broker"))["ENTRYPOINT"])
-    given = {"/var/lib/kafkalog": str(tmp_path / "logs"), "listeners=PLAINTEXT://:9092": f"listeners=PLAINTEXT://127.0.0.1:{port}",
-             "0.0.0.0:9404": "127.0.0.1:0"}  # fmt: skip
     kernels = set(image.rglob("*.nbi"))
     with (tmp_path / "broker.log").open("w") as log:
+        port = kept_port(log)
+        listeners = f"listeners=PLAINTEXT://127.0.0.1:{port}"
+        given = {"/var/lib/kafkalog": str(tmp_path / "logs"), "listeners=PLAINTEXT://:9092": listeners,
+                 "0.0.0.0:9404": "127.0.0.1:0"}  # fmt: skip
         command = of_its_user(image, *(given.get(word, word) for word in entry))
         broker = subprocess.Popen(command, cwd=image / "app", stdout=log, stderr=log)
         try:

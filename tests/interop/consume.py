@@ -1,4 +1,4 @@
-"""Read a whole topic through librdkafka, as rows that compare with those of tests.golden_data."""
+"""Read a whole topic through librdkafka, as rows that compare with those of tests.golden_data; commit offsets."""
 
 from __future__ import annotations
 
@@ -53,6 +53,22 @@ def consume(bootstrap: str, topic: str, isolation_level: str = "read_uncommitted
     finally:
         consumer.close()
     return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
+
+
+def commit(consumer: Any, offsets: list[Any]) -> None:
+    """Commit offsets, once there is a coordinator: the first commit of all makes its topic, and on a busy machine
+    librdkafka does not wait until that is there. Raises KafkaException."""
+    from confluent_kafka import KafkaException
+
+    end = time.monotonic() + _TIMEOUT
+    while True:
+        try:
+            consumer.commit(offsets=offsets, asynchronous=False)
+            return
+        except KafkaException:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
 
 
 def _row(message: Any) -> dict[str, Any]:

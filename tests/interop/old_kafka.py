@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from tests.interop.real_kafka import QUICK_JAVA, cache_dir, end_with_parent, free_ports, maven_copy
 
 VERSION = "2.8.2"
-START_S = 90
+START_S = 180
 
 
 class OldKafka:

@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -38,7 +38,8 @@ from typing import Any, Self
 VERSION = "4.3.0"
 MIN_JAVA = 17  # Kafka 4's broker and tools
 START_SECONDS = 120  # a start takes 4-8 s; recovery of a big log and a busy machine take longer
-STOP_SECONDS = 60
+STOP_SECONDS = 120
+LEARN_SECONDS = 60  # a broker learns of what its controller has changed in 0.05 s; a busy machine takes longer
 QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 # Kafka's tools live in several packages. Everything else is in org.apache.kafka.tools.
@@ -169,12 +170,22 @@ def try_tool(
     return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=timeout)
 
 
+def learnt(ask: Callable[[], Any], expected: Any) -> Any:
+    """An answer about what was changed just now, for the caller to compare: asked again until it is as expected, or
+    LEARN_SECONDS are over. A real Kafka's controller answers to a change before its broker knows of it."""
+    end = time.monotonic() + LEARN_SECONDS
+    while (answer := ask()) != expected and time.monotonic() < end:
+        time.sleep(0.05)
+    return answer
+
+
 class RealKafka:
     """One Kafka node whose files are in `directory`. Not started by the constructor.
 
     `cluster_id`: given to nodes that are one cluster. `short_lived`:
     Java compiles quickly instead of well. That is two thirds of a start's processor time; not for what
-    measures Kafka's speed. `java_options`: further ones, of the JVM.
+    measures Kafka's speed. `java_options`: further ones, of the JVM. `secured`: the protocol, which is the name too, of
+    a listener beside PLAINTEXT, on `secured_port`.
     """
 
     def __init__(
@@ -186,6 +197,7 @@ class RealKafka:
         short_lived: bool = False,
         cluster_id: str | None = None,
         java_options: Sequence[str] = (),
+        secured: str | None = None,
     ):
         self.directory = Path(directory).resolve()
         self.version = version
@@ -193,6 +205,8 @@ class RealKafka:
         self.cluster_id = cluster_id or base64.urlsafe_b64encode(b"k" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         self._process: subprocess.Popen[bytes] | None = None
         self._ports: tuple[int, int] | None = None
+        self._secured = secured
+        self.secured_port = free_ports(self)[0] if secured else 0
         self._java_options = ["-Xmx1g", *(QUICK_JAVA if short_lived else ()), *java_options]
 
     @property
@@ -256,14 +270,18 @@ class RealKafka:
     def _all_properties(self) -> dict[str, object]:
         assert self._ports is not None
         port, controller = self._ports
+        served, protocols = f"PLAINTEXT://127.0.0.1:{port}", "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT"
+        if self._secured:
+            served += f",{self._secured}://127.0.0.1:{self.secured_port}"
+            protocols += f",{self._secured}:{self._secured}"
         return {
             "process.roles": "broker,controller",
             "node.id": 1,
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listeners": f"{served},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": served,
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listener.security.protocol.map": protocols,
             "log.dirs": self.data_dir,
             # One node: internal topics with one replica, and few partitions so that it starts and stops fast.
             "offsets.topic.replication.factor": 1,

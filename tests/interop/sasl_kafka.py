@@ -25,18 +25,9 @@ def sasl_kafka(
     directory: str | Path, security: Mapping[str, str], *java_options: str
 ) -> Iterator[tuple[RealKafka, Ports]]:
     """A real Kafka with these properties, that lives for one test."""
-    plain, sasl, controller = free_port(), free_port(), free_port()
-    served = f"PLAINTEXT://127.0.0.1:{plain},SASL_PLAINTEXT://127.0.0.1:{sasl}"
-    properties = {
-        **security,
-        "listeners": f"{served},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": served,
-        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
-    }
-    with RealKafka(directory, properties, short_lived=True, java_options=java_options) as running:
-        yield running, (plain, sasl)
+    made = RealKafka(directory, security, short_lived=True, java_options=java_options, secured="SASL_PLAINTEXT")
+    with made as running:
+        yield running, (int(running.bootstrap.rpartition(":")[2]), running.secured_port)
 
 
 @contextmanager

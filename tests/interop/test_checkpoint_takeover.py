@@ -44,7 +44,6 @@ def offsets(checkpoint: Path) -> list[object]:
     return [json.loads(path.read_text().splitlines()[-1]) for path in files]
 
 
-@pytest.mark.timeout(400)  # three Spark processes one after the other: a minute where nothing else runs
 def test_a_query_of_the_connector_goes_on_with_kafkalog_and_back(tmp_path: Path) -> None:
     connector = Connector.install()
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"

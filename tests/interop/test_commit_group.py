@@ -58,7 +58,6 @@ def await_coordinator(kafka: RealKafka, group: str) -> None:
     consumer.close()
 
 
-@pytest.mark.timeout(300)
 def test_kafkas_tool_shows_the_lag_of_a_stream(kafka: RealKafka) -> None:
     produce(kafka, 20)
     await_coordinator(kafka, "etl")
@@ -69,7 +68,6 @@ def test_kafkas_tool_shows_the_lag_of_a_stream(kafka: RealKafka) -> None:
     assert described(kafka, "etl") == {"0": (10, 14, 4), "1": (10, 14, 4)}
 
 
-@pytest.mark.timeout(300)
 def test_a_group_with_members_is_refused_and_the_error_says_why(kafka: RealKafka) -> None:
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "members", "auto.offset.reset": "earliest"})
     consumer.subscribe(["orders"])

@@ -32,7 +32,6 @@ SETTINGS = {
 }
 
 
-@pytest.mark.timeout(600)
 def test_the_same_partitions_become_the_same_segments(tmp_path: Path) -> None:
     record(tmp_path / "kafka", tmp_path)
     for turn in TURNS:
@@ -45,7 +44,8 @@ def test_the_same_partitions_become_the_same_segments(tmp_path: Path) -> None:
 
 def fill(bootstrap: str, topic: str) -> dict[bytes, bytes]:
     """Three full segments and a bit of a fourth; the latest value of each key."""
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "batch.num.messages": 10})
+    settings = {"enable.idempotence": True, "batch.num.messages": 10, "linger.ms": 60_000}  # each batch is full
+    producer = Producer({"bootstrap.servers": bootstrap, **settings})
     latest = {}
     for number in range(900):
         key, value = b"key %d" % (number % 37), b"value %d " % number * 6
@@ -82,7 +82,6 @@ def killed_at(directory: Path, step: int) -> int:
     return calls
 
 
-@pytest.mark.timeout(600)
 def test_kafka_loads_a_directory_in_each_state_that_a_kill_leaves(tmp_path: Path) -> None:
     kafka = RealKafka(tmp_path / "kafka", short_lived=True)
     topics = [f"crash-{step}" for step in range(STEPS + 1)]

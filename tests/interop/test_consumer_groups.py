@@ -28,7 +28,9 @@ FAST = {
     "group.min.session.timeout.ms": 1000,
 }  # fmt: skip
 
-PATIENT = {**FAST, "group.consumer.session.timeout.ms": 60_000}
+PATIENT = {
+    **FAST, "group.consumer.session.timeout.ms": 500_000, "group.consumer.max.session.timeout.ms": 500_000
+}  # fmt: skip
 """Members that say nothing meanwhile stay, however long a busy machine takes for what others say."""
 
 
@@ -38,7 +40,6 @@ def broker(tmp_path: Path) -> Iterator[RunningBroker]:
         yield running
 
 
-@pytest.mark.timeout(300)
 def test_kafkas_consumer(broker: RunningBroker) -> None:
     command = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", classpath(), str(HERE / "GroupProtocol.java")]
     ran = subprocess.run([*command, broker.bootstrap], capture_output=True, text=True, check=False, timeout=240)
@@ -52,7 +53,6 @@ def test_kafkas_consumer(broker: RunningBroker) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.timeout(300)
 def test_the_script_of_a_real_kafka_and_of_this_broker(tmp_path: Path) -> None:
     """Asked now, not recorded: epochs, errors and numbers of partitions. Which partitions these are depends on the ids
     of topics, which are different ones here (tests/broker/groups/test_consumer_group_answers.py has the same)."""
@@ -107,7 +107,6 @@ def _served(ask: Any) -> dict[str, Any]:
         time.sleep(0.1)
 
 
-@pytest.mark.timeout(300)
 def test_groups_that_kafka_left_go_on_here_and_those_left_here_go_on_there(tmp_path: Path) -> None:
     kafka = RealKafka(tmp_path, PATIENT, short_lived=True)
     kafka.start()
@@ -148,17 +147,11 @@ def _told(server: str, *arguments: str) -> list[str]:
     return sorted(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
-@pytest.mark.timeout(300)
-def test_kafka_consumer_groups_prints_the_same(broker: RunningBroker, tmp_path_factory: Any) -> None:
+def test_kafka_consumer_groups_prints_the_same(tmp_path: Path) -> None:
     printed = []
-    with RealKafka(tmp_path_factory.mktemp("kafka"), PATIENT) as kafka:
+    with RunningBroker(tmp_path / "ours", PATIENT) as broker, RealKafka(tmp_path / "kafka", PATIENT) as kafka:
         for port in (broker.port, int(kafka.bootstrap.rpartition(":")[2])):
             ask, server = asking(port), f"127.0.0.1:{port}"
-            settings = [{"name": "consumer.session.timeout.ms", "config_operation": 0, "value": "60000"}]
-            groups = [
-                {"resource_type": 32, "resource_name": name, "configs": settings} for name in ("kept", "matching")
-            ]
-            ask(44, 1, {"resources": groups, "validate_only": False})
             _group(ask, create_topics(ask))
             printed.append(
                 {
@@ -185,7 +178,6 @@ def _plain(line: str) -> str:
 
 
 @pytest.mark.skipif(shutil.which("go") is None, reason="franz-go needs Go on PATH")
-@pytest.mark.timeout(600)
 def test_franz_go(broker: RunningBroker) -> None:
     broker.create_topic("franz", 6)
     binary = cache_dir() / "franz" / "franz"

@@ -18,7 +18,7 @@ from tests.broker.mirror.helpers.mirrors import mirror_once
 from tests.interop.real_kafka import RealKafka, available
 from tests.interop.test_mirror import epochs, send, until
 
-pytestmark = [pytest.mark.skipif(available() is not None, reason=str(available())), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
 
 
 async def answers(bootstrap: str, topic_id: uuid.UUID, asked: list[tuple[int, int]], version: int) -> list[Any]:

@@ -29,7 +29,6 @@ def broker() -> Iterator[RunningBroker]:
         yield running
 
 
-@pytest.mark.timeout(400)
 def test_administrators_tools_print_what_they_print_of_a_real_kafka(broker: RunningBroker) -> None:
     java_tools.prepare(broker.bootstrap)
     ours = {step.name: java_tools.ask(step, broker.bootstrap, broker.log_dir) for step in STEPS}
@@ -37,7 +36,6 @@ def test_administrators_tools_print_what_they_print_of_a_real_kafka(broker: Runn
     assert ours == KAFKAS
 
 
-@pytest.mark.timeout(300)
 def test_producer_and_consumer_performance_with_every_codec(broker: RunningBroker) -> None:
     records, consumer = 5_000, Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "nobody"})
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
@@ -57,7 +55,6 @@ def test_producer_and_consumer_performance_with_every_codec(broker: RunningBroke
     assert int(consumed[4]) >= 5 * records, told
 
 
-@pytest.mark.timeout(200)
 def test_what_verifiable_producers_were_acknowledged_verifiable_consumers_get_once(broker: RunningBroker) -> None:
     count = 2_000
     told = run_tool(

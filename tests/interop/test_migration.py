@@ -40,7 +40,6 @@ def written(out: Path) -> list[tuple[int, int, str, int]]:
     return sorted((row["partition"], row["offset"], row["customer"], row["amount"]) for row in rows)
 
 
-@pytest.mark.timeout(900)
 def test_the_job_goes_on_with_kafkalog_where_the_connector_stopped(tmp_path: Path) -> None:
     connector = Connector.install()
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"

@@ -7,15 +7,16 @@ import shutil
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
 from tests.broker.mirror.helpers.mirrors import MirrorProcess, findings, log_data, mirror_once, same_logs
+from tests.interop.consume import commit
 from tests.interop.real_kafka import RealKafka, available
 from tests.interop.test_mirror import WAIT, until
 
-pytestmark = [pytest.mark.skipif(available() is not None, reason=str(available())), pytest.mark.timeout(400)]
+pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
 
 PROPERTIES = {
     "offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1, "group.initial.rebalance.delay.ms": 0
@@ -65,17 +66,8 @@ def read(bootstrap: str, count: int) -> list[int]:
 
 def begin_group(bootstrap: str) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "readers", "enable.auto.commit": False})
-    begin = [TopicPartition("orders", partition, 0) for partition in range(PARTITIONS)]
-    until(lambda: committed(consumer, begin), 60)
+    commit(consumer, [TopicPartition("orders", partition, 0) for partition in range(PARTITIONS)])
     consumer.close()
-
-
-def committed(consumer: Consumer, offsets: list[TopicPartition]) -> bool:
-    try:
-        consumer.commit(offsets=offsets, asynchronous=False)
-    except KafkaException:  # a coordinator that was made just now
-        return False
-    return True
 
 
 def test_from_kafka_to_kafkalog_and_to_another_kafka(tmp_path: Path) -> None:
@@ -90,7 +82,7 @@ def test_from_kafka_to_kafkalog_and_to_another_kafka(tmp_path: Path) -> None:
         options = ["--internal", "-X", "fetch.wait.max.ms=50"]
         with MirrorProcess(first.bootstrap, mirror, *options, topics=TOPICS) as running:
             send(first.bootstrap, 600, 200)
-            until(lambda: all(equal(first.data_dir, mirror, partition) for partition in range(PARTITIONS)), 60)
+            until(lambda: all(equal(first.data_dir, mirror, partition) for partition in range(PARTITIONS)))
             assert running.stop() == 0
         left = send_transaction(first.bootstrap, 9000, 10)  # its producer never ends it
         # 3: producers and consumers are stopped; the rest comes
@@ -119,7 +111,7 @@ def test_from_kafka_to_kafkalog_and_to_another_kafka(tmp_path: Path) -> None:
         with MirrorProcess(ours.bootstrap, handover, *options, topics=names) as running:
             send(ours.bootstrap, 1000, 100)
             assert len(read(ours.bootstrap, 120)) == 120
-            until(lambda: all(equal(mirror, handover, partition) for partition in range(PARTITIONS)), 60)
+            until(lambda: all(equal(mirror, handover, partition) for partition in range(PARTITIONS)))
             assert running.stop() == 0
         mirror_once(ours.bootstrap, handover, names, internal=True)
     for name in ("orders-0", "orders-1", "__consumer_offsets-0"):
@@ -140,7 +132,7 @@ def test_from_kafka_to_kafkalog_and_to_another_kafka(tmp_path: Path) -> None:
 def begin_group_elsewhere(bootstrap: str) -> None:
     """So that __consumer_offsets is there."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "another", "enable.auto.commit": False})
-    until(lambda: committed(consumer, [TopicPartition("orders", 0, 0)]), 60)
+    commit(consumer, [TopicPartition("orders", 0, 0)])
     consumer.close()
 
 

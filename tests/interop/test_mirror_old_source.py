@@ -12,7 +12,7 @@ from tests.interop.old_kafka import OldKafka
 from tests.interop.real_kafka import available
 from tests.interop.test_mirror import CODECS, SMALL, WAIT, epochs, send, transactions
 
-pytestmark = [pytest.mark.skipif(available() is not None, reason=str(available())), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
 
 FORMATS = {"v2": "2.8", "v1": "0.10.2", "v0": "0.9.0"}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import socket
 from pathlib import Path
 
 import pytest
@@ -22,9 +21,9 @@ from cryptography.x509.oid import NameOID
 from kafkalog_broker.mirror.client_properties import client_settings
 from tests.broker.mirror.helpers.mirrors import MirrorProcess, log_data, mirror_once
 from tests.interop.real_kafka import RealKafka, available
-from tests.interop.test_mirror import send
+from tests.interop.test_mirror import send, until
 
-pytestmark = [pytest.mark.skipif(available() is not None, reason=str(available())), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
 
 
 def certificate(directory: Path) -> tuple[Path, Path]:
@@ -56,68 +55,42 @@ def certificate(directory: Path) -> tuple[Path, Path]:
 
 def test_tls_and_a_password(tmp_path: Path) -> None:
     both, ca = certificate(tmp_path)
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
-    plain, controller, secure = (one.getsockname()[1] for one in sockets)
-    for one in sockets:
-        one.close()
     login = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    kafka = RealKafka(
-        tmp_path / "kafka",
-        {
-            "listeners": f"PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},"
-            f"SECURE://127.0.0.1:{secure}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{plain},SECURE://127.0.0.1:{secure}",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.secure.plain.sasl.jaas.config": f'{login} required user_mirror="a secret";',
-            "listener.name.secure.ssl.keystore.type": "PEM",
-            "listener.name.secure.ssl.keystore.location": both,
-        },
-        short_lived=True,
-    )
-    with kafka:
-        kafka._ports = (plain, controller)
+    properties = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{login} required user_mirror="a secret";',
+        "listener.name.sasl_ssl.ssl.keystore.type": "PEM",
+        "listener.name.sasl_ssl.ssl.keystore.location": both,
+    }
+    with RealKafka(tmp_path / "kafka", properties, short_lived=True, secured="SASL_SSL") as kafka:
+        secure = f"127.0.0.1:{kafka.secured_port}"
         kafka.create_topic("orders")
         send(kafka.bootstrap, "orders", 500)
         common = ["security.protocol=sasl_ssl", "sasl.mechanism=PLAIN", "sasl.username=mirror"]
         settings = client_settings([*common, "sasl.password=a secret", f"ssl.ca.location={ca}"])
-        mirror_once(f"127.0.0.1:{secure}", tmp_path / "mirror", settings=settings)
+        mirror_once(secure, tmp_path / "mirror", settings=settings)
         assert log_data(tmp_path / "mirror", "orders") == log_data(kafka.data_dir, "orders")
         for wrong, says in (
             (["sasl.password=another", f"ssl.ca.location={ca}"], "Authentication failed"),
             (["sasl.password=a secret"], "CERTIFICATE_VERIFY_FAILED"),
         ):
             arguments = [part for text in [*common, *wrong] for part in ("-X", text)]
-            with MirrorProcess(f"127.0.0.1:{secure}", tmp_path / f"wrong{len(wrong)}", *arguments) as running:
-                while says.casefold() not in running.log().casefold():
-                    assert running.is_running
+            with MirrorProcess(secure, tmp_path / f"wrong{len(wrong)}", *arguments) as running:
+                until(lambda: not running.is_running or says.casefold() in running.log().casefold())  # noqa: B023
+                assert says.casefold() in running.log().casefold()
                 assert running.stop() == 0
             assert "another" not in running.log()
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_scram(tmp_path: Path, mechanism: str) -> None:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
-    plain, controller, secure = (one.getsockname()[1] for one in sockets)
-    for one in sockets:
-        one.close()
     login = "org.apache.kafka.common.security.scram.ScramLoginModule"
-    kafka = RealKafka(
-        tmp_path / "kafka",
-        {
-            "listeners": f"PLAINTEXT://127.0.0.1:{plain},CONTROLLER://127.0.0.1:{controller},"
-            f"SECURE://127.0.0.1:{secure}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{plain},SECURE://127.0.0.1:{secure}",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_PLAINTEXT",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listener.name.secure.sasl.enabled.mechanisms": mechanism,
-            f"listener.name.secure.{mechanism.lower()}.sasl.jaas.config": f"{login} required;",
-        },
-        short_lived=True,
-    )
-    with kafka:
-        kafka._ports = (plain, controller)
+    properties = {
+        "sasl.enabled.mechanisms": mechanism,
+        f"listener.name.sasl_plaintext.{mechanism.lower()}.sasl.jaas.config": f"{login} required;",
+    }
+    with RealKafka(tmp_path / "kafka", properties, short_lived=True, secured="SASL_PLAINTEXT") as kafka:
+        secure = f"127.0.0.1:{kafka.secured_port}"
         kafka.create_topic("orders")
         send(kafka.bootstrap, "orders", 500)
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
@@ -125,6 +98,9 @@ def test_scram(tmp_path: Path, mechanism: str) -> None:
         user = UserScramCredentialUpsertion("mirror", ScramCredentialInfo(kind, 4096), b"a secret")
         admin.alter_user_scram_credentials([user])["mirror"].result(60)
         common = ["security.protocol=sasl_plaintext", f"sasl.mechanism={mechanism}", "sasl.username=mirror"]
-        settings = client_settings([*common, "sasl.password=a secret"])
-        mirror_once(f"127.0.0.1:{secure}", tmp_path / "mirror", settings=settings)
+        told = [*common, "sasl.password=a secret"]
+        as_user = AdminClient(dict(text.split("=") for text in [f"bootstrap.servers={secure}", *told]))
+        as_user.list_topics(timeout=120)  # once the broker has learnt of the user
+        settings = client_settings(told)
+        mirror_once(secure, tmp_path / "mirror", settings=settings)
         assert log_data(tmp_path / "mirror", "orders") == log_data(kafka.data_dir, "orders")

@@ -14,9 +14,7 @@ from tests.interop.real_kafka import available
 from tests.interop.test_mirror import CODECS, epochs, until
 from tests.interop.three_kafkas import ThreeKafkas
 
-pytestmark = [
-    pytest.mark.skipif(available() is not None, reason=str(available())), pytest.mark.timeout(900), pytest.mark.slow
-]  # fmt: skip
+pytestmark = [pytest.mark.skipif(available() is not None, reason=str(available())), pytest.mark.slow]
 
 PROPERTIES = {
     "broker.session.timeout.ms": 9000, "broker.heartbeat.interval.ms": 300, "replica.lag.time.max.ms": 2000,

@@ -12,14 +12,11 @@ from confluent_kafka import Consumer, TopicPartition
 from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from tests.broker.clients.helpers.crash_load import BROKER_PROPERTIES, GROUP, PARTITIONS, TOPIC, TOPIC_CONFIG, CrashLoad
+from tests.interop import consume
 from tests.interop.real_kafka import RealKafka, available
 from tests.interop.test_real_kafka_loads_the_broker import dump, segment_files
 
-pytestmark = [
-    pytest.mark.skipif(available() is not None, reason=str(available())),
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-]
+pytestmark = [pytest.mark.skipif(available() is not None, reason=str(available())), pytest.mark.slow]
 ROUNDS = 5
 KAFKAS = {"internal.segment.bytes", "index.interval.bytes"}
 
@@ -30,7 +27,7 @@ def test_apache_kafka_loads_what_a_killed_broker_left(tmp_path: Path, end: str) 
     with kafka:
         kafka.create_topic(TOPIC, PARTITIONS, {name: TOPIC_CONFIG[name] for name in KAFKAS})
         toucher = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "makes the offsets topic"})
-        toucher.commit(offsets=[TopicPartition(TOPIC, 0, 0)], asynchronous=False)
+        consume.commit(toucher, [TopicPartition(TOPIC, 0, 0)])
         toucher.close()
     ours = RunningBroker(kafka.data_dir, {**BROKER_PROPERTIES, "node.id": 1, "log.segment.bytes": 1 << 20})
     ours.start()

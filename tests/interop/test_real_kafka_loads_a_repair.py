@@ -13,6 +13,7 @@ import pytest
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.repair.repair_log_dir import repair_log_dirs
+from tests.interop import consume
 from tests.interop.real_kafka import RealKafka, available
 from tests.log.helpers.rows import ALL_COLUMNS, plain_rows
 
@@ -41,7 +42,7 @@ def commit(kafka: RealKafka) -> None:
 
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": GROUP})
     offsets = [TopicPartition(TOPIC, partition, 7 * partition) for partition in range(0, PARTITIONS, 3)]
-    consumer.commit(offsets=offsets, asynchronous=False)
+    consume.commit(consumer, offsets)
     consumer.close()
 
 

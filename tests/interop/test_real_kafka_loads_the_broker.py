@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kafkalog_broker.testing import RunningBroker
+from tests.interop import consume
 from tests.interop.real_kafka import RealKafka, available, classpath
 
 pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
@@ -47,7 +48,7 @@ def send(bootstrap: str, codec: str, first: int) -> None:
 
 def commit(bootstrap: str, offset: int) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "readers", "enable.auto.commit": False})
-    consumer.commit(offsets=[TopicPartition("loaded-none", 0, offset)], asynchronous=False)
+    consume.commit(consumer, [TopicPartition("loaded-none", 0, offset)])
     consumer.close()
 
 
@@ -58,7 +59,6 @@ def dump(files: list[Path], *options: str) -> str:
     return ran.stdout
 
 
-@pytest.mark.timeout(400)
 def test_apache_kafka_goes_on_where_our_broker_stopped(tmp_path: Path) -> None:
     kafka = RealKafka(tmp_path / "kafka", short_lived=True)
     topics = [f"loaded-{codec}" for codec in CODECS]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 from kafkalog_broker.security.sasl import salted
 from kafkalog_broker.testing_support.remote import ask
 from tests.broker.security.test_scram import final_of
-from tests.interop.real_kafka import available, try_tool
+from tests.interop.real_kafka import available, learnt, try_tool
 from tests.interop.sasl_kafka import Ports, sasl_broker, sasl_kafka
 
 pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
@@ -191,19 +191,14 @@ def described(connection: socket.socket) -> list[Any]:
 
 
 def changed(ports: Ports, expected: list[Any] | None = None) -> list[Any]:
-    """The answer to each change, with the users described after it: again for half a minute until they are as expected,
-    since Kafka's broker learns of a change from its controller after the answer.
-    """
+    """The answer to each change, with the users described after it. expected: the same of another broker."""
     found: list[Any] = []
     with connected(ports[0]) as connection:
         for number, (deletions, upsertions) in enumerate(CHANGES):
             request = alter.AlterUserScramCredentialsRequest(deletions=tuple(deletions), upsertions=tuple(upsertions))
             results = ask(connection, request).results
-            users = described(connection)
-            deadline = time.monotonic() + 30
-            while expected is not None and users != expected[number][1] and time.monotonic() < deadline:
-                time.sleep(0.05)
-                users = described(connection)
+            ask_users = partial(described, connection)
+            users = ask_users() if expected is None else learnt(ask_users, expected[number][1])
             found.append((sorted((one.user, one.error_code.name, one.error_message) for one in results), users))
     return found
 
@@ -235,7 +230,8 @@ def test_users_of_scram_are_changed_described_and_let_in_as_by_kafka(theirs: Por
     mine = changed(ours)
     for number, (answers, kafkas) in enumerate(zip(mine, changed(theirs, mine), strict=True)):
         assert answers == kafkas, CHANGES[number]
-    assert logins(ours) == logins(theirs)
+    let_in = logins(ours)
+    assert learnt(partial(logins, theirs), let_in) == let_in
 
 
 COMMANDS = [
@@ -248,11 +244,13 @@ COMMANDS = [
 ]
 
 
+def said(ports: Ports, command: str) -> tuple[int, str]:
+    server = f"127.0.0.1:{ports[0]}"
+    ran = try_tool("ConfigCommand", "--bootstrap-server", server, "--entity-type", "users", *command.split())
+    return ran.returncode, ran.stdout
+
+
 def test_kafka_configs_works_unchanged(theirs: Ports, ours: Ports) -> None:
     for command in COMMANDS:
-        said = []
-        for plain, _ in (theirs, ours):
-            server = f"127.0.0.1:{plain}"
-            ran = try_tool("ConfigCommand", "--bootstrap-server", server, "--entity-type", "users", *command.split())
-            said.append((ran.returncode, ran.stdout))
-        assert said[0] == said[1], command
+        mine = said(ours, command)
+        assert learnt(partial(said, theirs, command), mine) == mine, command

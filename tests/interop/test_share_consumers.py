@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(available() is not None, reason=str(available())
 
 PROPERTIES = {"offsets.topic.num.partitions": 1, "share.coordinator.state.topic.num.partitions": 2}
 TOPIC, GROUP = "orders", "workers"
-_SECONDS = 90.0
+_SECONDS = 180.0
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,6 @@ PARTITIONS, WORKERS, LIMIT, GROUP = 4, 3, 10, "workers"
 _LAST_S = 240.0
 
 
-@pytest.mark.timeout(900)
 def test_nothing_is_lost_and_nothing_accepted_comes_again(tmp_path: Path) -> None:
     classes = compiled(tmp_path / "classes")
     properties = {**PROPERTIES, "group.share.delivery.count.limit": LIMIT, "group.share.assignment.interval.ms": 0}

@@ -201,7 +201,6 @@ def running(instances: list[Instance]) -> None:
         time.sleep(0.2)
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("side", ["ours", "kafka"])
 def test_results_are_exact_whatever_is_killed(side: str, classes: str, tmp_path: Path) -> None:
     made: dict[str, Callable[[], Side]] = {
@@ -246,7 +245,6 @@ def described(side: Side) -> str:
     return "\n".join(sorted(" ".join(line.split()) for line in lines if line.strip()))
 
 
-@pytest.mark.timeout(900)
 def test_an_application_goes_from_kafka_to_our_broker_and_back(classes: str, tmp_path: Path) -> None:
     kafka, records = RealKafka(tmp_path / "kafka", PROPERTIES, short_lived=True), Records()
     ours = RunningBroker(kafka.data_dir, {"node.id": 1, **PROPERTIES})

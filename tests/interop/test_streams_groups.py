@@ -14,7 +14,7 @@ from tests.broker.groups.helpers.streams_script import PROPERTIES, TOPICS, Scrip
 from tests.broker.groups.record_consumer_groups import asking
 from tests.interop.real_kafka import RealKafka, available, try_tool
 
-pytestmark = [pytest.mark.skipif(available() is not None, reason=str(available())), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
 
 PATIENT = {
     **PROPERTIES, "node.id": 1, "group.streams.max.session.timeout.ms": 600_000,

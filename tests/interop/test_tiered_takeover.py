@@ -13,14 +13,13 @@ from tests.broker.remote.record_tiered import asked
 from tests.interop.real_kafka import available
 from tests.log.tiered.tiered_kafka import TIERED_TOPIC, TieredKafka
 
-pytestmark = [pytest.mark.interop, pytest.mark.skipif(available() is not None, reason=str(available()))]
+pytestmark = pytest.mark.skipif(available() is not None, reason=str(available()))
 
 
 def expected(end: int) -> list[tuple[int, bytes]]:
     return [(number, b"%01000d" % number) for number in range(end)]
 
 
-@pytest.mark.timeout(400)
 def test_directory_and_tier_go_from_kafka_to_us_and_back(tmp_path: Path) -> None:
     kafka = TieredKafka(tmp_path / "kafka")
     with kafka:

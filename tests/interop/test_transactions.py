@@ -61,7 +61,6 @@ def values(bootstrap: str, topic: str, level: str = "read_committed") -> list[tu
     return [(row["partition"], row["offset"], row["value"]) for row in consume(bootstrap, topic, level)]
 
 
-@pytest.mark.timeout(300)
 def test_kafkas_producer_and_tools_work_with_our_broker(broker: RunningBroker) -> None:
     broker.create_topic("perf", 2)
     broker.create_topic("moves", 2)
@@ -90,7 +89,6 @@ def test_kafkas_producer_and_tools_work_with_our_broker(broker: RunningBroker) -
     assert len(tool("find-hanging", "--broker-id", 1)) == 1  # the head of an empty table
 
 
-@pytest.mark.timeout(400)
 def test_a_directory_with_transactions_goes_from_kafka_to_our_broker_and_back(tmp_path: Path) -> None:
     kafka = RealKafka(tmp_path / "kafka", short_lived=True)
     with kafka:

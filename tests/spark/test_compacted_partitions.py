@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from pyspark.sql import Row, SparkSession
 
 from kafkalog_broker.testing import RunningBroker
+from tests.spark.helpers.streams import start_query
 
 TOPIC, READS, KEYS = "compacted", 3, 50
 DEADLINE_S = 90  # for the first round of the cleaner, whose kernels may have to be compiled
@@ -108,7 +109,7 @@ def test_a_stream_ahead_of_the_cleaner_sees_what_nothing_has_superseded_once(
     )
     checkpoint = str(tmp_path / "checkpoint")
     stream = records.writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
-    query = stream.option("checkpointLocation", checkpoint).trigger(processingTime="0 seconds").start()
+    query = start_query(stream.option("checkpointLocation", checkpoint).trigger(processingTime="0 seconds"))
     try:
         cleaned, deadline = kafkalog_broker.log_dir / "cleaner-offset-checkpoint", time.monotonic() + DEADLINE_S
         while not (rows and cleaned.exists() and int(cleaned.read_text().split()[-1]) > rows[0].offset + 10_000):

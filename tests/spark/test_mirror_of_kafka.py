@@ -12,9 +12,7 @@ from tests.interop.real_kafka import RealKafka, available
 from tests.interop.test_mirror import CODECS, send, transactions, until
 from tests.spark.helpers.streams import start_query
 
-pytestmark = [
-    pytest.mark.interop, pytest.mark.skipif(available() is not None, reason=str(available())), pytest.mark.timeout(400)
-]  # fmt: skip
+pytestmark = [pytest.mark.interop, pytest.mark.skipif(available() is not None, reason=str(available()))]
 
 TOPICS = ("orders", "moves")
 
@@ -56,7 +54,7 @@ def test_batch_and_stream_while_it_copies(spark, tmp_path: Path) -> None:
                 send(kafka.bootstrap, "orders", 300, first=1000 * number, config={"compression.type": codec})
                 if number == 2:
                     transactions(kafka.bootstrap, "moves")
-                until(lambda: all(same(mirror, kafka, topic) for topic in TOPICS), 60)
+                until(lambda: all(same(mirror, kafka, topic) for topic in TOPICS))
                 query = start_query(
                     spark.readStream.format("kafkalog").options(**options).load(str(mirror))
                     .writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "checkpoint"))

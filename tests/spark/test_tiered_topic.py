@@ -41,9 +41,7 @@ TOPIC = SMALL | {
 }  # fmt: skip
 LEVELS = ("read_uncommitted", "read_committed")
 
-pytestmark = [
-    pytest.mark.interop, pytest.mark.skipif(available() is not None, reason=str(available())), pytest.mark.timeout(900)
-]  # fmt: skip
+pytestmark = [pytest.mark.interop, pytest.mark.skipif(available() is not None, reason=str(available()))]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ import fcntl
 import importlib.util
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,8 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from kafkalog_broker.testing_support.remote import kept_port
 
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@latest"
 CHOICE = "KAFKALOG_TEST_S3"
@@ -102,9 +103,7 @@ class S3Server:
         if reason:
             raise RuntimeError(reason)
         self.directory.mkdir(parents=True, exist_ok=True)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = kept_port(self)
         binary = self._binary
         if binary is not None:
             # Attributes of objects go into a folder of their own: not every file system has extended attributes.

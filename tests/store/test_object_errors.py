@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import logging
 import pickle
-import socket
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kafkalog_broker.testing_support.remote import kept_port
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.store.object_client import RequestTarget, failure_of
 from kafkalog_spark.store.object_store import ObjectStore
@@ -108,12 +108,6 @@ def test_advice_is_about_the_store_that_was_asked(vendor: str, advice: str) -> N
     assert "fs.s3a" not in sentence
 
 
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def ways_to_read(store: ObjectStore) -> list[Callable[[], Any]]:
     path = f"s3://{store.bucket}/errors/0.log"
     writer = ObjectWriter(store)
@@ -150,7 +144,7 @@ CANARIES = {
 def test_wrong_settings_have_a_sentence_each(s3: S3Server, more: dict[str, str], kind: Any, said: str) -> None:
     if not s3.serves_files:
         pytest.skip("moto takes any credentials")
-    more = {name: value.format(closed=closed_port()) for name, value in more.items()}
+    more = {name: value.format(closed=kept_port(s3)) for name, value in more.items()}
     for read in ways_to_read(s3_store(s3, more=more)):
         with pytest.raises(kind, match=said) as caught:
             read()
@@ -176,7 +170,8 @@ def test_no_credentials_anywhere(s3: S3Server, monkeypatch: pytest.MonkeyPatch, 
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    given = {"fs.s3a.endpoint": s3.endpoint, "storage.metadata_endpoint": f"http://127.0.0.1:{closed_port()}"}
+    nobody = f"http://127.0.0.1:{kept_port(s3)}"
+    given = {"fs.s3a.endpoint": s3.endpoint, "storage.metadata_endpoint": nobody}
     store = ObjectStore("s3", "tier", StorageOptions.of(given))
     with pytest.raises(PermissionError, match=r"no credentials were found.*fs.s3a.access.key"):
         store.list("s3://tier/errors")

@@ -20,9 +20,6 @@ from tests.broker.security.helpers.acl_scenario import cases, creations, prepara
 
 DESCRIBE_TRANSACTIONS = 65
 WAIT_S = 120
-MOMENT_S = 0.3
-"""How long a change of Kafka's controller takes to be seen by its broker."""
-
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _THE_REQUEST = re.compile(r"Request Request\(.*\)(?= needs )")  # as Java prints the object
 OF_THE_RUN = {
@@ -188,8 +185,21 @@ def wrong(answer: Any) -> list[str]:
     return own + [code for value in answer.values() for code in wrong(value)]
 
 
+def _learn(ask: Ask) -> None:
+    """Return once the broker has acted on all that its controller has changed. It takes changes in their order: one
+    more is made, and when that is seen another one, as the broker sees a change before it has acted on it."""
+    entity = [{"entity_type": "client-id", "entity_name": "nobody's"}]
+    component = {"entity_type": "client-id", "match_type": 0, "match": "nobody's"}
+    described = request_entity(48, 1, {"components": [component], "strict": True}, {})
+    for remove in (False, True):
+        ops = [{"key": "producer_byte_rate", "value": 1.0, "remove": remove}]
+        values = {"entries": [{"entity": entity, "ops": ops}], "validate_only": False}
+        assert wrong(ask(ADMIN, request_entity(49, 1, values, {}))) == []
+        _until(partial(ask, ADMIN, described), lambda told, remove=remove: bool(told["entries"]) != remove)  # type: ignore[misc]
+
+
 def table(ask: Ask, ids: dict[str, uuid.UUID], *, wait: bool = False) -> dict[str, Any]:
-    """Case and rights to the answer. wait: a moment after what changes something."""
+    """Case and rights to the answer. wait: until what changes something has done so, which the answer does not say."""
     names = {str(topic_id): f"the id of {name}" for name, topic_id in ids.items()}
     known = users()
     found = {}
@@ -198,5 +208,5 @@ def table(ask: Ask, ids: dict[str, uuid.UUID], *, wait: bool = False) -> dict[st
             answer = ask(known[rights], request_entity(case.key, case.version, case.values, ids))
             found[f"{case.label}: {', '.join(rights) or 'no rights'}"] = compared(answer, names)
             if wait and case.changes:
-                time.sleep(MOMENT_S)
+                _learn(ask)
     return found

@@ -44,7 +44,7 @@ OPERATIONS = {
 
 @dataclass(frozen=True)
 class Case:
-    """label, key, version, values: the request. changes: Kafka needs a moment after it."""
+    """label, key, version, values: the request. changes: Kafka's broker acts on it after the answer."""
 
     label: str
     key: int
