@@ -128,14 +128,18 @@ class Broker:
 
     # ---- shortcuts for handlers
 
-    async def ensure_internal_topic(self, name: str) -> None:
-        """Make a coordinator's topic where it is not there. Raises BrokerError."""
-        partitions = {
+    @property
+    def internal_partitions(self) -> Mapping[str, int]:
+        """Number of partitions of each coordinator's topic."""
+        return {
             OFFSETS_TOPIC: self.config.offsets_topic_num_partitions,
             TRANSACTION_TOPIC: self.config.transaction_state_log_num_partitions,
             SHARE_STATE_TOPIC: self.config.share_coordinator_state_topic_num_partitions,
         }
-        await self.ensure_topic(name, partitions[name], internal_topic_configs(self.config)[name])
+
+    async def ensure_internal_topic(self, name: str) -> None:
+        """Make a coordinator's topic where it is not there. Raises BrokerError."""
+        await self.ensure_topic(name, self.internal_partitions[name], internal_topic_configs(self.config)[name])
 
     def log(self, topic: str, partition: int) -> Log:
         """The log of a partition. Raises BrokerError: unknown_topic_or_partition, kafka_storage_error."""

@@ -1,10 +1,4 @@
-"""The broker as a server: everything wired together, started and stopped. One per process and log directory.
-
-server = Server(BrokerConfig.from_properties(properties))
-await server.start()       # listeners bound, directories locked and loaded, connections accepted
-...
-await server.stop()        # requests in work finished, logs flushed and closed, the clean-shutdown marker written
-"""
+"""The broker as a server: everything wired together, started and stopped. One per process and log directory."""
 
 from __future__ import annotations
 
@@ -273,7 +267,7 @@ class Server(Broker):
     def _make_coordinators(self, started: AsyncExitStack) -> None:
         clock, config = self.clock, self.config
         initialize_shared = self._make_share_parts(started)
-        self.offsets_topic = offsets = self._state_log(OFFSETS_TOPIC, config.offsets_topic_num_partitions)
+        self.offsets_topic = offsets = self._state_log(OFFSETS_TOPIC)
         context = GroupContext(
             config,
             clock,
@@ -284,11 +278,7 @@ class Server(Broker):
             initialize=initialize_shared,
         )
         self.groups = GroupCoordinator(offsets, context)
-        partitions, load_bytes = (
-            config.transaction_state_log_num_partitions,
-            config.transaction_state_log_load_buffer_size,
-        )
-        state = self._state_log(TRANSACTION_TOPIC, partitions, load_bytes)
+        state = self._state_log(TRANSACTION_TOPIC, config.transaction_state_log_load_buffer_size)
         self.write_marker = marker_writer(self.groups, self.log, clock)
         self.transactions = TransactionCoordinator(
             config, clock=clock, state_log=state, write_marker=self.write_marker, new_producer_id=self.producer_ids.next
@@ -302,14 +292,14 @@ class Server(Broker):
         started.callback(self.transactions.shutdown)
         started.push_async_callback(self.transaction_ends.stop)
 
-    def _state_log(self, topic: str, partitions: int, *load_buffer_size: int) -> CoordinatorLog:
+    def _state_log(self, topic: str, *load_buffer_size: int) -> CoordinatorLog:
+        partitions = self.internal_partitions[topic]
         return CoordinatorLog(topic, self.topics, self.log, self.clock, partitions, *load_buffer_size)
 
     def _make_share_parts(self, started: AsyncExitStack) -> Callable[[str, int, Mapping[UUID, SharedTopic]], None]:
         config, initializing = self.config, set[asyncio.Task[None]]()
-        load_bytes = config.share_coordinator_load_buffer_size
-        partitions = config.share_coordinator_state_topic_num_partitions
-        self.share_state_topic = state = self._state_log(SHARE_STATE_TOPIC, partitions, load_bytes)
+        state = self._state_log(SHARE_STATE_TOPIC, config.share_coordinator_load_buffer_size)
+        self.share_state_topic = state
         self.share_coordinator = ShareCoordinator(config, self.clock, state, self.topics)
         self.share_partitions = SharePartitionManager(
             config.group_share_max_share_sessions, self.share_coordinator,

@@ -13,14 +13,13 @@ from kafkalog_spark.spark.librdkafka import parse_jaas
 
 PREFIX = "sasl.oauthbearer."
 URL = f"{PREFIX}jwks.endpoint.url"
-OAUTH_PROPERTIES = frozenset(
-    PREFIX + name
-    for name in (
-        "clock.skew.seconds", "expected.audience", "expected.issuer", "jwks.endpoint.refresh.ms",
-        "jwks.endpoint.retry.backoff.max.ms", "jwks.endpoint.retry.backoff.ms", "jwks.endpoint.url",
-        "scope.claim.name", "sub.claim.name",
-    )
-)  # fmt: skip
+_OF_TOKENS = {
+    "issuer": "expected.issuer", "audiences": "expected.audience", "clock_skew_ms": "clock.skew.seconds",
+    "scope_claim": "scope.claim.name", "subject_claim": "sub.claim.name", "refresh_ms": "jwks.endpoint.refresh.ms",
+    "retry_ms": "jwks.endpoint.retry.backoff.ms", "max_retry_ms": "jwks.endpoint.retry.backoff.max.ms",
+}  # fmt: skip
+"""Field of OAuthSettings -> its property, without PREFIX."""
+OAUTH_PROPERTIES = frozenset({URL, *(PREFIX + name for name in _OF_TOKENS.values())})
 
 _PACKAGE = "org.apache.kafka.common.security.oauthbearer."
 MODULE = f"{_PACKAGE}OAuthBearerLoginModule"
@@ -68,17 +67,10 @@ class OAuthSettings:
             )
         if urlsplit(url).scheme not in ("http", "https", "file"):
             raise invalid_value(URL, url, "expected a URL of https, http or file")
-        return cls(
-            url,
-            value(f"{PREFIX}expected.issuer"),
-            frozenset(filter(None, value(f"{PREFIX}expected.audience"))),
-            value(f"{PREFIX}clock.skew.seconds") * 1000,
-            value(f"{PREFIX}scope.claim.name"),
-            value(f"{PREFIX}sub.claim.name"),
-            refresh_ms=value(f"{PREFIX}jwks.endpoint.refresh.ms"),
-            retry_ms=value(f"{PREFIX}jwks.endpoint.retry.backoff.ms"),
-            max_retry_ms=value(f"{PREFIX}jwks.endpoint.retry.backoff.max.ms"),
-        )
+        found = {field: value(PREFIX + name) for field, name in _OF_TOKENS.items()}
+        found["audiences"] = frozenset(filter(None, found["audiences"]))
+        found["clock_skew_ms"] *= 1000
+        return cls(url, **found)
 
     @classmethod
     def _unsecured(cls, options: dict[str, str]) -> Self:

@@ -1,10 +1,9 @@
 """Requests as they are read from a connection: bytes to frames (a 4-byte size, then that many bytes), and frames to a
 queue.
 
-The owner asks for a buffer, lets the socket write into it and says how much came. As long as no frame is begun, that is
-a buffer shared by all connections of an event loop, out of which whole frames are copied; then it is the frame's own
-memory. One read may bring thousands of small frames: they are made a few at a time, and until the owner has asked for
-the others (`next_frames`) it has to stop reading.
+The socket writes into a buffer that all connections of an event loop share, out of which whole frames are copied, or
+into the memory of a frame that has begun. One read may bring thousands of small frames: they are made a few at a time,
+and nothing is read until the owner has asked for the others (`next_frames`).
 """
 
 from __future__ import annotations

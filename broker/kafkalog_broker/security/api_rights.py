@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request
@@ -22,9 +21,6 @@ class Right:
     resource: ResourceType
     of: str | None = None
     unless: Cluster | tuple[Operation, ResourceType, None] | None = None
-
-    def name_in(self, entity: Any) -> str:
-        return CLUSTER_NAME if self.of is None else str(getattr(entity, self.of))
 
 
 Whole = tuple[Right, ...]

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from kafkalog_broker.config.properties import AuthorizerSettings
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol import acls
-from kafkalog_broker.protocol.acls import WILDCARD, Operation, PatternType, Permission, ResourceType
+from kafkalog_broker.protocol.acls import CLUSTER_NAME, WILDCARD, Operation, PatternType, Permission, ResourceType
 from kafkalog_broker.protocol.api_registry import Api, Request
 from kafkalog_broker.protocol.codec import api_name
 from kafkalog_broker.runtime.process import LogRate
@@ -174,7 +174,7 @@ def admit(request: Request, authorizer: Authorizer) -> None:
     if request.entity is None:  # ApiVersions of a version that nobody knows
         return
     for right in RIGHTS[request.api_key].of(request):
-        code = access.refusal(right, right.name_in(request.entity))
+        code = access.refusal(right, CLUSTER_NAME if right.of is None else getattr(request.entity, right.of))
         if code is not ErrorCode.none:
             raise BrokerError(code)
 
