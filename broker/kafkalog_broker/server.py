@@ -163,7 +163,7 @@ class Server(Broker):
             name, security = listener.name, self.config.listener_security[listener.name]
             tls = partial(self.tls.of, name) if security.tls is not None else None
             gate = self._sasl_gate(name) if security.sasl else None
-            bound[name] = (await self.network.bind(name, listener.host, listener.port, tls, gate)).port
+            bound[name] = (await self.network.bind(listener, tls, gate)).port
         self.advertised = with_bound_ports(self.config.advertised_listeners, bound)
 
     def _sasl_gate(self, listener: str) -> Gate:

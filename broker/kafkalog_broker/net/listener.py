@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net.acceptor import Acceptor, Admission, NetworkLimits, bind
 from kafkalog_broker.net.connection import Connection, Shared, UnreadResponses
 from kafkalog_broker.net.dispatch import Dispatch
@@ -31,20 +32,7 @@ IDLE_CHECKS = 10
 
 
 Gate = Callable[[Dispatch, Callable[[str], None]], SaslGate]  # made for each connection, as `Connection` says
-
-
 Secured = Callable[[], "ListenerTls"]  # TLS settings of the next connection
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """A bound listener: `port` is the real one where 0 was asked for."""
-
-    name: str
-    host: str
-    port: int
-    tls: Secured | None = field(default=None, repr=False, compare=False)  # none: this listener has no TLS
-    gate: Gate | None = field(default=None, repr=False, compare=False)  # none: this listener has no SASL
 
 
 class Network:
@@ -74,19 +62,17 @@ class Network:
         self._acceptors: dict[Listener, Acceptor] = {}
         self._idle_check: asyncio.TimerHandle | None = None
 
-    async def bind(
-        self, name: str, host: str, port: int, tls: Secured | None = None, gate: Gate | None = None
-    ) -> Listener:
+    async def bind(self, listener: Listener, tls: Secured | None = None, gate: Gate | None = None) -> Listener:
         """Take the address of a listener; connections are refused until `serve`. `host` empty: all addresses, IPv6 too
-        where there is any. Raises KafkalogError when the address cannot be bound."""
+        where there is any. Returns it with the real port. Raises KafkalogError when the address cannot be bound."""
         try:
-            bound = await self.loop.run_in_executor(None, bind, host, port, self.admission.limits)
+            bound = await self.loop.run_in_executor(None, bind, listener.host, listener.port, self.admission.limits)
         except OSError as error:
-            raise _not_bound(name, host, port, error) from None
+            raise _not_bound(listener, error) from None
         address = bound.getsockname()
-        listener = Listener(name, str(address[0]), int(address[1]), tls, gate)
-        acceptor = Acceptor(bound, partial(self._protocol, listener), self.loop, self.shared.closed_lines)
-        self._acceptors[listener] = acceptor
+        listener = replace(listener, host=str(address[0]), port=int(address[1]))
+        protocol = partial(self._protocol, listener.name, tls, gate)
+        self._acceptors[listener] = Acceptor(bound, protocol, self.loop, self.shared.closed_lines)
         return listener
 
     @property
@@ -99,18 +85,17 @@ class Network:
             try:
                 acceptor.start(self.admission.limits.backlog)
             except OSError as error:
-                raise _not_bound(listener.name, listener.host, listener.port, error) from None
+                raise _not_bound(listener, error) from None
         if self._idle_check is None:
             self._check_idle()
 
-    def new_connection(self, listener: str) -> Connection:
+    def new_connection(self, listener: str, gate: Gate | None = None) -> Connection:
         """For a socket that was accepted by the listener of that name."""
-        gate = next((one.gate for one in self.listeners if one.name == listener), None)
         return Connection(self.shared, listener, self.admission.limits.max_request_bytes, gate)
 
-    def _protocol(self, listener: Listener) -> asyncio.BaseProtocol:
-        connection = self.new_connection(listener.name)
-        return connection if listener.tls is None else TlsTransport(self.loop, connection, self.tls_turns, listener.tls)
+    def _protocol(self, listener: str, tls: Secured | None, gate: Gate | None) -> asyncio.BaseProtocol:
+        connection = self.new_connection(listener, gate)
+        return connection if tls is None else TlsTransport(self.loop, connection, self.tls_turns, tls)
 
     def close_listeners(self) -> None:
         """Give the addresses back: of listeners that were never served, too."""
@@ -159,8 +144,9 @@ class Network:
         )
 
 
-def _not_bound(name: str, host: str, port: int, error: OSError) -> KafkalogError:
+def _not_bound(listener: Listener, error: OSError) -> KafkalogError:
     return KafkalogError(
-        f"listener {name} cannot be bound to {host or '*'}:{port}: {error.strerror or error}",
+        f"listener {listener.name} cannot be bound to {listener.host or '*'}:{listener.port}: "
+        f"{error.strerror or error}",
         hint="change `listeners`, or stop the process that has the port",
     )

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net import acceptor
 from kafkalog_broker.net.acceptor import ACCEPTED_A_ROUND, NetworkLimits
-from kafkalog_broker.net.listener import Listener, Network
+from kafkalog_broker.net.listener import Network
 from kafkalog_broker.net.loop_watch import new_event_loop
 from kafkalog_spark.errors import KafkalogError
 from tests.broker.net.helpers.fakes import Handler, framed, listen, settle
@@ -169,8 +170,8 @@ def test_an_accepted_socket_sends_at_once_and_knows_both_ends(run: Callable[[Tes
 def test_of_two_that_have_bound_an_address_the_second_to_listen_is_refused(run: Callable[[Test], None]) -> None:
     async def test(network: Network, listener: Listener) -> None:
         first, second = Network(Handler()), Network(Handler())
-        port = (await first.bind("FIRST", "127.0.0.1", 0)).port
-        await second.bind("SECOND", "127.0.0.1", port)
+        port = (await first.bind(Listener("FIRST", "127.0.0.1", 0))).port
+        await second.bind(Listener("SECOND", "127.0.0.1", port))
         await first.serve()
         with pytest.raises(KafkalogError, match=rf"listener SECOND cannot be bound to 127.0.0.1:{port}: .*use"):
             await second.serve()

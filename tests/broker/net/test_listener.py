@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from kafkalog_broker.api.api_versions import handle as api_versions
+from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net import response_writer
 from kafkalog_broker.net.acceptor import NetworkLimits
 from kafkalog_broker.net.dispatch import Dispatch, dispatcher
-from kafkalog_broker.net.listener import Listener, Network
+from kafkalog_broker.net.listener import Network
 from kafkalog_broker.net.loop_watch import new_event_loop
 from kafkalog_broker.net.response_writer import BUFFER_BYTES, WRITE_BUFFER_BYTES
 from kafkalog_broker.protocol import api_registry

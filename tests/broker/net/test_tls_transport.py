@@ -16,10 +16,11 @@ from typing import cast
 
 import pytest
 
+from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net import tls_transport
 from kafkalog_broker.net.acceptor import NetworkLimits
 from kafkalog_broker.net.dispatch import Dispatch
-from kafkalog_broker.net.listener import Listener, Network
+from kafkalog_broker.net.listener import Network
 from kafkalog_broker.net.loop_watch import LoopWatch, new_event_loop
 from kafkalog_broker.net.response_writer import BUFFER_BYTES
 from kafkalog_broker.net.tls_transport import PIECE_BYTES, WRITE_ONCE_BYTES, TlsTurns

@@ -8,10 +8,11 @@ import struct
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net.acceptor import NetworkLimits
 from kafkalog_broker.net.connection import Connection
 from kafkalog_broker.net.dispatch import Dispatch
-from kafkalog_broker.net.listener import Listener, Network
+from kafkalog_broker.net.listener import Network
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 
 
@@ -19,9 +20,9 @@ def framed(body: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-async def listen(network: Network, *arguments: Any, **named: Any) -> Listener:
+async def listen(network: Network, name: str, host: str, port: int, *security: Any, **named: Any) -> Listener:
     """Bind a listener and serve it, as Network.bind and Network.serve."""
-    listener = await network.bind(*arguments, **named)
+    listener = await network.bind(Listener(name, host, port), *security, **named)
     await network.serve()
     return listener
 
