@@ -116,13 +116,9 @@ def group_entries(broker: Broker, overrides: Mapping[str, str]) -> list[ConfigEn
     """All properties of a group with these overrides, by name. Defaults are the broker's."""
     found = []
     for name, entry in GROUP_PROPERTIES.items():
-        sources: list[tuple[str, str | None, Source]] = []
-        if name in overrides:
-            sources.append((name, overrides[name], Source.GROUP))
-        if name in BROKERS_OWN:
-            sources += broker.config.sources(BROKERS_OWN[name])
-        else:
-            sources.append((name, entry.default, Source.DEFAULT))
+        sources = [(name, overrides.get(name), Source.GROUP)] if name in overrides else []
+        default = [(name, entry.default, Source.DEFAULT)]
+        sources += broker.config.sources(BROKERS_OWN[name]) if name in BROKERS_OWN else default
         found.append(_entry(entry, sources[0][1], sources))
     return found
 
@@ -170,8 +166,7 @@ def _entry(
 ) -> ConfigEntry:
     hides = entry.is_sensitive
     synonyms = tuple(Synonym(name, None if hides else value, int(source)) for name, value, source in sources)
-    source = int(sources[0][2]) if sources else int(Source.DEFAULT)
-    shown = None if hides else text
+    source, shown = synonyms[0].source if synonyms else int(Source.DEFAULT), None if hides else text
     return ConfigEntry(entry.name, shown, source, read_only, hides, int(entry.type), entry.doc, synonyms)
 
 

@@ -171,12 +171,8 @@ def topic_sources(
     broker_config: BrokerConfig, topic_overrides: Mapping[str, str], name: str
 ) -> list[tuple[str, str | None, Source]]:
     """Sources of a topic property: the topic's own value, then those of its broker property."""
-    found: list[tuple[str, str | None, Source]] = []
-    if name in topic_overrides:
-        found.append((name, topic_overrides[name], Source.TOPIC))
-    if name in BROKER_DEFAULTS:
-        found += broker_config.sources(BROKER_DEFAULTS[name])
-    return found
+    own = [(name, topic_overrides.get(name), Source.TOPIC)] if name in topic_overrides else []
+    return own + (broker_config.sources(BROKER_DEFAULTS[name]) if name in BROKER_DEFAULTS else [])
 
 
 def topic_text(

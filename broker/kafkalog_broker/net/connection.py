@@ -23,11 +23,12 @@ from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.net.dispatch import ConnectionClosed, Dispatch
 from kafkalog_broker.net.loop_watch import NOTED_S, LoopWatch
 from kafkalog_broker.net.request_reader import FrameAssembler, MemoryPool, ReadTurns, RequestReader
-from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES, ResponseWriter, SendBuffer, lies_in_files
+from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES, ResponseWriter, SendBuffer
 from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.runtime.fair_scheduling import NOT_BEGUN, FairQueue, timed
 from kafkalog_broker.runtime.process import LogRate
+from kafkalog_broker.storage.partition.log_segment import FileSlice
 
 # Responses that peers do not read: bounded per connection by the one response that waits, and here in all. Kafka has no
 # such bound. A response that lies in files costs one buffer (`ResponseStream`), so the others count here: a few kB as a
@@ -197,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
         """The peer has shown who it is: with a certificate, without one, or by SASL."""
         self.info.principal = principal
         self._forget_deadline()
-        self.requests.assembler.allow(self._max_request_bytes)
+        self.requests.assembler.max_bytes = self._max_request_bytes
 
     def secured(self, principal: str) -> None:
         """The handshake of TLS is done. Where SASL comes after it, that names the principal."""
@@ -339,7 +340,7 @@ class Connection(asyncio.BufferedProtocol):
             if limited:
                 requests.done()
             if pieces is not None and self._transport is not None:
-                if len(pieces) > 2 and lies_in_files(pieces):
+                if len(pieces) > 2 and any(isinstance(piece, FileSlice) for piece in pieces):
                     await writer.stream(pieces)
                 else:
                     writer.write(pieces, frames)

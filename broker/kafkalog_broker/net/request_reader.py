@@ -82,13 +82,13 @@ class FrameAssembler:
     """The frames of one connection. Bytes of frames that have begun are taken from `pool` with FRAME_OVERHEAD each; who
     is done with a frame gives them back."""
 
-    __slots__ = ("_filled", "_frame", "_max_bytes", "_pool", "_rest", "_shared", "_taken", "has_more")
+    __slots__ = ("_filled", "_frame", "_pool", "_rest", "_shared", "_taken", "has_more", "max_bytes")
 
     def __init__(self, shared: memoryview, max_bytes: int, pool: MemoryPool) -> None:
         """`shared`: the writable receive buffer; nothing of it is kept between `received` and the next `buffer`.
-        `max_bytes`: the largest frame, without its size (socket.request.max.bytes)."""
+        `max_bytes`: the largest frame from now on, without its size (socket.request.max.bytes)."""
         self._shared = shared
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._pool = pool
         self._rest: bytes | memoryview = b""  # read, and not made into frames yet
         self.has_more = False
@@ -96,10 +96,6 @@ class FrameAssembler:
         self._frame: memoryview | None = None
         self._filled = 0
         self._taken = 0  # from the pool, for _frame
-
-    def allow(self, max_bytes: int) -> None:
-        """From the next frame on, `max_bytes` is the largest."""
-        self._max_bytes = max_bytes
 
     def buffer(self) -> memoryview:
         """Where the next bytes go. Never empty."""
@@ -142,7 +138,7 @@ class FrameAssembler:
         self.has_more = False
 
     def _split(self, data: bytes | memoryview, frames: deque[bytes | memoryview]) -> int:
-        pool, limited, max_bytes = self._pool, self._pool.limited, self._max_bytes
+        pool, limited, max_bytes = self._pool, self._pool.limited, self.max_bytes
         count = len(data)
         cost = 0
         position = 0
@@ -210,17 +206,16 @@ class ReadTurns:
         self._waiting: dict[Callable[[], None], None] = {}
         self._moving = False
 
-    def over(self, count: int) -> bool:
-        """`count` bytes of a frame that is not complete were read; whether no more are to be read in this round."""
+    def over(self, count: int, read_on: Callable[[], None]) -> bool:
+        """`count` bytes of a frame that is not complete were read. True if no more are to be read in this round; then
+        `read_on` is called in a later one."""
         if not self._moving:
             self._moving = True
             self._loop.call_soon(self._next_round)
         self._left -= count
+        if self._left <= 0:
+            self._waiting[read_on] = None
         return self._left <= 0
-
-    def wait(self, read_on: Callable[[], None]) -> None:
-        """Call `read_on` in a later round. After `over` has said so."""
-        self._waiting[read_on] = None
 
     def forget(self, read_on: Callable[[], None]) -> None:
         self._waiting.pop(read_on, None)
@@ -271,9 +266,8 @@ class RequestReader:
             if self._waiting_bytes > READ_AHEAD_BYTES and (busy or len(frames) > 1):
                 self._pause()
             self.wake_up()
-        elif self._turns.over(count):
+        elif self._turns.over(count, self._read_on):
             self._pause()
-            self._turns.wait(self._read_on)
 
     def more(self) -> asyncio.Future[None]:
         """Done when there may be more, or the end."""

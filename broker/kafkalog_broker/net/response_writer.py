@@ -199,7 +199,7 @@ class ResponseWriter:
         held.clear()
 
     async def stream(self, pieces: list[Any]) -> None:
-        """Write a response that `lies_in_files`, as the peer takes it; others have their turn in between, however fast
+        """Write a response with slices of files, as the peer takes it; others have their turn in between, however fast
         that is. ConnectionClosed when it cannot be read."""
         self.write_held()
         stream, turn = ResponseStream(pieces), TimeSlice()
@@ -223,8 +223,3 @@ class ResponseWriter:
                 self._buffers.give_back(buffer)
             if count < len(buffer):
                 return
-
-
-def lies_in_files(pieces: Sequence[Any]) -> bool:
-    """True if a response has slices of files in it."""
-    return any(isinstance(piece, FileSlice) for piece in pieces)
