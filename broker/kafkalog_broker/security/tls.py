@@ -33,9 +33,11 @@ class Tls:
         for name, wanted in ((name, entry.tls) for name, entry in security.items() if entry.tls):
             now = self._listeners.get(name)
             try:
-                made[name] = now if now is not None and not now.is_stale(wanted) else _made(wanted, now)
+                if now is None or now.settings != wanted or now.files != now.file_states():
+                    now = _made(wanted, now)
             except ConfigError as error:
                 raise ConfigError(f"listener {name}: {error.what}", name=error.name, hint=error.hint) from None
+            made[name] = now
         return made
 
     def use(self, made: Mapping[str, ListenerTls]) -> None:

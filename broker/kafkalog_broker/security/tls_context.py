@@ -142,10 +142,6 @@ class ListenerTls:
     def file_states(self) -> FileStates:
         return tuple(map(_state, self.settings.files))
 
-    def is_stale(self, settings: TlsSettings) -> bool:
-        """True if `settings` are others than these, or a file has changed since it was read."""
-        return settings != self.settings or self.files != self.file_states()
-
 
 def _state(path: str) -> tuple[int, int, int] | None:
     try:
