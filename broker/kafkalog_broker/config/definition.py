@@ -77,7 +77,7 @@ Allowed = Mapping[str, Any]
 `words` (of each item of a list; `fold`: in any case), `not_empty`, `throttled_replicas` or `address_limits`."""
 
 
-def _complaint(allowed: Allowed, name: str, value: Value) -> tuple[str, str | None] | None:
+def _complaint(allowed: Allowed, name: str, value: Any) -> tuple[str, str | None] | None:
     """Why a value of the property `name` is not allowed, and the part of it that is to blame (None: the whole text)."""
     match allowed:
         case {"words": words}:
@@ -88,7 +88,6 @@ def _complaint(allowed: Allowed, name: str, value: Value) -> tuple[str, str | No
         case {"not_empty": _}:
             return ("String must be non-empty", None) if value == "" else None
         case {"throttled_replicas": _}:  # ThrottledReplicaListValidator
-            assert isinstance(value, tuple)
             if value != ("*",) and not all(re.fullmatch(r"[0-9]+:[0-9]+", item) for item in value):
                 what = f"{name} must be the literal '*' or a list of replicas in the following format: {_REPLICAS}"
                 return what, f"[{', '.join(value)}]"
@@ -97,7 +96,6 @@ def _complaint(allowed: Allowed, name: str, value: Value) -> tuple[str, str | No
                 if not re.fullmatch(r".+:\s*[0-9]{1,10}", item):
                     return "String must be a list of address:number, separated by commas", item
         case _:
-            assert isinstance(value, int | float)
             low, high = allowed.get("low"), allowed.get("high")
             if value != allowed.get("also"):
                 if low is not None and value < low:

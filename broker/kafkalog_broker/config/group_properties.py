@@ -6,16 +6,10 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.config.definition import (
-    BROKER_PROPERTIES,
-    ConfigError,
-    Property,
-    PropertyType,
-    Value,
-    invalid_value,
-)
+from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, Property, PropertyType, invalid_value
 
 _NUMBERS = (
     "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms", "consumer.assignment.interval.ms",
@@ -111,7 +105,7 @@ CLIENT_METRICS_PROPERTIES: Mapping[str, Property] = {
 }
 
 
-def client_metrics_value(name: str, overrides: Mapping[str, str]) -> Value:
+def client_metrics_value(name: str, overrides: Mapping[str, str]) -> Any:
     """Parsed property of a subscription; repeated items of a list count once. Raises ConfigError."""
     entry = CLIENT_METRICS_PROPERTIES[name]
     value = entry.parse(overrides.get(name, entry.default))

@@ -43,12 +43,8 @@ class Subscription:
     @classmethod
     def of(cls, overrides: Mapping[str, str]) -> Self:
         """Raises BrokerError (INVALID_CONFIG) and ConfigError."""
-        metrics, interval_ms, match = (
-            group_properties.client_metrics_value(name, overrides) for name in ("metrics", "interval.ms", "match")
-        )
-        assert isinstance(metrics, tuple)
-        assert isinstance(interval_ms, int)
-        assert isinstance(match, tuple)
+        names = (group_properties.METRICS, group_properties.INTERVAL_MS, group_properties.MATCH)
+        metrics, interval_ms, match = (group_properties.client_metrics_value(name, overrides) for name in names)
         return cls(metrics, interval_ms, _patterns(match))
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
