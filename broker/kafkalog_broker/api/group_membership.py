@@ -83,18 +83,9 @@ def join_group_failed(request: Request, code: ErrorCode) -> Any:
 
 
 def _joined(request: Request, answer: JoinAnswer) -> Any:
-    protocol = answer.protocol
-    if protocol is None and request.version < _NULL_PROTOCOL_FROM:
-        protocol = ""
-    members = [
-        {"member_id": one.member_id, "group_instance_id": one.group_instance_id, "metadata": one.metadata}
-        for one in answer.members
-    ]
-    return respond(
-        request, error_code=answer.error, generation_id=answer.generation, protocol_type=answer.protocol_type,
-        protocol_name=protocol, leader=answer.leader, skip_assignment=answer.skip_assignment,
-        member_id=answer.member_id, members=members,
-    )  # fmt: skip
+    if answer.protocol_name is None and request.version < _NULL_PROTOCOL_FROM:
+        answer = answer._replace(protocol_name="")
+    return respond(request, **answer._asdict() | {"members": [member._asdict() for member in answer.members]})
 
 
 @api(14, 0, 5)
@@ -108,11 +99,7 @@ async def sync_group(request: Request, broker: Broker) -> Any:
     )  # fmt: skip
     answered: asyncio.Future[SyncAnswer] = asyncio.get_running_loop().create_future()
     broker.groups.sync(sync, answer_to(answered))
-    answer = await answered
-    return respond(
-        request, error_code=answer.error, protocol_type=answer.protocol_type, protocol_name=answer.protocol,
-        assignment=answer.assignment,
-    )  # fmt: skip
+    return respond(request, **(await answered)._asdict())
 
 
 @api(12, 0, 4)

@@ -29,11 +29,10 @@ from kafkalog_broker.protocol.response_entity import respond
 async def list_groups(request: Request, broker: Broker) -> Any:
     states, types = getattr(request.entity, "states_filter", ()), getattr(request.entity, "types_filter", ())
     groups = [
-        {"group_id": group.group_id, "protocol_type": group.protocol_type, "group_state": group.state,
-         "group_type": group.type}
+        group._asdict()
         for group in broker.groups.list_groups(states, types)
         if request.access is None or not request.refused(group.group_id, quiet=True)
-    ]  # fmt: skip
+    ]
     return respond(request, groups=groups)
 
 

@@ -26,7 +26,7 @@ from kafkalog_broker.api.share_fetch import check_member_id
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_manager import HeartbeatRequest
-from kafkalog_broker.groups.modern.group_records import SharedTopic
+from kafkalog_broker.groups.modern.group_records import NO_STATE, SharedTopic
 from kafkalog_broker.groups.modern.modern_group import ModernMember
 from kafkalog_broker.groups.share.share_group_manager import ASSIGNOR, ShareGroup
 from kafkalog_broker.protocol.acls import Operation, ResourceType
@@ -99,9 +99,8 @@ async def _described_topics(request: Request, broker: Broker, group: Any, turn: 
     topics: list[tuple[str, UUID | None, Iterable[int]]] = []
     if group.topics is None:
         share_group = broker.groups.share_groups(group.group_id).groups.get(group.group_id)
-        with_state = None if share_group is None else share_group.partitions
-        initialized = {} if with_state is None else with_state.initialized
-        for topic_id, info in initialized.items():
+        state = NO_STATE if share_group is None else share_group.partitions
+        for topic_id, info in state.initialized.items():
             known = broker.topics.by_id(topic_id)
             if known is not None and request.may(Operation.DESCRIBE, ResourceType.TOPIC, known.name):
                 topics.append((known.name, topic_id, info.partitions))

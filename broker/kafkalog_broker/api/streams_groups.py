@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import astuple
 from itertools import chain
 from typing import Any
 
@@ -48,11 +49,10 @@ _UNCHANGED = dict.fromkeys((*_ROLE_FIELDS.values(), "partitions_by_user_endpoint
 def streams_group_heartbeat(request: Request, broker: Broker) -> Any:
     asked = request.entity
     try:
-        topology = None if asked.topology is None else topology_of(asked.topology)
+        topology = None if asked.topology is None else topology_of(*astuple(asked.topology))
         if topology is not None:
             _check_names(request, topology)
         answer = broker.groups.streams_groups(asked.group_id).heartbeat(_heartbeat(request, topology))
-        assert isinstance(answer, StreamsHeartbeatResponse)
     except BrokerError as error:
         return respond(request, error_code=error.code, error_message=error.message, **_UNCHANGED)
     if answer.missing_topics:

@@ -168,7 +168,7 @@ class GroupCoordinator:
             for shard in self.runtime.all()
             for group in shard.list_groups()
             if (not accepted_states or group.state_filter in accepted_states)
-            and (not accepted_types or group.type in accepted_types)
+            and (not accepted_types or group.group_type in accepted_types)
         ]
 
     # what happens by itself

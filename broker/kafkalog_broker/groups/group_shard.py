@@ -22,11 +22,9 @@ from kafkalog_broker.groups.classic.messages import (
     JoinCallback,
     JoinRequest,
     ListedGroup,
-    SyncAnswer,
 )
 from kafkalog_broker.groups.classic.offset_records import (
     GroupKey,
-    GroupMetadata,
     OffsetKey,
     decode_group_value,
     decode_key,
@@ -84,7 +82,7 @@ def expired_offsets(group: AnyGroup, offsets: OffsetStore, now_ms: int, retentio
 class LoadedPartition:
     """State loaded from a partition. records: of modern groups. skipped: keys of protocols not served here."""
 
-    groups: dict[str, GroupMetadata] = field(default_factory=dict)
+    groups: dict[str, Any] = field(default_factory=dict)
     offsets: OffsetStore = field(default_factory=OffsetStore)
     records: list[GroupRecord] = field(default_factory=list)
     skipped: int = 0
@@ -193,10 +191,7 @@ class GroupShard:
         """The partition goes to another coordinator, or the broker stops: who waits is answered to look for it."""
         self._timers.cancel_all()
         for group in list(self.groups.values()):
-            for member in group.members.values():
-                group.answer_join(member, JoinAnswer(ErrorCode.not_coordinator, member.member_id))
-                group.answer_sync(member, SyncAnswer(ErrorCode.not_coordinator))
-            self.classic.remove_group(group)
+            self.classic.forget(group, ErrorCode.not_coordinator)
 
     # members that speak the classic protocol, of whichever kind of group
 

@@ -189,7 +189,7 @@ def prepare_commit(request: CommitRequest, max_metadata_bytes: int, now_ms: int)
         codes.append(ErrorCode.none)
         committed_ms = now_ms if part.commit_timestamp_ms == -1 else part.commit_timestamp_ms
         topic_id = part.topic_id if request.producer is None else None  # Kafka writes none in transactions
-        value = OffsetAndMetadata(part.offset, committed_ms, part.leader_epoch, metadata, expire_ms, topic_id)
+        value = OffsetAndMetadata(part.offset, part.leader_epoch, metadata, committed_ms, expire_ms, topic_id)
         key = OffsetKey(request.group_id, part.topic, part.partition)
         records.add(offset_key(*key), offset_value(value))
         committed.append((key, value))

@@ -8,8 +8,8 @@ many updates a snapshot of its own, so that what is older can be pruned; what is
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
@@ -25,6 +25,7 @@ from kafkalog_broker.share.state_records import (
     UPDATE,
     SharePartitionKey,
     ShareState,
+    ShareUpdate,
     StateBatch,
     combined,
     decode_snapshot,
@@ -54,7 +55,7 @@ class WriteState(NamedTuple):
     leader_epoch: int
     start_offset: int
     delivery_complete_count: int
-    batches: Collection[StateBatch]
+    batches: Sequence[StateBatch]
 
 
 class Summary(NamedTuple):
@@ -110,10 +111,9 @@ class ShareStateShard:
         elif value is not None:
             update = decode_update(value)
             if entry is None:
-                self.entries[key] = _Entry(update, 1)
-            else:
-                entry.state = _merged(entry.state, update)
-                entry.updates += 1
+                entry = self.entries[key] = _Entry(ShareState(update.snapshot_epoch))
+            entry.state = _merged(entry.state, update)
+            entry.updates += 1
 
 
 class ShareCoordinator:
@@ -157,9 +157,8 @@ class ShareCoordinator:
         snapshot_epoch = 0 if entry is None else entry.state.snapshot_epoch + 1
         complete = NOT_COUNTED if start_offset == NO_START_OFFSET else 0
         now = self._clock.now_ms()
-        self._put(
-            shard, key, _snapshot(key, ShareState(snapshot_epoch, state_epoch, 0, start_offset, complete, (), now, now))
-        )
+        state = ShareState(snapshot_epoch, state_epoch, 0, start_offset, now, now, (), complete)
+        self._put(shard, key, _snapshot(key, state))
 
     def write(self, key: SharePartitionKey, change: WriteState) -> None:
         """Codes: invalid_request, fenced_leader_epoch, fenced_state_epoch, unknown_topic_or_partition."""
@@ -173,7 +172,11 @@ class ShareCoordinator:
             _check_leader_epoch(entry.state, change.leader_epoch)
         _check_state_epoch(entry.state, change.state_epoch)
         self._check_exists(key)
-        self._update(shard, key, entry, change, entry.state.leader_epoch)
+        before = entry.state
+        self._update(shard, key, entry, ShareUpdate(
+            before.snapshot_epoch, before.leader_epoch, change.start_offset, change.batches,
+            change.delivery_complete_count,
+        ))  # fmt: skip
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState:
         """The state; a newer epoch of the leader who reads is written first. Codes: invalid_request,
@@ -186,8 +189,9 @@ class ShareCoordinator:
         _check_leader_epoch(state, leader_epoch)
         self._check_exists(key)
         if leader_epoch not in (NO_EPOCH, state.leader_epoch):
-            change = WriteState(state.state_epoch, leader_epoch, state.start_offset, state.delivery_complete_count, ())
-            self._update(shard, key, entry, change, leader_epoch)
+            self._update(shard, key, entry, ShareUpdate(
+                state.snapshot_epoch, leader_epoch, state.start_offset, (), state.delivery_complete_count
+            ))  # fmt: skip
         return state
 
     def summary(self, key: SharePartitionKey) -> Summary:
@@ -217,22 +221,14 @@ class ShareCoordinator:
         if topic is None or key.partition >= topic.partitions:
             raise BrokerError(ErrorCode.unknown_topic_or_partition, UNKNOWN_PARTITION)
 
-    def _update(
-        self, shard: ShareStateShard, key: SharePartitionKey, entry: _Entry, change: WriteState, leader_epoch: int
-    ) -> None:
-        update = ShareState(
-            entry.state.snapshot_epoch, 0, leader_epoch, change.start_offset, change.delivery_complete_count,
-            tuple(change.batches),
-        )  # fmt: skip
+    def _update(self, shard: ShareStateShard, key: SharePartitionKey, entry: _Entry, update: ShareUpdate) -> None:
         if shard.needs_snapshot(entry):
-            now = self._clock.now_ms()
-            state = replace(
-                _merged(entry.state, update), snapshot_epoch=entry.state.snapshot_epoch + 1, create_timestamp_ms=now,
-                write_timestamp_ms=now,
-            )  # fmt: skip
+            now, epoch = self._clock.now_ms(), update.snapshot_epoch + 1
+            state = _merged(entry.state, update)
+            state = state._replace(snapshot_epoch=epoch, create_timestamp_ms=now, write_timestamp_ms=now)
             self._put(shard, key, _snapshot(key, state))
         else:
-            update = replace(update, batches=tuple(combined((), change.batches, change.start_offset)))
+            update = update._replace(batches=combined((), update.batches, update.start_offset))
             self._put(shard, key, (state_key(UPDATE, key), update_value(update)))
 
     def _put(self, shard: ShareStateShard, key: SharePartitionKey, record: Record) -> None:
@@ -288,7 +284,7 @@ class ShareCoordinator:
             now = self._clock.now_ms()
             states_by_key = [(key, shard.entries[key].state) for key in keys if key in shard.entries]
             yield [
-                _snapshot(key, replace(state, snapshot_epoch=state.snapshot_epoch + 1, write_timestamp_ms=now))
+                _snapshot(key, state._replace(snapshot_epoch=state.snapshot_epoch + 1, write_timestamp_ms=now))
                 for key, state in states_by_key
                 if now - state.write_timestamp_ms >= interval_ms
             ]
@@ -330,15 +326,13 @@ def _check_state_epoch(state: ShareState, state_epoch: int) -> None:
         )
 
 
-def _merged(state: ShareState, update: ShareState) -> ShareState:
+def _merged(state: ShareState, update: ShareUpdate) -> ShareState:
     start = state.start_offset if update.start_offset == NO_START_OFFSET else update.start_offset
-    return replace(
-        state,
+    return state._replace(
         leader_epoch=state.leader_epoch if update.leader_epoch == NO_EPOCH else update.leader_epoch,
-        start_offset=start,
+        start_offset=start, batches=tuple(combined(state.batches, update.batches, start)),
         delivery_complete_count=update.delivery_complete_count,
-        batches=tuple(combined(state.batches, update.batches, start)),
-    )
+    )  # fmt: skip
 
 
 def _snapshot(key: SharePartitionKey, state: ShareState) -> Record:

@@ -8,8 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import NamedTuple
@@ -92,39 +91,36 @@ def share_partition(group_id: str, topic_id: UUID | None, partition: int) -> Sha
     return SharePartitionKey(group_id, topic_id or NO_TOPIC, partition)
 
 
-@dataclass(frozen=True, slots=True)
-class ShareState:
-    """State of a share partition (ShareGroupOffset). Offsets -1: not initialized yet. Times in ms; an update
-    says nothing of them, nor of the state epoch."""
+class ShareState(NamedTuple):
+    """State of a share partition (ShareGroupOffset), in the order of ShareSnapshotValue. Offset -1: not initialized
+    yet. Times in ms."""
 
     snapshot_epoch: int
-    state_epoch: int
-    leader_epoch: int
-    start_offset: int
-    delivery_complete_count: int
-    batches: tuple[StateBatch, ...] = ()
+    state_epoch: int = 0
+    leader_epoch: int = 0
+    start_offset: int = NO_START_OFFSET
     create_timestamp_ms: int = 0
     write_timestamp_ms: int = 0
+    batches: Sequence[StateBatch] = ()
+    delivery_complete_count: int = NOT_COUNTED
+
+
+class ShareUpdate(NamedTuple):
+    """Change of a state since its snapshot, in the order of ShareUpdateValue. Leader epoch and offset -1: as before."""
+
+    snapshot_epoch: int
+    leader_epoch: int
+    start_offset: int
+    batches: Sequence[StateBatch]
+    delivery_complete_count: int
+
+
+snapshot_value, update_value = _SNAPSHOT_VALUE.encode, _UPDATE_VALUE.encode
 
 
 def state_key(key_type: int, key: SharePartitionKey) -> bytes:
     """Raises BrokerError where the group's id is too long."""
     return encoded(_KEYS[key_type], key)
-
-
-def snapshot_value(state: ShareState) -> bytes:
-    return _SNAPSHOT_VALUE.encode(
-        (
-            state.snapshot_epoch, state.state_epoch, state.leader_epoch, state.start_offset, state.create_timestamp_ms,
-            state.write_timestamp_ms, state.batches, state.delivery_complete_count,
-        )
-    )  # fmt: skip
-
-
-def update_value(state: ShareState) -> bytes:
-    return _UPDATE_VALUE.encode(
-        (state.snapshot_epoch, state.leader_epoch, state.start_offset, state.batches, state.delivery_complete_count)
-    )
 
 
 def decode_state_key(key: bytes) -> tuple[int, SharePartitionKey] | None:
@@ -135,20 +131,9 @@ def decode_state_key(key: bytes) -> tuple[int, SharePartitionKey] | None:
 
 def decode_snapshot(value: bytes) -> ShareState:
     """Raises CorruptLog, and UnsupportedFormat for a later version."""
-    epoch, state_epoch, leader_epoch, start, created, written, batches, complete = _SNAPSHOT_VALUE.decode(value)
-    return ShareState(
-        epoch,
-        state_epoch,
-        leader_epoch,
-        start,
-        complete,
-        tuple(StateBatch(*batch) for batch in batches),
-        created,
-        written,
-    )
+    return ShareState(*_SNAPSHOT_VALUE.decode(value))
 
 
-def decode_update(value: bytes) -> ShareState:
+def decode_update(value: bytes) -> ShareUpdate:
     """Raises CorruptLog, and UnsupportedFormat for a later version."""
-    epoch, leader_epoch, start, batches, complete = _UPDATE_VALUE.decode(value)
-    return ShareState(epoch, 0, leader_epoch, start, complete, tuple(StateBatch(*batch) for batch in batches))
+    return ShareUpdate(*_UPDATE_VALUE.decode(value))

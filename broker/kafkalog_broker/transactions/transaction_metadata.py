@@ -99,9 +99,10 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TransactionMetadata:
-    """Times in ms. partitions: of an open transaction; of a prepared one those whose marker is outstanding.
+    """A transactional id, the fields of TransactionLogValue in order, and one that is not in the log. Times in ms.
+    partitions: of an open transaction; of a prepared one those whose marker is outstanding.
 
     last_producer_epoch: the one before, with which a producer may ask again whose answer was lost; -1 when there is
     none to be accepted. Not in the log, as in Kafka. next_producer_id: the id that follows at the end of a transaction
@@ -114,12 +115,12 @@ class TransactionMetadata:
     timeout_ms: int
     state: TransactionState = TransactionState.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
+    last_update_ms: int = 0
     start_ms: int = NOT_STARTED
-    last_update_ms: int
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
-    last_producer_epoch: int = NO_PRODUCER_EPOCH
     client_version: int = CLASSIC
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
 
     @property
     def is_exhausted(self) -> bool:
@@ -344,26 +345,14 @@ def read_transaction_key(data: bytes) -> str:
 def read_transaction_value(transactional_id: str, data: bytes) -> TransactionMetadata:
     """Raises UnsupportedFormat for another version or state, CorruptLog."""
     what = f"the record of transactional id {transactional_id!r}"
-    found = _VALUE.decode(data, what)
+    producer_id, epoch, timeout_ms, status, topics, updated_ms, start_ms, *tagged = _VALUE.decode(data, what)
     try:
-        state = TransactionState(found.transaction_status)
+        state = TransactionState(status)
     except ValueError:
-        raise UnsupportedFormat(f"{what} has the state {found.transaction_status}, which is not known") from None
-    partitions = (
-        TopicPartition(topic, index) for topic, indexes in found.transaction_partitions or () for index in indexes
-    )
+        raise UnsupportedFormat(f"{what} has the state {status}, which is not known") from None
+    partitions = frozenset(TopicPartition(topic, index) for topic, indexes in topics or () for index in indexes)
     return TransactionMetadata(
-        transactional_id=transactional_id,
-        producer_id=found.producer_id,
-        producer_epoch=found.producer_epoch,
-        timeout_ms=found.transaction_timeout_ms,
-        state=state,
-        partitions=frozenset(partitions),
-        start_ms=found.transaction_start_timestamp_ms,
-        last_update_ms=found.transaction_last_update_timestamp_ms,
-        previous_producer_id=found.previous_producer_id,
-        next_producer_id=found.next_producer_id,
-        client_version=found.client_transaction_version,
+        transactional_id, producer_id, epoch, timeout_ms, state, partitions, updated_ms, start_ms, *tagged
     )
 
 

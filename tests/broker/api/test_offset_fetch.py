@@ -84,7 +84,7 @@ def test_topics_that_do_not_exist_have_no_id_to_be_told_by() -> None:
 def test_an_offset_in_an_open_transaction_is_unstable(version: int) -> None:
     broker = committed_broker()
     store = broker.groups.shard("g").offsets
-    store.put_pending(4, OffsetKey("g", "orders", 0), OffsetAndMetadata(99, 0))
+    store.put_pending(4, OffsetKey("g", "orders", 0), OffsetAndMetadata(99, -1, "", 0))
     for stable, expected in ((True, ("unstable_offset_commit", -1)), (False, ("none", 10))):
         group = only_group(call(broker, FETCH, version, **fetch_values(require_stable=stable)), version)
         first = group["topics"][0]["partitions"][0]

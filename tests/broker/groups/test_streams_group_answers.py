@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.groups.modern.group_records import GroupRecord, RecordKind, StreamsEpochValue, decode
+from kafkalog_broker.groups.modern.group_records import GroupRecord, RecordKind, decode
 from tests.broker.groups.helpers.replayed import replayed
 from tests.broker.groups.helpers.streams_script import PROPERTIES, TOPICS, comparable, run
 from tests.broker.groups.record_consumer_groups import offsets_records
@@ -53,8 +53,8 @@ def by_group(records: list[list[str | None]]) -> dict[str, list[GroupRecord]]:
         if record is None:  # a committed offset, or a classic group
             continue
         if record.kind is RecordKind.TARGET_EPOCH and record.value is not None:
-            record = record._replace(value=record.value._replace(timestamp_ms=0))
-        if isinstance(record.value, StreamsEpochValue):
+            record = record._replace(value=record.value._replace(assignment_timestamp=0))
+        if record.kind is RecordKind.EPOCH and record.value is not None:
             number = hashes.setdefault((record.group_id, record.value.metadata_hash), len(hashes))
             record = record._replace(value=record.value._replace(metadata_hash=number))
         found[record.group_id].append(record)

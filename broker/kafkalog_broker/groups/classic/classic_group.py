@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
+from kafkalog_broker.coordinator.coordinator_log import Record
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from kafkalog_broker.groups.classic.messages import (
@@ -22,7 +24,7 @@ from kafkalog_broker.groups.classic.messages import (
     SyncAnswer,
     SyncCallback,
 )
-from kafkalog_broker.groups.classic.offset_records import GroupMetadata, MemberMetadata
+from kafkalog_broker.groups.classic.offset_records import group_key, group_value
 
 
 class GroupState(Enum):
@@ -116,22 +118,20 @@ class Group:
         self._now_ms = now_ms
 
     @classmethod
-    def from_record(cls, group_id: str, record: GroupMetadata, now_ms: Callable[[], int]) -> Group:
-        """A group as its last record in __consumer_offsets describes it."""
+    def from_record(cls, group_id: str, record: Any, now_ms: Callable[[], int]) -> Group:
+        """A group as its last GroupMetadataValue in __consumer_offsets describes it. Version 0 has no timeout of
+        rebalances: that of the session counts."""
         group = cls(group_id, now_ms)
         group.generation = record.generation
         group.protocol_type = record.protocol_type or None
         group.protocol = record.protocol
         group.leader = record.leader
-        group.state_timestamp_ms = record.state_timestamp_ms
+        group.state_timestamp_ms = record.current_state_timestamp
         for loaded in record.members:
             protocols = () if record.protocol is None else ((record.protocol, loaded.subscription),)
-            member = Member(
-                loaded.member_id, loaded.group_instance_id, loaded.client_id, loaded.client_host,
-                loaded.rebalance_timeout_ms, loaded.session_timeout_ms, record.protocol_type, protocols,
-                loaded.assignment,
-            )  # fmt: skip
-            group._enlist(member)
+            *identity, rebalance_ms, session_ms, _, assignment = loaded
+            rebalance_ms = session_ms if rebalance_ms == -1 else rebalance_ms
+            group._enlist(Member(*identity, rebalance_ms, session_ms, record.protocol_type, protocols, assignment))
         if group.members:
             group.state = GroupState.STABLE
         group.topics = group._subscribed_topics()
@@ -151,19 +151,19 @@ class Group:
         self.protocol = self.select_protocol()
         self.topics = self._subscribed_topics()
 
-    def to_record(self, assignments: dict[str, bytes] | None = None) -> GroupMetadata:
-        """The group's record. `assignments`: member id to assignment, instead of what the members have."""
-        members = tuple(
-            MemberMetadata(
+    def to_record(self, assignments: dict[str, bytes] | None = None) -> Record:
+        """The group's record. `assignments`: member id to assignment, instead of what the members have. Raises
+        BrokerError for a text that is too long."""
+        members = [
+            (
                 member.member_id, member.group_instance_id, member.client_id, member.client_host,
                 member.rebalance_timeout_ms, member.session_timeout_ms, member.metadata(self.protocol),
                 member.assignment if assignments is None else assignments[member.member_id],
             )
             for member in self.members.values()
-        )  # fmt: skip
-        return GroupMetadata(
-            self.protocol_type or "", self.generation, self.protocol, self.leader, self.state_timestamp_ms, members
-        )
+        ]  # fmt: skip
+        protocol = self.protocol_type or "", self.generation, self.protocol
+        return group_key(self.group_id), group_value((*protocol, self.leader, self.state_timestamp_ms, members))
 
     def become(self, state: GroupState) -> None:
         assert self.state in MAY_FOLLOW[state], f"group {self.group_id!r}: {state.value} after {self.state.value}"
@@ -373,18 +373,11 @@ class Group:
 
     def current_generation(self, member_id: str, *, with_members: bool) -> JoinAnswer:
         """Answer to JoinGroup for the generation that has begun."""
-        return JoinAnswer(
-            ErrorCode.none,
-            member_id,
-            self.generation,
-            self.protocol_type,
-            self.protocol,
-            self.leader or "",
-            self._joined_members() if with_members else (),
-        )
-
-    def _joined_members(self) -> tuple[JoinedMember, ...]:
-        return tuple(
+        members = [
             JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol))
-            for member in self.members.values()
-        )
+            for member in (self.members.values() if with_members else ())
+        ]
+        return JoinAnswer(
+            ErrorCode.none, member_id, self.generation, self.protocol_type, self.protocol, self.leader or "",
+            tuple(members),
+        )  # fmt: skip

@@ -19,7 +19,6 @@ from kafkalog_broker.groups.classic.messages import (
     SyncCallback,
     SyncRequest,
 )
-from kafkalog_broker.groups.classic.offset_records import group_key, group_value
 from kafkalog_broker.groups.modern.group_context import GroupContext
 
 log = logging.getLogger(__name__)
@@ -179,15 +178,10 @@ class ClassicGroupManager:
         Clients before v9 would assign again if they were answered to be the leader. So they get the leader's id from
         before, which is nobody's any more if it was them.
         """
+        if not request.supports_skipping_assignment:
+            return group.current_generation(member_id, with_members=False)._replace(leader=old_leader)
         is_leader = member_id == group.leader
-        if request.supports_skipping_assignment:
-            shown = group.current_generation(member_id, with_members=is_leader)
-            leader, members, skip = shown.leader, shown.members, is_leader
-        else:
-            leader, members, skip = old_leader, (), False
-        return JoinAnswer(
-            ErrorCode.none, member_id, group.generation, group.protocol_type, group.protocol, leader, members, skip
-        )
+        return group.current_generation(member_id, with_members=is_leader)._replace(skip_assignment=is_leader)
 
     # SyncGroup
 
@@ -196,7 +190,14 @@ class ClassicGroupManager:
         group = self.groups.get(request.group_id)
         if group is None or group.state is GroupState.EMPTY:
             raise BrokerError(ErrorCode.unknown_member_id, f"group {request.group_id!r} has no members")
-        self._check_sync(group, request)
+        group.check_member(request.member_id, request.group_instance_id)
+        group.check_generation(request.generation)
+        for wanted, current in ((request.protocol_type, group.protocol_type), (request.protocol, group.protocol)):
+            if wanted is not None and current is not None and wanted != current:
+                raise BrokerError(
+                    ErrorCode.inconsistent_group_protocol,
+                    f"group {group.group_id!r} has protocol {current!r}, the member says {wanted!r}",
+                )
         member = group.members[request.member_id]
         match group.state:
             case GroupState.PREPARING_REBALANCE:
@@ -211,16 +212,6 @@ class ClassicGroupManager:
             case _:
                 self._has_synced(group, member.member_id)
                 answer(SyncAnswer(ErrorCode.none, group.protocol_type, group.protocol, member.assignment))
-
-    def _check_sync(self, group: Group, request: SyncRequest) -> None:
-        group.check_member(request.member_id, request.group_instance_id)
-        group.check_generation(request.generation)
-        for wanted, current in ((request.protocol_type, group.protocol_type), (request.protocol, group.protocol)):
-            if wanted is not None and current is not None and wanted != current:
-                raise BrokerError(
-                    ErrorCode.inconsistent_group_protocol,
-                    f"group {group.group_id!r} has protocol {current!r}, the member says {wanted!r}",
-                )
 
     # Heartbeat
 
@@ -243,13 +234,9 @@ class ClassicGroupManager:
         if group is None:
             return [ErrorCode.unknown_member_id] * len(leaving)
         codes = [self._leave(group, member) for member in leaving]
-        if ErrorCode.none in codes:
-            gone = [member.member_id for member, code in zip(leaving, codes, strict=True) if code is ErrorCode.none]
-            reason = f"members {gone} have left"
-            if group.is_in(GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-                self._rebalance_or_complete(group, reason)
-            elif group.state is GroupState.PREPARING_REBALANCE:
-                self._maybe_complete_join(group)
+        gone = [member.member_id for member, code in zip(leaving, codes, strict=True) if code is ErrorCode.none]
+        if gone and group.state is not GroupState.EMPTY:
+            self._rebalance_or_complete(group, f"members {gone} have left")
         return codes
 
     def _leave(self, group: Group, leaving: LeavingMember) -> ErrorCode:
@@ -280,11 +267,11 @@ class ClassicGroupManager:
         group.become(GroupState.DEAD)
         self.groups.pop(group.group_id, None)
 
-    def forget(self, group: Group) -> None:
-        """A group has become a consumer group: waiting members get REBALANCE_IN_PROGRESS."""
+    def forget(self, group: Group, code: ErrorCode = ErrorCode.rebalance_in_progress) -> None:
+        """A group has become a consumer group, or goes to another coordinator: waiting members get the code."""
         for member in group.members.values():
-            group.answer_join(member, JoinAnswer(ErrorCode.rebalance_in_progress, member.member_id))
-            group.answer_sync(member, SyncAnswer(ErrorCode.rebalance_in_progress))
+            group.answer_join(member, JoinAnswer(code, member.member_id))
+            group.answer_sync(member, SyncAnswer(code))
         self.remove_group(group)
 
     def take_over(self, group: Group, rebalance: str | None) -> None:
@@ -329,22 +316,18 @@ class ClassicGroupManager:
         self._timers.schedule(key, timeout_ms, lambda: self._session_expired(group, member_id))
 
     def _session_expired(self, group: Group, member_id: str) -> None:
-        if not self._is_current(group):
+        member, is_pending = group.members.get(member_id), member_id in group.pending_members
+        if not self._is_current(group) or (not is_pending and (member is None or member.has_satisfied_heartbeat)):
             return
-        if member_id in group.pending_members:
+        if is_pending:
             log.info("group %.200r: member id %.200r was never used", group.group_id, member_id)
             group.remove(member_id)
-            if group.state is GroupState.PREPARING_REBALANCE and group.has_all_joined:
-                self._complete_join(group)
-            return
-        member = group.members.get(member_id)
-        if member is None or member.has_satisfied_heartbeat:
-            return
-        log.info("group %.200r: member %.200r has failed (no heartbeat)", group.group_id, member_id)
-        self._drop(group, member)
-        if group.is_in(GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            self._rebalance_or_complete(group, f"no heartbeat of member {member_id}")
-        elif group.state is GroupState.PREPARING_REBALANCE and group.has_all_joined:
+        elif member is not None:
+            log.info("group %.200r: member %.200r has failed (no heartbeat)", group.group_id, member_id)
+            self._drop(group, member)
+            if group.is_in(GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+                self._rebalance_or_complete(group, f"no heartbeat of member {member_id}")
+        if group.state is GroupState.PREPARING_REBALANCE and group.has_all_joined:
             self._complete_join(group)
 
     # join phase
@@ -438,7 +421,7 @@ class ClassicGroupManager:
         )
 
     def _write_group(self, group: Group, assignments: dict[str, bytes] | None = None) -> None:
-        self._write([(group_key(group.group_id), group_value(group.to_record(assignments)))])
+        self._write([group.to_record(assignments)])
 
     # sync phase
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.coordinator.coordinator_log import ProducerIdAndEpoch
@@ -39,20 +40,20 @@ class JoinRequest:
     """v9+: a returning static leader may be asked to keep the assignment that is in place (KIP-814)."""
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedMember:
+class JoinedMember(NamedTuple):
     member_id: str
     group_instance_id: str | None
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class JoinAnswer:
-    error: ErrorCode
+class JoinAnswer(NamedTuple):
+    """Its fields, as those of SyncAnswer, are named as in the response."""
+
+    error_code: ErrorCode
     member_id: str = NO_MEMBER
-    generation: int = NO_GENERATION
+    generation_id: int = NO_GENERATION
     protocol_type: str | None = None
-    protocol: str | None = None
+    protocol_name: str | None = None
     leader: str = NO_MEMBER
     members: tuple[JoinedMember, ...] = ()  # for the leader only, who assigns
     skip_assignment: bool = False
@@ -69,11 +70,10 @@ class SyncRequest:
     assignments: tuple[tuple[str, bytes], ...] = ()  # (member id, assignment), from the leader
 
 
-@dataclass(frozen=True, slots=True)
-class SyncAnswer:
-    error: ErrorCode
+class SyncAnswer(NamedTuple):
+    error_code: ErrorCode
     protocol_type: str | None = None
-    protocol: str | None = None
+    protocol_name: str | None = None
     assignment: bytes = b""
 
 
@@ -116,10 +116,11 @@ class CommitRequest:
     """Whose transaction the offsets are part of (TxnOffsetCommit): they count when it commits."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListedGroup:
+class ListedGroup(NamedTuple):
+    """Its fields are named as in the response."""
+
     group_id: str
     protocol_type: str
-    state: str
+    group_state: str
     state_filter: str  # the state as filters have it, in small letters
-    type: str = "classic"
+    group_type: str = "classic"

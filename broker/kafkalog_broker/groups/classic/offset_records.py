@@ -10,7 +10,7 @@ A null value is a tombstone. Groups of newer protocols: modern/group_records.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -28,7 +28,6 @@ _write_offset_value_with_expiry = _OFFSET_VALUE.write[1]
 """The only version with a field for it: OffsetCommit v2-4 could ask for a retention time."""
 
 _NO_EXPIRY = -1
-_NO_EPOCH = -1
 
 
 class OffsetKey(NamedTuple):
@@ -41,40 +40,16 @@ class GroupKey(NamedTuple):
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetAndMetadata:
-    """A committed offset. Times in ms; no expiry of its own and no leader epoch: -1; topic id unknown: None."""
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset, in the fields' order of OffsetCommitValue. Times in ms; no expiry of its own and no leader
+    epoch: -1; topic id unknown: None."""
 
     offset: int
+    leader_epoch: int
+    metadata: str
     commit_timestamp_ms: int
-    leader_epoch: int = _NO_EPOCH
-    metadata: str = ""
     expire_timestamp_ms: int = _NO_EXPIRY
     topic_id: UUID | None = None
-
-
-class MemberMetadata(NamedTuple):
-    """A member, in the fields' order of GroupMetadataValue."""
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    rebalance_timeout_ms: int
-    session_timeout_ms: int
-    subscription: bytes  # its metadata for the protocol that the group has chosen
-    assignment: bytes
-
-
-class GroupMetadata(NamedTuple):
-    """A classic group, in the fields' order of GroupMetadataValue."""
-
-    protocol_type: str
-    generation: int
-    protocol: str | None
-    leader: str | None
-    state_timestamp_ms: int  # when the group got into its state; -1 in records of Kafka 2.0 and before
-    members: tuple[MemberMetadata, ...] = ()
 
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
@@ -90,18 +65,14 @@ def group_key(group_id: str) -> bytes:
 
 
 def offset_value(committed: OffsetAndMetadata) -> bytes:
-    expires = committed.expire_timestamp_ms
-    values = (
-        committed.offset, committed.leader_epoch, committed.metadata, committed.commit_timestamp_ms, expires,
-        committed.topic_id,
-    )  # fmt: skip
+    write = _write_offset_value if committed.expire_timestamp_ms == _NO_EXPIRY else _write_offset_value_with_expiry
     try:
-        return _write_offset_value(values) if expires == _NO_EXPIRY else _write_offset_value_with_expiry(values)
+        return write(committed)
     except InvalidRecord as error:
         raise too_long(error) from None
 
 
-def group_value(group: GroupMetadata) -> bytes:
+def group_value(group: Sequence[Any]) -> bytes:
     return encoded(_GROUP_VALUE, group, _GROUP_VALUE_VERSION)
 
 
@@ -118,18 +89,9 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey | None:
 
 def decode_offset_value(value: bytes) -> OffsetAndMetadata:
     """Raises CorruptLog, and UnsupportedFormat for a version that is newer than Kafka 4.3's."""
-    offset, leader_epoch, metadata, committed, expires, topic_id = _OFFSET_VALUE.decode(value)
-    return OffsetAndMetadata(offset, committed, leader_epoch, metadata, expires, topic_id)
+    return OffsetAndMetadata(*_OFFSET_VALUE.decode(value))
 
 
-def decode_group_value(value: bytes) -> GroupMetadata:
-    """Raises CorruptLog, and UnsupportedFormat for a version that is newer than Kafka 4.3's."""
-    found = _GROUP_VALUE.decode(value)
-    return GroupMetadata(*found)._replace(members=tuple(map(_member, found.members)))
-
-
-def _member(found: Any) -> MemberMetadata:
-    """GroupMetadataValue 0 has no timeout of rebalances: that of the session counts."""
-    if found.rebalance_timeout == -1:
-        found = found._replace(rebalance_timeout=found.session_timeout)
-    return MemberMetadata(*found)
+def decode_group_value(value: bytes) -> Any:
+    """A GroupMetadataValue. Raises CorruptLog, and UnsupportedFormat for a version that is newer than Kafka 4.3's."""
+    return _GROUP_VALUE.decode(value)

@@ -122,10 +122,8 @@ class ClassicMembers:
     def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
         """`answer` is called at once. Raises BrokerError."""
         group = self._groups.group(request.group_id)
-        member = _classic(group, request.member_id, request.group_instance_id)
-        _check_generation(member, request.generation)
-        assert member.classic is not None
-        name, metadata = member.classic.protocols[0]
+        member, classic = _classic(group, request.member_id, request.group_instance_id, request.generation)
+        name, metadata = classic.protocols[0]
         for stated, joined in ((request.protocol_type, PROTOCOL_TYPE), (request.protocol, name)):
             if stated is not None and stated != joined:
                 raise BrokerError(
@@ -140,21 +138,16 @@ class ClassicMembers:
                 "to catch up.",
             )
         self._groups.timers.cancel(("sync-again", group.group_id, member.member_id))
-        self._groups.begin_session(group.group_id, member.member_id, member.classic.session_timeout_ms)
-        assigned = by_name(
-            {topic: tuple(epochs) for topic, epochs in member.assigned.items()}, self._groups.context.topics
-        )
-        version = version_of(metadata)
-        assignment = assignment_of(assigned, version)
+        self._groups.begin_session(group.group_id, member.member_id, classic.session_timeout_ms)
+        partitions = {topic: tuple(epochs) for topic, epochs in member.assigned.items()}
+        assignment = assignment_of(by_name(partitions, self._groups.context.topics), version_of(metadata))
         answer(SyncAnswer(ErrorCode.none, request.protocol_type, request.protocol, assignment))
 
     def heartbeat(self, group_id: str, member_id: str, generation: int, instance_id: str | None) -> None:
         """Raises BrokerError, REBALANCE_IN_PROGRESS when the member has to join again."""
         group = self._groups.group(group_id)
-        member = _classic(group, member_id, instance_id)
-        _check_generation(member, generation)
-        assert member.classic is not None
-        self._groups.begin_session(group_id, member_id, member.classic.session_timeout_ms)
+        member, classic = _classic(group, member_id, instance_id, generation)
+        self._groups.begin_session(group_id, member_id, classic.session_timeout_ms)
         freed = member.state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_partitions(member)
         if member.epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS or freed:
             self._expect_join(group, member)
@@ -187,19 +180,17 @@ class ClassicMembers:
         return codes
 
 
-def _classic(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
-    """Raises BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+def _classic(
+    group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
+) -> tuple[ConsumerMember, ClassicMetadata]:
+    """Raises BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION."""
     member = group.identified(member_id, instance_id)
     if member.classic is None:
         raise BrokerError(ErrorCode.unknown_member_id, f"Member {member_id} does not use the classic protocol.")
-    return member
-
-
-def _check_generation(member: ConsumerMember, generation: int) -> None:
-    """Raises BrokerError (ILLEGAL_GENERATION)."""
     if member.epoch != generation:
         raise BrokerError(
             ErrorCode.illegal_generation,
             f"The request generation id {generation} is not equal to the member epoch {member.epoch} of member "
             f"{member.member_id}.",
         )
+    return member, member.classic

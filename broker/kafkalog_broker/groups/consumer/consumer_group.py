@@ -46,6 +46,9 @@ class ConsumerGroup(ReconcilingGroup[ConsumerMember]):
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
         self.regexes: dict[str, ResolvedRegex] = {}  # expressions that have been resolved
+        self.is_resolving = False  # expressions are matched in the background
+        self.matched_version = -1
+        """Version of the topics that expressions were last matched with in this process."""
         self.has_topics_record = False  # Kafka 4.0 left the topics' metadata in the log
         self.classic_members = 0
         self.regex_names: Counter[str] = Counter()  # how many resolved expressions match a topic

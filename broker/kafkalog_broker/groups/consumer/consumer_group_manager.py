@@ -13,26 +13,23 @@ from dataclasses import dataclass, replace
 from functools import partial
 from uuid import UUID
 
-from kafkalog_broker.coordinator.runtime import Timers, Write
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import GroupState
-from kafkalog_broker.groups.classic.classic_group_manager import ClassicGroupManager
 from kafkalog_broker.groups.consumer import regexes
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember, without_unsubscribed
 from kafkalog_broker.groups.consumer.migration import downgrade, may_downgrade, upgraded
 from kafkalog_broker.groups.consumer.reconciling import ReconcilingGroupManager, owned_subset
-from kafkalog_broker.groups.modern.group_context import GroupContext, GroupSettings, consumer_group_settings
+from kafkalog_broker.groups.modern.group_context import GroupSettings, consumer_group_settings
 from kafkalog_broker.groups.modern.group_manager import (
     CoordinatorResult,
     HeartbeatRequest,
     HeartbeatResponse,
     Reported,
-    TypeOf,
     check_epoch,
     check_not_blank,
     put_group_removal,
 )
-from kafkalog_broker.groups.modern.group_records import EpochValue, GroupType, Partitions, RecordKind, ResolvedRegex
+from kafkalog_broker.groups.modern.group_records import GroupType, Partitions, RecordKind, ResolvedRegex
 from kafkalog_broker.groups.modern.modern_group import LEAVING, LEAVING_STATIC
 
 log = logging.getLogger(__name__)
@@ -62,21 +59,8 @@ class ConsumerHeartbeatRequest(HeartbeatRequest):
 class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember]):
     group_class = ConsumerGroup
 
-    def __init__(
-        self, context: GroupContext, timers: Timers, write: Write, type_of: TypeOf, classic: ClassicGroupManager
-    ) -> None:
-        super().__init__(context, timers, write, type_of, classic)
-        self._resolving: set[str] = set()  # groups whose expressions are matched in the background
-        self._created_versions: dict[str, int] = {}
-        """Version of the topics that a group's expressions were last matched with in this process."""
-
     def settings(self, group_id: str) -> GroupSettings:
         return consumer_group_settings(self.context.config, self.context.overrides(group_id))
-
-    def forget(self, group: ConsumerGroup) -> None:
-        """The group is no more."""
-        super().forget(group)
-        self._created_versions.pop(group.group_id, None)
 
     # ---- heartbeats
 
@@ -258,7 +242,7 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
         return is_resolved, old != new
 
     def _resolving_is_due(self, group: ConsumerGroup, subscribed: Sequence[str], *, is_new: bool) -> bool:
-        if group.group_id in self._resolving:
+        if group.is_resolving:
             return False
         if not group.regexes:
             return True
@@ -266,38 +250,36 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
         return age_ms > _SHORTEST_REFRESH_MS and (
             is_new
             or len(subscribed) != len(group.regexes)
-            or self._created_versions.get(group.group_id, -1) != self.context.topics.created_generation
+            or group.matched_version != self.context.topics.created_generation
             or age_ms > self.context.config.group_consumer_regex_refresh_interval_ms
         )
 
     def _resolve(self, group_id: str, subscribed: list[str], may_describe: MayDescribe) -> None:
-        topics, now_ms = self.context.topics, self.context.clock.now_ms()
+        group, topics, now_ms = self.groups.get(group_id), self.context.topics, self.context.clock.now_ms()
         version, created, names = topics.generation, topics.created_generation, topics.topics
-        self._resolving.add(group_id)
+        if group is None:
+            return
+        group.is_resolving = True
 
         def done(matched: Mapping[str, Iterable[str]] | Exception) -> None:
-            self._resolving.discard(group_id)
-            if isinstance(matched, Exception):
+            group.is_resolving = False
+            if isinstance(matched, Exception) or self.groups.get(group_id) is not group:
                 return  # the next heartbeat tries again
             resolved = {}
             for regex, matching in matched.items():
                 visible = frozenset(name for name in matching if may_describe is None or may_describe(name))
                 resolved[regex] = ResolvedRegex(visible, version, now_ms)
-            self._created_versions[group_id] = created
             try:
-                self._use_resolved(group_id, resolved)
+                self._use_resolved(group, resolved)
+                group.matched_version = created
             except BrokerError as error:  # the next heartbeat tries again: nothing is resolved
-                self._created_versions.pop(group_id, None)
                 log.warning("group %.200r: what its expressions match could not be written: %s", group_id, error)
 
         self.context.background(lambda: regexes.matches(subscribed, names), done)
 
-    def _use_resolved(self, group_id: str, resolved: Mapping[str, ResolvedRegex]) -> None:
-        group = self.groups.get(group_id)
-        if group is None:
-            return
-        result, bump = CoordinatorResult(GroupType.CONSUMER, group_id), False
-        present = dict(group.regexes)
+    def _use_resolved(self, group: ConsumerGroup, resolved: Mapping[str, ResolvedRegex]) -> None:
+        group_id, present, bump = group.group_id, dict(group.regexes), False
+        result = CoordinatorResult(GroupType.CONSUMER, group_id)
         for regex, new in resolved.items():
             if group.subscribed_regexes[regex]:
                 before = present.get(regex)
@@ -307,7 +289,7 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
         names = {*group.names, *(name for regex in present.values() for name in regex.topics)}
         metadata_hash = self.context.metadata_hash(names)
         if bump or metadata_hash != group.metadata_hash:
-            result.put(RecordKind.EPOCH, "", EpochValue(group.epoch + 1, metadata_hash))
+            result.put(RecordKind.EPOCH, "", (group.epoch + 1, metadata_hash))
             log.info("group %.200r: epoch %d, its expressions match other topics", group_id, group.epoch + 1)
         self.commit(result)
 

@@ -17,16 +17,14 @@ from kafkalog_broker.groups.classic.consumer_protocol import (
     parse_subscription,
     version_of,
 )
-from kafkalog_broker.groups.classic.offset_records import group_key, group_value
+from kafkalog_broker.groups.classic.offset_records import group_key
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_manager import CoordinatorResult
 from kafkalog_broker.groups.modern.group_records import (
     ClassicMetadata,
-    EpochValue,
     Partitions,
     RecordKind,
-    TargetEpochValue,
 )
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 
@@ -64,10 +62,10 @@ def upgraded(context: GroupContext, result: CoordinatorResult, classic: Group) -
     result.records.append((group_key(group.group_id), None))
     for consumer in group.members.values():
         result.put_member(consumer)
-    result.put(RecordKind.EPOCH, "", EpochValue(group.epoch, group.metadata_hash))
+    result.put(RecordKind.EPOCH, "", (group.epoch, group.metadata_hash))
     for member_id, target in group.target.items():
         result.put(RecordKind.TARGET, member_id, target)
-    result.put(RecordKind.TARGET_EPOCH, "", TargetEpochValue(group.assignment_epoch, 0))
+    result.put(RecordKind.TARGET_EPOCH, "", (group.assignment_epoch, 0))
     for consumer in group.members.values():
         result.put_current(consumer)
     result.then(lambda: log.info("group %.200r: the classic group has become a consumer group", group.group_id))
@@ -156,7 +154,7 @@ def downgrade(
             target = group.target_of(joining)
         version = version_of(classic_member.metadata(classic.protocol))
         classic_member.assignment = assignment_of(by_name(target, context.topics), version)
-    result.records.append((group_key(group.group_id), group_value(classic.to_record())))
+    result.records.append(classic.to_record())
     return classic
 
 

@@ -23,12 +23,10 @@ from kafkalog_broker.groups.modern.group_context import GroupContext, GroupSetti
 from kafkalog_broker.groups.modern.group_records import (
     CURRENT_FIELDS,
     MEMBER_FIELDS,
-    EpochValue,
     GroupRecord,
     GroupType,
     Partitions,
     RecordKind,
-    TargetEpochValue,
     encode,
 )
 from kafkalog_broker.groups.modern.modern_group import LEAVING, LEAVING_STATIC, M, ModernGroup, ModernMember, values_of
@@ -85,7 +83,7 @@ class CoordinatorResult:
 
     def __init__(self, group_type: GroupType, group_id: str, response: HeartbeatResponse | None = None) -> None:
         self.group_type, self.group_id = group_type, group_id
-        self.response = HeartbeatResponse() if response is None else response
+        self.response: Any = response
         self.records: list[GroupRecord | Record] = []
         self.afterwards: list[Callable[[], None]] = []
 
@@ -122,7 +120,6 @@ class ModernGroupManager(Generic[G, M]):
         self.context = context
         self.timers = timers
         self._write = write
-        self._assigning: set[str] = set()  # groups with an assignment in the background, one at a time each
 
     # ---- what types of groups differ in
 
@@ -288,7 +285,7 @@ class ModernGroupManager(Generic[G, M]):
         epoch = group.epoch
         if bump or metadata_hash != group.metadata_hash:
             epoch += 1
-            result.put(RecordKind.EPOCH, "", EpochValue(epoch, metadata_hash))
+            result.put(RecordKind.EPOCH, "", (epoch, metadata_hash))
             log.info("group %.200r: epoch %d", group.group_id, epoch)
         result.then(lambda: self.topics_seen(group.group_id, version))
         return epoch
@@ -358,7 +355,7 @@ class ModernGroupManager(Generic[G, M]):
             before = group.target.get(member_id)
             if before is not partitions and before != partitions:
                 result.put(RecordKind.TARGET, member_id, partitions)
-        result.put(RecordKind.TARGET_EPOCH, "", TargetEpochValue(epoch, self.context.clock.now_ms()))
+        result.put(RecordKind.TARGET_EPOCH, "", (epoch, self.context.clock.now_ms()))
         return assignments.get(updated.member_id, {})
 
     def assign(self, group: G, members: Mapping[str, M]) -> Assignments:
@@ -377,10 +374,9 @@ class ModernGroupManager(Generic[G, M]):
 
     def _assign_in_background(self, group_id: str) -> None:
         group = self.groups.get(group_id)
-        if group is None or group_id in self._assigning or not group.members:
+        if group is None or group.is_assigning or not group.members:
             return
-        self._assigning.add(group_id)
-        seen = group.snapshot()
+        group.is_assigning, seen = True, group.snapshot()
 
         def compute() -> CoordinatorResult:
             result = CoordinatorResult(seen.group_type, group_id)
@@ -391,8 +387,7 @@ class ModernGroupManager(Generic[G, M]):
 
     def _use_assignment(self, began: G, seen: G, computed: CoordinatorResult | Exception) -> None:
         group_id = began.group_id
-        self._assigning.discard(group_id)
-        group = self.groups.get(group_id)
+        began.is_assigning, group = False, self.groups.get(group_id)
         if group is not began or isinstance(computed, Exception):
             return  # a topic may have gone; the next heartbeat tries again
         if group.assignment_epoch >= seen.epoch or group.static_members != seen.static_members:
@@ -462,7 +457,7 @@ class ModernGroupManager(Generic[G, M]):
         for member in members:
             result.remove_member(member.member_id)
         metadata_hash = self.context.metadata_hash(group.names_after(members) | group.matched_after(members))
-        result.put(RecordKind.EPOCH, "", EpochValue(group.epoch + 1, metadata_hash))
+        result.put(RecordKind.EPOCH, "", (group.epoch + 1, metadata_hash))
 
 
 def put_group_removal(

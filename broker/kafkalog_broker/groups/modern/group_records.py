@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -27,10 +26,12 @@ class GroupType(Enum):
 class RecordKind(Enum):
     """Subject of a record of a group, and its value."""
 
-    EPOCH = auto()  # epoch; hash of the topics' metadata (KIP-1101)
+    EPOCH = auto()
+    """Epoch; hash of the topics' metadata (KIP-1101). Of a streams group also the epoch of the topology whose topics
+    are all there (-1: they are not), and (name, value) of what the last assignment was made with; None: nothing."""
     TOPICS = auto()  # the topics' metadata of a consumer group, as Kafka 4.0 wrote it; only removed nowadays
     MEMBER = auto()  # what a member says about itself
-    TARGET_EPOCH = auto()  # epoch and time of the target assignment
+    TARGET_EPOCH = auto()  # epoch and time in ms of the target assignment; 0: not known (Kafka before 4.3)
     TARGET = auto()  # the partitions, or tasks, that a member is to have
     CURRENT = auto()  # a member's epoch, and the partitions, or tasks, that it has
     REGEX = auto()  # the topics that an expression of consumers matches
@@ -73,28 +74,6 @@ class MemberState(IntEnum):
         return cls(value) if value in cls._value2member_map_ else cls.UNKNOWN
 
 
-class EpochValue(NamedTuple):
-    epoch: int
-    metadata_hash: int
-
-
-class StreamsEpochValue(NamedTuple):
-    """Epoch record of a streams group. validated_topology_epoch: of the topology whose topics are all there; -1: they
-    are not. assignment_configs: names and values that the last assignment was made with."""
-
-    epoch: int
-    metadata_hash: int
-    validated_topology_epoch: int
-    assignment_configs: tuple[tuple[str, str], ...]
-
-
-class TargetEpochValue(NamedTuple):
-    """timestamp_ms: when the assignment was made; 0: not known (Kafka before 4.3)."""
-
-    epoch: int
-    timestamp_ms: int
-
-
 class ClassicMetadata(NamedTuple):
     """Metadata of a member speaking JoinGroup. session_timeout_ms: its own. protocols: (name, metadata), best first."""
 
@@ -117,13 +96,15 @@ class SharedTopic(NamedTuple):
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StatePartitions:
+class StatePartitions(NamedTuple):
     """Share partitions whose state is being initialized, is there, or is being deleted (topic id to name)."""
 
-    initializing: Mapping[UUID, SharedTopic] = field(default_factory=dict)
-    initialized: Mapping[UUID, SharedTopic] = field(default_factory=dict)
-    deleting: Mapping[UUID, str] = field(default_factory=dict)
+    initializing: Mapping[UUID, SharedTopic]
+    initialized: Mapping[UUID, SharedTopic]
+    deleting: Mapping[UUID, str]
+
+
+NO_STATE = StatePartitions({}, {}, {})
 
 
 class GroupRecord(NamedTuple):
@@ -208,8 +189,9 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     if kind is RecordKind.TOPICS:  # nobody asks for more than that it is there
         return GroupRecord(group_type, kind, group_id, name, True)
     fields = _VALUES[layout].decode(value, f"{kind.name} record of a {group_type.value} group")
-    from_fields = _FROM_FIELDS.get(layout) or _FROM_FIELDS[kind]
-    return GroupRecord(group_type, kind, group_id, name, from_fields(group_type, fields))
+    from_fields = _FROM_FIELDS.get(layout) or _FROM_FIELDS.get(kind)
+    found = fields if from_fields is None else from_fields(group_type, fields)
+    return GroupRecord(group_type, kind, group_id, name, found)
 
 
 def _member_fields(member: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -314,17 +296,11 @@ _TO_FIELDS: dict[RecordKind | tuple[GroupType, RecordKind], Callable[[Any], tupl
 }
 """By kind, unless a type of group has its own. What is not in here is its message's fields as it is."""
 _FROM_FIELDS: dict[RecordKind | tuple[GroupType, RecordKind], Callable[[GroupType, Any], Any]] = {
-    RecordKind.EPOCH: lambda _, fields: EpochValue(*fields),
     RecordKind.MEMBER: _member,
-    RecordKind.TARGET_EPOCH: lambda _, fields: TargetEpochValue(*fields),
     RecordKind.TARGET: lambda _, fields: dict(fields.topic_partitions),
     RecordKind.CURRENT: _current,
     RecordKind.REGEX: lambda _, fields: ResolvedRegex(frozenset(fields.topics), fields.version, fields.timestamp),
     RecordKind.STATE_PARTITIONS: _state,
-    RecordKind.TOPOLOGY: lambda _, fields: fields,
-    (GroupType.STREAMS, RecordKind.EPOCH): lambda _, fields: StreamsEpochValue(
-        fields.epoch, fields.metadata_hash, fields.validated_topology_epoch, tuple(fields.last_assignment_configs or ())
-    ),
     (GroupType.STREAMS, RecordKind.TARGET): lambda _, fields: {
         TasksKey(role, name): partitions
         for role, some in zip(TaskRole, fields, strict=True)

@@ -79,6 +79,7 @@ class ModernGroup(Generic[M]):
         self.static_members: dict[str, str] = {}  # group.instance.id to member id
         self.target: dict[str, Partitions] = {}
         self.names: Counter[str] = Counter()  # how many members subscribe to a topic by name
+        self.is_assigning = False  # an assignment is made in the background
         self.seen_topics_version = -1
         """Version of the broker's topics when the metadata hash was last computed; -1: never."""
 
@@ -167,7 +168,7 @@ class ModernGroup(Generic[M]):
         value = record.value
         match record.kind:
             case RecordKind.EPOCH:
-                self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+                self.epoch, self.metadata_hash, *_ = value
             case RecordKind.TARGET_EPOCH:
                 self.assignment_epoch, self.assignment_timestamp_ms = (LEAVING, 0) if value is None else value
             case RecordKind.TARGET if value is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -21,6 +22,7 @@ from kafkalog_broker.groups.modern.group_manager import (
     check_not_blank,
 )
 from kafkalog_broker.groups.modern.group_records import (
+    NO_STATE,
     GroupRecord,
     GroupType,
     Partitions,
@@ -39,7 +41,7 @@ class ShareGroup(ModernGroup[ModernMember]):
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
-        self.partitions: StatePartitions | None = None
+        self.partitions = NO_STATE
         self.initializing_since: dict[UUID, int] = {}
         """When the state of a topic's partitions was begun, in ms."""
         self._all_assigned: bool | None = None
@@ -54,7 +56,7 @@ class ShareGroup(ModernGroup[ModernMember]):
     def replay(self, record: GroupRecord) -> None:
         self._all_assigned = None
         if record.kind is RecordKind.STATE_PARTITIONS:
-            self.partitions = record.value
+            self.partitions = record.value or NO_STATE
         else:
             super().replay(record)
 
@@ -65,10 +67,9 @@ class ShareGroup(ModernGroup[ModernMember]):
             for target in self.target.values():
                 for topic, indexes in target.items():
                     assigned.setdefault(topic, set()).update(indexes)
-            initialized = {} if self.partitions is None else self.partitions.initialized
             self._all_assigned = all(
                 shared.name not in self.names or assigned.get(topic) == set(shared.partitions)
-                for topic, shared in initialized.items()
+                for topic, shared in self.partitions.initialized.items()
             )
         return self._all_assigned
 
@@ -85,8 +86,7 @@ def merged(left: SharedTopics, right: SharedTopics) -> dict[UUID, SharedTopic]:
 
 
 def with_initializing(state: StatePartitions, more: SharedTopics) -> StatePartitions:
-    deleting = {topic: name for topic, name in state.deleting.items() if topic not in more}
-    return StatePartitions(merged(state.initializing, more), state.initialized, deleting)
+    return StatePartitions(merged(state.initializing, more), state.initialized, _without(state.deleting, more))
 
 
 def without_initializing(state: StatePartitions, failed: SharedTopics) -> StatePartitions:
@@ -95,19 +95,14 @@ def without_initializing(state: StatePartitions, failed: SharedTopics) -> StateP
         gone = failed[topic].partitions if topic in failed else ()
         if left := tuple(index for index in shared.partitions if index not in gone):
             initializing[topic] = SharedTopic(shared.name, left)
-    return replace(state, initializing=initializing)
+    return state._replace(initializing=initializing)
 
 
-def without_topics(state: StatePartitions, topics: Collection[UUID]) -> StatePartitions:
-    return StatePartitions(
-        {topic: shared for topic, shared in state.initializing.items() if topic not in topics},
-        {topic: shared for topic, shared in state.initialized.items() if topic not in topics},
-        {topic: name for topic, name in state.deleting.items() if topic not in topics},
-    )
+def _without(known: Mapping[UUID, Any], topics: Collection[UUID]) -> dict[UUID, Any]:
+    return {topic: value for topic, value in known.items() if topic not in topics}
 
 
 ASSIGNOR = "simple"
-_NO_STATE = StatePartitions()
 
 
 class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
@@ -148,7 +143,7 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
         """It rises also when share partitions have got their state since they were last assigned; then topics that are
         gone are taken from a member before there is a new target assignment."""
         is_assigned = group.assignment_epoch >= group.epoch
-        has_new_state = bool(is_assigned and group.members and group.partitions and not group.all_assigned())
+        has_new_state = is_assigned and bool(group.members) and not group.all_assigned()
         epoch = self.bump_epoch(result, group, member, updated, bump=has_new_state or names_changed)
         return epoch, names_changed or epoch > group.epoch
 
@@ -167,9 +162,8 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
         return ASSIGNOR
 
     def assignable(self, group: ShareGroup, topic_id: UUID) -> Sequence[int]:
-        if group.partitions is None or topic_id not in group.partitions.initialized:
-            return ()
-        return group.partitions.initialized[topic_id].partitions
+        shared = group.partitions.initialized.get(topic_id)
+        return () if shared is None else shared.partitions
 
     def finish_heartbeat(
         self, result: CoordinatorResult, group: ShareGroup, member: ModernMember, updated: ModernMember, epoch: int,
@@ -179,12 +173,12 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
         subscribes_anew = member.topics != updated.topics
         missing = self._without_state(group, group.names_after([member], [updated]) if subscribes_anew else group.names)
         if missing:
-            result.put(RecordKind.STATE_PARTITIONS, "", with_initializing(group.partitions or _NO_STATE, missing))
+            result.put(RecordKind.STATE_PARTITIONS, "", with_initializing(group.partitions, missing))
             result.then(lambda: self.context.initialize(group.group_id, epoch, missing))
 
     def _without_state(self, group: ShareGroup, names: Collection[str]) -> dict[UUID, SharedTopic]:
         """Topics' partitions without state, not begun in the last group.share.initialize.retry.interval.ms."""
-        state, now_ms = group.partitions or _NO_STATE, self.context.clock.now_ms()
+        state, now_ms = group.partitions, self.context.clock.now_ms()
         retry_ms = self.context.config.group_share_initialize_retry_interval_ms
         under_way = {
             topic: shared
@@ -207,12 +201,12 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
     def set_initialized(self, group_id: str, done: SharedTopics) -> None:
         group = self.groups.get(group_id)
         if group is not None:
-            state = without_initializing(group.partitions or _NO_STATE, done)
-            self._put_state(group_id, replace(state, initialized=merged(state.initialized, done)))
+            state = without_initializing(group.partitions, done)
+            self._put_state(group_id, state._replace(initialized=merged(state.initialized, done)))
 
     def set_not_initialized(self, group_id: str, failed: SharedTopics) -> None:
         group = self.groups.get(group_id)
-        if group is not None and group.partitions is not None and group.partitions.initializing:
+        if group is not None and group.partitions.initializing:
             self._put_state(group_id, without_initializing(group.partitions, failed))
 
     def begin_altering(self, group_id: str, topics: SharedTopics) -> int:
@@ -220,31 +214,31 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
         epoch. Raises BrokerError non_empty_group."""
         group = self._empty(self.groups.get(group_id) or ShareGroup(group_id))
         if topics:
-            self._put_state(group_id, with_initializing(group.partitions or _NO_STATE, topics))
+            self._put_state(group_id, with_initializing(group.partitions, topics))
         return group.epoch
 
     def begin_deleting(self, group_id: str, topics: Collection[UUID]) -> dict[UUID, SharedTopic]:
         """Those of `topics` whose state is to be deleted. Raises BrokerError: group_id_not_found, non_empty_group."""
         state = self._empty(self.group(group_id)).partitions
-        if state is None:
+        if state == NO_STATE:
             return {}
         present = {topic: shared for topic, shared in state.initialized.items() if topic in topics}
         present |= self._whole(topic for topic in topics if topic in state.deleting)
-        left = {topic: shared for topic, shared in state.initialized.items() if topic not in present}
         deleting = {**state.deleting, **{topic: shared.name for topic, shared in present.items()}}
+        left = _without(state.initialized, present)
         self._put_state(group_id, StatePartitions(state.initializing, left, deleting))
         return present
 
     def set_deleted(self, group_id: str, topics: Collection[UUID]) -> None:
         group = self.groups.get(group_id)
-        if group is not None and group.partitions is not None:
-            deleting = {topic: name for topic, name in group.partitions.deleting.items() if topic not in topics}
-            self._put_state(group_id, replace(group.partitions, deleting=deleting))
+        if group is not None:
+            state = group.partitions
+            self._put_state(group_id, state._replace(deleting=_without(state.deleting, topics)))
 
     def all_with_state(self, group_id: str) -> dict[UUID, SharedTopic]:
         """For a group that is deleted: whose state has to go first."""
         state = self._empty(self.group(group_id)).partitions
-        if state is None:
+        if state == NO_STATE:
             return {}
         present = merged(merged(state.initialized, state.initializing), self._whole(state.deleting))
         self._put_state(group_id, StatePartitions({}, {}, {topic: shared.name for topic, shared in present.items()}))
@@ -260,11 +254,9 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
     def forget_topics(self, topics: Collection[UUID]) -> None:
         """They are deleted. Raises BrokerError."""
         for group in list(self.groups.values()):
-            state = group.partitions
-            if state is not None and any(
-                topic in topics for topic in (*state.initializing, *state.initialized, *state.deleting)
-            ):
-                self._put_state(group.group_id, without_topics(state, topics))
+            left = StatePartitions(*(_without(known, topics) for known in group.partitions))
+            if left != group.partitions:
+                self._put_state(group.group_id, left)
 
     def _empty(self, group: ShareGroup) -> ShareGroup:
         if group.members:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import CommittedPartition
@@ -38,7 +38,6 @@ from kafkalog_broker.groups.modern.group_records import (
     Owned,
     Partitions,
     RecordKind,
-    StreamsEpochValue,
     TaskRole,
     TasksKey,
 )
@@ -112,11 +111,11 @@ class StreamsGroup(ReconcilingGroup[StreamsMember]):
     def replay(self, record: GroupRecord) -> None:
         if record.kind is RecordKind.TOPOLOGY:
             stated = record.value
-            self.topology = stated if stated is None or isinstance(stated, Topology) else topology_of(stated)
+            self.topology = stated if stated is None or isinstance(stated, Topology) else topology_of(*stated)
             return
         if record.kind is RecordKind.EPOCH:
-            self.validated_topology_epoch = record.value.validated_topology_epoch
-            self.assignment_configs = record.value.assignment_configs
+            *_, self.validated_topology_epoch, configs = record.value
+            self.assignment_configs = configs or ()
         super().replay(record)
         if not self.members:
             self.shutdown_member_id = None
@@ -232,11 +231,6 @@ class StreamsHeartbeatResponse(HeartbeatResponse):
     endpoints: Sequence[EndpointPartitions] | None = None
 
 
-def _answer(result: CoordinatorResult) -> StreamsHeartbeatResponse:
-    assert isinstance(result.response, StreamsHeartbeatResponse)
-    return result.response
-
-
 class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
     group_class = StreamsGroup
     response_class = StreamsHeartbeatResponse
@@ -300,7 +294,7 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
         request: StreamsHeartbeatRequest, *, names_changed: bool,
     ) -> tuple[int, bool]:  # fmt: skip
         """It rises with the topology, its topics, what else the assignment depends on, and what members say."""
-        answer, topology = _answer(result), self._topology(result, group, request)
+        answer, topology = result.response, self._topology(result, group, request)
         if group.topology is not None and updated.topology_epoch < group.topology.epoch:
             detail = (
                 f"The member's topology epoch {updated.topology_epoch} is behind the group's topology epoch "
@@ -320,7 +314,7 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
         )  # fmt: skip
         epoch = group.epoch + bump
         if bump:
-            result.put(RecordKind.EPOCH, "", StreamsEpochValue(epoch, *state))
+            result.put(RecordKind.EPOCH, "", (epoch, *state))
             log.info("group %.200r: epoch %d", group.group_id, epoch)
         if not group.members:
             self._delay_first_assignment(group.group_id)
@@ -374,7 +368,7 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
     ) -> None:  # fmt: skip
         """Who asks for the end of the application, and where members can be asked for their state. Both are lost in the
         heartbeat that makes a group, as in Kafka."""
-        answer = _answer(result)
+        answer = result.response
         if request.shutdown_application:
             self._shut_down(group, member.member_id)
         is_told = request.member_epoch == 0 or member.assigned != updated.assigned
@@ -409,7 +403,7 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
 
     def assignment_waits(self, result: CoordinatorResult, why: str) -> None:
         detail = f"Assignment delayed due to the configured {why}."
-        _answer(result).statuses.append(Status(StatusCode.ASSIGNMENT_DELAYED, detail))
+        result.response.statuses.append(Status(StatusCode.ASSIGNMENT_DELAYED, detail))
 
     def takes_long(self, group: StreamsGroup, updated: StreamsMember) -> bool:
         subtopologies = {} if group.configured is None else group.configured.subtopologies
@@ -452,8 +446,7 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
 
     # ---- members that leave
 
-    def leave(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        assert isinstance(request, StreamsHeartbeatRequest)
+    def leave(self, request: Any) -> HeartbeatResponse:
         if request.shutdown_application:
             self._shut_down(self.group(request.group_id), request.member_id)
         return super().leave(request)
@@ -463,15 +456,11 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
             log.info("group %.200r: member %.200r asks for the end of the application", group.group_id, member_id)
             group.shutdown_member_id = member_id
 
-    def put_removal(
-        self, result: CoordinatorResult, group: StreamsGroup, members: Sequence[StreamsMember]
-    ) -> None:  # fmt: skip
+    def put_removal(self, result: CoordinatorResult, group: StreamsGroup, members: Sequence[StreamsMember]) -> None:
         for member in members:
             result.remove_member(member.member_id)
-        value = StreamsEpochValue(
-            group.epoch + 1, group.metadata_hash, group.validated_topology_epoch, group.assignment_configs
-        )
-        result.put(RecordKind.EPOCH, "", value)
+        state = group.metadata_hash, group.validated_topology_epoch, group.assignment_configs
+        result.put(RecordKind.EPOCH, "", (group.epoch + 1, *state))
 
 
 def _names(request: StreamsHeartbeatRequest, role: TaskRole) -> bool:

@@ -111,30 +111,17 @@ class Topology:
         return self.epoch == other.epoch and self.by_id == other.by_id
 
 
-def topology_of(source: Any) -> Topology:
-    """The topology of a request or record. BrokerError STREAMS_INVALID_TOPOLOGY where two subtopologies share an id."""
+def topology_of(epoch: int, subtopologies: Iterable[Any]) -> Topology:
+    """The topology of a request or record, whose subtopologies are tuples of their fields. Raises BrokerError
+    (STREAMS_INVALID_TOPOLOGY) where two share an id."""
 
-    def infos(topics: Any) -> tuple[TopicInfo, ...]:
-        return tuple(
-            TopicInfo(each.name, each.partitions, each.replication_factor, tuple(
-                (config.key, config.value) for config in each.topic_configs
-            ))
-            for each in topics
-        )  # fmt: skip
+    def infos(topics: Iterable[Any]) -> tuple[TopicInfo, ...]:
+        return tuple(TopicInfo(*topic) for topic in topics)
 
-    topology = Topology(source.epoch, tuple(
-        Subtopology(
-            each.subtopology_id, tuple(each.source_topics), tuple(each.source_topic_regex),
-            infos(each.state_changelog_topics), tuple(each.repartition_sink_topics),
-            infos(each.repartition_source_topics),
-            tuple(
-                CopartitionGroup(
-                    tuple(group.source_topics), tuple(group.source_topic_regex), tuple(group.repartition_source_topics)
-                )
-                for group in each.copartition_groups
-            ),
-        )
-        for each in source.subtopologies
+    topology = Topology(epoch, tuple(
+        Subtopology(name, topics, regexes, infos(changelogs), sinks, infos(repartitions),
+                    tuple(CopartitionGroup(*group) for group in groups))
+        for name, topics, regexes, changelogs, sinks, repartitions, groups in subtopologies
     ))  # fmt: skip
     if len(topology.by_id) < len(topology.subtopologies):
         raise _invalid("Two subtopologies have the same id.")
@@ -328,9 +315,7 @@ def _configured(each: Subtopology, counts: Mapping[str, int], partition_count: P
     )
 
 
-def _missing(
-    subtopologies: Iterable[ConfiguredSubtopology], partition_count: PartitionCount
-) -> dict[str, TopicInfo]:  # fmt: skip
+def _missing(subtopologies: Iterable[ConfiguredSubtopology], partition_count: PartitionCount) -> dict[str, TopicInfo]:
     missing = {}
     for topic in (topic for each in subtopologies for topic in each.subtopology.internal_topics):
         count = partition_count(topic.name)

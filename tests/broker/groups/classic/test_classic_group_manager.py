@@ -6,7 +6,6 @@ import pytest
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.classic.messages import JoinAnswer, JoinedMember, SyncAnswer
-from kafkalog_broker.groups.classic.offset_records import GroupMetadata
 from tests.broker.groups.helpers.virtual_time import World, subscription
 
 
@@ -27,13 +26,13 @@ def test_a_member_of_an_old_client_joins_at_once(version: int) -> None:
     world = World()
     client = world.client(version=version).join()
     world.time.advance(0)
-    assert [answer.error for answer in client.joins] == [ErrorCode.none]
+    assert [answer.error_code for answer in client.joins] == [ErrorCode.none]
 
 
 def test_a_new_group_is_in_the_log_before_its_first_member_is_answered() -> None:
     world = World()
     world.client().join()
-    assert world.log.last_group("g") == GroupMetadata("", 0, None, None, world.time.clock.now_ms())
+    assert world.log.last_group("g") == ("", 0, None, None, world.time.clock.now_ms(), ())
 
 
 def test_only_the_leader_learns_the_members() -> None:
@@ -78,7 +77,7 @@ def test_the_assignment_is_in_the_log_when_members_have_it() -> None:
     assert {m.member_id: (m.subscription, m.assignment) for m in record.members} == {
         client.member_id: (subscription("orders"), client.member_id.encode()) for client in (leader, follower)
     }
-    assert {(m.client_host, m.session_timeout_ms, m.rebalance_timeout_ms) for m in record.members} == {
+    assert {(m.client_host, m.session_timeout, m.rebalance_timeout) for m in record.members} == {
         ("/127.0.0.1", 10_000, 60_000)
     }
 
@@ -91,7 +90,7 @@ def test_the_first_join_phase_is_extended_while_members_come() -> None:
     world.time.advance(2999)
     assert first.waits
     world.time.advance(2)
-    assert first.joined.generation == second.joined.generation == 1
+    assert first.joined.generation_id == second.joined.generation_id == 1
     assert len(world.group().members) == 2
 
 
@@ -126,7 +125,7 @@ def test_who_waits_is_answered_when_the_broker_stops() -> None:
     one, two = world.stable(2)
     one.join()
     world.coordinator.shutdown()
-    assert one.joined.error is ErrorCode.not_coordinator
+    assert one.joined.error_code is ErrorCode.not_coordinator
     assert two.heartbeat() is ErrorCode.coordinator_not_available
     assert world.time.waiting == 0
 
@@ -138,6 +137,6 @@ def test_requests_are_sent_back_while_the_group_is_being_read() -> None:
     world.coordinator.runtime.begin_loading([0])
     assert client.heartbeat() is ErrorCode.none  # as if nothing was: its session begins anew afterwards
     client.join()
-    assert client.joined.error is ErrorCode.coordinator_load_in_progress
+    assert client.joined.error_code is ErrorCode.coordinator_load_in_progress
     world.coordinator.runtime.remove(0)
     assert client.heartbeat() is ErrorCode.none

@@ -29,7 +29,7 @@ def test_committed_offsets_are_what_they_were_after_each_compaction(tmp_path):
             group, partition = chance.randrange(GROUPS), chance.randrange(PARTITIONS)
             value = None
             if chance.random() > 0.1:
-                value = offset_value(OffsetAndMetadata(1000 * round_ + number, NOW + number, metadata="m"))
+                value = offset_value(OffsetAndMetadata(1000 * round_ + number, -1, "m", NOW + number))
             record = (offset_key(f"group-{group}", "orders", partition), value)
             log.append_batch(encode_batch([record], NOW), NOW)
         before = committed(log)

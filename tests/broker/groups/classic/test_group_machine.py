@@ -59,7 +59,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(client=clients)
     def sync(self, client: Client) -> None:
-        if not client.waits and client.joined.error is ErrorCode.none:
+        if not client.waits and client.joined.error_code is ErrorCode.none:
             client.sync()
 
     @rule(client=clients)
@@ -110,7 +110,11 @@ class GroupMachine(RuleBasedStateMachine):
                     continue
                 if client.heartbeat() is ErrorCode.rebalance_in_progress:
                     client.join()
-                if not client.waits and client.joined.error is ErrorCode.none and client.generation == group.generation:
+                if (
+                    not client.waits
+                    and client.joined.error_code is ErrorCode.none
+                    and client.generation == group.generation
+                ):
                     client.sync()
             if self.world.state() in ("Stable", "Empty"):
                 break

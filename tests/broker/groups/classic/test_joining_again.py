@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.groups.classic.messages import JoinAnswer, SyncAnswer
-from kafkalog_broker.groups.classic.offset_records import GroupMetadata
 from tests.broker.groups.helpers.virtual_time import World, subscription
 
 
@@ -17,7 +16,7 @@ def test_a_member_that_joins_a_stable_group_makes_all_join_again() -> None:
     for client in old:
         assert new.waits
         client.join()
-    assert {client.joined.generation for client in (*old, new)} == {2}
+    assert {client.joined.generation_id for client in (*old, new)} == {2}
     world.sync_all([*old, new])
     assert world.state() == "Stable"
 
@@ -30,7 +29,7 @@ def test_who_does_not_join_again_in_time_is_out() -> None:
     world.time.advance(19_999)
     assert eager.waits
     world.time.advance(1)
-    assert {client.joined.generation for client in (eager, new)} == {2}
+    assert {client.joined.generation_id for client in (eager, new)} == {2}
     assert set(world.group().members) == {eager.member_id, new.member_id}
     assert world.group().leader in world.group().members
     assert lazy.heartbeat() is ErrorCode.unknown_member_id
@@ -57,7 +56,7 @@ def test_a_group_whose_members_all_crash_is_empty() -> None:
     world.stable(3, session_ms=10_000)
     world.time.advance(10_000)
     assert world.state() == "Empty"
-    assert world.log.last_group("g") == GroupMetadata("consumer", 2, None, None, world.time.clock.now_ms())
+    assert world.log.last_group("g") == ("consumer", 2, None, None, world.time.clock.now_ms(), ())
 
 
 def test_the_last_member_that_leaves_makes_the_group_empty() -> None:
@@ -119,7 +118,7 @@ def test_a_member_id_that_nobody_joins_with_is_forgotten() -> None:
     world.time.advance(6000)
     assert world.group().pending_members == set()
     request.join()
-    assert request.joined.error is ErrorCode.unknown_member_id
+    assert request.joined.error_code is ErrorCode.unknown_member_id
 
 
 def test_a_pending_member_holds_up_the_join_phase() -> None:
@@ -130,7 +129,7 @@ def test_a_pending_member_holds_up_the_join_phase() -> None:
     follower.join()
     assert leader.waits
     world.time.advance(6000)
-    assert leader.joined.generation == 2
+    assert leader.joined.generation_id == 2
 
 
 def test_a_new_member_that_is_never_heard_of_is_out_after_five_minutes() -> None:
@@ -142,14 +141,14 @@ def test_a_new_member_that_is_never_heard_of_is_out_after_five_minutes() -> None
     world.time.advance(1)
     assert gone.joined == JoinAnswer(ErrorCode.unknown_member_id)
     stays.join()
-    assert stays.joined.generation == 2
+    assert stays.joined.generation_id == 2
 
 
 def test_a_follower_that_joins_again_unchanged_is_told_the_generation_it_knows() -> None:
     world = World()
     leader, follower = world.stable(2)
     follower.join()
-    assert (follower.joined.generation, follower.joined.leader, follower.joined.members) == (1, leader.member_id, ())
+    assert (follower.joined.generation_id, follower.joined.leader, follower.joined.members) == (1, leader.member_id, ())
     assert world.state() == "Stable"
 
 
@@ -168,7 +167,7 @@ def test_a_follower_with_other_metadata_makes_a_rebalance() -> None:
     follower.join()
     assert follower.waits
     leader.join()
-    assert follower.joined.generation == 2
+    assert follower.joined.generation_id == 2
     assert world.group().topics == {"orders", "more"}  # type: ignore[comparison-overlap]
 
 
@@ -186,6 +185,6 @@ def test_a_request_that_was_given_up_is_answered_when_its_member_joins_again() -
     first, second = world.stable(2)
     first.join()
     first.join()
-    assert [answer.error for answer in first.joins[-1:]] == [ErrorCode.rebalance_in_progress]
+    assert [answer.error_code for answer in first.joins[-1:]] == [ErrorCode.rebalance_in_progress]
     second.join()
-    assert first.joins[-1].generation == second.joined.generation == 2
+    assert first.joins[-1].generation_id == second.joined.generation_id == 2

@@ -24,13 +24,13 @@ def classic(world: Groups, **how: Any) -> Client:
     member = world.client(protocols=PROTOCOLS, **how).join()
     world.time.advance(0)
     member.sync(assignments=((member.member_id, EVERYTHING),))
-    assert member.syncs[-1].error is ErrorCode.none
+    assert member.syncs[-1].error_code is ErrorCode.none
     return member
 
 
 def kind(world: Groups) -> tuple[str, str]:
     (group,) = world.coordinator.list_groups()
-    return group.type, group.state
+    return group.group_type, group.group_state
 
 
 def test_a_classic_member_that_died_before_the_upgrade_is_put_out_after_its_session() -> None:
@@ -111,7 +111,7 @@ def test_a_crash_amid_a_migration_loses_nobody() -> None:
     assert kind(world) == ("consumer", "Reconciling")
     member.protocols = (("range", subscription("orders", owned={"orders": [0, 1, 2]})),)
     member.join()
-    assert member.joined.generation == 2
+    assert member.joined.generation_id == 2
     member.sync(assignments=())
     assert parse_assignment(member.syncs[-1].assignment)[0] == {"orders": (0, 1, 2)}
     assert member.heartbeat() is ErrorCode.none

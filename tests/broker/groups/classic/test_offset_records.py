@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.coordinator.coordinator_log import Record, decode_batches, encode_batch, java_hash, partition_for
 from kafkalog_broker.errors import BrokerError
+from kafkalog_broker.groups.classic.classic_group import Group
 from kafkalog_broker.groups.classic.offset_records import (
     GroupKey,
-    GroupMetadata,
-    MemberMetadata,
     OffsetAndMetadata,
     OffsetKey,
     decode_group_value,
@@ -97,28 +96,24 @@ def test_a_key_is_read_as_it_was_written(group: str, topic: str, partition: int)
     assert decode_key(group_key(group)) == GroupKey(group)
 
 
-@given(st.builds(OffsetAndMetadata, I64, I64, I32, TEXT, st.just(-1), st.none() | st.uuids(version=4)))
+@given(st.builds(OffsetAndMetadata, I64, I32, TEXT, I64, st.just(-1), st.none() | st.uuids(version=4)))
 def test_a_committed_offset_is_read_as_it_was_written(committed: OffsetAndMetadata) -> None:
     assert decode_offset_value(offset_value(committed)) == committed
 
 
 def test_an_offset_with_its_own_expiry_is_written_in_version_1() -> None:
-    committed = OffsetAndMetadata(5, 1000, 7, "m", 2000, UUID(int=3))
+    committed = OffsetAndMetadata(5, 7, "m", 1000, 2000, UUID(int=3))
     value = offset_value(committed)
     assert value[:2] == b"\0\1"
-    assert decode_offset_value(value) == OffsetAndMetadata(5, 1000, -1, "m", 2000)  # it has no room for the others
+    assert decode_offset_value(value) == OffsetAndMetadata(5, -1, "m", 1000, 2000)  # it has no room for the others
 
 
 BLOB = st.binary(max_size=100)
-MEMBER = st.builds(MemberMetadata, TEXT, st.none() | TEXT, TEXT, TEXT, st.integers(0, 2**31 - 1), I32, BLOB, BLOB)
+MEMBER = st.tuples(TEXT, st.none() | TEXT, TEXT, TEXT, st.integers(0, 2**31 - 1), I32, BLOB, BLOB)
 
 
-@given(
-    st.builds(
-        GroupMetadata, TEXT, I32, st.none() | TEXT, st.none() | TEXT, I64, st.lists(MEMBER, max_size=4).map(tuple)
-    )
-)
-def test_a_group_is_read_as_it_was_written(group: GroupMetadata) -> None:
+@given(st.tuples(TEXT, I32, st.none() | TEXT, st.none() | TEXT, I64, st.lists(MEMBER, max_size=4).map(tuple)))
+def test_a_group_is_read_as_it_was_written(group: tuple[object, ...]) -> None:
     assert decode_group_value(group_value(group)) == group
 
 
@@ -131,22 +126,21 @@ def test_every_version_of_an_offset_value_is_read() -> None:
         (4, struct.pack(">qib1sqb", 5, -1, 2, b"m", 9, 0)),
         (4, struct.pack(">qib1sqbbb3s", 5, -1, 2, b"m", 9, 1, 7, 3, b"new")),  # a tag from the future
     ):
-        assert decode_offset_value(struct.pack(">h", version) + body) == OffsetAndMetadata(5, 9, metadata="m")
+        assert decode_offset_value(struct.pack(">h", version) + body) == OffsetAndMetadata(5, -1, "m", 9)
 
 
 def test_a_flexible_group_value_is_read() -> None:
     body = struct.pack(">b8sib", 9, b"consumer", 3, 6) + b"range" + b"\2a" + struct.pack(">q", 77)
     member = b"\2a" + b"\0" + b"\2c" + b"\2h" + struct.pack(">ii", 300, 100) + b"\3su" + b"\2z" + b"\0"
     found = decode_group_value(struct.pack(">h", 4) + body + b"\2" + member + b"\0")
-    assert found == GroupMetadata(
-        "consumer", 3, "range", "a", 77, (MemberMetadata("a", None, "c", "h", 300, 100, b"su", b"z"),)
-    )
+    assert found == ("consumer", 3, "range", "a", 77, (("a", None, "c", "h", 300, 100, b"su", b"z"),))
 
 
 def test_a_member_without_a_rebalance_timeout_has_its_session_timeout() -> None:
     body = b"\0\1x" + struct.pack(">i", 1) + b"\0\1r" + b"\0\1a" + struct.pack(">i", 1)
     member = b"\0\1a" + b"\0\1c" + b"\0\1h" + struct.pack(">i", 6000) + struct.pack(">ii", 0, 0)
-    (found,) = decode_group_value(struct.pack(">h", 0) + body + member).members
+    group = Group.from_record("g", decode_group_value(struct.pack(">h", 0) + body + member), lambda: 0)
+    (found,) = group.members.values()
     assert (found.rebalance_timeout_ms, found.session_timeout_ms) == (6000, 6000)
 
 
@@ -160,12 +154,10 @@ def test_a_value_from_the_future_is_refused() -> None:
 
 
 VALUES = [
-    offset_value(OffsetAndMetadata(5, 1000, 7, "some text", -1, UUID(int=3))),
-    offset_value(OffsetAndMetadata(5, 1000, 7, "some text", 3)),
+    offset_value(OffsetAndMetadata(5, 7, "some text", 1000, -1, UUID(int=3))),
+    offset_value(OffsetAndMetadata(5, 7, "some text", 1000, 3)),
 ]
-GROUP = group_value(
-    GroupMetadata("consumer", 3, "range", "a", 77, (MemberMetadata("a", "i", "c", "h", 3, 1, b"su", b"z"),))
-)
+GROUP = group_value(("consumer", 3, "range", "a", 77, (("a", "i", "c", "h", 3, 1, b"su", b"z"),)))
 
 
 @pytest.mark.parametrize("value", [*VALUES, GROUP])

@@ -91,7 +91,7 @@ def test_a_commit_makes_a_simple_group() -> None:
     world = World()
     commit(world, ("orders", 0, 5))
     (group,) = world.coordinator.list_groups()
-    assert (group.protocol_type, group.state) == ("", "Empty")
+    assert (group.protocol_type, group.group_state) == ("", "Empty")
     assert world.log.last_group("g") is None
 
 
@@ -121,7 +121,7 @@ def test_members_commit_during_the_join_phase_but_not_before_their_assignment() 
     assert commit(world, ("orders", 0, 5), **by(one)) == [ErrorCode.none]
     one.join()
     two.join()
-    assert new.joined.generation == 2
+    assert new.joined.generation_id == 2
     assert refused(world, **by(one)) is ErrorCode.rebalance_in_progress
 
 
@@ -303,8 +303,8 @@ def test_many_offsets_are_deleted_in_batches_that_fit() -> None:
     assert [len(batch.records) for batch in world.log.scan(0)] == [2500, 1000, 1000, 500, 1]
 
 
-PLAIN = offset_value(OffsetAndMetadata(1, 0))
-IN_TRANSACTION = offset_value(OffsetAndMetadata(2, 0))
+PLAIN = offset_value(OffsetAndMetadata(1, -1, "", 0))
+IN_TRANSACTION = offset_value(OffsetAndMetadata(2, -1, "", 0))
 KEY = OffsetKey("g", "orders", 0)
 
 
@@ -381,8 +381,8 @@ def test_of_two_transactions_with_the_same_partition_the_later_record_stays() ->
     key = OffsetKey("g", "orders", 0)
     for first_to_end in (1, 2):
         store = OffsetStore()
-        store.put_pending(1, key, OffsetAndMetadata(10, 0))
-        store.put_pending(2, key, OffsetAndMetadata(20, 0))
+        store.put_pending(1, key, OffsetAndMetadata(10, -1, "", 0))
+        store.put_pending(2, key, OffsetAndMetadata(20, -1, "", 0))
         for producer_id in (first_to_end, 3 - first_to_end):
             assert store.is_pending(key)
             store.end_transaction(producer_id, commit=True)
@@ -408,9 +408,9 @@ def test_a_commit_looks_at_the_transactions_that_hold_its_partition(monkeypatch:
     store = OffsetStore()
     monkeypatch.setattr(store, "_pending", Counted())
     for producer_id in range(1000):
-        store.put_pending(producer_id, OffsetKey("g", "orders", producer_id), OffsetAndMetadata(10, 0))
-    store.put(OffsetKey("g", "payments", 0), OffsetAndMetadata(5, 0))
-    store.put(OffsetKey("h", "orders", 7), OffsetAndMetadata(5, 0))
+        store.put_pending(producer_id, OffsetKey("g", "orders", producer_id), OffsetAndMetadata(10, -1, "", 0))
+    store.put(OffsetKey("g", "payments", 0), OffsetAndMetadata(5, -1, "", 0))
+    store.put(OffsetKey("h", "orders", 7), OffsetAndMetadata(5, -1, "", 0))
     assert looked == 0
-    store.put(OffsetKey("g", "orders", 7), OffsetAndMetadata(5, 0))
+    store.put(OffsetKey("g", "orders", 7), OffsetAndMetadata(5, -1, "", 0))
     assert looked == 1

@@ -19,7 +19,7 @@ def test_the_protocol_that_most_members_prefer_is_chosen() -> None:
     ]
     world.time.advance(0)
     # c is not known to all; so the third votes for b
-    assert {client.joined.protocol for client in clients} == {"b"}
+    assert {client.joined.protocol_name for client in clients} == {"b"}
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_member_that_does_not_fit_is_refused(changes: dict[str, object]) -> No
     (member,) = world.stable(1)
     other = world.client(client_id="other")
     other.join(**changes)
-    assert other.joined.error is ErrorCode.inconsistent_group_protocol
+    assert other.joined.error_code is ErrorCode.inconsistent_group_protocol
     assert member.heartbeat() is ErrorCode.none
 
 
@@ -76,7 +76,7 @@ def test_sync_group_checks_who_asks(changes: dict[str, object], error: ErrorCode
     world = World()
     (client,) = world.stable(1)
     client.sync(**changes)
-    assert client.syncs[-1].error is error
+    assert client.syncs[-1].error_code is error
 
 
 def test_sync_group_during_the_join_phase_is_sent_back() -> None:
@@ -119,7 +119,7 @@ def test_join_group_checks_who_asks(changes: dict[str, object], error: ErrorCode
     world = World()
     client = world.client()
     client.join(**changes)
-    assert client.joined.error is error
+    assert client.joined.error_code is error
     assert world.coordinator.list_groups() == []
 
 
@@ -139,7 +139,9 @@ def test_a_full_group_keeps_those_who_join_again_first() -> None:
     assert world.state() == "PreparingRebalance"
     for member in members:
         member.join()
-    assert [member.joined.error for member in members] == [ErrorCode.none] * 2 + [ErrorCode.group_max_size_reached] * 2
+    assert [member.joined.error_code for member in members] == [ErrorCode.none] * 2 + [
+        ErrorCode.group_max_size_reached
+    ] * 2
     assert len(world.group().members) == 2
 
 

@@ -14,7 +14,7 @@ def test_a_static_member_that_restarts_keeps_its_assignment() -> None:
     leader, follower = world.stable(2, instance="i")
     again = world.client(instance=follower.instance).join()
     told = again.joined
-    assert (told.error, told.generation, told.leader, told.members) == (ErrorCode.none, 1, leader.member_id, ())
+    assert (told.error_code, told.generation_id, told.leader, told.members) == (ErrorCode.none, 1, leader.member_id, ())
     assert again.member_id != follower.member_id
     again.sync()
     assert again.syncs[-1].assignment == follower.member_id.encode()
@@ -50,7 +50,7 @@ def test_a_static_member_that_restarts_with_another_choice_makes_a_rebalance() -
     again = world.client(instance=follower.instance, protocols=(("sticky", metadata),)).join()
     assert again.waits
     leader.join()
-    assert again.joined.protocol == "sticky"
+    assert again.joined.protocol_name == "sticky"
 
 
 def test_a_static_member_that_restarts_in_the_sync_phase_makes_a_rebalance() -> None:
@@ -63,7 +63,7 @@ def test_a_static_member_that_restarts_in_the_sync_phase_makes_a_rebalance() -> 
     assert follower.syncs == [SyncAnswer(ErrorCode.fenced_instance_id)]
     assert again.waits
     leader.join()
-    assert {again.joined.generation, leader.joined.generation} == {2}
+    assert {again.joined.generation_id, leader.joined.generation_id} == {2}
 
 
 def test_a_static_member_that_joins_twice_is_fenced_the_first_time() -> None:
@@ -72,7 +72,7 @@ def test_a_static_member_that_joins_twice_is_fenced_the_first_time() -> None:
     second = world.client(instance="i").join()
     world.time.advance(0)
     assert first.joined == JoinAnswer(ErrorCode.fenced_instance_id, first.joined.member_id)
-    assert second.joined.generation == 1
+    assert second.joined.generation_id == 1
 
 
 def test_a_static_member_that_is_away_is_in_until_its_session_ends() -> None:
@@ -81,9 +81,9 @@ def test_a_static_member_that_is_away_is_in_until_its_session_ends() -> None:
     new = world.client(client_id="new", session_ms=30_000, rebalance_ms=10_000).join()
     stays.join()
     world.time.advance(10_000)
-    assert stays.joined.generation == 2
+    assert stays.joined.generation_id == 2
     assert away.member_id in world.group().members
-    assert new.joined.generation == 2
+    assert new.joined.generation_id == 2
 
 
 def test_a_static_group_of_which_nobody_returns_waits_for_sessions_to_end() -> None:
@@ -123,18 +123,18 @@ def test_a_static_member_goes_on_as_before_when_its_return_cannot_be_written() -
     _, follower = world.stable(2, instance="i")
     world.log.failure = ErrorCode.kafka_storage_error
     again = world.client(instance=follower.instance).join()
-    assert (again.joined.error, again.joined.member_id) == (ErrorCode.not_coordinator, "")
+    assert (again.joined.error_code, again.joined.member_id) == (ErrorCode.not_coordinator, "")
     assert follower.heartbeat() is ErrorCode.none
     world.log.failure = None
     third = world.client(instance=follower.instance).join()
-    assert third.joined.error is ErrorCode.none
+    assert third.joined.error_code is ErrorCode.none
 
 
 def test_a_storm_of_members_ends_in_one_generation() -> None:
     world = World(group_initial_rebalance_delay_ms=100)
     clients = [world.client(client_id=f"c{n}").join() for n in range(200)]
     world.time.advance(200)
-    assert {client.joined.generation for client in clients} == {1}
+    assert {client.joined.generation_id for client in clients} == {1}
     world.sync_all(clients)
     for client in clients[:100]:
         client.leave()
@@ -142,7 +142,7 @@ def test_a_storm_of_members_ends_in_one_generation() -> None:
     for client in rest:
         assert client.heartbeat() is ErrorCode.rebalance_in_progress
         client.join()
-    assert {client.joined.generation for client in rest} == {2}
+    assert {client.joined.generation_id for client in rest} == {2}
     world.sync_all(rest)
 
 
@@ -151,7 +151,7 @@ def test_groups_of_other_clients_than_consumers_are_not_looked_into() -> None:
     client = world.client(protocols=(("v1", b"\xff" * 3),))
     client.join(protocol_type="connect")
     world.time.advance(0)
-    assert client.joined.error is ErrorCode.none
+    assert client.joined.error_code is ErrorCode.none
     assert world.group().topics is None
 
 
@@ -159,7 +159,7 @@ def test_members_with_metadata_that_is_no_subscription_may_be_in_a_group() -> No
     world = World()
     client = world.client(protocols=(("range", b"\0\1\0\0\0\5"),)).join()
     world.time.advance(0)
-    assert client.joined.error is ErrorCode.none
+    assert client.joined.error_code is ErrorCode.none
     assert world.group().topics is None
     assert RANGE[0][1]
 

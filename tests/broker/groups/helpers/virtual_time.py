@@ -27,7 +27,7 @@ from kafkalog_broker.groups.classic.messages import (
     SyncAnswer,
     SyncRequest,
 )
-from kafkalog_broker.groups.classic.offset_records import GroupKey, GroupMetadata, decode_group_value, decode_key
+from kafkalog_broker.groups.classic.offset_records import GroupKey, decode_group_value, decode_key
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_spark.format.names import OFFSETS_TOPIC
@@ -106,7 +106,7 @@ class MemoryLog(CoordinatorLog):
     def records(self) -> list[Record]:
         return [record for partition in self.batches for batch in self.scan(partition) for record in batch.records]
 
-    def last_group(self, group_id: str) -> GroupMetadata | None:
+    def last_group(self, group_id: str) -> Any:
         """The last record of a group; None when that is a tombstone or there is none."""
         values = [value for key, value in self.records() if decode_key(key) == GroupKey(group_id)]
         return decode_group_value(values[-1]) if values and values[-1] is not None else None
@@ -144,7 +144,7 @@ class Client:
     def join(self, **changes: Any) -> Client:
         """JoinGroup; follows MEMBER_ID_REQUIRED."""
         self._join(changes)
-        if self.joins and self.joins[-1].error is ErrorCode.member_id_required and len(self.joins) == self.sent:
+        if self.joins and self.joins[-1].error_code is ErrorCode.member_id_required and len(self.joins) == self.sent:
             self._join(changes)
         return self
 
@@ -159,8 +159,8 @@ class Client:
 
     def _joined(self, answer: JoinAnswer) -> None:
         self.joins.append(answer)
-        if answer.error in (ErrorCode.none, ErrorCode.member_id_required):
-            self.member_id, self.generation = answer.member_id, answer.generation
+        if answer.error_code in (ErrorCode.none, ErrorCode.member_id_required):
+            self.member_id, self.generation = answer.member_id, answer.generation_id
 
     @property
     def joined(self) -> JoinAnswer:
@@ -180,7 +180,13 @@ class Client:
         """SyncGroup; the leader gives every member its own id as assignment."""
         assignments = tuple((m.member_id, m.member_id.encode()) for m in self.joined.members) if self.leads else ()
         request = SyncRequest(
-            self.group_id, self.member_id, self.generation, self.instance, "consumer", self.joined.protocol, assignments
+            self.group_id,
+            self.member_id,
+            self.generation,
+            self.instance,
+            "consumer",
+            self.joined.protocol_name,
+            assignments,
         )
         self.world.coordinator.sync(replace(request, **changes), self.syncs.append)
         return self

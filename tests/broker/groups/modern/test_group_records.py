@@ -20,7 +20,6 @@ from kafkalog_broker.groups.modern.group_records import (
     GroupRecord,
     GroupType,
     RecordKind,
-    TargetEpochValue,
     decode,
     encode,
 )
@@ -126,7 +125,7 @@ def _shown(group: ConsumerGroup) -> Any:
 
 @pytest.mark.parametrize("group_type", list(GroupType)[1:])
 def test_a_record_of_a_later_version_is_not_guessed_at(group_type: GroupType) -> None:
-    key, value = encode(GroupRecord(group_type, RecordKind.TARGET_EPOCH, "g", "", TargetEpochValue(3, 7)))
+    key, value = encode(GroupRecord(group_type, RecordKind.TARGET_EPOCH, "g", "", (3, 7)))
     assert value is not None
     with pytest.raises(UnsupportedFormat, match="of version 1, expected 0"):
         decode(key, b"\0\1" + value[2:])

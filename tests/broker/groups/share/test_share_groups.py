@@ -231,7 +231,6 @@ def test_a_group_that_a_real_kafka_left_is_gone_on_with():
     world = ShareWorld(orders(), kafkas())
     group = world.share_group
     assert group.state.value == "Empty"
-    assert group.partitions is not None
     assert group.partitions.initialized == {ORDERS: SharedTopic("orders", (0, 1, 2))}
     epoch = group.epoch
     world.time.clock.set(10**13)
