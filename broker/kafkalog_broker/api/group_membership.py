@@ -26,11 +26,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.groups.classic.messages import JoinAnswer, JoinRequest, LeavingMember, SyncAnswer, SyncRequest
+from kafkalog_broker.groups.classic.messages import JoinAnswer, JoinRequest, LeavingMember, SyncRequest
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import respond
 
@@ -61,19 +62,14 @@ async def join_group(request: Request, broker: Broker) -> Any:
         requires_known_member_id=request.version >= _KNOWN_MEMBER_ID_FROM,
         supports_skipping_assignment=request.version >= _SKIPPING_ASSIGNMENT_FROM,
     )
-    answered: asyncio.Future[JoinAnswer] = asyncio.get_running_loop().create_future()
-    broker.groups.join(join, answer_to(answered))
-    return _joined(request, await answered)
+    return _joined(request, await _answer(partial(broker.groups.join, join)))
 
 
-def answer_to(future: asyncio.Future[A]) -> Callable[[A], None]:
-    """A callback that ends `future`, unless whoever waits for it has been cancelled."""
-
-    def answer(value: A) -> None:
-        if not future.done():
-            future.set_result(value)
-
-    return answer
+async def _answer(ask: Callable[[Callable[[A], None]], None]) -> A:
+    """The answer that a callback gets, now or later."""
+    answered: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+    ask(lambda value: None if answered.done() else answered.set_result(value))  # done: who waited was cancelled
+    return await answered
 
 
 @on_error(11)
@@ -97,9 +93,8 @@ async def sync_group(request: Request, broker: Broker) -> Any:
         protocol_type=getattr(asked, "protocol_type", None), protocol=getattr(asked, "protocol_name", None),
         assignments=tuple((part.member_id, bytes(part.assignment)) for part in asked.assignments),
     )  # fmt: skip
-    answered: asyncio.Future[SyncAnswer] = asyncio.get_running_loop().create_future()
-    broker.groups.sync(sync, answer_to(answered))
-    return respond(request, **(await answered)._asdict())
+    answer = await _answer(partial(broker.groups.sync, sync))
+    return respond(request, **answer._asdict())
 
 
 @api(12, 0, 4)

@@ -22,7 +22,7 @@ from kafkalog_broker.protocol.fetch_response import ShareFetchPartition, ShareFe
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.quotas.client_quotas import Client
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
-from kafkalog_broker.share.share_fetch import FetchedShare, FetchedShares, ShareFetch, ShareFetchParams
+from kafkalog_broker.share.share_fetch import FetchedShares, ShareFetch, ShareFetchParams
 from kafkalog_broker.share.share_partition import Acknowledgement, AcknowledgeType
 from kafkalog_broker.share.share_partition_manager import (
     FINAL_EPOCH,
@@ -111,7 +111,7 @@ async def _fetched(request: Request, broker: Broker, partitions: Sequence[Partit
         if code is ErrorCode.none:
             keys.append(key)
         else:
-            refused[key] = FetchedShare(code)
+            refused[key] = ShareFetchPartition(index, code)
     max_bytes = min(asked.max_bytes, broker.config.fetch_max_bytes)
     if broker.quotas.in_use:
         max_bytes = min(max_bytes, broker.quotas.fetch_bytes(Client.of_request(request)) or max_bytes)
@@ -131,10 +131,10 @@ def _worth_saying(session: ShareSession, answers: FetchedShares) -> FetchedShare
     for key, given in answers.items():
         place = key.topic_id, key.partition
         must = session.partitions.get(place, False)
-        if given.acquired or given.error is not ErrorCode.none or must:
+        if given.acquired_records or given.error_code or must:
             told[key] = given
             if place in session.partitions:
-                session.partitions[place] = given.error is not ErrorCode.none
+                session.partitions[place] = given.error_code != ErrorCode.none
     return told
 
 
@@ -144,9 +144,7 @@ def _response(
     asked = request.entity
     topics: dict[UUID, dict[int, ShareFetchPartition]] = {}
     for key, given in answers.items():
-        topics.setdefault(key.topic_id, {})[key.partition] = ShareFetchPartition(
-            key.partition, given.error, given.error_message, records=given.records, acquired_records=given.acquired
-        )
+        topics.setdefault(key.topic_id, {})[key.partition] = given
     for (topic_id, index), acknowledged in outcomes.items():
         partition = topics.setdefault(topic_id, {}).setdefault(index, ShareFetchPartition(index))
         partition.acknowledge_error_code = acknowledged.error

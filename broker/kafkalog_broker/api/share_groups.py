@@ -33,7 +33,7 @@ from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import error_response, respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.share.share_coordinator import UNKNOWN_PARTITION, Summary
+from kafkalog_broker.share.share_coordinator import UNKNOWN_PARTITION, UNKNOWN_STATE
 from kafkalog_broker.share.state_records import NO_START_OFFSET, NOT_COUNTED, SharePartitionKey
 from kafkalog_spark.format.names import SHARE_STATE_TOPIC
 
@@ -125,7 +125,7 @@ async def _described_topics(request: Request, broker: Broker, group: Any, turn: 
 def _described_partition(
     broker: Broker, group_id: str, topic: str, topic_id: UUID | None, index: int
 ) -> dict[str, int]:
-    summary, lag = Summary(), _NO_LAG
+    summary, lag = UNKNOWN_STATE, _NO_LAG
     try:
         if topic_id is not None:
             summary = broker.share_coordinator.summary(SharePartitionKey(group_id, topic_id, index))
@@ -133,7 +133,7 @@ def _described_partition(
             end = broker.log(topic, index).high_watermark
             lag = end - summary.start_offset - summary.delivery_complete_count
     except BrokerError:
-        summary, lag = Summary(), _NO_LAG  # as Kafka: as if nothing had been delivered
+        summary, lag = UNKNOWN_STATE, _NO_LAG  # as Kafka: as if nothing had been delivered
     return {
         "partition_index": index, "start_offset": summary.start_offset, "leader_epoch": summary.leader_epoch,
         "lag": lag,
@@ -155,8 +155,27 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
         elif known is not None:
             offsets = ((one.partition_index, one.start_offset) for one in topic.partitions)
             wanted[known.id] = {index: offset for index, offset in offsets if 0 <= index < known.partitions}
+    failed: dict[tuple[UUID | None, int], BrokerError] = {}
     try:
-        failed = await _alter_offsets(broker, asked.group_id, wanted, turn)
+        await broker.ensure_internal_topic(SHARE_STATE_TOPIC)
+        infos = {
+            topic_id: SharedTopic(topic.name, tuple(sorted(offsets)))
+            for topic_id, offsets in wanted.items()
+            if (topic := broker.topics.by_id(topic_id)) is not None
+        }
+        share_groups = broker.groups.share_groups(asked.group_id)
+        share_groups.check_type(asked.group_id)
+        epoch = share_groups.begin_altering(asked.group_id, infos)
+        broker.share_partitions.forget_group(asked.group_id)
+        for topic_id, offsets in wanted.items():
+            async for index, offset in turn.spread(offsets.items()):
+                key = SharePartitionKey(asked.group_id, topic_id, index)
+                try:
+                    broker.share_coordinator.initialize(key, epoch, offset)
+                except BrokerError as error:
+                    failed[topic_id, index] = error
+        if not failed and infos:
+            share_groups.set_initialized(asked.group_id, infos)
     except BrokerError as error:
         return error_response(request, error.code, error.what)
     await broker.flush_offsets(asked.group_id)
@@ -193,11 +212,16 @@ async def delete_share_group_offsets(request: Request, broker: Broker) -> Any:
         else:
             named[known.id] = name
     try:
-        outcomes = await _delete_offsets(broker, asked.group_id, named, turn)
+        share_groups = broker.groups.share_groups(asked.group_id)
+        outcomes = await _delete_state(
+            broker, asked.group_id, share_groups.begin_deleting(asked.group_id, named.keys()), turn
+        )
+        if gone := [topic_id for topic_id, error in outcomes.items() if error is None]:
+            share_groups.set_deleted(asked.group_id, gone)
     except BrokerError as error:
         return error_response(request, error.code, error.what)
     await broker.flush_offsets(asked.group_id)
-    deleted = [_deleted_topic(named[topic_id], topic_id) for topic_id, error in outcomes.items() if error is None]
+    deleted = [_deleted_topic(named[topic_id], topic_id) for topic_id in gone]
     without = [
         _deleted_topic(name, None, ErrorCode.unknown_topic_or_partition, _NOTHING_TO_DELETE)
         for topic_id, name in named.items()
@@ -221,8 +245,6 @@ def _deleted_topic(
 # partitions' state, finished in the group. What is left half done by a crash is done again when it is asked for
 # again.
 
-Offsets = Mapping[UUID, Mapping[int, int]]  # topic id to partition to start offset
-
 
 async def initialize(broker: Broker, group_id: str, state_epoch: int, topics: Mapping[UUID, SharedTopic]) -> None:
     """Begin the state of share partitions that members subscribe to, and let the group know."""
@@ -243,50 +265,11 @@ async def initialize(broker: Broker, group_id: str, state_epoch: int, topics: Ma
         _log.warning("share group %.200r: which partitions have state cannot be written: %s", group_id, error)
 
 
-async def _alter_offsets(
-    broker: Broker, group_id: str, wanted: Offsets, turn: TimeSlice
-) -> dict[tuple[UUID | None, int], BrokerError]:
-    await broker.ensure_internal_topic(SHARE_STATE_TOPIC)
-    share_groups = broker.groups.share_groups(group_id)
-    share_groups.check_type(group_id)
-    infos = {
-        topic_id: SharedTopic(topic.name, tuple(sorted(offsets)))
-        for topic_id, offsets in wanted.items()
-        if (topic := broker.topics.by_id(topic_id)) is not None
-    }
-    epoch = share_groups.begin_altering(group_id, infos)
-    broker.share_partitions.forget_group(group_id)
-    failed: dict[tuple[UUID | None, int], BrokerError] = {}
-    for topic_id, offsets in wanted.items():
-        async for index, offset in turn.spread(offsets.items()):
-            try:
-                broker.share_coordinator.initialize(SharePartitionKey(group_id, topic_id, index), epoch, offset)
-            except BrokerError as error:
-                failed[topic_id, index] = error
-    if not failed and infos:
-        share_groups.set_initialized(group_id, infos)
-    return failed
-
-
-async def _delete_offsets(
-    broker: Broker, group_id: str, topics: Mapping[UUID, str], turn: TimeSlice
-) -> dict[UUID, BrokerError | None]:
-    share_groups = broker.groups.share_groups(group_id)
-    found = share_groups.begin_deleting(group_id, list(topics))
-    broker.share_partitions.forget_group(group_id)
-    outcomes = await _delete_state(broker, group_id, found, turn)
-    gone = [topic for topic, outcome in outcomes.items() if outcome is None]
-    if gone:
-        share_groups.set_deleted(group_id, gone)
-    return outcomes
-
-
 async def delete_group(broker: Broker, group_id: str) -> None:
     """Raises BrokerError: group_id_not_found, non_empty_group, and those of the share coordinator."""
     share_groups = broker.groups.share_groups(group_id)
-    found = share_groups.all_with_state(group_id)
-    broker.share_partitions.forget_group(group_id)
-    for outcome in (await _delete_state(broker, group_id, found, TimeSlice())).values():
+    outcomes = await _delete_state(broker, group_id, share_groups.all_with_state(group_id), TimeSlice())
+    for outcome in outcomes.values():
         if outcome is not None:
             raise outcome
     share_groups.delete(share_groups.group(group_id))
@@ -295,6 +278,7 @@ async def delete_group(broker: Broker, group_id: str) -> None:
 async def _delete_state(
     broker: Broker, group_id: str, topics: Mapping[UUID, SharedTopic], turn: TimeSlice
 ) -> dict[UUID, BrokerError | None]:
+    broker.share_partitions.forget_group(group_id)
     outcomes: dict[UUID, BrokerError | None] = {}
     for topic_id, info in topics.items():
         outcomes[topic_id] = None

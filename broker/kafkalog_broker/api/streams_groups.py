@@ -18,19 +18,13 @@ from kafkalog_broker.admin.topic_checks import DEFAULT, NewTopic, check_totals
 from kafkalog_broker.api.consumer_groups import Described, check_topics, describe_groups, stated_ms
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.modern.group_records import (
-    Owned,
-    Partitions,
-    TaskRole,
-    TasksKey,
-    tasks_by_role,
-)
+from kafkalog_broker.groups.modern.group_records import Owned, Partitions, TaskRole, TasksKey, tasks_by_role
 from kafkalog_broker.groups.streams.streams_group_manager import (
-    EndpointPartitions,
     StreamsGroup,
     StreamsHeartbeatRequest,
     StreamsHeartbeatResponse,
     StreamsMember,
+    host_and_port,
 )
 from kafkalog_broker.groups.streams.topology import StatusCode, Subtopology, TopicInfo, Topology, topology_of
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
@@ -162,7 +156,7 @@ def _answer(request: Request, answer: StreamsHeartbeatResponse, of_creation: str
     if answer.assignment is not None:
         changed |= _tasks(answer.assignment)
     if answer.endpoints is not None:
-        changed["partitions_by_user_endpoint"] = list(map(_endpoint, answer.endpoints))
+        changed["partitions_by_user_endpoint"] = answer.endpoints
     return respond(
         request, member_id=answer.member_id, member_epoch=answer.member_epoch,
         heartbeat_interval=answer.interval_ms, status=statuses,
@@ -175,16 +169,6 @@ def _tasks(assigned: Partitions | Owned) -> dict[str, list[dict[str, Any]]]:
         name: [{"subtopology_id": subtopology_id, "partitions": tuple(parts)} for subtopology_id, parts in tasks]
         for name, tasks in zip(_ROLE_FIELDS.values(), tasks_by_role(assigned), strict=True)
     }
-
-
-def _endpoint(endpoint: EndpointPartitions) -> dict[str, Any]:
-    (host, port), *roles = endpoint
-    active, standby = (
-        [{"topic": topic, "partitions": tuple(parts)} for topic, parts in partitions] for partitions in roles
-    )
-    return {
-        "user_endpoint": {"host": host, "port": port}, "active_partitions": active, "standby_partitions": standby,
-    }  # fmt: skip
 
 
 @api(89, 0, 0)
@@ -212,10 +196,9 @@ def _subtopologies(group: StreamsGroup) -> list[tuple[str, Subtopology]]:
 def _subtopology(subtopology_id: str, subtopology: Subtopology) -> dict[str, Any]:
     def infos(topics: Collection[TopicInfo]) -> list[dict[str, Any]]:
         return [
-            {"name": topic.name, "partitions": topic.partitions, "replication_factor": topic.replication_factor,
-             "topic_configs": [{"key": key, "value": value} for key, value in topic.topic_configs]}
+            {**topic._asdict(), "topic_configs": [{"key": key, "value": value} for key, value in topic.topic_configs]}
             for topic in sorted(topics)
-        ]  # fmt: skip
+        ]
 
     return {
         "subtopology_id": subtopology_id, "source_topics": sorted(subtopology.source_topics),
@@ -226,12 +209,11 @@ def _subtopology(subtopology_id: str, subtopology: Subtopology) -> dict[str, Any
 
 
 def _member(group: StreamsGroup, member: StreamsMember) -> dict[str, Any]:
-    endpoint = member.user_endpoint
     return {
         "member_id": member.member_id, "member_epoch": member.epoch, "instance_id": member.instance_id,
         "rack_id": member.rack_id, "client_id": member.client_id, "client_host": member.client_host,
         "topology_epoch": member.topology_epoch, "process_id": member.process_id,
-        "user_endpoint": None if endpoint is None else {"host": endpoint[0], "port": endpoint[1]},
+        "user_endpoint": host_and_port(member.user_endpoint),
         "client_tags": [{"key": key, "value": value} for key, value in member.client_tags],
         "assignment": _tasks(member.assigned), "target_assignment": _tasks(group.target.get(member.member_id, {})),
     }  # fmt: skip

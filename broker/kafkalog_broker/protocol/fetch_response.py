@@ -90,6 +90,11 @@ class ShareFetchPartition:
     acquired_records: Sequence[tuple[int, int, int]] = ()  # as share.acquisition.Acquired
     current_leader: ClassVar[_SameLeader] = _SameLeader()
 
+    @property
+    def size(self) -> int:
+        """Bytes of its records."""
+        return sum(map(len, self.records))
+
 
 class ShareFetchTopic(NamedTuple):
     topic_id: UUID | None

@@ -58,13 +58,7 @@ class WriteState(NamedTuple):
     batches: Sequence[StateBatch]
 
 
-class Summary(NamedTuple):
-    """Summary of a share partition's state, unknown ones included."""
-
-    state_epoch: int = 0
-    leader_epoch: int = 0
-    start_offset: int = NO_START_OFFSET
-    delivery_complete_count: int = NOT_COUNTED
+UNKNOWN_STATE = ShareState(0)
 
 
 @dataclass(slots=True)
@@ -194,14 +188,11 @@ class ShareCoordinator:
             ))  # fmt: skip
         return state
 
-    def summary(self, key: SharePartitionKey) -> Summary:
-        """Codes: invalid_request, unknown_topic_or_partition."""
+    def summary(self, key: SharePartitionKey) -> ShareState:
+        """The state, also of unknown ones. Codes: invalid_request, unknown_topic_or_partition."""
         shard = self._shard(key)
         self._check_exists(key)
-        if key not in shard.entries:
-            return Summary()
-        state = shard.entries[key].state
-        return Summary(state.state_epoch, state.leader_epoch, state.start_offset, state.delivery_complete_count)
+        return shard.entries[key].state if key in shard.entries else UNKNOWN_STATE
 
     def delete(self, key: SharePartitionKey) -> None:
         """Codes: invalid_request, unknown_topic_or_partition."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import READ_AT_ONCE_BYTES
+from kafkalog_broker.protocol.fetch_response import ShareFetchPartition
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.share.acquisition import Acquired, AcquireRequest, Span, acquire, archive_aborted
+from kafkalog_broker.share.acquisition import AcquireRequest, Span, acquire, archive_aborted
 from kafkalog_broker.share.share_partition_manager import ActiveSharePartition, SharePartitionManager
 from kafkalog_broker.share.state_records import SharePartitionKey
 from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
@@ -42,20 +43,6 @@ class ShareFetchParams:
     strictly: bool = False
 
 
-@dataclass(slots=True)
-class FetchedShare:
-    """Result for a partition: records (bytes and slices of files), and which of them the member has acquired."""
-
-    error: ErrorCode = ErrorCode.none
-    error_message: str | None = None
-    records: list[Any] = field(default_factory=list)
-    acquired: list[Acquired] = field(default_factory=list)
-
-    @property
-    def size(self) -> int:
-        return sum(map(len, self.records))
-
-
 class Readable(NamedTuple):
     """Records [offset, next_offset) that may be acquired, of those up to `until`. aborted: (producer id, first offset)
     of transactions, where the records are remote and held in memory."""
@@ -80,7 +67,7 @@ class _Held(FileHandle):
         return self._data[position : position + size]
 
 
-FetchedShares = dict[SharePartitionKey, FetchedShare]
+FetchedShares = dict[SharePartitionKey, ShareFetchPartition]
 
 
 class ShareFetch:
@@ -157,7 +144,7 @@ class ShareFetch:
             try:
                 in_use.append(await self._manager.load(key))
             except BrokerError as error:
-                fetched[key] = FetchedShare(error.code, error.what)
+                fetched[key] = ShareFetchPartition(key.partition, error.code, error.what)
             if turn.over:
                 await turn.next()
         if fetched and not in_use:
@@ -177,7 +164,7 @@ class ShareFetch:
             if active.is_over:
                 continue
             share = fetched[active.key] = self.acquire(ready, records_left, at_once_bytes)
-            records_left -= sum(last - first + 1 for first, last, _ in share.acquired)
+            records_left -= sum(last - first + 1 for first, last, _ in share.acquired_records)
             if share.size <= at_once_bytes:
                 at_once_bytes -= share.size
             active.watch_locks()
@@ -213,12 +200,13 @@ class ShareFetch:
                     if found.slices:
                         readable.append(Readable(active, offset, until, found.slices[0], found.next_offset))
             except BrokerError as error:
-                fetched[active.key] = FetchedShare(error.code, error.what)
+                fetched[active.key] = ShareFetchPartition(active.key.partition, error.code, error.what)
         return readable
 
-    def acquire(self, ready: Readable, max_records: int, at_once_bytes: int) -> FetchedShare:
+    def acquire(self, ready: Readable, max_records: int, at_once_bytes: int) -> ShareFetchPartition:
         """Acquire what may be of a partition. at_once_bytes: so much is read into memory here."""
         active, data, params = ready.active, ready.data, self._params
+        given = ShareFetchPartition(active.key.partition)
         partition, settings = active.partition, active.settings
         try:
             # Nothing is acquired further on than this, whatever else there is to read.
@@ -235,19 +223,18 @@ class ShareFetch:
                     transactions = active.log.aborted_transactions(ready.offset, ready.next_offset)
                 if transactions:
                     acquired = archive_aborted(partition, acquired, aborted_in(data, batches, transactions))
-            if not acquired:
-                return FetchedShare()
-            # the batches that hold what was acquired, and those between
-            first, last = acquired[0].first_offset, acquired[-1].last_offset
-            given = [batch for batch in batches if batch.span.last >= first and batch.span.first <= last]
-            start, end = given[0].position, given[-1].position + given[-1].size
-            records = FileSlice(data.handle, data.position + start, end - start)
-            return FetchedShare(
-                records=[records.read() if len(records) <= at_once_bytes or ready.aborted is not None else records],
-                acquired=acquired,
-            )
+            if acquired:
+                # the batches that hold what was acquired, and those between
+                first, last = acquired[0].first_offset, acquired[-1].last_offset
+                some = [batch for batch in batches if batch.span.last >= first and batch.span.first <= last]
+                start, end = some[0].position, some[-1].position + some[-1].size
+                records = FileSlice(data.handle, data.position + start, end - start)
+                is_read = len(records) <= at_once_bytes or ready.aborted is not None
+                given.records, given.acquired_records = [records.read() if is_read else records], acquired
         except (OSError, BrokerError) as error:  # what was acquired is free again when its lock ends
-            return FetchedShare(ErrorCode.kafka_storage_error, f"{active.log.name} could not be read: {error}")
+            given.error_code = ErrorCode.kafka_storage_error
+            given.error_message = f"{active.log.name} could not be read: {error}"
+        return given
 
 
 class LogBatch(NamedTuple):

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -39,15 +40,13 @@ class SessionKey(NamedTuple):
 Partition = tuple[UUID, int]  # topic id and partition
 
 
+@dataclass(slots=True, eq=False)
 class ShareSession:
     """partitions: and whether the next answer has to name them, whatever there is to say."""
 
-    __slots__ = ("epoch", "key", "partitions")
-
-    def __init__(self, key: SessionKey, partitions: Iterable[Partition]) -> None:
-        self.key = key
-        self.epoch = 1
-        self.partitions: dict[Partition, bool] = dict.fromkeys(partitions, False)
+    key: SessionKey
+    partitions: dict[Partition, bool]
+    epoch: int = 1
 
 
 class ShareSessions:
@@ -72,7 +71,7 @@ class ShareSessions:
         self.remove(key)
         if len(self._sessions) >= self._slots:
             raise BrokerError(ErrorCode.share_session_limit_reached, "The limit of share sessions has been reached.")
-        session = self._sessions[key] = ShareSession(key, partitions)
+        session = self._sessions[key] = ShareSession(key, dict.fromkeys(partitions, False))
         self._check_room(session)
         return session
 

@@ -9,9 +9,10 @@ from uuid import UUID
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_context import Limits, ShareGroupSettings
+from kafkalog_broker.protocol.fetch_response import ShareFetchPartition
 from kafkalog_broker.share.acquisition import Acquired, AcquireRequest, Span, acquire
 from kafkalog_broker.share.share_coordinator import WriteState
-from kafkalog_broker.share.share_fetch import FetchedShare, Readable, ShareFetch, ShareFetchParams
+from kafkalog_broker.share.share_fetch import Readable, ShareFetch, ShareFetchParams
 from kafkalog_broker.share.share_partition import SharePartition
 from kafkalog_broker.share.share_partition_manager import ActiveSharePartition
 from kafkalog_broker.share.state_records import SharePartitionKey
@@ -122,7 +123,7 @@ class Handle:
         return found
 
 
-def given_of(one: InUse, handle: Handle, max_records: int) -> FetchedShare:
+def given_of(one: InUse, handle: Handle, max_records: int) -> ShareFetchPartition:
     found = FileSlice(cast(Any, handle), 0, len(handle.data))
     asked = ShareFetchParams("m", max_records, 500, 1, 1 << 20, 0)
     fetch = ShareFetch(cast(Any, SimpleNamespace(now=lambda: 0)), [KEY], asked)
@@ -131,8 +132,8 @@ def given_of(one: InUse, handle: Handle, max_records: int) -> FetchedShare:
 
 def test_however_many_records_are_wanted_no_more_headers_are_read_than_locks_can_be_given() -> None:
     few, many = Handle(20_000), Handle(20_000)
-    assert given_of(InUse(), few, 100).acquired == [(0, 99, 1)]
-    assert given_of(InUse(), many, 2**31 - 1).acquired == [(0, 99, 1)]
+    assert given_of(InUse(), few, 100).acquired_records == [(0, 99, 1)]
+    assert given_of(InUse(), many, 2**31 - 1).acquired_records == [(0, 99, 1)]
     assert many.bytes_read == few.bytes_read < len(many.data) // 10
 
 
@@ -140,5 +141,5 @@ def test_a_log_that_cannot_be_read_is_an_error_of_its_partition() -> None:
     handle = Handle(10)
     handle.broken = True
     given = given_of(InUse(), handle, 10)
-    assert given.error is ErrorCode.kafka_storage_error
+    assert given.error_code is ErrorCode.kafka_storage_error
     assert given.error_message == "orders-0 could not be read: it is damaged"

@@ -15,8 +15,8 @@ from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, OffsetsB
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.share.share_coordinator import (
     KEYS_A_STEP,
+    UNKNOWN_STATE,
     ShareCoordinator,
-    Summary,
     WriteState,
 )
 from kafkalog_broker.share.state_records import SNAPSHOT, SharePartitionKey, StateBatch, decode_state_key
@@ -108,7 +108,7 @@ def test_pruning_keeps_the_last_snapshot_and_what_follows(topic: Topic) -> None:
     assert topic.start == max(at for at, kind in enumerate(kinds(topic)[:-1]) if kind == SNAPSHOT)
     again = coordinator(topic)
     assert again.read(KEY, 0) == one.read(KEY, 0)
-    assert again.summary(other) == Summary()
+    assert again.summary(other) == UNKNOWN_STATE
 
 
 def test_what_does_not_change_is_snapshotted_now_and_then(topic: Topic) -> None:
@@ -160,7 +160,7 @@ def test_what_happens_between_two_steps_counts(topic: Topic) -> None:
     one.delete(gone)
     list(steps)
     assert coordinator(topic, clock).read(last, 0).start_offset == 9
-    assert coordinator(topic, clock).summary(gone) == Summary()
+    assert coordinator(topic, clock).summary(gone) == UNKNOWN_STATE
 
 
 def test_a_partition_that_is_given_up_is_written_no_more(topic: Topic) -> None:
@@ -179,7 +179,7 @@ def test_the_state_of_deleted_topics_goes_step_by_step(topic: Topic) -> None:
     assert len(list(one.on_topics_deleted([TOPIC]))) == 11
     assert len(topic.records) == 2 * len(keys)
     again = coordinator(topic)
-    assert {again.summary(key) for key in keys} == {Summary()}
+    assert {again.summary(key) for key in keys} == {UNKNOWN_STATE}
 
 
 def test_later_leaders_fence_those_before(topic: Topic) -> None:
@@ -217,7 +217,7 @@ def test_state_of_deleted_topics_goes(topic: Topic) -> None:
     one.initialize(KEY, 1, 0)
     for _ in one.on_topics_deleted({TOPIC}):
         pass
-    assert one.summary(KEY) == Summary() == coordinator(topic).summary(KEY)
+    assert one.summary(KEY) == UNKNOWN_STATE == coordinator(topic).summary(KEY)
 
 
 def test_a_damaged_record_does_not_hide_the_others(topic: Topic) -> None:

@@ -30,8 +30,8 @@ public property of Kafka either."""
 
 
 class ClassicGroupManager:
-    """The classic groups of one partition of __consumer_offsets. Three timers of a group: `join` ends a join phase,
-    `sync` a sync phase, and `heartbeat` is the session of one member."""
+    """The classic groups of one partition of __consumer_offsets. Three timers of a group, which end with it: `join`
+    ends a join phase, `sync` a sync phase, and `heartbeat` is the session of one member."""
 
     def __init__(self, context: GroupContext, timers: Timers, write: Write) -> None:
         self.groups: dict[str, Group] = {}
@@ -317,7 +317,7 @@ class ClassicGroupManager:
 
     def _session_expired(self, group: Group, member_id: str) -> None:
         member, is_pending = group.members.get(member_id), member_id in group.pending_members
-        if not self._is_current(group) or (not is_pending and (member is None or member.has_satisfied_heartbeat)):
+        if not is_pending and (member is None or member.has_satisfied_heartbeat):
             return
         if is_pending:
             log.info("group %.200r: member id %.200r was never used", group.group_id, member_id)
@@ -372,8 +372,6 @@ class ClassicGroupManager:
 
     def _schedule_initial_join(self, group: Group, delay_ms: int, remaining_ms: int) -> None:
         def end() -> None:
-            if not self._is_current(group):
-                return
             if not group.new_member_added or remaining_ms == 0:
                 self._complete_join(group)
                 return
@@ -385,7 +383,7 @@ class ClassicGroupManager:
 
     def _complete_join(self, group: Group) -> None:
         """End the join phase: who has not joined is out (static members stay), the next generation begins."""
-        if not self._is_current(group) or group.state is not GroupState.PREPARING_REBALANCE:
+        if group.state is not GroupState.PREPARING_REBALANCE:
             return
         self._timers.cancel(("join", group.group_id))
         absent = [m for m in group.members.values() if m.awaiting_join is None and not m.is_static]
@@ -415,25 +413,19 @@ class ClassicGroupManager:
             self.expect_heartbeat(group, member)
             member.is_new = False
             group.pending_sync.add(member.member_id)
-        generation = group.generation
-        self._timers.schedule(
-            ("sync", group.group_id), group.rebalance_timeout_ms, lambda: self._sync_expired(group, generation)
-        )
+        self._timers.schedule(("sync", group.group_id), group.rebalance_timeout_ms, lambda: self._sync_expired(group))
 
     def _write_group(self, group: Group, assignments: dict[str, bytes] | None = None) -> None:
         self._write([group.to_record(assignments)])
 
     # sync phase
 
-    def _sync_expired(self, group: Group, generation: int) -> None:
-        if not self._is_current(group) or group.generation != generation or not group.pending_sync:
-            return
-        if not group.is_in(GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
-            return
+    def _sync_expired(self, group: Group) -> None:
         silent = sorted(group.pending_sync)
         for member_id in silent:
             self._drop(group, group.members[member_id])
-        self.prepare(group, f"members {silent} have not asked for their assignment")
+        if silent:
+            self.prepare(group, f"members {silent} have not asked for their assignment")
 
     def _has_synced(self, group: Group, member_id: str) -> None:
         """A member has asked for its assignment."""
@@ -464,6 +456,3 @@ class ClassicGroupManager:
             member.assignment = b""
             if group.answer_sync(member, SyncAnswer(code)):
                 self.expect_heartbeat(group, member)
-
-    def _is_current(self, group: Group) -> bool:
-        return self.groups.get(group.group_id) is group and group.state is not GroupState.DEAD

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.messages import CommittedPartition
@@ -58,6 +58,11 @@ _FAILURES_SHOWN = 3
 Endpoint = tuple[str, int]  # host and port where a member can be asked for its state
 
 
+def host_and_port(endpoint: Endpoint | None) -> dict[str, Any] | None:
+    """By fields, as responses have it."""
+    return None if endpoint is None else {"host": endpoint[0], "port": endpoint[1]}
+
+
 @dataclass(frozen=True, slots=True)
 class StreamsMember(ReconcilingMember):
     """A member of a streams group, a thread of the application. process_id: of the instance that it is in."""
@@ -67,14 +72,6 @@ class StreamsMember(ReconcilingMember):
     process_id: str = ""
     user_endpoint: Endpoint | None = None
     client_tags: tuple[tuple[str, str], ...] = ()
-
-
-class EndpointPartitions(NamedTuple):
-    """Partitions of a member, as (topic, partitions)."""
-
-    endpoint: Endpoint
-    active: list[tuple[str, list[int]]]
-    standby: list[tuple[str, list[int]]]
 
 
 class StreamsGroup(ReconcilingGroup[StreamsMember]):
@@ -171,22 +168,26 @@ class StreamsGroup(ReconcilingGroup[StreamsMember]):
         shown = ", ".join(failed[:_FAILURES_SHOWN]) + (f" and {more} more" if more > 0 else "")
         return f"; Creation failed: {shown}." if failed else ""
 
-    def endpoints(self, updated: StreamsMember, counts: dict[str, int]) -> Iterator[EndpointPartitions]:
-        """Endpoints of all members that have told one, the updated one the last. counts: partitions of the sources."""
+    def endpoints(self, updated: StreamsMember, counts: dict[str, int]) -> Iterator[dict[str, Any]]:
+        """EndpointToPartitions of all members that have told an endpoint, by fields, the updated one the last. counts:
+        partitions of the sources."""
         members = {member_id: member for member_id, member in self.members.items() if member_id != updated.member_id}
         for member in (*members.values(), updated):
             if member.user_endpoint is not None:
-                yield EndpointPartitions(
-                    member.user_endpoint, self._partitions(member.assigned, TaskRole.ACTIVE, counts),
-                    self._partitions(member.assigned, TaskRole.STANDBY, counts),
-                )  # fmt: skip
+                active, standby = (
+                    self._partitions(member.assigned, role, counts) for role in (TaskRole.ACTIVE, TaskRole.STANDBY)
+                )
+                yield {
+                    "user_endpoint": host_and_port(member.user_endpoint), "active_partitions": active,
+                    "standby_partitions": standby,
+                }  # fmt: skip
 
-    def _partitions(self, assigned: Owned, role: TaskRole, counts: dict[str, int]) -> list[tuple[str, list[int]]]:
+    def _partitions(self, assigned: Owned, role: TaskRole, counts: dict[str, int]) -> list[dict[str, Any]]:
         """Partitions that tasks read. Of a topic with fewer partitions than there are tasks here, Kafka names as many
         of the first tasks."""
         subtopologies = {} if self.configured is None else self.configured.subtopologies
         return [
-            (topic, sorted(partitions)[: counts.get(topic, 0)])
+            {"topic": topic, "partitions": tuple(sorted(partitions)[: counts.get(topic, 0)])}
             for key, partitions in assigned.items()
             if key.role is role and key.subtopology_id in subtopologies
             for topic in subtopologies[key.subtopology_id].subtopology.sources
@@ -228,7 +229,7 @@ class StreamsHeartbeatResponse(HeartbeatResponse):
     statuses: list[Status] = field(default_factory=list)
     missing_topics: Mapping[str, TopicInfo] | None = None
     endpoint_epoch: int = 0
-    endpoints: Sequence[EndpointPartitions] | None = None
+    endpoints: Sequence[Mapping[str, Any]] | None = None
 
 
 class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
@@ -251,7 +252,7 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
             (request.instance_id is not None, "Static membership is not yet supported."),
             (request.has_task_offsets, "TaskOffsets are not supported yet."),
             (request.has_task_end_offsets, "TaskEndOffsets are not supported yet."),
-            (_names(request, TaskRole.WARMUP), "WarmupTasks are not supported yet."),
+            (bool((request.stated_roles or {}).get(TaskRole.WARMUP)), "WarmupTasks are not supported yet."),
             (
                 any(each.source_topic_regex for each in subtopologies),
                 "Regular expressions for source topics are not supported yet.",
@@ -316,8 +317,9 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
         if bump:
             result.put(RecordKind.EPOCH, "", (epoch, *state))
             log.info("group %.200r: epoch %d", group.group_id, epoch)
-        if not group.members:
-            self._delay_first_assignment(group.group_id)
+        key, delay_ms = (_INITIAL_DELAY, group.group_id, ""), self.settings(group.group_id).initial_delay_ms
+        if not group.members and delay_ms > 0 and key not in self.timers:  # others may join meanwhile
+            self.timers.schedule(key, delay_ms, lambda: self._first_assignment(group.group_id))
 
         def written() -> None:
             present = self.groups[group.group_id]  # of a new group another object, which its records have made
@@ -426,12 +428,6 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
         }
         return assign_sticky(specs, counts, self.settings(group.group_id).standby_replicas)
 
-    def _delay_first_assignment(self, group_id: str) -> None:
-        """Delay for a group without members: others may join meanwhile."""
-        key, delay_ms = (_INITIAL_DELAY, group_id, ""), self.settings(group_id).initial_delay_ms
-        if delay_ms > 0 and key not in self.timers:
-            self.timers.schedule(key, delay_ms, lambda: self._first_assignment(group_id))
-
     def _first_assignment(self, group_id: str) -> None:
         group = self.groups.get(group_id)
         if group is None or not group.members or group.configured is None:
@@ -461,10 +457,6 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
             result.remove_member(member.member_id)
         state = group.metadata_hash, group.validated_topology_epoch, group.assignment_configs
         result.put(RecordKind.EPOCH, "", (group.epoch + 1, *state))
-
-
-def _names(request: StreamsHeartbeatRequest, role: TaskRole) -> bool:
-    return bool((request.stated_roles or {}).get(role))
 
 
 def _invalid_first(request: StreamsHeartbeatRequest) -> str | None:
