@@ -15,11 +15,11 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from kafkalog_broker.admin.responses import respond_by_partition
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.fetch_response import ShareFetchPartition, ShareFetchResponse, ShareFetchTopic
-from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.quotas.client_quotas import Client
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
 from kafkalog_broker.share.share_fetch import FetchedShares, ShareFetch, ShareFetchParams
@@ -147,8 +147,7 @@ def _response(
         topics.setdefault(key.topic_id, {})[key.partition] = given
     for (topic_id, index), acknowledged in outcomes.items():
         partition = topics.setdefault(topic_id, {}).setdefault(index, ShareFetchPartition(index))
-        partition.acknowledge_error_code = acknowledged.error
-        partition.acknowledge_error_message = acknowledged.message
+        partition.acknowledge_error_code, partition.acknowledge_error_message = acknowledged
     throttle_ms = 0
     size = sum(given.size for given in answers.values())
     if broker.quotas.in_use and size:
@@ -183,16 +182,12 @@ async def share_acknowledge(request: Request, broker: Broker) -> Any:
     outcomes = await acknowledge_all(request, broker, turn)
     if epoch == FINAL_EPOCH:
         broker.share_partitions.end_session(key)
-    topics = []
-    for topic in asked.topics:
-        partitions = []
-        for partition in topic.partitions:
-            index = partition.partition_index
-            code, what = outcomes[topic.topic_id or NO_TOPIC, index]
-            partitions.append({"partition_index": index, "error_code": code, "error_message": what})
-        topics.append({"topic_id": topic.topic_id, "partitions": partitions})
     lock_ms = broker.share_partitions.settings_of(asked.group_id).limits.lock_ms
-    return respond(request, responses=topics, acquisition_lock_timeout=lock_ms)
+
+    def answer(topic: Any, partition: Any) -> Mapping[str, Any]:
+        return outcomes[topic.topic_id or NO_TOPIC, partition.partition_index]._asdict()
+
+    return await respond_by_partition(request, answer, acquisition_lock_timeout=lock_ms)
 
 
 # Acknowledgements of both: read from requests, checked and carried out.
@@ -217,8 +212,8 @@ def check_member_id(member_id: str | None) -> None:
 class AckOutcome(NamedTuple):
     """Outcome of the acknowledgements of a partition."""
 
-    error: ErrorCode = ErrorCode.none
-    message: str | None = None
+    error_code: ErrorCode = ErrorCode.none
+    error_message: str | None = None
 
 
 async def acknowledge_all(request: Request, broker: Broker, turn: TimeSlice) -> Mapping[Partition, AckOutcome]:

@@ -19,15 +19,7 @@ from kafkalog_spark.format.messages import message
 
 log = logging.getLogger(__name__)
 
-# The states of a transactional id, and which follows which (Kafka's TransactionState).
-#
-# | from \ to       | Empty | Ongoing | PrepareCommit | PrepareAbort | CompleteCommit | CompleteAbort |
-# |---|---|---|---|---|---|---|
-# | Empty           | x | x |   | x |   |   |
-# | Ongoing         |   | x | x | x |   |   |
-# | PrepareCommit   |   |   |   |   | x |   |
-# | PrepareAbort    |   |   |   |   |   | x |
-# | Complete...     | x | x |   | x |   |   |
+# The states of a transactional id (Kafka's TransactionState).
 #
 # Empty and Complete... lead to PrepareAbort in the second version only: there a producer may abort without knowing
 # whether the coordinator has seen anything of its transaction. Kafka has two states more, Dead and
@@ -50,7 +42,7 @@ class TransactionState(IntEnum):
     @property
     def label(self) -> str:
         """`PrepareCommit`."""
-        return _LABELS[self]
+        return self.name.title().replace("_", "")
 
     @property
     def is_prepared(self) -> bool:
@@ -64,10 +56,9 @@ class TransactionState(IntEnum):
 
 
 _S = TransactionState
-_LABELS = {state: "".join(word.capitalize() for word in state.name.split("_")) for state in TransactionState}
 _ENDED = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
 
-BY_LABEL = {label: state for state, label in _LABELS.items()}
+BY_LABEL = {state.label: state for state in TransactionState}
 
 MAY_FOLLOW: dict[TransactionState, frozenset[TransactionState]] = {
     _S.EMPTY: _ENDED,

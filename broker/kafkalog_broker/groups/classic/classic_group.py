@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -232,11 +232,7 @@ class Group:
         old = self.members.pop(old_id)
         self.answer_join(old, JoinAnswer(ErrorCode.fenced_instance_id, old_id))
         self.answer_sync(old, SyncAnswer(ErrorCode.fenced_instance_id))
-        new = Member(
-            new_id, group_instance_id, old.client_id, old.client_host, old.rebalance_timeout_ms,
-            old.session_timeout_ms, old.protocol_type, old.protocols, old.assignment,
-        )  # fmt: skip
-        self.members[new_id] = new
+        new = self.members[new_id] = replace(old, member_id=new_id, is_new=False)
         if self.leader == old_id:
             self.leader = new_id
         self.pending_sync.discard(old_id)

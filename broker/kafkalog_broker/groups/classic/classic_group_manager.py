@@ -106,8 +106,15 @@ class ClassicGroupManager:
             member_id, request.group_instance_id, request.client_id, request.client_host,
             request.rebalance_timeout_ms, request.session_timeout_ms, request.protocol_type, request.protocols,
             awaiting_join=answer,
+            is_new=True,
         )  # fmt: skip
-        self._begin(group, member, f"new member {member_id}; client reason: {request.reason}")
+        if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
+            group.new_member_added = True
+        group.add(member)
+        # Before v4 it does not know its id, so it sends no heartbeats, and nobody reads its connection while its
+        # request is parked: its wait is limited by another, longer time than the session's (KAFKA-7610).
+        self.expect_heartbeat(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._rebalance_or_complete(group, f"new member {member_id}; client reason: {request.reason}")
 
     def _rejoin(self, group: Group, request: JoinRequest, answer: JoinCallback) -> None:
         member_id = request.member_id
@@ -283,17 +290,6 @@ class ClassicGroupManager:
             self.prepare(group, rebalance)
 
     # members
-
-    def _begin(self, group: Group, member: Member, reason: str) -> None:
-        """Add a new member, which waits for its first generation. Before v4 it does not know its id, so it sends no
-        heartbeats, and nobody reads its connection while its request is parked: its wait is limited by another, longer
-        time than the session's (KAFKA-7610)."""
-        member.is_new = True
-        if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
-            group.new_member_added = True
-        group.add(member)
-        self.expect_heartbeat(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
-        self._rebalance_or_complete(group, reason)
 
     def _drop(self, group: Group, member: Member) -> None:
         """A member leaves or has left. A client that still waits is to join again."""

@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from enum import Enum, IntEnum, auto
+from enum import Enum, IntEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.coordinator.coordinator_log import Record, encoded
-from kafkalog_spark.format.messages import Message, decode_key, message
+from kafkalog_spark.format.messages import decode_key, message
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 
 
@@ -24,19 +24,19 @@ class GroupType(Enum):
 
 
 class RecordKind(Enum):
-    """Subject of a record of a group, and its value."""
+    """Subject of a record of a group, by the name of its message, and its value."""
 
-    EPOCH = auto()
+    EPOCH = "Metadata"
     """Epoch; hash of the topics' metadata (KIP-1101). Of a streams group also the epoch of the topology whose topics
     are all there (-1: they are not), and (name, value) of what the last assignment was made with; None: nothing."""
-    TOPICS = auto()  # the topics' metadata of a consumer group, as Kafka 4.0 wrote it; only removed nowadays
-    MEMBER = auto()  # what a member says about itself
-    TARGET_EPOCH = auto()  # epoch and time in ms of the target assignment; 0: not known (Kafka before 4.3)
-    TARGET = auto()  # the partitions, or tasks, that a member is to have
-    CURRENT = auto()  # a member's epoch, and the partitions, or tasks, that it has
-    REGEX = auto()  # the topics that an expression of consumers matches
-    STATE_PARTITIONS = auto()  # the share partitions that have state
-    TOPOLOGY = auto()  # the topology of a streams application
+    TOPICS = "PartitionMetadata"  # topics' metadata of a consumer group, as Kafka 4.0 wrote it; only removed now
+    MEMBER = "MemberMetadata"  # what a member says about itself
+    TARGET_EPOCH = "TargetAssignmentMetadata"  # its epoch, and when it was made; 0 ms: not known (Kafka before 4.3)
+    TARGET = "TargetAssignmentMember"  # the partitions, or tasks, that a member is to have
+    CURRENT = "CurrentMemberAssignment"  # a member's epoch, and the partitions, or tasks, that it has
+    REGEX = "RegularExpression"  # the topics that an expression of consumers matches
+    STATE_PARTITIONS = "StatePartitionMetadata"  # the share partitions that have state
+    TOPOLOGY = "Topology"  # the topology of a streams application
 
 
 # ---- values
@@ -118,34 +118,22 @@ class GroupRecord(NamedTuple):
     value: Any
 
 
-# ---- bytes. Of each kind the version of its keys, and the name of its messages.
+# ---- bytes
 
-_LAYOUTS: dict[tuple[GroupType, RecordKind], tuple[int, str]] = {
-    (GroupType.CONSUMER, RecordKind.EPOCH): (3, "ConsumerGroupMetadata"),
-    (GroupType.CONSUMER, RecordKind.TOPICS): (4, "ConsumerGroupPartitionMetadata"),
-    (GroupType.CONSUMER, RecordKind.MEMBER): (5, "ConsumerGroupMemberMetadata"),
-    (GroupType.CONSUMER, RecordKind.TARGET_EPOCH): (6, "ConsumerGroupTargetAssignmentMetadata"),
-    (GroupType.CONSUMER, RecordKind.TARGET): (7, "ConsumerGroupTargetAssignmentMember"),
-    (GroupType.CONSUMER, RecordKind.CURRENT): (8, "ConsumerGroupCurrentMemberAssignment"),
-    (GroupType.CONSUMER, RecordKind.REGEX): (16, "ConsumerGroupRegularExpression"),
-    (GroupType.SHARE, RecordKind.MEMBER): (10, "ShareGroupMemberMetadata"),
-    (GroupType.SHARE, RecordKind.EPOCH): (11, "ShareGroupMetadata"),
-    (GroupType.SHARE, RecordKind.TARGET_EPOCH): (12, "ShareGroupTargetAssignmentMetadata"),
-    (GroupType.SHARE, RecordKind.TARGET): (13, "ShareGroupTargetAssignmentMember"),
-    (GroupType.SHARE, RecordKind.CURRENT): (14, "ShareGroupCurrentMemberAssignment"),
-    (GroupType.SHARE, RecordKind.STATE_PARTITIONS): (15, "ShareGroupStatePartitionMetadata"),
-    (GroupType.STREAMS, RecordKind.EPOCH): (17, "StreamsGroupMetadata"),
-    (GroupType.STREAMS, RecordKind.MEMBER): (19, "StreamsGroupMemberMetadata"),
-    (GroupType.STREAMS, RecordKind.TARGET_EPOCH): (20, "StreamsGroupTargetAssignmentMetadata"),
-    (GroupType.STREAMS, RecordKind.TARGET): (21, "StreamsGroupTargetAssignmentMember"),
-    (GroupType.STREAMS, RecordKind.CURRENT): (22, "StreamsGroupCurrentMemberAssignment"),
-    (GroupType.STREAMS, RecordKind.TOPOLOGY): (23, "StreamsGroupTopology"),
+_OF_ALL = (RecordKind.EPOCH, RecordKind.MEMBER, RecordKind.TARGET_EPOCH, RecordKind.TARGET, RecordKind.CURRENT)
+_KINDS = {
+    GroupType.CONSUMER: (*_OF_ALL, RecordKind.TOPICS, RecordKind.REGEX),
+    GroupType.SHARE: (*_OF_ALL, RecordKind.STATE_PARTITIONS),
+    GroupType.STREAMS: (*_OF_ALL, RecordKind.TOPOLOGY),
 }
-_BY_KEY = {version: layout for layout, (version, _) in _LAYOUTS.items()}
-_KEYS = {layout: message(name + "Key") for layout, (_, name) in _LAYOUTS.items()}
-_VALUES: dict[tuple[GroupType, RecordKind], Message] = {
-    layout: message(name + "Value") for layout, (_, name) in _LAYOUTS.items() if layout[1] is not RecordKind.TOPICS
+_NAMES = {
+    (group_type, kind): f"{group_type.value.capitalize()}Group{kind.value}"
+    for group_type, kinds in _KINDS.items()
+    for kind in kinds
 }
+_KEYS = {layout: message(name + "Key") for layout, name in _NAMES.items()}
+_BY_KEY = {version: layout for layout, key in _KEYS.items() for version in key.read}
+_VALUES = {layout: message(name + "Value") for layout, name in _NAMES.items() if layout[1] is not RecordKind.TOPICS}
 _OF_NAMES = {RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT, RecordKind.REGEX}
 MEMBER_FIELDS = {
     GroupType.CONSUMER: (
