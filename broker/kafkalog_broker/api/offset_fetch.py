@@ -88,8 +88,7 @@ def _groups(request: Request) -> list[Any]:
 
 async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: bool, turn: TimeSlice) -> GroupOffsets:
     by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
-    group_id, answers = asked.group_id, []
-    refused: Wanted = {}
+    group_id, answers, refused = asked.group_id, [], []
     try:
         if code := request.refused(group_id):
             return _failed_group(request, asked, code)
@@ -101,18 +100,18 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
             }
         else:
             wanted = _wanted(asked.topics, by_id=by_id)
-        if request.access is not None:
-            refused = _without_refused(request, broker, wanted)
         for key, indexes in wanted.items():
-            if isinstance(key, str):
-                topic, name = broker.topics.get(key), key
-            else:
-                topic = None if key is None else broker.topics.by_id(key)
-                name = "" if topic is None else topic.name
+            asked_id = None if isinstance(key, str) else key
+            topic = broker.topics.get(key) if isinstance(key, str) else broker.topics.by_id(key) if key else None
+            name = key if isinstance(key, str) else "" if topic is None else topic.name
+            is_known = isinstance(key, str) or topic is not None
+            if is_known and not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+                offsets = _without_offset(indexes, ErrorCode.topic_authorization_failed)
+                refused.append(TopicOffsets(name if asked_id is None else "", asked_id, offsets))
+                continue
             if topic is None and by_id and asked.topics is None:
                 continue
-            topic_id = key if topic is None and not isinstance(key, str) else None if topic is None else topic.id
-            offsets: list[CommittedOffset] = []
+            topic_id, offsets = asked_id if topic is None else topic.id, []
             answers.append(TopicOffsets(name, topic_id, offsets))
             async for some in turn.spread(in_parts(indexes, AT_ONCE)):
                 if topic is None and by_id:
@@ -124,22 +123,9 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
                         group_id, name, some, its_id, require_stable=require_stable
                     )
                     offsets += _or_unknown(fetched) if request.version == 0 else fetched
-        for key, indexes in refused.items() if asked.topics is not None else ():
-            name, topic_id = (key, None) if isinstance(key, str) else ("", key)
-            answers.append(TopicOffsets(name, topic_id, _without_offset(indexes, ErrorCode.topic_authorization_failed)))
-        return GroupOffsets(group_id, answers)
+        return GroupOffsets(group_id, answers if asked.topics is None else answers + refused)
     except BrokerError as error:
         return _failed_group(request, asked, error.code)
-
-
-def _without_refused(request: Request, broker: Broker, wanted: Wanted) -> Wanted:
-    refused: Wanted = {}
-    for key in list(wanted):
-        topic = None if key is None or isinstance(key, str) else broker.topics.by_id(key)
-        name = key if isinstance(key, str) else None if topic is None else topic.name
-        if name is not None and not request.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
-            refused[key] = wanted.pop(key)
-    return refused
 
 
 def _wanted(topics: Sequence[Any], *, by_id: bool) -> Wanted:

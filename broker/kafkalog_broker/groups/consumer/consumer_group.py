@@ -13,7 +13,6 @@ from kafkalog_broker.groups.classic.messages import CommittedPartition
 from kafkalog_broker.groups.consumer.reconciling import ReconcilingGroup, ReconcilingMember, stale, still_has
 from kafkalog_broker.groups.modern.group_manager import Reported
 from kafkalog_broker.groups.modern.group_records import (
-    ClassicMetadata,
     GroupRecord,
     GroupType,
     MemberState,
@@ -26,15 +25,10 @@ from kafkalog_broker.groups.modern.modern_group import add_count
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember(ReconcilingMember):
-    """A member of a consumer group. `classic`: None for one that speaks the consumer protocol."""
+    """A member of a consumer group."""
 
     regex: str | None = ""
     assignor: str | None = None
-    classic: ClassicMetadata | None = None
-
-    @property
-    def is_classic(self) -> bool:
-        return self.classic is not None
 
 
 class ConsumerGroup(ReconcilingGroup[ConsumerMember]):

@@ -19,6 +19,7 @@ from kafkalog_broker.groups.classic.offset_records import group_key
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_manager import CoordinatorResult, ModernGroupManager, Reported, TypeOf
 from kafkalog_broker.groups.modern.group_records import (
+    ClassicMetadata,
     GroupRecord,
     GroupType,
     MemberState,
@@ -33,16 +34,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReconcilingMember(ModernMember):
-    """pending_revocation: what it has not given up yet."""
+    """pending_revocation: what it has not given up yet. classic: None unless it speaks JoinGroup."""
 
     rebalance_timeout_ms: int = -1
     assigned: Owned = field(default_factory=dict)
     pending_revocation: Owned = field(default_factory=dict)
-
-    @property
-    def is_classic(self) -> bool:
-        """True if it speaks JoinGroup."""
-        return False
+    classic: ClassicMetadata | None = None
 
     def at_epoch(self, epoch: int, state: MemberState, assigned: Owned, pending: Owned) -> Self:
         """On to the next epoch, or the same again."""
@@ -141,7 +138,7 @@ class ReconcilingGroup(ModernGroup[R]):
         if in_transaction and request.generation == NO_GENERATION and names_nobody:
             return  # producers before Kafka 2.5 name no member
         member = self.member(request.member_id)
-        if not (in_transaction or member.is_classic or request.knows_group_id_not_found):
+        if not (in_transaction or member.classic is not None or request.knows_group_id_not_found):
             raise BrokerError(
                 ErrorCode.unsupported_version,
                 f"OffsetCommit version 9 or above must be used by members using the {self.group_type.value} group "
@@ -179,7 +176,7 @@ class ReconcilingGroup(ModernGroup[R]):
 
 
 def stale(member: ReconcilingMember, what: str) -> BrokerError:
-    return BrokerError(ErrorCode.illegal_generation if member.is_classic else ErrorCode.stale_member_epoch, what)
+    return BrokerError(ErrorCode.stale_member_epoch if member.classic is None else ErrorCode.illegal_generation, what)
 
 
 def still_has(revoked: Owned, reported: Reported | None) -> bool:
@@ -220,7 +217,7 @@ class ReconcilingGroupManager(ModernGroupManager[RG, R], Generic[RG, R]):
     def reconciling(self, group_id: str, member: R) -> None:
         """A member that has to give partitions up does so within its rebalance timeout; classic ones have no timer."""
         key, member_id, epoch = ("rebalance", group_id, member.member_id), member.member_id, member.epoch
-        if member.is_classic:
+        if member.classic is not None:
             return
         if member.state is not MemberState.UNREVOKED_PARTITIONS:
             self.timers.cancel(key)
