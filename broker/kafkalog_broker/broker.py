@@ -175,7 +175,7 @@ class Broker:
     async def flush_offsets(self, group_id: str) -> None:
         """Flush a group's partition of __consumer_offsets, as `flush_if_due`."""
         if OFFSETS_TOPIC in self.topics:
-            await self.flushes.if_due(self.offsets_topic.log(self.groups.partition_for(group_id)))
+            await self.flushes.if_due(self.offsets_topic.log(self.groups.runtime.partition_for(group_id)))
 
     async def producer_id_is_there(self) -> None:
         """Return when producer_ids.next() will give an id in this turn of the loop. Raises BrokerError."""

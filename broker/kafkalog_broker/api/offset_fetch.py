@@ -93,7 +93,9 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
         if code := request.refused(group_id):
             return _failed_group(request, asked, code)
         shard = broker.groups.shard(group_id)
-        shard.check_fetch(group_id, getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1))
+        group = shard.reconciling(group_id)
+        if group is not None:  # members of classic groups always may
+            group.check_fetch(getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1))
         if asked.topics is None:
             wanted: Wanted = {
                 topic: dict.fromkeys(offsets) for topic, offsets in shard.offsets.of_group(group_id).items()

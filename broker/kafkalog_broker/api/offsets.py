@@ -138,7 +138,7 @@ async def _committed(
 def _verify(request: Request, broker: Broker, producer: ProducerIdAndEpoch) -> None:
     """As for Produce: the first commit of a transaction in a partition of __consumer_offsets begins it there."""
     asked = request.entity
-    partition = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_for(asked.group_id))
+    partition = TopicPartition(OFFSETS_TOPIC, broker.groups.runtime.partition_for(asked.group_id))
     if not broker.config.transaction_partition_verification_enable:
         return
     if OFFSETS_TOPIC in broker.topics and broker.log(*partition).producer_state.has_open_transaction(*producer):

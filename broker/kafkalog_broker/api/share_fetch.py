@@ -44,24 +44,18 @@ async def share_fetch_request(request: Request, broker: Broker) -> ShareFetchRes
     if is_renewing:
         _check_asks_for_nothing(asked)
     has_acks = any(partition.acknowledgement_batches for topic in asked.topics for partition in topic.partitions)
-    context = await _context(request, broker, has_acks)
+    partitions, session = _asked(request, broker, has_acks)
     outcomes: Mapping[Partition, AckOutcome] = {}
     if has_acks:
         outcomes = await acknowledge_all(request, broker, turn)
     answers: FetchedShares = {}
     if not is_renewing:
-        answers = await _fetched(request, broker, context.partitions)
-    if context.session is not None and not context.is_first:
-        answers = _worth_saying(context.session, answers)
+        answers = await _fetched(request, broker, partitions)
+    if session is not None:
+        answers = _worth_saying(session, answers)
     if asked.share_session_epoch == FINAL_EPOCH:
         broker.share_partitions.end_session(SessionKey(asked.group_id, asked.member_id))
     return _response(request, broker, answers, outcomes)
-
-
-class _Context(NamedTuple):
-    partitions: Sequence[Partition]
-    session: ShareSession | None = None
-    is_first: bool = False
 
 
 def _check_asks_for_nothing(asked: Any) -> None:
@@ -74,21 +68,21 @@ def _check_asks_for_nothing(asked: Any) -> None:
         raise BrokerError(ErrorCode.invalid_request, f"{wrong}if isRenewAck is true.")
 
 
-async def _context(request: Request, broker: Broker, has_acks: bool) -> _Context:
-    """Raises BrokerError (SharePartitionManager.newContext)."""
+def _asked(request: Request, broker: Broker, has_acks: bool) -> tuple[Sequence[Partition], ShareSession | None]:
+    """Partitions to fetch, and the session that goes on. Raises BrokerError (SharePartitionManager.newContext)."""
     asked, sessions = request.entity, broker.share_partitions.sessions
     key, epoch = SessionKey(asked.group_id, asked.member_id), asked.share_session_epoch
     named = [(topic.topic_id or NO_TOPIC, one.partition_index) for topic in asked.topics for one in topic.partitions]
     if epoch == FINAL_EPOCH:
         sessions.get(key)
-        return _Context(())
+        return (), None
     if epoch == INITIAL_EPOCH:
         if has_acks:
             raise BrokerError(ErrorCode.invalid_request)
         named = list(dict.fromkeys(named))  # a partition is read once, however often it is named
         session = sessions.begin(key, named)
         broker.share_partitions.connected(id(request.connection), request.connection.on_close, session)
-        return _Context(named, session, is_first=True)
+        return named, None
     session = sessions.next_request(key, epoch)
     forgotten = [
         (topic.topic_id or NO_TOPIC, index) for topic in asked.forgotten_topics_data for index in topic.partitions
@@ -96,7 +90,7 @@ async def _context(request: Request, broker: Broker, has_acks: bool) -> _Context
     sessions.update(session, named, forgotten)
     partitions = list(session.partitions)
     turned = epoch % len(partitions) if partitions else 0
-    return _Context(partitions[turned:] + partitions[:turned], session)
+    return partitions[turned:] + partitions[:turned], session
 
 
 async def _fetched(request: Request, broker: Broker, partitions: Sequence[Partition]) -> FetchedShares:

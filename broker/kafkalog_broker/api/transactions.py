@@ -47,6 +47,7 @@ from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import entity, respond, response_module
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.topic_registry import check_topic_name
+from kafkalog_broker.transactions.transaction_coordinator import NOT_READY
 from kafkalog_broker.transactions.transaction_metadata import (
     BY_LABEL,
     CLASSIC,
@@ -66,7 +67,7 @@ _NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 @api(25, 0, 4)
 async def add_offsets_to_txn(request: Request, broker: Broker) -> Any:
     asked = request.entity
-    partition = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_for(asked.group_id))
+    partition = TopicPartition(OFFSETS_TOPIC, broker.groups.runtime.partition_for(asked.group_id))
     producer = ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch)
     broker.transactions.add_partitions(asked.transactional_id, producer, frozenset({partition}), CLASSIC)
     return respond(request)
@@ -189,11 +190,6 @@ def _obstacle(broker: Broker, partition: TopicPartition, refused: Callable[[str]
     return ErrorCode.operation_not_attempted
 
 
-_NOT_READY = frozenset(
-    {ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available, ErrorCode.not_coordinator}
-)
-
-
 @api(27, 1, 2)
 async def write_txn_markers(request: Request, broker: Broker) -> Any:
     return await _markers_answered(request, partial(_write, broker))
@@ -233,7 +229,7 @@ async def _write(broker: Broker, partition: TopicPartition, asked: Any) -> Error
         broker.write_marker(partition, marker)
         await broker.flush_if_due(broker.log(*partition))
     except BrokerError as error:
-        return ErrorCode.not_leader_or_follower if error.code in _NOT_READY else error.code
+        return ErrorCode.not_leader_or_follower if error.code in NOT_READY else error.code
     return ErrorCode.none
 
 

@@ -47,10 +47,6 @@ class GroupCoordinator:
 
     # partitions
 
-    def partition_for(self, group_id: str) -> int:
-        """Partition of __consumer_offsets that a group lives in."""
-        return self.runtime.partition_for(group_id)
-
     def _serve(self, partition: int, loaded: LoadedPartition) -> GroupShard:
         return GroupShard(loaded, self.context, partial(self.runtime.write, partition))
 
@@ -69,7 +65,7 @@ class GroupCoordinator:
     def shard(self, group_id: str) -> GroupShard:
         """The shard of a group, existing or not; "" is the group of old clients, which commit without one. Raises
         BrokerError, GROUP_ID_NOT_FOUND for a share group."""
-        shard = self.runtime.get(self.partition_for(group_id))
+        shard = self.runtime.get(self.runtime.partition_for(group_id))
         if group_id in shard.share.groups:
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} is not a classic group.")
         return shard
@@ -86,7 +82,7 @@ class GroupCoordinator:
 
     def share_groups(self, group_id: str) -> ShareGroupManager:
         """Share groups (KIP-932), likewise."""
-        return self.runtime.get(self.partition_for(group_id)).share
+        return self.runtime.get(self.runtime.partition_for(group_id)).share
 
     def streams_groups(self, group_id: str) -> StreamsGroupManager:
         """Streams groups (KIP-1071), likewise."""
@@ -98,11 +94,11 @@ class GroupCoordinator:
                 ErrorCode.unsupported_version,
                 f"group.coordinator.rebalance.protocols leaves the {group_type.value} protocol out",
             )
-        return self.runtime.get(self.partition_for(group_id))
+        return self.runtime.get(self.runtime.partition_for(group_id))
 
     def has_share_group(self, group_id: str) -> bool:
         """False, also while its partition is not open: nothing is read."""
-        shard = self.runtime.if_open(self.partition_for(group_id))
+        shard = self.runtime.if_open(self.runtime.partition_for(group_id))
         return shard is not None and group_id in shard.share.groups
 
     # members that speak the classic protocol

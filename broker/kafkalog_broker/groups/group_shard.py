@@ -242,13 +242,6 @@ class GroupShard:
                 self.offsets.put_pending(producer.producer_id, key, value)
         return prepared.codes
 
-    def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
-        """Raise BrokerError unless the member may fetch the offsets of its group: UNKNOWN_MEMBER_ID,
-        STALE_MEMBER_EPOCH, ILLEGAL_GENERATION. Members of classic groups always may."""
-        group = self.reconciling(group_id)
-        if group is not None:
-            group.check_fetch(member_id, member_epoch)
-
     # administration
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:

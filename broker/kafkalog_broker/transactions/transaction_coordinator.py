@@ -349,14 +349,10 @@ class Speaks(Enum):
 
 PRODUCE_ABORTABLE, TXN_OFFSET_COMMIT_ABORTABLE = 11, 4
 
-_TRY_AGAIN = frozenset(
-    {
-        ErrorCode.network_exception,
-        ErrorCode.coordinator_load_in_progress,
-        ErrorCode.coordinator_not_available,
-        ErrorCode.not_coordinator,
-    }
+NOT_READY = frozenset(
+    {ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available, ErrorCode.not_coordinator}
 )
+"""Codes of a coordinator that is to be asked again."""
 
 
 def verify(
@@ -390,7 +386,7 @@ def verify(
 def produce_error(error: BrokerError, speaks: Speaks) -> BrokerError:
     """As a producer is answered: what passes is NOT_ENOUGH_REPLICAS, which every client tries again without asking for
     metadata. Clients of the second version know CONCURRENT_TRANSACTIONS too."""
-    passes = error.code in _TRY_AGAIN or (
+    passes = error.code in NOT_READY or (
         error.code is ErrorCode.concurrent_transactions and speaks is not Speaks.ADDS_PARTITIONS
     )
     if not passes:

@@ -170,13 +170,6 @@ class Group:
         self.previous_state, self.state = self.state, state
         self.state_timestamp_ms = self._now_ms()
 
-    def is_in(self, *states: GroupState) -> bool:
-        return self.state in states
-
-    @property
-    def can_rebalance(self) -> bool:
-        return self.is_in(GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY)
-
     # members
 
     def add(self, member: Member) -> None:

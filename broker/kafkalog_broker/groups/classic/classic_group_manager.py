@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from kafkalog_broker.coordinator.runtime import Timers, Write
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.classic_group import Group, GroupState, Member
+from kafkalog_broker.groups.classic.classic_group import MAY_FOLLOW, Group, GroupState, Member
 from kafkalog_broker.groups.classic.messages import (
     NO_MEMBER,
     JoinAnswer,
@@ -321,7 +321,7 @@ class ClassicGroupManager:
         elif member is not None:
             log.info("group %.200r: member %.200r has failed (no heartbeat)", group.group_id, member_id)
             self._drop(group, member)
-            if group.is_in(GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
                 self._rebalance_or_complete(group, f"no heartbeat of member {member_id}")
         if group.state is GroupState.PREPARING_REBALANCE and group.has_all_joined:
             self._complete_join(group)
@@ -330,7 +330,7 @@ class ClassicGroupManager:
 
     def _rebalance_or_complete(self, group: Group, reason: str) -> None:
         """Begin a join phase, or see whether the one that runs is over."""
-        if group.can_rebalance:
+        if group.state in MAY_FOLLOW[GroupState.PREPARING_REBALANCE]:
             self.prepare(group, reason)
         else:
             self._maybe_complete_join(group)

@@ -7,6 +7,7 @@ Ties go as Kafka's priority queues decide them, with members and processes in th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
@@ -69,14 +70,12 @@ class Heap(Generic[E]):
         return first
 
 
+@dataclass(slots=True, eq=False)
 class _Member:
-    __slots__ = ("count", "kept", "process", "tasks")
-
-    def __init__(self, process: _Process) -> None:
-        self.process = process
-        self.count = 0
-        self.kept: Partitions = {}  # active tasks that it had
-        self.tasks: dict[TasksKey, list[int]] = {}
+    process: _Process
+    count: int = 0
+    kept: Partitions = field(default_factory=dict)  # active tasks that it had
+    tasks: dict[TasksKey, list[int]] = field(default_factory=dict)
 
     def assigned(self) -> Partitions:
         """`kept` itself where nothing has come to it."""

@@ -81,7 +81,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule()
     def the_broker_crashes(self) -> None:
         before = self.group
-        stable = before is not None and before.is_in(GroupState.STABLE)
+        stable = before is not None and before.state is GroupState.STABLE
         self.world.crash()
         for client in self.all:
             while client.waits:  # its connection is gone, so it knows that nobody will answer
@@ -140,17 +140,17 @@ class GroupMachine(RuleBasedStateMachine):
             m.member_id for m in group.members.values() if m.is_static
         )
         assert all(key == member.member_id for key, member in group.members.items())
-        if group.is_in(GroupState.EMPTY):
+        if group.state is GroupState.EMPTY:
             assert not group.members
-        if group.is_in(GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+        if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             assert group.members
             assert all(group.protocol in m.protocol_names for m in group.members.values())
             assert all(m.awaiting_join is None for m in group.members.values()), "a join waits for nothing"
-        if not group.is_in(GroupState.COMPLETING_REBALANCE):
+        if group.state is not GroupState.COMPLETING_REBALANCE:
             assert all(m.awaiting_sync is None for m in group.members.values()), "a sync waits for nothing"
-        if group.is_in(GroupState.PREPARING_REBALANCE):
+        if group.state is GroupState.PREPARING_REBALANCE:
             assert ("join", "g") in self._timers, "nothing will ever end the join phase"  # type: ignore[operator]
-        if group.is_in(GroupState.COMPLETING_REBALANCE):
+        if group.state is GroupState.COMPLETING_REBALANCE:
             assert ("sync", "g") in self._timers or not group.pending_sync  # type: ignore[operator]
         for member_id in (*group.members, *group.pending_members):
             assert ("heartbeat", "g", member_id) in self._timers or self._waits(group, member_id)  # type: ignore[operator]
