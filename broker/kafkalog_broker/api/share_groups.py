@@ -153,8 +153,8 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
         if code := request.refused(topic.topic_name):
             refused[topic.topic_name] = BrokerError(code)
         elif known is not None:
-            offsets = ((one.partition_index, one.start_offset) for one in topic.partitions)
-            wanted[known.id] = {index: offset for index, offset in offsets if 0 <= index < known.partitions}
+            starts = ((one.partition_index, one.start_offset) for one in topic.partitions)
+            wanted[known.id] = {index: offset for index, offset in starts if 0 <= index < known.partitions}
     failed: dict[tuple[UUID | None, int], BrokerError] = {}
     try:
         await broker.ensure_internal_topic(SHARE_STATE_TOPIC)
@@ -182,15 +182,15 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
     topics = []
     for topic in asked.topics:
         known = broker.topics.get(topic.topic_name)
-        topic_id = None if known is None else known.id
+        its_id = None if known is None else known.id
         partitions = []
         for index in (one.partition_index for one in topic.partitions):
-            why = refused.get(topic.topic_name) or failed.get((topic_id, index))
-            if why is None and (topic_id is None or index not in wanted.get(topic_id, ())):
+            why = refused.get(topic.topic_name) or failed.get((its_id, index))
+            if why is None and (its_id is None or index not in wanted.get(its_id, ())):
                 why = unknown
             code, message = (ErrorCode.none, None) if why is None else (why.code, why.message)
             partitions.append({"partition_index": index, "error_code": code, "error_message": message})
-        topics.append({"topic_name": topic.topic_name, "topic_id": topic_id, "partitions": partitions})
+        topics.append({"topic_name": topic.topic_name, "topic_id": its_id, "partitions": partitions})
     return respond(request, responses=topics)
 
 

@@ -47,6 +47,7 @@ def streams_group_heartbeat(request: Request, broker: Broker) -> Any:
         if topology is not None:
             _check_names(request, topology)
         answer = broker.groups.streams_groups(asked.group_id).heartbeat(_heartbeat(request, topology))
+        assert isinstance(answer, StreamsHeartbeatResponse)
     except BrokerError as error:
         return respond(request, error_code=error.code, error_message=error.message, **_UNCHANGED)
     if answer.missing_topics:

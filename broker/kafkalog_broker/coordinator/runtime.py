@@ -124,8 +124,7 @@ class CoordinatorRuntime(Generic[L, S]):
         return self._served.get(partition)
 
     def all(self) -> list[S]:
-        """Shards of all partitions that exist here. Raises BrokerError (COORDINATOR_LOAD_IN_PROGRESS): an incomplete
-        list would look like a complete one."""
+        """All shards here. BrokerError COORDINATOR_LOAD_IN_PROGRESS: an incomplete list would look complete."""
         self.check_running()
         if self._loading:
             raise BrokerError(

@@ -163,7 +163,7 @@ class GroupCoordinator:
             group
             for shard in self.runtime.all()
             for group in shard.list_groups()
-            if (not accepted_states or group.state_filter in accepted_states)
+            if (not accepted_states or group.group_state.lower().replace("notready", "not_ready") in accepted_states)
             and (not accepted_types or group.group_type in accepted_types)
         ]
 

@@ -272,15 +272,11 @@ class GroupShard:
     def list_groups(self) -> list[ListedGroup]:
         """Groups of all types."""
         listed = [
-            ListedGroup(group.group_id, group.protocol_type or "", group.state.value, group.state.value.lower())
-            for group in self.groups.values()
+            ListedGroup(group.group_id, group.protocol_type or "", group.state.value) for group in self.groups.values()
         ]
         for manager in (self.consumer, self.share, self.streams):
             kind = manager.group_class.group_type.value
-            listed += [
-                ListedGroup(group.group_id, kind, group.state.value, group.state.filter_name, kind)
-                for group in manager.groups.values()
-            ]
+            listed += [ListedGroup(group.group_id, kind, group.state.value, kind) for group in manager.groups.values()]
         return listed
 
     def classic_group(self, group_id: str) -> Group:

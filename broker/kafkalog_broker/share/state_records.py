@@ -92,8 +92,7 @@ def share_partition(group_id: str, topic_id: UUID | None, partition: int) -> Sha
 
 
 class ShareState(NamedTuple):
-    """State of a share partition (ShareGroupOffset), in the order of ShareSnapshotValue. Offset -1: not initialized
-    yet. Times in ms."""
+    """State (ShareGroupOffset), in the order of ShareSnapshotValue. Offset -1: not initialized yet. Times in ms."""
 
     snapshot_epoch: int
     state_epoch: int = 0

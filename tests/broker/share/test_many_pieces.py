@@ -221,8 +221,8 @@ def test_a_request_is_gone_through_as_often_however_many_partitions_it_acknowled
     partitions = 50
     said = {(UUID(int=1), index): AckOutcome() for index in range(partitions)}
 
-    async def context(*args: Any) -> Any:
-        return SimpleNamespace(partitions=(), session=None, is_first=False)
+    def to_fetch(*args: Any) -> Any:
+        return (), None
 
     async def acknowledge_all(*args: Any) -> Any:
         return said
@@ -233,7 +233,7 @@ def test_a_request_is_gone_through_as_often_however_many_partitions_it_acknowled
     def response(request: Any, broker: Any, answers: Any, said: Any) -> Any:
         return said
 
-    monkeypatch.setattr(api, "_context", context)
+    monkeypatch.setattr(api, "_asked", to_fetch)
     monkeypatch.setattr(api, "acknowledge_all", acknowledge_all)
     monkeypatch.setattr(api, "_fetched", fetched)
     monkeypatch.setattr(api, "_response", response)

@@ -119,8 +119,7 @@ class Group:
 
     @classmethod
     def from_record(cls, group_id: str, record: Any, now_ms: Callable[[], int]) -> Group:
-        """A group as its last GroupMetadataValue in __consumer_offsets describes it. Version 0 has no timeout of
-        rebalances: that of the session counts."""
+        """A group as its last GroupMetadataValue has it. Version 0 has no rebalance timeout: the session's counts."""
         group = cls(group_id, now_ms)
         group.generation = record.generation
         group.protocol_type = record.protocol_type or None
@@ -129,9 +128,11 @@ class Group:
         group.state_timestamp_ms = record.current_state_timestamp
         for loaded in record.members:
             protocols = () if record.protocol is None else ((record.protocol, loaded.subscription),)
-            *identity, rebalance_ms, session_ms, _, assignment = loaded
-            rebalance_ms = session_ms if rebalance_ms == -1 else rebalance_ms
-            group._enlist(Member(*identity, rebalance_ms, session_ms, record.protocol_type, protocols, assignment))
+            member_id, instance, client_id, host, rebalance_ms, session_ms, _, assignment = loaded
+            group._enlist(Member(
+                member_id, instance, client_id, host, session_ms if rebalance_ms == -1 else rebalance_ms, session_ms,
+                record.protocol_type, protocols, assignment,
+            ))  # fmt: skip
         if group.members:
             group.state = GroupState.STABLE
         group.topics = group._subscribed_topics()
@@ -152,8 +153,7 @@ class Group:
         self.topics = self._subscribed_topics()
 
     def to_record(self, assignments: dict[str, bytes] | None = None) -> Record:
-        """The group's record. `assignments`: member id to assignment, instead of what the members have. Raises
-        BrokerError for a text that is too long."""
+        """The group's record. assignments: by member id, not the members' own. Raises BrokerError, see group_key."""
         members = [
             (
                 member.member_id, member.group_instance_id, member.client_id, member.client_host,

@@ -25,8 +25,7 @@ log = logging.getLogger(__name__)
 
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
-"""A new member that waits for its first generation sends no heartbeats, and nobody would notice that it has gone. Not a
-public property of Kafka either."""
+"""A new member sends no heartbeats before its first generation: it could go unnoticed. No property in Kafka either."""
 
 
 class ClassicGroupManager:

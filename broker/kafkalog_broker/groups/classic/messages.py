@@ -122,5 +122,4 @@ class ListedGroup(NamedTuple):
     group_id: str
     protocol_type: str
     group_state: str
-    state_filter: str  # the state as filters have it, in small letters
     group_type: str = "classic"

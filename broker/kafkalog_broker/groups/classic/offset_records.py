@@ -41,8 +41,7 @@ class GroupKey(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset, in the fields' order of OffsetCommitValue. Times in ms; no expiry of its own and no leader
-    epoch: -1; topic id unknown: None."""
+    """A committed offset, as OffsetCommitValue orders it. Times in ms; -1: no leader epoch, no expiry of its own."""
 
     offset: int
     leader_epoch: int

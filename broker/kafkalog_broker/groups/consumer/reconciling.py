@@ -66,8 +66,7 @@ class ReconcilingGroup(ModernGroup[R]):
         raise NotImplementedError
 
     def assigned_since(self, member: R, partition: CommittedPartition) -> int:
-        """The epoch in which a member got a partition that it commits an offset of. Raises BrokerError
-        (STALE_MEMBER_EPOCH, ILLEGAL_GENERATION): it has it not."""
+        """The epoch in which a member got a partition. Raises BrokerError where it has it not, see `stale`."""
         raise NotImplementedError
 
     def is_free_for(self, member: R, key: Any, partition: int) -> bool:

@@ -171,8 +171,7 @@ class ModernGroupManager(Generic[G, M]):
     def reconciled(
         self, group: G, member: M, target_epoch: int, target: Partitions, reported: Reported | None, *, anew: bool
     ) -> M:
-        """The member one step further towards its target, or itself. reported: what it says it has; None: nothing was
-        said. Raises BrokerError (FENCED_MEMBER_EPOCH)."""
+        """The member a step further, or itself. reported: what it says it has. BrokerError FENCED_MEMBER_EPOCH."""
         raise NotImplementedError
 
     def finish_heartbeat(
@@ -414,8 +413,7 @@ class ModernGroupManager(Generic[G, M]):
     def remove_after(
         self, timer: str, group_id: str, member_id: str, delay_ms: int, why: str, *, if_absent: bool = False
     ) -> None:
-        """Remove a member after a time, unless the timer is set anew or cancelled. if_absent: the timer is not set anew
-        where it runs."""
+        """Remove a member after a time, unless the timer is cancelled, or set anew, which `if_absent` does not do."""
         if not if_absent or (timer, group_id, member_id) not in self.timers:
             self.timers.schedule((timer, group_id, member_id), delay_ms, lambda: self.expire(group_id, member_id, why))
 
@@ -485,8 +483,7 @@ def check_not_blank(fields: Iterable[tuple[str | None, str]]) -> None:
 def check_epoch(
     group_type: GroupType, member: ModernMember, epoch: int, *, takes_previous: bool, if_smaller: str = ""
 ) -> None:
-    """takes_previous: of the epoch before, as the answer with the next one was lost. Raises BrokerError
-    (FENCED_MEMBER_EPOCH)."""
+    """takes_previous: of the epoch before, as the answer with the next was lost. BrokerError FENCED_MEMBER_EPOCH."""
     if epoch in (0, member.epoch) or (epoch < member.epoch and epoch == member.previous_epoch and takes_previous):
         return
     relation = "greater" if epoch > member.epoch else "smaller"

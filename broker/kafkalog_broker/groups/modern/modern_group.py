@@ -34,16 +34,10 @@ class ModernGroupState(Enum):
     RECONCILING = "Reconciling"  # members are on their way to the target assignment
     STABLE = "Stable"
 
-    @property
-    def filter_name(self) -> str:
-        """The name that ListGroups filters by, in small letters."""
-        return "not_ready" if self is ModernGroupState.NOT_READY else self.value.lower()
-
 
 @dataclass(frozen=True, slots=True)
 class ModernMember:
-    """A member; replaced, never changed. topics: names that it subscribes to. assigned: the partitions that it has, by
-    topic id, or tasks by TasksKey."""
+    """A member; replaced, never changed. topics: names that it subscribes to. assigned: by topic id, or TasksKey."""
 
     member_id: str
     epoch: int = 0

@@ -169,8 +169,7 @@ class StreamsGroup(ReconcilingGroup[StreamsMember]):
         return f"; Creation failed: {shown}." if failed else ""
 
     def endpoints(self, updated: StreamsMember, counts: dict[str, int]) -> Iterator[dict[str, Any]]:
-        """EndpointToPartitions of all members that have told an endpoint, by fields, the updated one the last. counts:
-        partitions of the sources."""
+        """EndpointToPartitions of all who have told one, the updated one last. counts: partitions of the sources."""
         members = {member_id: member for member_id, member in self.members.items() if member_id != updated.member_id}
         for member in (*members.values(), updated):
             if member.user_endpoint is not None:

@@ -112,8 +112,7 @@ class Topology:
 
 
 def topology_of(epoch: int, subtopologies: Iterable[Any]) -> Topology:
-    """The topology of a request or record, whose subtopologies are tuples of their fields. Raises BrokerError
-    (STREAMS_INVALID_TOPOLOGY) where two share an id."""
+    """Topology of a request or record, subtopologies as tuples. BrokerError STREAMS_INVALID_TOPOLOGY: an id twice."""
 
     def infos(topics: Iterable[Any]) -> tuple[TopicInfo, ...]:
         return tuple(TopicInfo(*topic) for topic in topics)
