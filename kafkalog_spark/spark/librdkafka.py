@@ -15,10 +15,9 @@ from kafkalog_spark.errors import OptionError
 RENAMED = {
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "send.buffer.bytes": "socket.send.buffer.bytes",
+    "max.request.size": "message.max.bytes",
 }
 """Java's name, and librdkafka's for the same value."""
-
-PRODUCER_RENAMED = {"max.request.size": "message.max.bytes", **RENAMED}
 
 PRODUCER_WITHOUT_EFFECT = frozenset({
     "max.block.ms", "metadata.max.idle.ms", "socket.connection.setup.timeout.max.ms",
@@ -38,17 +37,34 @@ else a consumer has (`max.poll.records`, `fetch.min.bytes` ...) is about fetchin
 _WITH_PASSWORD = ("PlainLoginModule", "ScramLoginModule")
 
 
-def translated(name: str, text: str) -> dict[str, str] | None:
-    """A setting of Kafka's Java client, without the prefix `kafka.`, as librdkafka has it; None where name and value
-    are the same there. Raises OptionError for a value of `sasl.jaas.config` that cannot be translated."""
+def _translated(name: str, text: str) -> dict[str, str] | None:
+    """A setting as librdkafka has it; None where name and value are the same there."""
     if name == "sasl.jaas.config":
         return _login(text)
     if name == "ssl.endpoint.identification.algorithm" and not text:
         return {name: "none"}
+    if name == "buffer.memory":
+        if not text.isascii() or not text.isdigit():
+            raise OptionError(f"option 'kafka.{name}' must be a number of bytes, got '{text}'")
+        return {"queue.buffering.max.kbytes": str(max(int(text) >> 10, 1))}
     if name in RENAMED:
         # -1 leaves a socket's buffer to the operating system: 0 in librdkafka
-        return {RENAMED[name]: "0" if text == "-1" else text}
+        return {RENAMED[name]: "0" if text == "-1" and name.endswith(".buffer.bytes") else text}
     return None
+
+
+def _settings(given: Mapping[str, str]) -> dict[str, str]:
+    """librdkafka's settings for those of a client of Kafka's, without the prefix `kafka.`. A setting by librdkafka's
+    own name takes precedence. Raises OptionError for a `buffer.memory` or `sasl.jaas.config` that is none."""
+    own: dict[str, str] = {}
+    by_javas_name: dict[str, str] = {}
+    for name, text in given.items():
+        as_in_librdkafka = _translated(name, text)
+        if as_in_librdkafka is None:
+            own[name] = text
+        else:
+            by_javas_name |= as_in_librdkafka
+    return by_javas_name | own
 
 
 def is_of_connection(key: str) -> bool:
@@ -57,17 +73,9 @@ def is_of_connection(key: str) -> bool:
 
 
 def connection_settings(texts: Mapping[str, str]) -> dict[str, str]:
-    """librdkafka's settings of those options that say how a broker is reached, names in small letters. A setting by
-    librdkafka's own name takes precedence over one that is translated. Raises as `translated`."""
-    own: dict[str, str] = {}
-    by_javas_name: dict[str, str] = {}
-    for name, text in ((key.removeprefix("kafka."), text) for key, text in texts.items() if is_of_connection(key)):
-        as_in_librdkafka = translated(name, text)
-        if as_in_librdkafka is None:
-            own[name] = text
-        else:
-            by_javas_name |= as_in_librdkafka
-    return by_javas_name | own
+    """librdkafka's settings of those options, names in small letters, that say how a broker is reached. Raises
+    OptionError for a `sasl.jaas.config` that cannot be translated."""
+    return _settings({key.removeprefix("kafka."): text for key, text in texts.items() if is_of_connection(key)})
 
 
 def made(make: Callable[[], Any], option: str, missing_hint: str, bad_hint: str) -> Any:
@@ -86,23 +94,9 @@ def made(make: Callable[[], Any], option: str, missing_hint: str, bad_hint: str)
 
 
 def producer_settings(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """(librdkafka's settings, names without effect) of a producer's, without the prefix `kafka.`. A setting by
-    librdkafka's own name takes precedence. Raises OptionError for an untranslatable `buffer.memory` or
-    `sasl.jaas.config`."""
-    settings: dict[str, str] = {}
-    by_javas_name: dict[str, str] = {}
-    for name, text in given.items():
-        if name == "buffer.memory":
-            if not text.isascii() or not text.isdigit():
-                raise OptionError(f"option 'kafka.{name}' must be a number of bytes, got '{text}'")
-            by_javas_name["queue.buffering.max.kbytes"] = str(max(int(text) >> 10, 1))
-        elif name == "max.request.size":
-            by_javas_name[PRODUCER_RENAMED[name]] = text
-        elif (as_in_librdkafka := translated(name, text)) is not None:
-            by_javas_name |= as_in_librdkafka
-        elif name not in PRODUCER_WITHOUT_EFFECT:
-            settings[name] = text
-    return by_javas_name | settings, [name for name in given if name in PRODUCER_WITHOUT_EFFECT]
+    """(librdkafka's settings, names without effect) of a producer's. Raises as `_settings`."""
+    without_effect = [name for name in given if name in PRODUCER_WITHOUT_EFFECT]
+    return _settings({name: text for name, text in given.items() if name not in without_effect}), without_effect
 
 
 def _login(text: str) -> dict[str, str]:

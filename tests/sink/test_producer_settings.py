@@ -6,7 +6,7 @@ import pytest
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.sink.options import parse_write_options
-from kafkalog_spark.spark.librdkafka import PRODUCER_RENAMED, PRODUCER_WITHOUT_EFFECT, producer_settings
+from kafkalog_spark.spark.librdkafka import PRODUCER_WITHOUT_EFFECT, RENAMED, producer_settings
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="se;c\\"ret";'
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required\n  username=me\n  password='x' ;"
@@ -63,9 +63,9 @@ def test_a_size_that_is_none() -> None:
 
 def test_librdkafka_knows_every_name_that_is_translated_to() -> None:
     confluent_kafka = pytest.importorskip("confluent_kafka")
-    given = dict.fromkeys(PRODUCER_RENAMED, "100000") | {"buffer.memory": "1048576", "sasl.jaas.config": PLAIN}
+    given = dict.fromkeys(RENAMED, "100000") | {"buffer.memory": "1048576", "sasl.jaas.config": PLAIN}
     settings, _ = producer_settings({"bootstrap.servers": "127.0.0.1:1", **given})
-    assert len(settings) == len(PRODUCER_RENAMED) + 4
+    assert len(settings) == len(RENAMED) + 4
     confluent_kafka.Producer(settings)
     for name in PRODUCER_WITHOUT_EFFECT:
         with pytest.raises(confluent_kafka.KafkaException, match="No such configuration property"):
