@@ -6,7 +6,8 @@ import binascii
 import codecs
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from decimal import Decimal
 from functools import cache, lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
@@ -18,8 +19,7 @@ _SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
 
 
 def _malformed(error: UnicodeError) -> tuple[str, int]:
-    """Java replaces the bytes of an encoded surrogate (ED A0 80), also where the last one is missing, by one character,
-    Python each of them."""
+    """Java replaces an encoded surrogate (ED A0 80, or ED A0 at the end) by one character, Python each of its bytes."""
     assert isinstance(error, UnicodeDecodeError)
     surrogate = _ENCODED_SURROGATE.match(error.object, error.start)
     return "�", error.end if surrogate is None else surrogate.end()
@@ -83,21 +83,19 @@ def _units(character: str) -> tuple[int, ...]:
 
 def double_text(number: float) -> str:
     """Double.toString, of Java 19 and later: the shortest digits that are this number and no other, two at least."""
+    if number != number:
+        return "NaN"
     shortest = repr(number)
+    if "inf" in shortest:
+        return shortest.replace("inf", "Infinity")
     if "e-3" in shortest:  # only the smallest numbers leave a choice: 4.9E-324 where Python has 5e-324
         two_digits = f"{number:.1e}"
         shortest = two_digits if float(two_digits) == number else shortest
-    return _decimal_text(number, shortest)
-
-
-def _decimal_text(number: float, shortest: str) -> str:
-    if number != number:
-        return "NaN"
-    if number in (float("inf"), float("-inf")):
-        return "Infinity" if number > 0 else "-Infinity"
-    digits, point, sign = _digits(shortest)
-    if digits == "0":
+    decimal = Decimal(shortest).normalize()
+    sign, digits = "-" * decimal.is_signed(), "".join(map(str, decimal.as_tuple().digits))
+    if not decimal:
         return f"{sign}0.0"
+    point = decimal.adjusted() + 1  # digits before it
     if -3 < point <= 7:
         if point <= 0:
             return f"{sign}0.{'0' * -point}{digits}"
@@ -106,21 +104,7 @@ def _decimal_text(number: float, shortest: str) -> str:
     return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
 
 
-def _digits(shortest: str) -> tuple[str, int, str]:
-    """(significant digits, how many of them lie before the point, sign)."""
-    mantissa, _, exponent = shortest.lower().partition("e")
-    sign = "-" if mantissa.startswith("-") else ""
-    whole, _, part = mantissa.lstrip("-").partition(".")
-    digits = whole + part
-    point = len(whole) + int(exponent or 0)
-    stripped = digits.lstrip("0")
-    point -= len(digits) - len(stripped)
-    return stripped.rstrip("0") or "0", point, sign
-
-
 BASE64 = {c: i for i, c in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")}
-
-
 _BASE64_GROUPS = re.compile(r"(?:[\0- ]*[A-Za-z0-9+/]{2}(?:[A-Za-z0-9+/]{2}|[A-Za-z0-9+/]=|==))*[\0- ]*")
 
 
@@ -143,7 +127,7 @@ _FIRST_GREGORIAN = -141_427  # 1582-10-15
 _JULIAN_DAY_OF_1970 = 2_440_588
 _DAYS_BEFORE, _YEARS_BEFORE = 32_082, 4800  # from March of the Julian year -4800 to the first Julian day
 _TRIMMED = "".join(map(chr, [*range(33), 127]))
-_ERA_DAYS, _ERA_YEARS = 146_097, 400
+_ERA_DAYS, _ORDINAL_OF_1970 = 146_097, 719_163
 _SHORT_IDS = {
     "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
     "ART": "Africa/Cairo", "AST": "America/Anchorage", "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka",
@@ -160,14 +144,8 @@ _OFFSET_FORMS = re.compile(r"[+-](\d|\d\d|\d\d:\d\d|\d{4}|\d\d:\d\d:\d\d|\d{6})"
 
 def days_of(year: int, month: int, day: int) -> int:
     """Days since 1970. Raises ValueError for a date that there is not."""
-    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    lengths = (31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-    if not 1 <= month <= 12 or not 1 <= day <= lengths[month - 1]:
-        raise ValueError(f"there is no date {year}-{month}-{day}")
-    y = year - (month <= 2)
-    era, of_era = divmod(y, _ERA_YEARS)
-    of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
-    return era * _ERA_DAYS + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+    era, of_era = divmod(year, 400)  # datetime has the years 1 to 9999
+    return date(400 + of_era, month, day).toordinal() - _ORDINAL_OF_1970 + (era - 1) * _ERA_DAYS
 
 
 def days_of_hybrid(days: int) -> int:
@@ -230,15 +208,13 @@ def _fixed(text: str) -> tzinfo:
 
 
 def us_of_local(days: int, us: int, zone: tzinfo) -> int:
-    """Microseconds since 1970 UTC of a local date and time, as ZonedDateTime.of has it: of two the earlier one, and
-    in a gap as much later as the gap is long."""
+    """Microseconds since 1970 UTC of a local date and time, by ZonedDateTime.of: of two the earlier one, in a gap as
+    much later as that is long."""
     local = days * DAY_US + us
     if zone is UTC:
         return local
     # zones repeat with the calendar; datetime has the years 1 to 9999
-    eras = 0
-    if days > 2_500_000 or days < -719_000:
-        eras = (days + 719_000) // _ERA_DAYS if days < 0 else (days - 2_300_000) // _ERA_DAYS
+    eras = min((days + 719_000) // _ERA_DAYS, 0) + max((days - 2_300_000) // _ERA_DAYS, 0)
     moment = datetime(1970, 1, 1) + timedelta(days=days - eras * _ERA_DAYS, microseconds=us)
     offset = moment.replace(tzinfo=zone).utcoffset()
     assert offset is not None
@@ -264,14 +240,12 @@ def _ahead_on(day: int, zone: tzinfo) -> int | None:
 
 
 def date_of_text(text: str) -> int:
-    """DateTimeUtils.stringToDate: days. `yyyy`, `yyyy-[m]m`, `yyyy-[m]m-[d]d`, and after that ` ...` or `T...`. Raises
-    ValueError."""
+    """DateTimeUtils.stringToDate: days of yyyy, yyyy-[m]m, yyyy-[m]m-[d]d and ` ...` or `T...`. Raises ValueError."""
     found = _DATE.fullmatch(text.strip(_TRIMMED))
     if found is None:
         raise ValueError("no date")
     sign, year, month, day = found.groups()
-    days = days_of(-int(year) if sign == "-" else int(year), int(month or 1), int(day or 1))
-    return _days_in_range(days)
+    return _days_in_range(days_of(int(f"{sign or ''}{year}"), int(month or 1), int(day or 1)))
 
 
 def _days_in_range(days: int) -> int:
@@ -283,17 +257,13 @@ def _days_in_range(days: int) -> int:
 _DATE = re.compile(r"([+-])?(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
 _TIME = r"(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?(.*)?)?)?"
 _TIMESTAMP = re.compile(rf"([+-])?(\d{{4,6}})(?:-(\d{{1,2}})(?:-(\d{{1,2}})(?:[ T]{_TIME})?)?)?", re.ASCII | re.DOTALL)
-_JUST_TIME = re.compile(
-    rf"(?:T{_TIME}|(\d{{1,2}}):(\d{{1,2}})(?::(\d{{1,2}})(?:\.(\d*))?(.*)?)?)", re.ASCII | re.DOTALL
-)
+_JUST_TIME = re.compile(rf"(T)?{_TIME}", re.ASCII | re.DOTALL)
 
 
 def timestamp_of_text(text: str, zone: tzinfo, *, with_zone: bool = True) -> int:
     """DateTimeUtils.stringToTimestamp: microseconds; `zone`: of texts that name none. with_zone=False: a local time
-    without a zone (stringToTimestampWithoutTimeZone), where one that is named is an error. Raises ValueError.
-
-    A time alone is of today.
-    """
+    without a zone (stringToTimestampWithoutTimeZone), where one that is named is an error. A time alone is of today.
+    Raises ValueError."""
     text = text.strip(_TRIMMED)
     found = _TIMESTAMP.fullmatch(text)
     if found is not None:
@@ -303,10 +273,9 @@ def timestamp_of_text(text: str, zone: tzinfo, *, with_zone: bool = True) -> int
             named = None
     else:
         just_time = _JUST_TIME.fullmatch(text)
-        if just_time is None or not with_zone:
+        if just_time is None or not (just_time[1] or just_time[3]) or not with_zone:
             raise ValueError("no timestamp")
-        parts = just_time.groups()
-        hour, minute, second, fraction, named = parts[:5] if parts[0] is not None else parts[5:]
+        hour, minute, second, fraction, named = just_time.groups()[1:]
         sign = year = month = day = None
     where = zone_of(named.strip(_TRIMMED)) if named else zone
     if named and not with_zone:
@@ -316,7 +285,7 @@ def timestamp_of_text(text: str, zone: tzinfo, *, with_zone: bool = True) -> int
         today = datetime.now(where)
         days = days_of(today.year, today.month, today.day)
     else:
-        days = days_of(-int(year) if sign == "-" else int(year), int(month or 1), int(day or 1))
+        days = days_of(int(f"{sign or ''}{year}"), int(month or 1), int(day or 1))
     return us_in_range(us_of_local(days, us, where if with_zone else UTC))
 
 

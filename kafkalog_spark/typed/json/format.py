@@ -30,7 +30,6 @@ def schema(format: ResolvedFormat) -> pa.Schema:
 
 
 def decoder(format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
-    """Raises OptionError for an option or a type that is refused."""
     return JsonDecoder(projection, json_options(format.options))
 
 
@@ -52,14 +51,14 @@ class JsonDecoder:
         self._pool = BufferPool()
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
-        """As ValueDecoder.decode."""
         from kafkalog_spark.typed.json.columns import JsonBatch, TooMuchText  # Numba comes with it
 
         try:
             batch = JsonBatch(self._program, self._pool, Values.of(values))
             columns = batch.columns()
         except (TooMuchText, pa.ArrowInvalid):  # nothing is lost but time
-            return self._decode_slowly(values)
+            slow = self._fallback(values)
+            return slow._replace(columns=self._with_corrupt(slow.columns, values, slow.bad))
         rows = batch.deferred
         if not len(rows):
             return Decoded(self._with_corrupt(columns, values, None), None, lambda i: "")
@@ -73,10 +72,6 @@ class JsonDecoder:
             bad[rows] = slow.bad
         columns = self._with_corrupt(columns, values, bad)
         return Decoded(columns, bad, lambda i: slow.why(int(np.searchsorted(rows, i))))
-
-    def _decode_slowly(self, values: pa.Array) -> Decoded:
-        decoded = self._fallback(values)
-        return decoded._replace(columns=self._with_corrupt(decoded.columns, values, decoded.bad))
 
     def _fallback(self, values: pa.Array) -> Decoded:
         """Value by value, without the column of the corrupt record."""

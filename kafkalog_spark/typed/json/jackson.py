@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
 from enum import Enum
@@ -97,15 +97,33 @@ def is_of_name(sign: str) -> bool:
     return sign > " " and (sign in "@#*-+" or is_of_identifier(sign))
 
 
-class JacksonScanner:
-    """Scanner of a text, with its position, which is Jackson's also after an error, for reading may go on there.
-    `number`: the text of the last number."""
+MAX_NAME = 50_000  # characters of a name: StreamReadConstraints.DEFAULT_MAX_NAME_LEN
+
+
+class _Context:
+    """Where the parser is: at the root (kind ""), in an object or in an array."""
+
+    __slots__ = ("kind", "members", "name")
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.members = 0
+        self.name: str | None = None
+
+
+class JacksonReader:
+    """The tokens of one text. Its position is Jackson's, also after an error. token: the current one, None before the
+    first and after the last. number: the text of the last number."""
 
     def __init__(self, text: str, features: Features) -> None:
         self._text = text
         self._features = features
         self._at = 0
         self._quote: str | None = None
+        self._contexts = [_Context("")]
+        self._waiting: Token | None = None
+        self._string = ""
+        self.token: Token | None = None
         self.number = ""
 
     def _skip_space(self) -> str:
@@ -273,31 +291,6 @@ class JacksonScanner:
             raise JsonError(f"illegal character {sign!r} in base64 content")
         return BASE64[sign]
 
-
-MAX_NAME = 50_000  # characters of a name: StreamReadConstraints.DEFAULT_MAX_NAME_LEN
-
-
-class _Context:
-    """Where the parser is: at the root (kind ""), in an object or in an array."""
-
-    __slots__ = ("kind", "members", "name")
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.members = 0
-        self.name: str | None = None
-
-
-class JacksonReader(JacksonScanner):
-    """The tokens of one text. `token`: the current one, None before the first and after the last."""
-
-    def __init__(self, text: str, features: Features) -> None:
-        super().__init__(text, features)
-        self._contexts = [_Context("")]
-        self._waiting: Token | None = None
-        self._string = ""
-        self.token: Token | None = None
-
     @property
     def name(self) -> str | None:
         """JsonParser.currentName: of an object or array that has just begun, its own name."""
@@ -334,7 +327,10 @@ class JacksonReader(JacksonScanner):
         if context.kind == "{":
             context.name = self._read_name(begin)
             self.token = Token.NAME
-            self._skip_colon()
+            if (sign := self._skip_space()) != ":":
+                if not sign:
+                    self._end_of_input("was expecting a colon")
+                raise self._unexpected(sign, "was expecting a colon to separate name and value")
             self._waiting = self._read_value(self._skip_space())
             return self.token
         token = self._read_value(begin)
@@ -400,13 +396,6 @@ class JacksonReader(JacksonScanner):
             raise self._unexpected(sign, "does not close what is open")
         self._contexts.pop()
         return Token.END_OBJECT if sign == "}" else Token.END_ARRAY
-
-    def _skip_colon(self) -> None:
-        sign = self._skip_space()
-        if sign != ":":
-            if not sign:
-                self._end_of_input("was expecting a colon")
-            raise self._unexpected(sign, "was expecting a colon to separate name and value")
 
     def _end_of_input(self, what: str) -> None:
         if self._contexts[-1].kind:
@@ -535,23 +524,19 @@ INTEGERS = {pa.int8(): (-128, 255), pa.int16(): (-(1 << 15), (1 << 15) - 1), pa.
 """Ranges that Jackson takes for them: its bytes go to 255, and what is above 127 becomes negative."""
 
 
-def check_types(schema: pa.Schema) -> None:
-    """Raises OptionError for a type that JSON is not decoded to here, and for two columns of one name."""
-    _check_names([field.name for field in schema], "the schema")
-    for one in schema:
-        _check_type(one.type, one.name)
-
-
-def _check_names(names: list[str], what: str) -> None:
+def check_types(fields: Iterable[pa.Field], path: str = "") -> None:
+    """Raises OptionError for a type that JSON is not decoded to here, and for two fields of one name."""
+    names = [field.name for field in fields]
     if len(set(names)) < len(names):
+        what = f"column '{path}'" if path else "the schema"
         raise OptionError(f"{what} has two fields of one name: {', '.join(names)}")
+    for one in fields:
+        _check_type(one.type, f"{path}.{one.name}" if path else one.name)
 
 
 def _check_type(kind: pa.DataType, path: str) -> None:
     if pa.types.is_struct(kind):
-        _check_names([field.name for field in kind], f"column '{path}'")
-        for one in kind:
-            _check_type(one.type, f"{path}.{one.name}")
+        check_types(kind, path)
     elif pa.types.is_map(kind):
         if kind.key_type != pa.string():
             raise OptionError(f"column '{path}': keys of a map in JSON are strings, not {kind.key_type}")
