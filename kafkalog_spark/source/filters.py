@@ -28,22 +28,23 @@ _MAX_DECIMAL_DIGITS = 40  # Spark's decimals have 38
 
 # Strings compare by code point, which is the order of their UTF-8 bytes: Spark's default collation.
 _TESTS: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "in": lambda actual, values: actual in values,
-    "startswith": str.startswith,
-    "endswith": str.endswith,
-    "contains": operator.contains,
+    "EqualTo": operator.eq,
+    "EqualNullSafe": operator.eq,
+    "LessThan": operator.lt,
+    "LessThanOrEqual": operator.le,
+    "GreaterThan": operator.gt,
+    "GreaterThanOrEqual": operator.ge,
+    "In": lambda actual, values: actual in values,
+    "StringStartsWith": str.startswith,
+    "StringEndsWith": str.endswith,
+    "StringContains": operator.contains,
 }
+"""By the names of Spark's filters."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionTest:
-    """Condition on `column` ("topic" or "partition"). `op`: one of _TESTS. `value`: str, int, Fraction, or a frozenset
-    of them for "in"."""
+    """Condition on "topic" or "partition". op: of _TESTS. value: str, int or Fraction, of "In" a frozenset."""
 
     column: str
     op: str
@@ -108,35 +109,24 @@ def _narrowed(row_filter: RowFilter, pushed: Any) -> RowFilter | None:
     column = _NEVER_NULL[attribute[0].lower()]
     if type(pushed) is (spark.IsNull if negated else spark.IsNotNull):
         return row_filter
-    op = _OPS.get(type(pushed).__name__) if type(pushed).__module__ == spark.__name__ else None
-    if op is None:
+    op = type(pushed).__name__
+    if op not in _TESTS or type(pushed).__module__ != spark.__name__:
         return None
     if column in ("partition", "topic"):
-        if op in ("startswith", "endswith", "contains") and column != "topic":
+        if op.startswith("String") and column != "topic":
             return None
         constants = _constants(op, pushed.value, _text if column == "topic" else _number)
         if constants is None:
             return None
-        test = PartitionTest(column, op, frozenset(constants) if op == "in" else constants[0], negated)
+        test = PartitionTest(column, op, frozenset(constants) if op == "In" else constants[0], negated)
         return replace(row_filter, partition_tests=(*row_filter.partition_tests, test))
     if column in ("offset", "timestamp"):
         return _with_bounds(row_filter, column, op, pushed.value, negated)
     return None
 
 
-_OPS = {
-    "EqualTo": "=",
-    "EqualNullSafe": "=",
-    "GreaterThan": ">",
-    "GreaterThanOrEqual": ">=",
-    "LessThan": "<",
-    "LessThanOrEqual": "<=",
-    "In": "in",
-    "StringStartsWith": "startswith",
-    "StringEndsWith": "endswith",
-    "StringContains": "contains",
-}
-_NEGATED = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
+_NEGATED = {"GreaterThan": "LessThanOrEqual", "LessThan": "GreaterThanOrEqual"}
+_NEGATED |= {other: op for op, other in _NEGATED.items()}
 
 
 def _with_bounds(row_filter: RowFilter, column: str, op: str, value: Any, negated: bool) -> RowFilter | None:
@@ -149,15 +139,15 @@ def _with_bounds(row_filter: RowFilter, column: str, op: str, value: Any, negate
         return None
     low, high, listed = MIN_INT64, MAX_INT64, None
     match op:
-        case ">":
+        case "GreaterThan":
             low = math.floor(constants[0]) + 1
-        case ">=":
+        case "GreaterThanOrEqual":
             low = math.ceil(constants[0])
-        case "<":
+        case "LessThan":
             high = math.ceil(constants[0])
-        case "<=":
+        case "LessThanOrEqual":
             high = math.floor(constants[0]) + 1
-        case "=" | "in":
+        case "EqualTo" | "EqualNullSafe" | "In":
             # A constant between two whole numbers equals none of them.
             listed = {int(constant) for constant in constants if constant == int(constant)}
         case _:
@@ -179,7 +169,7 @@ def _with_bounds(row_filter: RowFilter, column: str, op: str, value: Any, negate
 
 def _constants(op: str, value: Any, convert: Any) -> list[Any] | None:
     """Converted; None if one of them cannot be, or where a list is not one."""
-    values = value if op == "in" else (value,)
+    values = value if op == "In" else (value,)
     if not isinstance(values, tuple | list):
         return None
     converted = [convert(constant) for constant in values]

@@ -128,10 +128,6 @@ class _OffsetsFault(Exception):
     """Becomes the hint of an OptionError, or part of a MalformedOffsets."""
 
 
-class _Members(list[tuple[str, Any]]):
-    """Members of a JSON object in order, so that a key given twice is seen."""
-
-
 def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
     """`{"topicA":[0,1]}`: the partitions, sorted. Raises OptionError naming `option`."""
     with _explained(option, text, '{"topicA":[0,1],"topicB":[0,1]}'):
@@ -182,7 +178,7 @@ def offsets_by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[st
 
 def _load(text: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_Members, parse_constant=_no_constant)
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         raise _OffsetsFault(f"not JSON: {error.msg} at character {error.pos}") from None
     except RecursionError:
@@ -195,19 +191,22 @@ def _no_constant(name: str) -> NoReturn:
     raise _OffsetsFault(f"{name} is not a whole number")
 
 
-def _members(value: Any, what: str) -> Collection[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        return value.items()
-    if type(value) is not _Members:
-        raise _OffsetsFault(f"{what} must be a JSON object")
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises _OffsetsFault for a key that is given twice."""
     seen: dict[str, Any] = {}
-    for key, member in value:
+    for key, member in members:
         if key in seen:
             if (type(seen[key]) is str) != (type(member) is str):
                 raise _OffsetsFault(f"{key!r} has both a topic-level offset and offsets by partition")
             raise _OffsetsFault(f"{key!r} is given twice")
         seen[key] = member
-    return value
+    return seen
+
+
+def _members(value: Any, what: str) -> Collection[tuple[str, Any]]:
+    if not isinstance(value, Mapping):
+        raise _OffsetsFault(f"{what} must be a JSON object")
+    return value.items()
 
 
 def _topics(value: Any) -> Collection[tuple[str, Any]]:
@@ -240,8 +239,8 @@ def _numbers_by_partition(topic: str, value: Any, what: str) -> dict[TopicPartit
 
 
 def _short(value: object) -> str:
-    if isinstance(value, list):
-        return "an object" if type(value) is _Members else "a list"
+    if isinstance(value, list | Mapping):
+        return "a list" if isinstance(value, list) else "an object"
     text = json.dumps(value)  # ASCII: half a surrogate pair in a key cannot be printed
     return text if len(text) <= 40 else text[:37] + "..."
 
@@ -257,9 +256,8 @@ def _explained(option: str, text: str, expected: str) -> Iterator[None]:
 
 
 Offsets = dict[TopicPartition, int]
-"""Positions of a stream, the next offsets to be read; in those that a query begins with, and nowhere else, -2 stands
-for earliest and -1 for latest. As JSON their structure is that of the Kafka source, so a checkpoint can be handed from
-one source to the other."""
+"""Next offsets that a stream reads; -2 (earliest), -1 (latest) in those alone that a query begins with. Their JSON is
+the Kafka source's, so a checkpoint can be handed from one source to the other."""
 JsonOffsets = dict[str, dict[str, int]]
 
 _SHOWN = 200  # characters of a checkpoint in an error
@@ -396,8 +394,8 @@ def assigned_partitions(
 ) -> list[TopicPartition]:
     """The partitions of `present` that the read is about, sorted. As in the connector an internal topic is never read
     through `subscribe` or `subscribePattern`, and a partition named by `assign` that its topic lacks is left out.
-    Unlike there, `assign` reads internal topics. Raises UnknownPartition for a topic named by `subscribe` or `assign`
-    that is neither there nor in `may_be_gone`."""
+    Unlike there, `assign` reads internal topics. Raises UnknownPartition for a named topic that is neither there nor in
+    `may_be_gone`."""
     available = set(present)
     topics = {topic for topic, _ in available}
     match subscription:
