@@ -25,7 +25,7 @@ import pyarrow as pa
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.decode.decompress import Scratch
-from kafkalog_spark.log.decode.record_schema import HEADERS_TYPE, RecordPredicate, ScanRequest
+from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
 
 PROCESSES = 2
 """Compiling takes one processor each; a kernel of the largest takes as long as many others together."""
@@ -115,29 +115,11 @@ def _protobuf() -> None:
 
 
 def _typed_writing() -> None:
-    from kafkalog_spark.typed.decoder import encoder_of
-
-    row = pa.array([{"a": 1.5}])
-    encoder_of("avro", {}, pa.schema(list(row.type))).encode(row)  # Protobuf is written by the same kernels
+    from kafkalog_spark.typed.columns import byte_slices_kernel  # noqa: F401  compiled when it is imported
 
 
 def _writing() -> None:
-    from kafkalog_spark.kernels.partition import choose_slots
-    from kafkalog_spark.log.write.record_encoder import BatchParams, encode_runs, key_column
-
-    records = pa.table(
-        {
-            "key": pa.array([b"k", None], pa.binary()),
-            "value": pa.array([b"v", None], pa.binary()),
-            "timestamp": pa.array([0, 1], pa.int64()),
-            "headers": pa.array([[{"key": "h", "value": b"v"}], None], HEADERS_TYPE),
-        }
-    )
-    for _ in encode_runs(records, 0, BatchParams(codec=layout.Codec.NONE)):
-        pass
-    nothing, no_bytes = np.empty(0, np.int32), np.empty(0, np.uint8)
-    ones = np.ones(1, np.int64)
-    choose_slots(0, key_column(records["key"].chunk(0)), nothing, no_bytes, 0, nothing, ones, ones, nothing)
+    from kafkalog_spark.kernels import encode, partition  # noqa: F401  compiled when they are imported
 
 
 def _load(entry: EntryPoint) -> None:

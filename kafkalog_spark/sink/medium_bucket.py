@@ -42,8 +42,7 @@ COMMITS = "kafkalog.commits"
 STAGED = "kafkalog.staged"
 
 WHOLE_BYTES = 64 << 20
-"""An object of up to so many bytes is put whole, on the condition that there is none. A larger one goes in parts, which
-know no condition: it is looked for before."""
+"""Largest object that is put whole, if there is none. Parts of larger ones know no condition: it is looked before."""
 
 _METADATA_BYTES = 1000
 _LOOKS = 5
@@ -52,8 +51,7 @@ _LOOKS = 5
 KEPT_SECONDS = 7 * 24 * 3600
 """How long a record stays after a newer one was put: a writer that looked at the commits before, and stopped for so
 long, must still find its number taken. Writers look again after commit.LOOK_SECONDS, and S3 refuses requests that were
-signed 15 minutes ago. Also how long staged objects stay that nobody uses: longer than any job takes (Kafka's
-transactional.id.expiration.ms)."""
+signed 15 minutes ago. Also how long unused staged objects stay, longer than any job: transactional.id.expiration.ms."""
 
 _REPAIR = "copy the partition's directory to a disk, let a broker load it once, and put it back; nothing was written"
 
@@ -170,8 +168,7 @@ class Bucket(Medium):
     def end_of(
         self, location: PartitionLocation, last: PlannedSegment | None, checkpoints: Checkpoints
     ) -> PartitionEnd:
-        """End of a log by one LIST, if the last segment is still `last`; else looked for as readers do. What lies
-        before the last segment is believed."""
+        """By one LIST, if the last segment is still `last`; else as readers do. What lies before it is believed."""
         log = location.open_unread()
         if (
             last is not None
@@ -353,7 +350,7 @@ class BucketStage:
         self._job = job
         self._open: dict[str, bytearray] = {}
         self._names: list[str] = []
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = ThreadPoolExecutor(min(_PUTS_AT_ONCE, bucket.parallel), "stage")
         self._running: list[Future[None]] = []
 
     def begin(self, task: int, attempt: str, number: int) -> str:
@@ -369,8 +366,6 @@ class BucketStage:
         data = self._open.pop(name)
         while len(self._running) >= 2 * _PUTS_AT_ONCE:
             self._running.pop(0).result()
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(min(_PUTS_AT_ONCE, self._bucket.parallel), "stage")
         self._names.append(name)
         self._running.append(self._threads.submit(self._bucket.put, name, data))
 
@@ -378,14 +373,10 @@ class BucketStage:
         running, self._running = self._running, []
         for put in running:
             put.result()
-        if self._threads is not None:
-            self._threads.shutdown()
-            self._threads = None
+        self._threads.shutdown()
 
     def discard(self) -> None:
-        if self._threads is not None:
-            self._threads.shutdown(cancel_futures=True)
-            self._threads = None
+        self._threads.shutdown(cancel_futures=True)
         try:
             self._bucket.delete(self._names)
         except OSError as error:

@@ -22,7 +22,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -124,16 +124,13 @@ class LocalMedium(Medium):
                 path=self.path(SINK_LOCK_FILE),
                 hint="if it hangs, end its process: the lock goes with it",
             )
-        try:
+        with ExitStack() as held:
+            held.callback(ours.release)
             kafkas = self._lock(names.LOCK_FILE, _PROBE_SECONDS)  # another sink may be looking whether it can take it
             if kafkas is None:
                 raise self._owned_by_broker()
-            try:
-                yield
-            finally:
-                kafkas.release()
-        finally:
-            ours.release()
+            held.callback(kafkas.release)
+            yield
 
     def _lock(self, file_name: str, seconds: float = 0.0) -> LogDirLock | None:
         """The lock; None when somebody else has it for so long."""
@@ -160,7 +157,7 @@ class LocalMedium(Medium):
     def begin_job(self, job: str, stream: str | None) -> None:
         made = not self.log_dir.exists()
         self.log_dir.mkdir(atomic_file.DIRECTORY_MODE, parents=True, exist_ok=True)
-        described = staging.Job(job, staging.driver_process(), stream, made)
+        described = staging.Job(staging.driver_process(), stream, made)
         with descriptor(self.log_dir / staging.job_file(job), os.O_WRONLY | os.O_CREAT) as file:
             write_all(file, staging.format_job(described))
 
@@ -301,7 +298,9 @@ class LocalMedium(Medium):
                 log = self._staged_log(segment)
                 if join and len(segment.pieces) > 1:
                     self.on_step("join", log)
-                    _join([self.log_dir / piece.name for piece in segment.pieces], log)
+                    with descriptor(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as out:
+                        for piece in segment.pieces:
+                            write_all(out, atomic_file.read_whole(self.log_dir / piece.name))
                 self.on_step("restamp", log)
                 end = restamp_segment(log, segment.base_offset, segment.leader_epoch)
                 if end != segment.next_offset:
@@ -432,12 +431,6 @@ def _tries(seconds: float) -> Iterator[None]:
     while time.monotonic() < deadline:
         time.sleep(_STEP_SECONDS)
         yield
-
-
-def _join(pieces: Iterable[Path], target: Path) -> None:
-    with descriptor(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as out:
-        for piece in pieces:
-            write_all(out, atomic_file.read_whole(piece))
 
 
 def _check_unflushed(log: PartitionLog) -> None:

@@ -17,12 +17,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kafkalog_spark.errors import CorruptFile, JobEnded
 from kafkalog_spark.format.atomic_file import FILE_MODE, descriptor, fsync_file, read_whole, write_all
@@ -53,13 +53,12 @@ class Stage(Protocol):
 
 
 UNKNOWN_OWNER_SECONDS = 7 * 24 * 3600
-"""Files of a job whose driver cannot be looked up (another machine) are left alone for as long after their last change:
-Kafka's transactional.id.expiration.ms."""
+"""How long files stay after their last change whose driver is on another machine: transactional.id.expiration.ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Process that can be looked up later. start: clock ticks after boot."""
+    """Process that can be looked up later. start: as in _Process."""
 
     boot: str
     pid_namespace: str
@@ -70,10 +69,8 @@ class Owner:
 @dataclass(frozen=True, slots=True)
 class Job:
     """Content of a .job file. owner: the Spark driver, None where that is unknown. stream: of a streaming write, a text
-    that is the same for each of its micro-batches and no other query's. made_directory: the log directory was made for
-    this job."""
+    that is the same for each of its micro-batches and no other query's. made_directory: the log directory, for it."""
 
-    id: str
     owner: Owner | None = None
     stream: str | None = None
     made_directory: bool = False
@@ -84,8 +81,7 @@ def job_file(job: str) -> str:
 
 
 def format_job(job: Job) -> bytes:
-    owner = job.owner and asdict(job.owner)
-    return json.dumps({"owner": owner, "stream": job.stream, "made_directory": job.made_directory}).encode("utf-8")
+    return json.dumps(asdict(job)).encode("utf-8")
 
 
 def read_job(log_dir: Path, job: str) -> Job:
@@ -93,9 +89,9 @@ def read_job(log_dir: Path, job: str) -> Job:
     try:
         content = json.loads(read_whole(log_dir / job_file(job)))
         owner = content["owner"]
-        return Job(job, owner and Owner(**owner), content["stream"], content["made_directory"])
+        return Job(owner and Owner(**owner), content["stream"], content["made_directory"])
     except (CorruptFile, OSError, ValueError, KeyError, TypeError, RecursionError):
-        return Job(job)
+        return Job()
 
 
 def files_of_jobs(listing: Iterable[str]) -> dict[str, list[str]]:
@@ -114,7 +110,8 @@ def is_dead(log_dir: Path, job: str, files: Iterable[str], now_s: float) -> bool
         return True
     owner = read_job(log_dir, job).owner
     if owner is not None and (owner.boot, owner.pid_namespace) == _here():
-        return _start_of(owner.pid) != owner.start
+        process = _process(owner.pid)
+        return process is None or process.start != owner.start
     changed = []
     for name in files:
         with suppress(OSError):
@@ -124,12 +121,14 @@ def is_dead(log_dir: Path, job: str, files: Iterable[str], now_s: float) -> bool
 
 def driver_process() -> Owner | None:
     """The Spark driver of this worker: the nearest JVM above it, else this process; None where /proc does not say."""
-    boot, namespace = _here()
-    if not boot:
-        return None
-    java = next((pid for pid, name in _ancestors() if name == "java"), os.getpid())
-    start = _start_of(java)
-    return None if start is None else Owner(boot, namespace, java, start)
+    driver, pid = os.getpid(), os.getppid()
+    while pid > 1 and (process := _process(pid)) is not None:
+        if process.name == "java":
+            driver = pid
+            break
+        pid = process.parent
+    here, process = _here(), _process(driver)
+    return None if not here[0] or process is None else Owner(*here, driver, process.start)
 
 
 def _here() -> tuple[str, str]:
@@ -140,28 +139,21 @@ def _here() -> tuple[str, str]:
         return "", ""
 
 
-def _stat(pid: int) -> tuple[str, list[str]] | None:
-    """(name, the fields after it: state, parent ...) of /proc/<pid>/stat."""
+class _Process(NamedTuple):
+    name: str
+    parent: int
+    start: int  # clock ticks after boot
+
+
+def _process(pid: int) -> _Process | None:
+    """A process by /proc/<pid>/stat (proc(5)); None where it has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
     name, _, rest = text.partition("(")[2].rpartition(")")
-    return name, rest.split()
-
-
-def _ancestors() -> Iterator[tuple[int, str]]:
-    pid = os.getppid()
-    while pid > 1 and (stat := _stat(pid)) is not None:
-        yield pid, stat[0]
-        pid = int(stat[1][1])
-
-
-def _start_of(pid: int) -> int | None:
-    stat = _stat(pid)
-    if stat is None or stat[1][0] in "ZX":  # it has ended, and nobody has asked how
-        return None
-    return int(stat[1][19])  # field 22 of proc(5)
+    state, parent, *more = rest.split()
+    return None if state in "ZX" else _Process(name, int(parent), int(more[17]))  # Z: nobody has asked how it ended
 
 
 WRITE_BEHIND_BYTES = 16 << 20
@@ -177,7 +169,7 @@ class LocalStage:
         self._log_dir = log_dir
         self._job = job
         self._names: list[str] = []
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread = ThreadPoolExecutor(1, "write-behind")
         self._flushing: Future[None] | None = None
         self._unflushed: dict[Path, int] = {}
 
@@ -200,8 +192,6 @@ class LocalStage:
         self._unflushed[path] = self._unflushed.get(path, 0) + len(data)
         if sum(self._unflushed.values()) >= WRITE_BEHIND_BYTES and (self._flushing is None or self._flushing.done()):
             self._flushed()
-            if self._thread is None:
-                self._thread = ThreadPoolExecutor(1, "write-behind")
             self._flushing, self._unflushed = self._thread.submit(_flush, list(self._unflushed)), {}
 
     def _flushed(self) -> None:
@@ -215,9 +205,7 @@ class LocalStage:
 
     def close(self) -> None:
         """End the flushing thread: what was not flushed yet is the commit's matter."""
-        if self._thread is not None:
-            self._thread.shutdown()
-            self._thread = None
+        self._thread.shutdown()
         self._flushed()
 
     def discard(self) -> None:

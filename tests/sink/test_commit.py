@@ -207,7 +207,7 @@ def test_the_files_of_a_dead_writer_are_removed_and_those_of_a_living_one_are_no
 def test_what_cannot_be_looked_up_is_left_alone_for_a_week(tmp_path: Path) -> None:
     job = uuid4().hex
     elsewhere = staging.Owner("another boot", "pid:[1]", 1, 1)
-    (tmp_path / staging.job_file(job)).write_bytes(staging.format_job(staging.Job(job, elsewhere)))
+    (tmp_path / staging.job_file(job)).write_bytes(staging.format_job(staging.Job(elsewhere)))
     now = (tmp_path / staging.job_file(job)).stat().st_mtime
     committer(tmp_path, now_s=lambda: now + 6 * 86_400).recover()
     assert staged_files(tmp_path)

@@ -83,7 +83,7 @@ def open_job(log_dir: Path, stream: str | None = None) -> str:
     """A job in the log directory, owned by this process."""
     job = uuid4().hex
     log_dir.mkdir(parents=True, exist_ok=True)
-    described = staging.Job(job, staging.driver_process(), stream)
+    described = staging.Job(staging.driver_process(), stream)
     (log_dir / staging.job_file(job)).write_bytes(staging.format_job(described))
     return job
 
