@@ -42,8 +42,7 @@ from kafkalog_spark.typed.ddl import schema_text
 
 # Columns of plain types to Avro: which type of Avro each may be written as, and what makes the bytes.
 #
-# The pairs are those of Spark's `AvroSerializer`, and what loses nothing: whole numbers as wider ones, where they
-# fit.
+# The pairs are those of Spark's `AvroSerializer`, and what loses nothing: whole numbers as wider ones that hold them.
 
 Leaf = Callable[[Entries, AvroType, str], list[Fragment]]
 """(entries, the type, the place of the field) to what each entry is; any for null. Raises InvalidRecord."""
@@ -54,8 +53,8 @@ _UNSCALED_BYTES = 16
 
 def _leaf_writer(type_: pa.DataType, avro: AvroType, exact: bool) -> Leaf | None:
     """Writer of that type as that Avro type, or None. exact: no other type fits as well, so no branch is better."""
-    for is_type, kinds, writer, fits_better in _LEAVES:
-        if is_type(type_) and avro.kind in kinds and not (exact and fits_better(type_, avro)):
+    for is_type, kinds, writer in _LEAVES:
+        if is_type(type_) and avro.kind in kinds and not (exact and _other_fits_better(type_, avro)):
             if writer is _decimal and (avro.logical != "decimal" or avro.precision > MAX_PRECISION):
                 return None
             return writer
@@ -127,40 +126,27 @@ def _fit(array: pa.Array, avro: AvroType) -> np.ndarray:
     return fits
 
 
-def _never(type_: pa.DataType, avro: AvroType) -> bool:
-    return False
-
-
-_LEAVES: tuple[
-    tuple[Callable[[pa.DataType], bool], tuple[str, ...], Leaf, Callable[[pa.DataType, AvroType], bool]], ...
-] = (
-    (pa.types.is_boolean, ("boolean",), _fixed, _never),
-    (
-        pa.types.is_integer,
-        ("int", "long"),
-        _whole,
-        lambda type_, avro: (avro.kind == "int") != (type_.bit_width <= 32),
-    ),
-    (pa.types.is_integer, ("float", "double"), _fixed, lambda type_, avro: True),
-    (
-        pa.types.is_floating,
-        ("float", "double"),
-        _fixed,
-        lambda type_, avro: (avro.kind == "float") != bool(pa.types.is_float32(type_)),
-    ),
-    (is_text, ("string",), _bytes, _never),
-    (is_text, ("enum",), _symbol, _never),
-    (is_binary, ("bytes", "fixed"), _bytes, _never),
-    (pa.types.is_date32, ("int",), _whole, _never),
-    (pa.types.is_timestamp, ("long",), _timestamp, _never),
-    (
-        pa.types.is_decimal,
-        ("bytes", "fixed"),
-        _decimal,
-        lambda type_, avro: bool((avro.precision, avro.scale) != (type_.precision, type_.scale)),
-    ),
+_LEAVES: tuple[tuple[Callable[[pa.DataType], bool], tuple[str, ...], Leaf], ...] = (
+    (pa.types.is_boolean, ("boolean",), _fixed),
+    (pa.types.is_integer, ("int", "long"), _whole),
+    (pa.types.is_integer, ("float", "double"), _fixed),
+    (pa.types.is_floating, ("float", "double"), _fixed),
+    (is_text, ("string",), _bytes),
+    (is_text, ("enum",), _symbol),
+    (is_binary, ("bytes", "fixed"), _bytes),
+    (pa.types.is_date32, ("int",), _whole),
+    (pa.types.is_timestamp, ("long",), _timestamp),
+    (pa.types.is_decimal, ("bytes", "fixed"), _decimal),
 )
-"""Type of a column, kinds of Avro, what writes them, and whether another kind would fit better."""
+"""Type of a column, kinds of Avro, what writes them."""
+
+
+def _other_fits_better(type_: pa.DataType, avro: AvroType) -> bool:
+    if pa.types.is_integer(type_):
+        return avro.kind != ("int" if type_.bit_width <= 32 else "long")
+    if pa.types.is_floating(type_):
+        return avro.kind != ("float" if pa.types.is_float32(type_) else "double")
+    return pa.types.is_decimal(type_) and (avro.precision, avro.scale) != (type_.precision, type_.scale)
 
 
 # The default of a field in Avro's binary encoding: what is written where there is no column for the field.
@@ -168,25 +154,17 @@ _LEAVES: tuple[
 
 def default_bytes(avro: AvroType, value: Any) -> bytes:
     """value: of JSON, which `is_value` holds for."""
-    if avro.kind == "union":
-        branch = default_branch(avro, value)
-        return zigzag(avro.branches.index(branch)) + default_bytes(branch, value)
-    if avro.kind == "record":
-        return b"".join(default_bytes(field.type, value.get(field.name, field.default)) for field in avro.fields)
-    if avro.kind == "array":
-        return _block([default_bytes(avro.element, element) for element in value])
-    if avro.kind == "map":
-        return _block(
-            [
-                _sized(key.encode("utf-8", "replace")) + default_bytes(avro.element, element)
-                for key, element in value.items()
-            ]
-        )
-    return _leaf(avro, value)
-
-
-def _leaf(avro: AvroType, value: Any) -> bytes:
     match avro.kind:
+        case "union":
+            branch = default_branch(avro, value)
+            return zigzag(avro.branches.index(branch)) + default_bytes(branch, value)
+        case "record":
+            return b"".join(default_bytes(field.type, value.get(field.name, field.default)) for field in avro.fields)
+        case "array" | "map":
+            held = [default_bytes(avro.element, one) for one in (value if avro.kind == "array" else value.values())]
+            if avro.kind == "map":
+                held = [_sized(key.encode("utf-8", "replace")) + one for key, one in zip(value, held, strict=True)]
+            return (zigzag(len(held)) + b"".join(held) if held else b"") + _END
         case "null":
             return b""
         case "boolean":
@@ -206,7 +184,6 @@ def _leaf(avro: AvroType, value: Any) -> bytes:
 
 
 def zigzag(number: int) -> bytes:
-    """An int or long."""
     varint = bytearray()
     write_varint(varint, number)
     return bytes(varint)
@@ -214,10 +191,6 @@ def zigzag(number: int) -> bytes:
 
 def _sized(data: bytes) -> bytes:
     return zigzag(len(data)) + data
-
-
-def _block(elements: list[bytes]) -> bytes:
-    return (zigzag(len(elements)) + b"".join(elements) if elements else b"") + b"\0"
 
 
 Writer = Callable[[Entries], list[Fragment]]  # function that encodes entries in Avro. Raises InvalidRecord.
@@ -241,7 +214,6 @@ class AvroEncoder:
         self.prefix = b""
 
     def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
-        """As ValueEncoder.encode. Raises InvalidRecord for a row that the schema has no place for."""
         entries, valid = Entries.of(columns), valid_of(columns)
         if self._of_column:
             entries = entries.fields()[0]
@@ -273,7 +245,9 @@ def _required_writer(type_: pa.DataType, avro: AvroType, path: str, exact: bool)
     is_list = pa.types.is_list(type_) or pa.types.is_large_list(type_)
     match avro.kind:
         case "null":
-            return _nothing if pa.types.is_null(type_) else None
+            if not pa.types.is_null(type_):
+                return None
+            return lambda entries: [Fragment(ByteSlices.empty(len(entries.array)))]
         case "record":
             return _record_writer(type_, avro, path) if pa.types.is_struct(type_) else None
         case "array":
@@ -282,10 +256,6 @@ def _required_writer(type_: pa.DataType, avro: AvroType, path: str, exact: bool)
             return _map_writer(type_, avro, path) if pa.types.is_map(type_) else None
     leaf = _leaf_writer(type_, avro, exact)
     return None if leaf is None else lambda entries: leaf(entries, avro, path)
-
-
-def _nothing(entries: Entries) -> list[Fragment]:
-    return [Fragment(ByteSlices.empty(len(entries.array)))]
 
 
 def _record_writer(type_: pa.DataType, avro: AvroType, path: str) -> Writer:

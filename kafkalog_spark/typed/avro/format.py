@@ -24,9 +24,8 @@ OPTIONS = (OptionSpec("schema", plain_text), *types.OPTIONS)
 
 def resolve(format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:
     """The format with the texts of schemas in the place of their files'."""
-    options = dict(format.options)
-    if "schema" in options and options["schema"].strip() not in PRIMITIVES:
-        options["schema"] = schema_text("value.schema", options["schema"])
+    written = _writer_text(format.options)
+    options = {**format.options, "schema": written} if written is not None else format.options
     return replace(format, options=options, reader_text=reader_text(format))
 
 
@@ -66,16 +65,19 @@ def reader_text(format: formats.ResolvedFormat) -> str | None:
     return None
 
 
+def _writer_text(options: Mapping[str, str]) -> str | None:
+    text = options.get("schema")
+    return text if text is None or text.strip() in PRIMITIVES else schema_text("value.schema", text)
+
+
 def _schemas(format: formats.ResolvedFormat) -> tuple[AvroType, AvroType, types.AvroMeaning]:
-    text = format.options.get("schema")
+    text = _writer_text(format.options)
     if text is None:
         raise OptionError(
             "values in Avro say nothing of their schema, and neither does an option",
             hint="option value.schema is the schema they were written with, as JSON or as a file's path; values with a "
             "registry's prefix are of format confluent-avro",
         )
-    if text.strip() not in PRIMITIVES:
-        text = schema_text("value.schema", text)
     reader = reader_text(format)
     writer = _parsed(text)
     return writer, writer if reader is None else _parsed(reader), types.meaning_of(format.options)

@@ -107,7 +107,7 @@ class AvroProgram(Program):
     """Instructions as they are written. `paths[row]`: the field that a row reads."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[int, int, int, int, int]] = []
+        self.rows: list[list[int]] = []
         self.paths: list[str] = []
         super().__init__(self.rows, self.paths)
 
@@ -115,15 +115,13 @@ class AvroProgram(Program):
         """Add an instruction; its row. Raises OptionError when a schema takes too many."""
         if len(self.rows) - self.begin >= LONGEST:
             raise OptionError(f"a schema takes more than {LONGEST:,} steps to read ({path[:200]})")
-        self.rows.append((int(op), a, b, c, d))
+        self.rows.append([int(op), a, b, c, d])
         self.paths.append(path)
         return len(self.rows) - 1
 
     def set(self, row: int, operand: int, value: int) -> None:
         """Fill in an operand (1 to 4) that was not known when the row was put."""
-        fields = list(self.rows[row])
-        fields[operand] = value
-        self.rows[row] = (fields[0], fields[1], fields[2], fields[3], fields[4])
+        self.rows[row][operand] = value
 
     def arrays(self) -> ProgramArrays:
         return ProgramArrays(np.array(self.rows, np.int64).reshape(-1, len(Word)), *self.operands())

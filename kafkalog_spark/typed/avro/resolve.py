@@ -121,8 +121,7 @@ class _Compiler:
         self.meaning = meaning
         self._enums: dict[tuple[int, int], int] = {}  # starts of their tables, by (writer, reader)
         self._routines: dict[tuple[int, int], tuple[AvroType, AvroType | None, list[int], str]] = {}
-        """Records that are read for no column, or skipped: (writer, reader) and the rows that call them. They may hold
-        themselves."""
+        """Records, perhaps recursive, that are read for no column or skipped: (writer, reader), and who calls them."""
 
     def routines(self) -> None:
         """Put what CALL rows call, and what that calls."""
@@ -149,8 +148,7 @@ class _Compiler:
     def read(
         self, w: AvroType, r: AvroType, tree: ColumnTree | None, path: str, kept: str = "", root: bool = False
     ) -> None:
-        """Read a value of `w` as `r`. kept: "long" or "double" where a union of numbers is read as that. root: null is
-        no value of a record."""
+        """Read a value of `w` as `r`. kept: "long" or "double" for a union of numbers. root: null is refused."""
         if w.kind == "union":
             self._writer_union(w, r, tree, path, root)
         elif r.kind == "union":
@@ -223,7 +221,7 @@ class _Compiler:
             put(tree, number or "")
             return
         self.program.put(Op.STRUCT, path, tree.number)
-        member = union_member(others, others.index(branch), self.meaning)
+        member = self.meaning.member(others.index(branch), branch)
         for field, child in zip(tree.type, tree.children, strict=True):
             if field.name == member:
                 put(child, "")
@@ -419,8 +417,3 @@ def number_as(r: AvroType, kept: str) -> As:
     if r.kind == "float":
         return As.F32_AS_F64 if kept else As.F32
     return As.I64 if r.kind == "long" or kept else As.I32
-
-
-def union_member(branches: tuple[AvroType, ...], i: int, meaning: AvroMeaning) -> str:
-    """The name of the field for a branch of a union of several types."""
-    return f"{meaning.prefix}{branches[i].short_name}" if meaning.stable_ids else f"member{i}"

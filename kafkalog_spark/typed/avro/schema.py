@@ -82,7 +82,6 @@ class AvroType:
         return self.called.rpartition(".")[2]
 
     def without_null(self) -> tuple[AvroType, ...]:
-        """A union's branches, but null."""
         return tuple(branch for branch in self.branches if branch.kind != "null")
 
     def has_null(self) -> bool:
@@ -91,8 +90,6 @@ class AvroType:
 
 @dataclass(eq=False)
 class AvroField:
-    """A field of a record."""
-
     name: str
     type: AvroType
     default: Any = NO_DEFAULT
@@ -365,13 +362,10 @@ def _differs(w: AvroType, r: AvroType) -> bool:
     )
 
 
-def equal_types(w: AvroType, r: AvroType) -> bool:
+def equal_types(w: AvroType, r: AvroType, seen: set[tuple[int, int]] | None = None) -> bool:
     """True if two types are written alike in every part, so that branch i of a union is branch i of the other (Java's
-    `Resolver.unionEquiv`, which compares names without namespaces)."""
-    return _equal(w, r, set())
-
-
-def _equal(w: AvroType, r: AvroType, seen: set[tuple[int, int]]) -> bool:
+    `Resolver.unionEquiv`, which compares names without namespaces). seen: pairs that are compared already."""
+    seen = set() if seen is None else seen
     if w is r or (id(w), id(r)) in seen:
         return True
     seen.add((id(w), id(r)))
@@ -380,4 +374,4 @@ def _equal(w: AvroType, r: AvroType, seen: set[tuple[int, int]]) -> bool:
     w_names, r_names = ([field.name for field in type_.fields] for type_ in (w, r))
     if w_names != r_names or len(w.branches) != len(r.branches):
         return False
-    return all(_equal(below, other, seen) for below, other in zip(w.parts, r.parts, strict=True))
+    return all(equal_types(below, other, seen) for below, other in zip(w.parts, r.parts, strict=True))

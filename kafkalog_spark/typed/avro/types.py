@@ -56,12 +56,15 @@ class AvroMeaning:
     recursion: int = option("recursiveFieldMaxDepth", depth(MAX_RECURSION, strict=True), "-1")
     rebase: str = option("datetimeRebaseMode", _corrected, "CORRECTED")
 
+    def member(self, i: int, branch: AvroType) -> str:
+        """Name of the field for branch i, nulls not counted, of a union of several types."""
+        return f"{self.prefix}{branch.short_name}" if self.stable_ids else f"member{i}"
+
 
 OPTIONS = (OptionSpec("avroSchema", plain_text), OptionSpec("avroSchemaUrl", plain_text), *specs_of(AvroMeaning))
 
 
 def meaning_of(options: Mapping[str, str]) -> AvroMeaning:
-    """Raises OptionError for what is refused."""
     return AvroMeaning(**parsed_fields(AvroMeaning, options))
 
 
@@ -75,8 +78,7 @@ def arrow_type(avro: AvroType, meaning: AvroMeaning) -> pa.DataType:
 
 
 def _arrow(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType | None:
-    """None: dropped, being deeper than `meaning.recursion` allows. depths: how often each record is around this. left:
-    how many more columns there may be."""
+    """None: deeper than `meaning.recursion` allows. depths: how often each record is around this. left: columns."""
     left[0] -= 1
     if left[0] < 0:
         raise OptionError(f"an Avro schema makes more than {MOST_COLUMNS:,} columns")
@@ -136,7 +138,7 @@ def _union(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int], left: l
                 f"the Avro union of {', '.join(other.called for other in branches)} loses {branch.called} to "
                 "recursiveFieldMaxDepth, and Spark cannot read it then"
             )
-        fields.append(pa.field(f"{meaning.prefix}{branch.short_name}" if meaning.stable_ids else f"member{i}", type_))
+        fields.append(pa.field(meaning.member(i, branch), type_))
     if len({field.name.lower() for field in fields}) != len(fields):
         raise OptionError("enableStableIdentifiersForUnionType gives two branches of an Avro union the same name")
     return pa.struct(fields)
@@ -158,8 +160,7 @@ def root_record(reader: AvroType) -> AvroType | None:
 
 
 def columns_of(reader: AvroType, meaning: AvroMeaning) -> pa.Schema:
-    """The columns that a reader schema gives: the fields of its record, or `value`. Raises OptionError where Spark, or
-    this reader, has no type for it."""
+    """The fields of a reader schema's record, or `value`. Raises OptionError where Spark or this reader has no type."""
     if reader.kind == "union" and len(reader.without_null()) > 1:
         raise OptionError(
             "the Avro schema is a union of several types, which from_avro does not read",

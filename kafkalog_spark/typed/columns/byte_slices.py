@@ -40,11 +40,6 @@ class ByteSlices(NamedTuple):
         return cls(np.ascontiguousarray(rows).reshape(-1), np.arange(n + 1, dtype=np.int64) * width)
 
     @classmethod
-    def up_to(cls, n: int, most: int) -> ByteSlices:
-        """Room for n slices of at most so many bytes, and for where they begin, to be filled one after the other."""
-        return cls(np.empty(max(n * most, 1), np.uint8), np.empty(n + 1, np.int64))
-
-    @classmethod
     def empty(cls, n: int) -> ByteSlices:
         """n slices without bytes."""
         return cls(np.zeros(1, np.uint8), np.zeros(n + 1, np.int64))
@@ -130,19 +125,6 @@ def valid_of(array: pa.Array) -> np.ndarray | None:
     return array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
 
 
-def elements(array: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """(The elements of all lists, or a map's entries as structs, and where those of each begin, int64[n + 1])."""
-    if pa.types.is_map(array.type):  # Arrow flattens lists only
-        entries = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
-        bits, offsets = array.buffers()[:2]
-        kind = pa.list_(entries.type)
-        array = pa.Array.from_buffers(kind, len(array), [bits, offsets], offset=array.offset, children=[entries])
-    sizes = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-    offsets = np.zeros(len(array) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return array.flatten(), offsets
-
-
 # ByteSlices of numbers in binary: varints, what stands after its length, numbers of fixed width.
 
 _MOST_BYTES = 10  # bytes of the longest varint of 64 bits
@@ -167,7 +149,7 @@ def varints(values: np.ndarray) -> ByteSlices:
 
 
 def _varints(values: np.ndarray, write: Callable[..., Any]) -> ByteSlices:
-    made = ByteSlices.up_to(len(values), _MOST_BYTES)
+    made = ByteSlices(np.empty(max(len(values) * _MOST_BYTES, 1), np.uint8), np.empty(len(values) + 1, np.int64))
     write(values, made.data, made.offsets)
     return made
 
@@ -230,8 +212,16 @@ class Entries(NamedTuple):
 
     def elements(self) -> tuple[Entries, np.ndarray]:
         """(The elements of all lists, or the entries of maps as structs; where those of each begin, int64[n + 1])."""
-        held, offsets = elements(self.array)
-        return Entries(held, np.repeat(self.rows, np.diff(offsets))), offsets
+        array = self.array
+        if pa.types.is_map(array.type):  # Arrow flattens lists only
+            entries = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
+            bits, offsets = array.buffers()[:2]
+            kind = pa.list_(entries.type)
+            array = pa.Array.from_buffers(kind, len(array), [bits, offsets], offset=array.offset, children=[entries])
+        sizes = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+        offsets = np.zeros(len(array) + 1, np.int64)
+        np.cumsum(sizes, out=offsets[1:])
+        return Entries(array.flatten(), np.repeat(self.rows, sizes)), offsets
 
     def refuse(self, wrong: np.ndarray, target: str, path: str, what: str) -> None:
         """Raises InvalidRecord for the first entry that is there, written and wrong, bool[n]."""

@@ -166,7 +166,6 @@ class ProtobufEncoder:
         self._prefix = prefix
 
     def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
-        """As ValueEncoder.encode. Raises InvalidRecord for a row that the message has no place for."""
         return as_values(self._write(Entries.of(columns)), self._prefix, valid_of(columns))
 
 

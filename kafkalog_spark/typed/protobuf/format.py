@@ -28,13 +28,11 @@ def resolve(format: formats.ResolvedFormat, sources: formats.SchemaSources) -> f
 
 
 def schema(format: formats.ResolvedFormat) -> pa.Schema:
-    """The columns of the message."""
     descriptor = _descriptor(format.options, format.descriptors)
     return types.columns_of(descriptor, types.meaning_of(format.options))
 
 
 def decoder(format: formats.ResolvedFormat, projection: pa.Schema) -> formats.ValueDecoder:
-    """Raises OptionError."""
     descriptor = _descriptor(format.options, format.descriptors)
     return SingleSchemaDecoder(reading(descriptor, projection, format.options), descriptor)
 
@@ -47,7 +45,6 @@ def reading(reader: Any, projection: pa.Schema, options: Mapping[str, str]) -> P
 
 
 def encoder(options: Mapping[str, str], given: pa.Schema) -> formats.ValueEncoder:
-    """Raises OptionError."""
     from kafkalog_spark.typed.protobuf.encoder import ProtobufEncoder
 
     return ProtobufEncoder(_descriptor(options), given)

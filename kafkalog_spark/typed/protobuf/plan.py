@@ -16,8 +16,6 @@ from kafkalog_spark.typed.columns.reading import Program
 
 
 class Slot(IntEnum):
-    """The fields of a slot."""
-
     NUMBER = 0
     KIND = 1  # Kind
     COLUMN = 2  # -1: checked, but kept nowhere; of repeated fields and maps the list
@@ -71,8 +69,6 @@ class Kind(IntEnum):
 
 
 class Absent(IntEnum):
-    """Treatment of a field that is absent."""
-
     NULL = 0
     DEFAULT = 1
 

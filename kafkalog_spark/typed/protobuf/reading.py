@@ -76,7 +76,7 @@ class _Message:
                 except UnicodeDecodeError:
                     raise Malformed(ProtobufFault.UTF8) from None
             closed = field.type == types.FieldType.ENUM and wire == 0 and field.enum_type.is_closed
-            if closed and not _has(field, data[value:at]):
+            if closed and _signed(_uvarint(data, value, at)[0], 32) not in field.enum_type.values_by_number:
                 self._raw += data[begin:at]  # an unknown field, which takes nobody's place
                 continue
             if self._parts and field.containing_oneof is not None:
@@ -101,11 +101,6 @@ class _Message:
         """The message in one part."""
         parts = (_delimited(number, part.written()) for number, part in self._parts.items())
         return bytes(self._raw) + b"".join(parts)
-
-
-def _has(field: Any, varint: bytes) -> bool:
-    number = _uvarint(varint, 0, len(varint))[0] & 0xFFFFFFFF
-    return (number ^ 0x80000000) - 0x80000000 in field.enum_type.values_by_number
 
 
 def _uvarint(data: bytes, at: int, end: int) -> tuple[int, int]:

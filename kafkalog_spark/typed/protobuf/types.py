@@ -76,7 +76,6 @@ OPTIONS = specs_of(ProtobufMeaning)
 
 
 def meaning_of(options: Mapping[str, str]) -> ProtobufMeaning:
-    """Raises OptionError for what is refused."""
     return ProtobufMeaning(**parsed_fields(ProtobufMeaning, options))
 
 
