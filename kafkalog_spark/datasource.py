@@ -209,8 +209,7 @@ def _missing_python(spark: SparkSession) -> str | None:
 
 
 def _is_connect(spark: SparkSession) -> bool:
-    """True if the session is a client of Spark Connect. Its class is not imported: it needs packages that may be
-    missing."""
+    """True for a client of Spark Connect, whose class is not imported: it needs packages that may be missing."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 

@@ -110,7 +110,6 @@ def local_path(name: str, text: str, why: str) -> str:
 
 
 def plain_text(name: str, text: str) -> str:
-    """The text as it is."""
     return text
 
 
@@ -153,7 +152,6 @@ def _declared(options: type) -> dict[str, OptionSpec]:
 
 
 def specs_of(options: type) -> tuple[OptionSpec, ...]:
-    """The options that are declared as fields of a dataclass."""
     return tuple(_declared(options).values())
 
 
@@ -196,7 +194,6 @@ class GivenOptions:
         return self._values[name]
 
     def fields(self, options: type) -> dict[str, Any]:
-        """As parsed_fields."""
         return {name: self[spec.name] for name, spec in _declared(options).items()}
 
     def is_table_property(self, key: str) -> bool:
@@ -208,8 +205,7 @@ class GivenOptions:
         return "provider" in self.texts and (key.startswith("option.") or f"option.{key}" not in self.texts)
 
     def of_side(self, side: str) -> dict[str, str]:
-        """Texts of the options that are given with the prefix `value.` or `key.`, by name without it, in small
-        letters."""
+        """Texts of the options with the prefix `value.` or `key.`, by name without it, in small letters."""
         prefix = f"{side}."
         return {key.removeprefix(prefix): text for key, text in self.texts.items() if key.startswith(prefix)}
 

@@ -108,8 +108,7 @@ class Committer:
             raise error.at(path=self.medium.path(name)) from None
 
     def last(self) -> tuple[LastCommit, CommitRecord]:
-        """The last commit and its record, of none an empty one; also while another writer goes on and removes what it
-        superseded."""
+        """The last commit and its record, of none an empty one; also while another writer removes old ones."""
         while True:
             last = self.look()
             try:
@@ -338,8 +337,7 @@ class Committer:
 
     def _publish(self, record: CommitRecord) -> None:
         """Bring the segments of a commit to their places. Doing it again goes on. Raises OSError (FileNotFoundError:
-        somebody else has made all of it and removed what was staged, or that is lost), CorruptLog where another segment
-        is in the way."""
+        somebody else was faster and removed what was staged, or that is lost), and as Medium.publish_segment."""
         medium, by_partition = self.medium, record.by_partition()
         filled = {topic.name: [key[1] for key in by_partition if key[0] == topic.name] for topic in record.topics}
         medium.run([partial(medium.make_topic, topic, filled[topic.name]) for topic in record.topics])

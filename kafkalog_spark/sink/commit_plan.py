@@ -31,8 +31,6 @@ _PIECE = re.compile(r"kafkalog\.(staged/[0-9a-f]{32}/[0-9]+|sink-[0-9a-f]{32}-[0
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic that the commit creates."""
-
     name: str
     id: uuid.UUID
     partitions: int
@@ -224,9 +222,9 @@ def plan_segments(
     tasks: Iterable[TaskManifest], existing: Mapping[str, list[int]], segment_bytes: int, join_bytes: int
 ) -> tuple[list[PlannedSegment], tuple[NewTopic, ...]]:
     """(segments without offsets, topics to be created), both sorted by name; of each partition in the order of the
-    tasks, neighbours of up to `join_bytes` joined. existing: the partitions of each topic that are there now. Raises
-    UnknownPartition for a topic that has not got the partitions it was taken to have, InvalidRecord for a new topic
-    whose name would collide with another's."""
+    tasks, neighbours of up to `join_bytes` joined. existing: the partitions of each topic. Raises UnknownPartition for
+    a topic without the partitions it was taken to have, InvalidRecord for a new one whose name collides with another's.
+    """
     by_partition: dict[TopicPartition, list[PlannedSegment]] = {}
     created: dict[str, NewTopic] = {}
     for task in sorted(tasks, key=lambda task: task.attempt.task):

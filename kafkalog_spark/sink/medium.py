@@ -27,16 +27,14 @@ INDEX_SUFFIXES = (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX)
 
 
 class Medium(ABC):
-    """Log directory on a disk (medium_local) or in a bucket (medium_bucket). Names are paths from the log directory on.
-    All methods raise OSError."""
+    """Log directory on a disk or in a bucket. Names are paths from the log directory on. All methods raise OSError."""
 
     root: str
     store: Store
     storage: StorageOptions | None = None
 
     remote: bool
-    """True where nothing is locked, a request may come through after its answer was given up, and the store may ignore
-    conditions."""
+    """True: nothing is locked, a request given up may still come through, and the store may ignore conditions."""
     commits: str  # prefix of the names of commit records
     join_bytes: int  # staged files up to this size are joined to one segment
     parallel: int  # steps that are taken at once, at most
@@ -44,11 +42,9 @@ class Medium(ABC):
     needs: str  # hint of errors: conditions for a writer there
 
     def path(self, name: str = "") -> str:
-        """Full path, for messages."""
         return f"{self.root}/{name}" if name else self.root
 
     def unwritable(self, error: OSError) -> NotALogDirectory:
-        """Error to raise for an OSError."""
         return NotALogDirectory(
             f"cannot be written: {error.strerror or error}",
             path=str(error.filename or self.root),
@@ -203,8 +199,7 @@ class Medium(ABC):
 
     @abstractmethod
     def remaining(self, record: CommitRecord) -> CommitRecord:
-        """Work of a decided commit that a dead writer left, ready to be published; with other offsets where somebody
-        appended meanwhile."""
+        """Work that a dead writer left of a decided commit, with other offsets where somebody appended meanwhile."""
 
     def warn_deleted(self, segments: Sequence[PlannedSegment]) -> None:
         """Say that a partition was deleted before these segments of a decided commit came to their places."""

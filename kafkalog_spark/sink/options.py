@@ -235,8 +235,7 @@ def _ignored(given: GivenOptions, of_reads: Collection[str], *, through_broker: 
 
 
 def _producer(given: GivenOptions, values: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The producer's settings (`kafka.*` without the prefix, and the options here that mean the same), and the names of
-    those without effect on it."""
+    """(Settings of the producer: `kafka.*` and what means the same here; the names of options without effect on it)."""
     if "path" in given:
         raise OptionError(
             "options 'path' and 'kafka.bootstrap.servers' are both given: rows go to one of the two",

@@ -37,8 +37,6 @@ _FLUSH_SECONDS = 10.0  # of one call; librdkafka's message.timeout.ms ends the w
 
 
 def new_producer(settings: Mapping[str, str]) -> Any:
-    """Raises as librdkafka.made."""
-
     def make() -> Any:
         from confluent_kafka import Producer
 

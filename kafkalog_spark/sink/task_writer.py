@@ -47,10 +47,9 @@ class Share(NamedTuple):
 class Partitioner:
     """Chooses the partition of each row of a task.
 
-    topic: of all rows, None when they bring their own. record_columns: what the shares hold. count_of(topic): how many
-    partitions it has; raises InvalidRecord for a topic that cannot be. first: where keyless rows begin; another one for
-    each task.
-    """
+    topic: of all rows, None when they bring their own. record_columns: of the shares. count_of(topic): its number of
+    partitions; raises InvalidRecord for a topic that cannot be. first: where keyless rows begin, another one in each
+    task."""
 
     topic: str | None
     record_columns: tuple[str, ...]

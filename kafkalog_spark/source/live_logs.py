@@ -172,8 +172,7 @@ def directory_watch(store: Store, directory: str) -> Watch | ListingWatch:
 
 @dataclass(slots=True)
 class LiveLog:
-    """Partition as of the last look. `topic_id`: None before Kafka 2.8. `readers_end`: where readers have to stop, the
-    `log_end`, or the LSO with read_committed."""
+    """Partition as of the last look. topic_id: None before Kafka 2.8. readers_end: log_end, or the LSO."""
 
     place: PartitionLocation
     log: PartitionLog

@@ -51,7 +51,12 @@ class LogDirs(log_dir.LogDirs):
             if name is not None
         }
         for batch in super().scan(topic, request, **options):  # type: ignore[arg-type]
-            yield _decoded(batch, decoders)
+            for column, decoder in decoders.items():
+                at = batch.schema.get_field_index(column)
+                if at >= 0:
+                    found = decode_column(decoder, batch, column).columns
+                    batch = batch.set_column(at, pa.field(column, found.type), found)
+            yield batch
 
     def _decoder(
         self,
@@ -65,12 +70,3 @@ class LogDirs(log_dir.LogDirs):
         format = ResolvedFormat.of(name, {option.lower(): text for option, text in (given or {}).items()}, sources)
         wanted = schema_of_ddl(schema) if isinstance(schema, str) else schema
         return format.decoder(format.schema() if wanted is None else wanted)
-
-
-def _decoded(batch: pa.RecordBatch, decoders: Mapping[str, ValueDecoder]) -> pa.RecordBatch:
-    for column, decoder in decoders.items():
-        at = batch.schema.get_field_index(column)
-        if at >= 0:
-            found = decode_column(decoder, batch, column).columns
-            batch = batch.set_column(at, pa.field(column, found.type), found)
-    return batch

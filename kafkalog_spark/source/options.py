@@ -149,8 +149,7 @@ _OTHER_OPTIONS = (
 
 @dataclass(frozen=True)
 class FormatOptions:
-    """Format of the values or keys, as given. side: "value" or "key". options: of the format, names in small letters
-    without prefix. mode: what a bad value does."""
+    """Format of values or keys as given. side: "value" or "key". options: as in ResolvedFormat. mode: of bad values."""
 
     side: str
     format: str
@@ -179,8 +178,6 @@ class CommitGroup:
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """Options that only a stream has."""
-
     limits: RateLimits
     max_trigger_delay_ms: int = option("maxTriggerDelay", duration_ms, "15m")
     commit_group: CommitGroup | None = None
@@ -280,8 +277,7 @@ NO_OPTIONS = (
 def parse_read_options(
     options: Mapping[str, str] | GivenReadOptions, *, streaming: bool = False, quiet: bool = False
 ) -> ReadOptions:
-    """Options as Spark hands them over; names in any case, values trimmed. What is given is parsed once, for a batch
-    and a stream together.
+    """Options as Spark hands them over; names in any case, values trimmed. Each is parsed once for batch and stream.
 
     Raises OptionError for a value that cannot be used, for options that contradict each other, for the five that the
     connector refuses, and for an unknown name, with the nearest one. Options without effect are kept in `ignored`, and
@@ -360,8 +356,6 @@ def warn_of(ignored: Iterable[str]) -> None:
 
 
 class GivenReadOptions(GivenOptions):
-    """The options of a read as given."""
-
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options, READ_OPTIONS)
 

@@ -49,9 +49,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OffsetBounds:
-    """Partition's log as bounds are resolved against it. `log_end`: where a reader stops, the high watermark, or the
-    LSO with read_committed. `offset_for_timestamp(ms)`: the earliest offset whose record's timestamp is >= ms, or
-    None."""
+    """Partition's log as bounds are resolved against it. log_end: where a reader stops, with read_committed the LSO.
+    offset_for_timestamp(ms): the earliest offset whose record's timestamp is >= ms, or None."""
 
     log_start: int
     log_end: int
@@ -122,8 +121,7 @@ def resolve_bounds(
             end_offset = log.log_end
         if start_offset > end_offset:
             raise _start_after_end(tp, start_offset, end_offset)
-        # By timestamp no side is late-bound, not even one without a match: at a later action the log may hold records
-        # that are newer than the end asked for.
+        # By timestamp no side is late-bound, also without a match: later the log may hold records past the end wanted
         earliest = starts[tp] == EARLIEST and not start_by_time
         latest = ends[tp] == LATEST and not end_by_time
         offsets = OffsetRange(*tp, start_offset, end_offset, earliest, latest, from_earliest=earliest)
@@ -419,9 +417,8 @@ def opened_bounds(
     known_end: LogEnd | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> tuple[PartitionLog, OffsetBounds] | None:
-    """The partition, opened as the read's `mode` wants it, with the start and end that bind its range. `fixed_end`,
-    `known_end`: the Split's. None, with a warning, if it was deleted since it was listed and failOnDataLoss is false;
-    otherwise that raises NotALogDirectory."""
+    """The partition, opened as `mode` wants it, with the start and end that bind its range. fixed_end, known_end: the
+    Split's. Raises NotALogDirectory if it was deleted meanwhile; with failOnDataLoss=false None, and a warning."""
     try:
         log = place.open(pass_over_damage=options.passes_over_damage, known_end=known_end, checkpoints=checkpoints)
         if fixed_end is not None and ends_before_last_segment(log, fixed_end):
@@ -458,7 +455,6 @@ def ends_before_last_segment(log: PartitionLog, end: int) -> bool:
 
 
 def for_each_place(function: Callable[[PartitionLocation], T], places: Iterable[PartitionLocation]) -> list[T]:
-    """Results of `function` for each place, in order."""
     return in_parallel(function, places, lambda place: any(store.remote for store in place.stores))
 
 

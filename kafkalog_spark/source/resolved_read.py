@@ -254,8 +254,7 @@ def _distinct_names(fields: Iterable[StructField]) -> tuple[str, ...]:
 
 
 def _in_zone(format: ResolvedFormat, columns: pa.Schema) -> ResolvedFormat:
-    """The format with timestamps that name no zone in the session's, unless its options say another. Raises OptionError
-    for a zone that Python does not know."""
+    """The format with the session's time zone, unless its options name one. Raises OptionError for an unknown one."""
     if "timezone" in format.options or "timezone" not in option_names(format.name):
         return format
     if not any(_has_moments(field.type) for field in columns):

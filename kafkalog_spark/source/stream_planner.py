@@ -266,8 +266,7 @@ def bytes_of(log: PartitionLog, start: int, end: int) -> int:
 
 
 def end_of_bytes(log: PartitionLog, start: int, end: int, budget: int) -> int:
-    """The offset, at most `end`, after the last whole batch that ends within `budget` bytes from the batch of `start`
-    on; after that one when it is larger."""
+    """The offset, at most `end`, after the last batch within `budget` bytes from that of `start` on, at least that."""
     reached = start
     for index in _segments(log, start, end):
         following = log.next_base_offset(index)
@@ -378,8 +377,6 @@ _log = logging.getLogger(__name__)
 
 
 class StreamPlanner:
-    """Plans the batches of one stream."""
-
     def __init__(self, options: ReadOptions, clock_ms: Callable[[], int] = now_ms) -> None:
         self._options = options
         self._live = LiveLogs(options)

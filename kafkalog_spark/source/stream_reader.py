@@ -228,8 +228,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, streaming.SupportsTriggerAvai
 
 
 class _WithRows(KafkaLogStreamReader, SimpleStreamReader):
-    """Reader from the end of `partitions` until Spark has taken the rows: a simple reader all the time would have no
-    latestOffset in the query's progress."""
+    """Reader until Spark has taken the rows; of a simple reader a query's progress has no latestOffset."""
 
     def getCache(self, start: JsonOffsets, end: JsonOffsets) -> Iterator[pa.RecordBatch]:
         rows, self._rows = self._rows, ()

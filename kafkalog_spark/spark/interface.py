@@ -189,8 +189,7 @@ _warming: list[subprocess.Popen[bytes]] = []
 
 def warm_in_background(formats: Iterable[str]) -> None:
     """Have the kernels of a read compiled by a process of its own, unless some process has done so before: the first
-    task that needs one waits for it rather than compile it again. Called on the driver when a load is planned. formats:
-    names of value formats."""
+    task that needs one waits for it. Called on the driver when a load is planned. formats: of values and keys."""
     names = (*(format.removeprefix("confluent-") for format in formats), "read")
     groups = [name for name in names if name in _KERNELS and not _is_compiled(_KERNELS[name])]
     if groups and not _warming:

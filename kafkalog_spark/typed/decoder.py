@@ -131,9 +131,7 @@ class Format(Protocol):
         """options: names as in ResolvedFormat. Raises OptionError for an option or a type that the format refuses."""
         ...
 
-    def schema(self, format: ResolvedFormat) -> pa.Schema:
-        """See ResolvedFormat.schema."""
-        ...
+    def schema(self, format: ResolvedFormat) -> pa.Schema: ...
 
 
 def format_of(name: str) -> Format:
@@ -147,8 +145,7 @@ def option_names(name: str) -> frozenset[str]:
 
 
 def check_options(name: str, given: Mapping[str, str]) -> None:
-    """Raise OptionError for what is no option of the format. given: how options were written, by name in small
-    letters."""
+    """Raise OptionError for what is no option of the format. given: by name in small letters, as it was written."""
     known = option_names(name)
     for option, written in given.items():
         if option not in known:
@@ -177,7 +174,6 @@ def _chosen(option: str, text: str, names: tuple[str, ...], hint: str | None) ->
 
 
 def encoder_of(name: str, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
-    """An encoder of rows with those columns."""
     return format_of(name).encoder(options, given)
 
 
@@ -187,7 +183,6 @@ OPTIONS: tuple[OptionSpec, ...] = ()
 
 
 def schema(format: ResolvedFormat) -> pa.Schema:
-    """A single column `value`."""
     return pa.schema([("value", pa.string())])
 
 
@@ -214,7 +209,6 @@ class StringDecoder:
         self.schema = projection
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
-        """As ValueDecoder.decode; no value is bad."""
         values = values.cast(pa.binary())
         texts = pa.Array.from_buffers(
             pa.string(), len(values), values.buffers(), null_count=values.null_count, offset=values.offset
@@ -227,5 +221,4 @@ class StringEncoder:
     """The way back."""
 
     def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
-        """As ValueEncoder.encode."""
         return columns.flatten()[0].cast(pa.binary())

@@ -55,8 +55,7 @@ class ColumnBuffers:
     """The columns of a tree for `rows` values. `table` is what kernels take (`Col`), `marks` their notes."""
 
     def __init__(self, tree: ColumnTree, rows: int, bytes_: int, pool: BufferPool | None = None) -> None:
-        """bytes_: how many bytes the values have; a column of strings begins with as much, up to a megabyte. pool:
-        memory of batches before, of the same tree."""
+        """bytes_: of all values; a column of strings begins with as much, up to a megabyte. pool: of the same tree."""
         self._columns = tree.all()
         self._pool = pool or BufferPool()
         self._java_texts: Collection[int] = ()

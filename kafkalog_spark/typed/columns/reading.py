@@ -53,7 +53,6 @@ class Program:
         return self._mark[0]
 
     def back_to_mark(self) -> None:
-        """Forget what was added since."""
         for part, size in zip((*self._rows, self.tables, self.texts), self._mark, strict=True):
             del part[size:]
 
@@ -72,7 +71,6 @@ class Program:
         return np.array(self.tables or [0], np.int64), np.frombuffer(bytes(self.texts) or b"\0", np.uint8)
 
     def arrays(self) -> Any:
-        """All of it as the kernel takes it."""
         raise NotImplementedError
 
 
@@ -175,9 +173,7 @@ class SingleSchemaDecoder:
     """Decodes values of one writer schema."""
 
     def __init__(self, reading: SchemaReading, writer: Any) -> None:
-        """Raises OptionError."""
         self.schema, self._reading, self._entry = reading.schema, reading, reading.entry_of(writer)
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
-        """As ValueDecoder.decode."""
         return self._reading.decode(Values.of(values), np.full(len(values), self._entry, np.int64))
