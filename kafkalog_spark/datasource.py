@@ -62,7 +62,7 @@ class KafkaLogDataSource(DataSource):
         check_load(options)
         if options.table is not None:
             return table_schema(options.table)
-        warm_in_background(side.format for side in options.formats.values())
+        warm_in_background(side.name for side in options.formats.values())
         return load_schema(options, self._load_options.formats(options))
 
     @first_line
@@ -73,7 +73,7 @@ class KafkaLogDataSource(DataSource):
         options = self._load_options.one_of(streaming=False)
         if options.table is not None:
             return TableReader(options, schema)
-        warm_in_background(side.format for side in options.formats.values())
+        warm_in_background(side.name for side in options.formats.values())
         read = self._load_options.resolved(options, schema)
         RecordProjection(read)  # a schema that cannot be had is refused before anything is planned
         check_pushdown(options)
@@ -88,7 +88,7 @@ class KafkaLogDataSource(DataSource):
                 raise OptionError(
                     f"reading streams needs Spark 4.2 or newer, this is {pyspark.__version__}: {error}"
                 ) from error
-            warm_in_background(side.format for side in options.formats.values())
+            warm_in_background(side.name for side in options.formats.values())
             return KafkaLogStreamReader(self._load_options.resolved(options, schema))
         except KafkalogError as error:
             return RefusedStreamReader(error)

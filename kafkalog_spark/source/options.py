@@ -43,7 +43,7 @@ from kafkalog_spark.source.foreign_options import CONNECTOR_ONLY, OF_SPARK, OTHE
 from kafkalog_spark.spark import librdkafka
 from kafkalog_spark.store.interface import is_local, normalised
 from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
-from kafkalog_spark.typed.decoder import FORMATS, check_options, format_name, option_names
+from kafkalog_spark.typed.decoder import FORMATS, ResolvedFormat, check_options, format_name, option_names
 
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
 NoMatch = Literal["error", "latest"]
@@ -148,16 +148,6 @@ _OTHER_OPTIONS = (
 
 
 @dataclass(frozen=True)
-class FormatOptions:
-    """Format of values or keys as given. side: "value" or "key". options: as in ResolvedFormat. mode: of bad values."""
-
-    side: str
-    format: str
-    options: Mapping[str, str] = field(repr=False)  # passwords of registries are among them
-    mode: Mode
-
-
-@dataclass(frozen=True)
 class RateLimits:
     """Limits of a stream's batch: offsets, bytes; None for no limit. A batch ignores them."""
 
@@ -226,7 +216,7 @@ class ReadOptions:
     pushdown: Literal["auto", "true", "false"] = option("pushdown", choice("auto", "true", "false"), "auto")
     mode: Mode = option("mode", _mode, "FAILFAST", of_records=True)
     wanted: RecordPredicate
-    formats: Mapping[str, FormatOptions]
+    formats: Mapping[str, ResolvedFormat]
     stream: StreamOptions | None
     ignored: tuple[str, ...]
 
@@ -368,8 +358,8 @@ class GivenReadOptions(GivenOptions):
         return TierOptions.of(self.named(is_tier_option))
 
     @cached_property
-    def formats(self) -> tuple[dict[str, FormatOptions], frozenset[str]]:
-        """(formats of values and keys by side, the names in small letters that they use).
+    def formats(self) -> tuple[dict[str, ResolvedFormat], frozenset[str]]:
+        """(formats of values and keys by side, not resolved yet; the names in small letters that they use).
 
         An option of a format is given with the prefix `value.` or `key.`, or without it, for both, where it means
         nothing else. `mode` is about values too where one of them has a format; `value.mode` and `key.mode` are about
@@ -377,7 +367,7 @@ class GivenReadOptions(GivenOptions):
         and for a prefixed one that the format has not.
         """
         used: set[str] = set()
-        formats: dict[str, FormatOptions] = {}
+        formats: dict[str, ResolvedFormat] = {}
         for side in ("value", "key"):
             name = self.texts.get(f"{side}.format")
             prefixed = self.of_side(side)
@@ -397,7 +387,7 @@ class GivenReadOptions(GivenOptions):
             mode_option = f"{side}.mode" if f"{side}.mode" in self else "mode"
             mode = _mode(mode_option, self.texts.get(mode_option, "PERMISSIVE"))
             used.update(shared, (f"{side}.{option}" for option in (*own, "format", "mode")))
-            formats[side] = FormatOptions(side, name, shared | own, mode)
+            formats[side] = ResolvedFormat(name, shared | own, side, mode)
         return formats, frozenset(used)
 
     def first_of(self, options: tuple[OptionSpec, ...], otherwise: offsets.Bound | None = None) -> Any:

@@ -24,7 +24,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructFi
 from kafkalog_spark.errors import MalformedValue, OptionError
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, DAMAGE_COLUMN_TYPES
 from kafkalog_spark.source.offsets import named_topics
-from kafkalog_spark.source.options import FormatOptions, GivenReadOptions, ReadOptions, parse_read_options, warn_of
+from kafkalog_spark.source.options import GivenReadOptions, ReadOptions, parse_read_options, warn_of
 from kafkalog_spark.spark.interface import arrow_schema, session_time_zone
 from kafkalog_spark.typed.columns.java_text import zone_of
 from kafkalog_spark.typed.decoder import ResolvedFormat, SchemaSources, ValueDecoder, decode_column, option_names
@@ -109,7 +109,9 @@ def resolve_formats(options: ReadOptions) -> dict[str, ResolvedFormat]:
     """Formats by side, with the files, registered schemas and `_schemas` records they need. Raises as they do."""
     topics = tuple(sorted(named_topics(options.subscription)))
     return {
-        side: ResolvedFormat.of(given.format, given.options, SchemaSources(side, topics, partial(_records, options)))
+        side: ResolvedFormat.of(
+            given.name, given.options, SchemaSources(side, topics, partial(_records, options)), given.mode
+        )
         for side, given in options.formats.items()
     }
 
@@ -165,16 +167,16 @@ class RecordProjection:
     def __init__(self, read: ResolvedRead) -> None:
         options, schema = read.options, read.schema
         self._target: pa.Schema = arrow_schema(schema)
-        self._decoders: dict[str, tuple[FormatOptions, ValueDecoder]] = {}
+        self._decoders: dict[str, tuple[ResolvedFormat, ValueDecoder]] = {}
         if not options.formats:
             self.columns = _checked_columns(schema.fields, options.reports_damage)
             return
         plain, wanted, self._origins = _divided(options, schema, self._target)
         scanned = dict.fromkeys(_checked_columns(plain, options.reports_damage))
-        for side, given in options.formats.items():
+        for side, given in read.formats.items():
             if side in wanted:
                 columns = pa.schema(wanted[side])
-                decoder = _in_zone(read.formats[side], columns).decoder(columns)
+                decoder = _in_zone(given, columns).decoder(columns)
                 self._decoders[side] = given, decoder
                 scanned[side] = None
                 if getattr(decoder, "headers_too", False):
@@ -207,11 +209,11 @@ class RecordProjection:
         return rows if keep is None else rows.filter(pa.array(keep))
 
     def _malformed(
-        self, batch: pa.RecordBatch, given: FormatOptions, row: int, why: Callable[[int], str]
+        self, batch: pa.RecordBatch, given: ResolvedFormat, row: int, why: Callable[[int], str]
     ) -> MalformedValue:
         topic, partition, offset = (batch.column(self.columns.index(column))[row].as_py() for column in _PLACE)
         return MalformedValue(
-            f"the {given.side} cannot be read as {given.format}: {why(row)}",
+            f"the {given.side} cannot be read as {given.name}: {why(row)}",
             topic_partition=f"{topic}-{partition}",
             offset=offset,
             hint=f"{given.side}.mode=PERMISSIVE reads what can be read, DROPMALFORMED leaves such records out",

@@ -90,23 +90,25 @@ class ResolvedFormat:
     nothing that a plan can.
 
     options: of the format, names in small letters without the prefix `value.` or `key.`; with passwords, so in no repr.
-    side: "value" or "key". descriptors: a descriptor set of Protobuf. schema_records: key and value of every record of
-    a registry's topic. reader_id, reader_text: the registered schema that values are read with.
-    """
+    side: "value" or "key". mode: of bad values. descriptors: a descriptor set of Protobuf. schema_records: keys and
+    values of a registry's whole topic. reader_id, reader_text: the registered schema that values are read with."""
 
     name: str
     options: Mapping[str, str] = field(repr=False)
     side: str = "value"
+    mode: str = "PERMISSIVE"
     descriptors: bytes | None = field(default=None, repr=False)
     schema_records: tuple[tuple[bytes | None, bytes | None], ...] | None = field(default=None, repr=False)
     reader_id: int | None = None
     reader_text: str | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, name: str, options: Mapping[str, str], sources: SchemaSources) -> ResolvedFormat:
+    def of(
+        cls, name: str, options: Mapping[str, str], sources: SchemaSources, mode: str = "PERMISSIVE"
+    ) -> ResolvedFormat:
         """Look up what the options name. Raises OptionError, and what reading a topic or a registry raises."""
         resolve = getattr(format_of(name), "resolve", None)  # only formats with something to look up have one
-        given = cls(name, dict(options), sources.side)
+        given = cls(name, dict(options), sources.side, mode)
         return given if resolve is None else cast(ResolvedFormat, resolve(given, sources))
 
     def schema(self) -> pa.Schema:
