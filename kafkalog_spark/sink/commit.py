@@ -67,9 +67,8 @@ class Committer:
     """Commits and aborts of one log directory. tries: commits of others that one gives way to; so many in a row are a
     bucket with more writers than it can take.
 
-    open_job, commit, abort, end, recover raise NotALogDirectory for what the operating system or store refuses,
-    CorruptFile and UnsupportedFormat for a record that cannot be read, WriteUnfinished when a decided write cannot be
-    completed now; the others raise OSError.
+    open_job, commit, abort, end, recover raise NotALogDirectory for what the system or store refuses, CorruptFile and
+    UnsupportedFormat for a record, WriteUnfinished when a decided write cannot be completed; the others OSError.
     """
 
     medium: Medium

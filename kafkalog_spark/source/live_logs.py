@@ -209,8 +209,7 @@ class LiveLogs:
         """The partitions by topic and partition, in order. `may_be_gone`: topics that are read and may be deleted.
 
         Raises NotALogDirectory when a log directory cannot be read (its partitions are then not taken for deleted),
-        UnknownPartition for a topic asked for by name that has never been there, CorruptBatch where the end of a log
-        cannot be distinguished from damage.
+        UnknownPartition for a named topic that has never been there, CorruptBatch where a log's end may be damage.
         """
         with requests_logged("a look at the logs of a stream", (root.store for root in self._places)):
             return self._look(self._clock_ns(), may_be_gone)

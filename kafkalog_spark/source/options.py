@@ -269,9 +269,8 @@ def parse_read_options(
 ) -> ReadOptions:
     """Options as Spark hands them over; names in any case, values trimmed. Each is parsed once for batch and stream.
 
-    Raises OptionError for a value that cannot be used, for options that contradict each other, for the five that the
-    connector refuses, and for an unknown name, with the nearest one. Options without effect are kept in `ignored`, and
-    logged in one line unless `quiet`.
+    Raises OptionError for values that cannot be used, or not together, for the five that the connector refuses, and for
+    unknown names, with the nearest one. Options without effect are in `ignored`, and logged in a line unless `quiet`.
     """
     given = options if isinstance(options, GivenReadOptions) else GivenReadOptions(options)
     formats, _ = given.formats
@@ -363,8 +362,7 @@ class GivenReadOptions(GivenOptions):
 
         An option of a format is given with the prefix `value.` or `key.`, or without it, for both, where it means
         nothing else. `mode` is about values too where one of them has a format; `value.mode` and `key.mode` are about
-        nothing else. Raises OptionError for a format that there is not, for an option of a format where none is named,
-        and for a prefixed one that the format has not.
+        nothing else. Raises OptionError for a format that there is not, and for an option that none has.
         """
         used: set[str] = set()
         formats: dict[str, ResolvedFormat] = {}

@@ -224,8 +224,7 @@ class LagListener(StreamingQueryListener):
     """Reports the lag of every query at every progress, in the driver's own Python process: what the Kafka source
     reports as metrics, which Spark does not let a Python source do.
 
-    report: called with the query's name or id and its Lag; prints a line by default. path, options: as for
-    offsets_behind_latest.
+    report: of a query's name or id and its Lag; prints a line by default. path, options: of offsets_behind_latest.
     """
 
     def __init__(self, report: Callable[[str, Lag], None] | None = None, path: str | None = None, **options: str):

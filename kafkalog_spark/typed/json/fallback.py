@@ -17,17 +17,13 @@ from kafkalog_spark.typed.columns import java_text
 from kafkalog_spark.typed.json.jackson import INTEGERS, JacksonReader, JsonError, JsonOptions, Token, check_types
 
 Converter = Callable[[JacksonReader], Any]
-"""Takes the reader's value; raises BadField, JsonError, ValueError or ArithmeticError for one not of its type."""
+"""Takes the reader's value; raises JsonError, ValueError or ArithmeticError for one not of its type."""
 _INFINITIES = {"+INF": 1.0, "+Infinity": 1.0, "Infinity": 1.0, "-INF": -1.0, "-Infinity": -1.0}
 _NUMBERS = (Token.INTEGER, Token.FLOAT)
 _MOST_DROPPED = 646_456_990
 """Digits that Java's BigDecimal can round away: its BigInteger has no larger power of ten."""
 _DAYS = re.compile(r"([+-]?)0*(\d{1,10})")  # as Java's parseInt takes it, whatever the number of zeros
 _WIDE = Context(prec=2000, Emax=999_999_999, Emin=-999_999_999)
-
-
-class BadField(Exception):
-    """A value that is not of its type."""
 
 
 def scalar_converter(kind: pa.DataType, options: JsonOptions) -> Converter:
@@ -66,7 +62,7 @@ def _floating(kind: pa.DataType, options: JsonOptions) -> Converter:
             return float("nan")
         if non_numeric and text in _INFINITIES:
             return _INFINITIES[text] * float("inf")
-        raise BadField(f"a string cannot be read as {kind}")
+        raise ValueError(f"a string cannot be read as {kind}")
 
     def of_number(reader: JacksonReader) -> float:
         text = reader.number
@@ -100,7 +96,7 @@ def local_timestamp_of(text: str, options: JsonOptions) -> int:
     if options.read_local is not None:
         days, us, zone = options.read_local(text)
         if zone is not None:
-            raise BadField("a time zone where none is allowed")
+            raise ValueError("a time zone where none is allowed")
         return java_text.us_in_range(days * 86_400_000_000 + us)
     return java_text.timestamp_of_text(text, options.zone, with_zone=False)
 
@@ -129,7 +125,7 @@ def taking(kind: pa.DataType, by_token: dict[Token, Converter]) -> Converter:
             return take(reader)
         if token is Token.STRING:
             _refuse_empty(reader.string(), kind)
-        raise BadField(f"{token.name} cannot be read as {kind}")
+        raise ValueError(f"{token.name} cannot be read as {kind}")
 
     return convert
 
@@ -142,7 +138,7 @@ def _value_token(reader: JacksonReader) -> Token | None:
 
 def _refuse_empty(text: str, kind: pa.DataType) -> None:
     if not text:
-        raise BadField(f"an empty string cannot be read as {kind}")
+        raise ValueError(f"an empty string cannot be read as {kind}")
 
 
 def _unless_empty(kind: pa.DataType, read: Callable[[str], Any]) -> Converter:
@@ -157,7 +153,7 @@ def _unless_empty(kind: pa.DataType, read: Callable[[str], Any]) -> Converter:
 def _integer(reader: JacksonReader, lowest: int, highest: int) -> int:
     number = int(reader.number)
     if not lowest <= number <= highest:
-        raise BadField(f"{reader.number[:40]} is out of range")
+        raise ValueError(f"{reader.number[:40]} is out of range")
     return number - 256 if highest == 255 and number > 127 else number
 
 
@@ -169,11 +165,9 @@ def _seconds(reader: JacksonReader) -> int:
 def _days_as_text(text: str) -> int:
     """Days since 1970 in the calendar of Spark 1.5, whose days before 1582-10-15 are Julian."""
     number = _DAYS.fullmatch(text)
-    if number is None:
-        raise BadField("no date")
-    days = int(number[1] + number[2])
+    days = 1 << 31 if number is None else int(number[1] + number[2])
     if not -(1 << 31) <= days < 1 << 31:
-        raise BadField("no date")
+        raise ValueError("no date")
     return java_text.days_of_hybrid(days)
 
 
@@ -181,18 +175,18 @@ def decimal_of(text: str, kind: pa.DataType) -> Decimal:
     try:
         number = Decimal(text)
         if not number.is_finite() or not text or text != text.strip() or "_" in text:
-            raise BadField("no decimal")
+            raise ValueError("no decimal")
         if number and number.adjusted() > kind.precision:
-            raise BadField(f"it does not fit {kind}")
+            raise ValueError(f"it does not fit {kind}")
         if number and number.adjusted() < -_MOST_DROPPED:
-            raise BadField("its exponent is too small")
+            raise ValueError("its exponent is too small")
         if number.adjusted() < -kind.scale - 2:
             return Decimal(0).scaleb(-kind.scale)
         rounded = number.quantize(Decimal(1).scaleb(-kind.scale), rounding="ROUND_HALF_UP", context=_WIDE)
     except InvalidOperation:
-        raise BadField("no decimal") from None
+        raise ValueError("no decimal") from None
     if len(rounded.as_tuple().digits) > kind.precision and rounded:
-        raise BadField(f"it does not fit {kind}")
+        raise ValueError(f"it does not fit {kind}")
     return rounded
 
 
@@ -204,7 +198,7 @@ def _text(reader: JacksonReader) -> str | None:
     if token is Token.STRING:
         return java_text.java_characters(reader.string())
     if token in (Token.END_OBJECT, Token.END_ARRAY):
-        raise BadField("no value")
+        raise ValueError("no value")
     parts: list[str] = []
     depth, comma = 0, False
     while True:
@@ -229,7 +223,7 @@ def _text(reader: JacksonReader) -> str | None:
             return "".join(parts)
         token = reader.next_token()
         if token is None:
-            raise BadField("unexpected end-of-input")
+            raise ValueError("unexpected end-of-input")
 
 
 def _written(reader: JacksonReader) -> str:
@@ -247,25 +241,17 @@ def _written(reader: JacksonReader) -> str:
     return str(token.value)
 
 
-class Partial(Exception):
-    """Something inside is wrong; `value` is what could be read."""
+class BadValue(Exception):
+    """A text, or an object or array in it, is bad. value: what could be read of it, None for nothing."""
 
     def __init__(self, value: Any, why: str) -> None:
         super().__init__(why)
         self.value = value
 
 
-class BadValue(Exception):
-    """The text is bad. `row`: what could be read of it, None for nothing."""
-
-    def __init__(self, row: dict[str, Any] | None, why: str) -> None:
-        super().__init__(why)
-        self.row = row
-
-
 _Fields = dict[str, tuple[str, Converter]]
 """By their names as Jackson gives them: the names of columns, and what converts their values."""
-_WRONG = (BadField, JsonError, ValueError, ArithmeticError)
+_WRONG = (JsonError, ValueError, ArithmeticError)
 """Exceptions of converters where Spark catches its own."""
 
 
@@ -285,9 +271,7 @@ class JsonRows:
                 return None
             if reader.token is Token.START_OBJECT:
                 return self._object(reader, self._fields)
-            raise BadField(f"it begins with {reader.token.name}, not with an object" if reader.token else "")
-        except Partial as partial:
-            raise BadValue(partial.value, str(partial)) from None
+            raise ValueError(f"it begins with {reader.token.name}, not with an object" if reader.token else "")
         except _WRONG as error:
             raise BadValue(None, str(error) or type(error).__name__) from None
 
@@ -302,14 +286,14 @@ class JsonRows:
             name, convert = field
             try:
                 row[name] = convert(reader)
-            except Partial as partial:
+            except BadValue as partial:
                 why = why or str(partial)
                 row[name] = partial.value
             except _WRONG as error:
                 why = why or f"{name}: {error}"
                 reader.skip_children()
         if why is not None:
-            raise Partial(row, why)
+            raise BadValue(row, why)
         return row
 
     def _array(self, reader: JacksonReader, convert: Converter) -> list[Any]:
@@ -317,11 +301,11 @@ class JsonRows:
         while _until(reader, Token.END_ARRAY):
             try:
                 values.append(convert(reader))
-            except Partial as partial:
+            except BadValue as partial:
                 why = why or str(partial)
                 values.append(partial.value)
         if why is not None:
-            raise Partial(values, why)
+            raise BadValue(values, why)
         return values
 
     def _map(self, reader: JacksonReader, convert: Converter) -> list[tuple[str, Any]]:
@@ -332,16 +316,16 @@ class JsonRows:
             key = java_text.java_characters(reader.name or "")
             try:
                 pairs.append((key, convert(reader)))
-            except Partial as partial:
+            except BadValue as partial:
                 partly = partly or str(partial)
                 pairs.append((key, partial.value))
             except _WRONG as error:
                 bad = bad or str(error)
                 reader.skip_children()
         if bad is not None:
-            raise BadField(bad)
+            raise ValueError(bad)
         if partly is not None:
-            raise Partial(pairs, partly)
+            raise BadValue(pairs, partly)
         return pairs
 
     def _converters(self, fields: Iterable[pa.Field]) -> _Fields:

@@ -81,7 +81,7 @@ class JsonDecoder:
                 rows.append(None if value is None else self._rows.row(value))
             except BadValue as error:
                 reasons[i] = str(error)
-                rows.append(error.row or {})
+                rows.append(error.value or {})
         bad = np.zeros(len(rows), np.bool_)
         bad[list(reasons)] = True
         columns = pa.array(rows, pa.struct(list(self._parsed)))
