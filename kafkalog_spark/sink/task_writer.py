@@ -224,11 +224,10 @@ class TaskWriter:
             for key in list(self._open):
                 self._finish(key)
             self._stage.close()
-        except OSError as error:
+        except BaseException as error:
             self._stage.discard()
-            raise self._medium.unwritable(error) from error
-        except BaseException:
-            self._stage.discard()
+            if isinstance(error, OSError):
+                raise self._medium.unwritable(error) from error
             raise
         return TaskManifest(self._attempt, tuple(self._finished), dict(self._partitioner.partitions))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,13 +48,9 @@ class LoadOptions:
     stream two, since Spark makes its reader in two processes."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = dict(options)
+        self._given = GivenReadOptions(options)
         self._logged: set[str] = set()
         self._formats: Mapping[str, ResolvedFormat] | None = None
-
-    @cached_property
-    def _given(self) -> GivenReadOptions:
-        return GivenReadOptions(self._options)
 
     def formats(self, options: ReadOptions) -> Mapping[str, ResolvedFormat]:
         """The same for a batch and a stream."""

@@ -58,7 +58,6 @@ class ColumnBuffers:
         """bytes_: of all values; a column of strings begins with as much, up to a megabyte. pool: of the same tree."""
         self._columns = tree.all()
         self._pool = pool or BufferPool()
-        self._java_texts: Collection[int] = ()
         self.table = np.zeros((len(self._columns), len(Col)), np.int64)
         self.marks = np.zeros((len(self._columns), len(Mark)), np.int64)
         self.missing = np.zeros(len(Room), np.int64)
@@ -86,8 +85,7 @@ class ColumnBuffers:
 
     def finish(self, java_texts: Collection[int] = ()) -> pa.Array:
         """The root's array. java_texts: string columns where what is not UTF-8 is replaced, as in Java's String."""
-        self._java_texts = java_texts
-        return arrow_array(self._columns[0], self._filled)
+        return arrow_array(self._columns[0], partial(self._filled, java_texts))
 
     def _room_for(self, part: ColumnTree, room: int) -> None:
         row, n = self.table[part.number], int(self.table[part.number, Col.ENTRIES])
@@ -114,7 +112,7 @@ class ColumnBuffers:
         self._memory[number][which] = new
         self.table[number, which] = new.ctypes.data
 
-    def _filled(self, column: ColumnTree) -> FilledColumn:
+    def _filled(self, java_texts: Collection[int], column: ColumnTree) -> FilledColumn:
         row, memory = self.table[column.number], self._memory[column.number]
         n, type_ = int(row[Col.ENTRIES]), column.type
         data = memory.get(Col.DATA)
@@ -127,7 +125,7 @@ class ColumnBuffers:
             data,
             None if offsets is None else offsets[: n + 1],
             repeats=bool(row[Col.REPEATS]),
-            java_texts=column.number in self._java_texts,
+            java_texts=column.number in java_texts,
         )
 
 

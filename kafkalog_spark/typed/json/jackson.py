@@ -100,15 +100,13 @@ def is_of_name(sign: str) -> bool:
 MAX_NAME = 50_000  # characters of a name: StreamReadConstraints.DEFAULT_MAX_NAME_LEN
 
 
+@dataclass(slots=True)
 class _Context:
     """Where the parser is: at the root (kind ""), in an object or in an array."""
 
-    __slots__ = ("kind", "members", "name")
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.members = 0
-        self.name: str | None = None
+    kind: str
+    members: int = 0
+    name: str | None = None
 
 
 class JacksonReader:

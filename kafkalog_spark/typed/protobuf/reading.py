@@ -333,8 +333,6 @@ class _PlanMaker:
             slot[Slot.DEFAULT], slot[Slot.DEFAULT_SIZE] = self._plan.text(text), len(text)
         elif slot[Slot.KIND] in (Kind.DOUBLE, Kind.FLOAT):
             slot[Slot.DEFAULT] = self._plan.text(struct.pack("<d", value))
-        elif slot[Slot.KIND] in (Kind.UINT32_WIDE, Kind.BOOL):
-            slot[Slot.DEFAULT] = int(value)
         else:
             slot[Slot.DEFAULT] = _signed(int(value), 32 if types.scalar(field, self._meaning)[0] == pa.int32() else 64)
 
