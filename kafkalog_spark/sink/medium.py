@@ -41,6 +41,9 @@ class Medium(ABC):
     word: str  # name of what is not a directory, in messages
     needs: str  # hint of errors: conditions for a writer there
 
+    def step(self, what: str, name: Any) -> None:  # noqa: B027
+        """Called before each change, with a word for it and the name or path: tests fail, or end the writer, there."""
+
     def path(self, name: str = "") -> str:
         return f"{self.root}/{name}" if name else self.root
 

@@ -60,8 +60,7 @@ PRUNE_EVERY = 100  # commits after which old records are removed: a listing and 
 
 @dataclass(frozen=True)
 class Bucket(Medium):
-    """Log directory in a bucket. root: normalised. Every change passes `step` first, where tests let it fail or stop
-    the writer, or let another one write in between."""
+    """Log directory in a bucket. root: normalised."""
 
     root: str
     store: ObjectStore
@@ -77,9 +76,6 @@ class Bucket(Medium):
     @property
     def storage(self) -> StorageOptions:  # type: ignore[override]
         return self.store.options
-
-    def step(self, what: str, name: str) -> None:
-        """Called before each change, with a word for it and the name that changes."""
 
     # Requests.
 
@@ -110,12 +106,9 @@ class Bucket(Medium):
         self.step("create", name)
         return ObjectWriter(self.store).put_if_absent(self.path(name), data)
 
-    def put(self, name: str, data: Buffer) -> None:
+    def replace(self, name: str, data: Buffer, *, sync: bool = True) -> None:
         self.step("put", name)
         ObjectWriter(self.store).put(self.path(name), data)
-
-    def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
-        self.put(name, data)
 
     def replace_empty(self, name: str, data: Buffer) -> bool:
         self.step("replace", name)
@@ -279,7 +272,7 @@ class Bucket(Medium):
             return True
         try:
             if self.read(name, len(data) + 1) != data:
-                self.put(name, data)  # of an empty segment, or without a .log: nobody's
+                self.replace(name, data)  # of an empty segment, or without a .log: nobody's
         except FileNotFoundError:
             return False
         return True
@@ -367,7 +360,7 @@ class BucketStage:
         while len(self._running) >= 2 * _PUTS_AT_ONCE:
             self._running.pop(0).result()
         self._names.append(name)
-        self._running.append(self._threads.submit(self._bucket.put, name, data))
+        self._running.append(self._threads.submit(self._bucket.replace, name, data))
 
     def close(self) -> None:
         running, self._running = self._running, []

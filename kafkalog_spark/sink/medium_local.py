@@ -61,18 +61,11 @@ _FLUSHES_AT_ONCE = 8
 _LOAD = "let a broker load the directory once"
 
 
-def _no_step(what: str, path: Path) -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class LocalMedium(Medium):
-    """on_step: called before each change, with a word for it and the path that changes. Tests let it fail or end the
-    process there, so that what is promised about crashes is tried at each of them. now_s, wait_s: the clock and the
-    longest wait for another sink."""
+    """now_s, wait_s: the clock and the longest wait for another sink."""
 
     log_dir: Path
-    on_step: Callable[[str, Path], None] = _no_step
     now_s: Callable[[], float] = time.time
     wait_s: float = COMMIT_WAIT_SECONDS
 
@@ -208,7 +201,7 @@ class LocalMedium(Medium):
 
     def create(self, name: str, data: bytes) -> bool:
         path, aside = self.log_dir / name, self.log_dir / _ASIDE
-        self.on_step("create", path)
+        self.step("create", path)
         aside.unlink(missing_ok=True)  # a killed writer may have left it, as another name of a file that it made
         try:
             with descriptor(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
@@ -231,20 +224,20 @@ class LocalMedium(Medium):
 
     def replace(self, name: str, data: bytes, *, sync: bool = True) -> None:
         path = self.log_dir / name
-        self.on_step("write", path)
+        self.step("write", path)
         atomic_file.replace_file(path, data, sync=sync)
 
     def delete(self, names: Sequence[str]) -> None:
         for name in names:
-            self.on_step("unlink", self.log_dir / name)
+            self.step("unlink", self.log_dir / name)
             (self.log_dir / name).unlink(missing_ok=True)
 
     def _rename(self, old: Path, new: Path) -> None:
-        self.on_step("rename", new)
+        self.step("rename", new)
         os.rename(old, new)
 
     def _fsync_directory(self, path: Path) -> None:
-        self.on_step("fsync", path)
+        self.step("fsync", path)
         atomic_file.fsync_directory(path)
 
     def _flush(self, paths: Iterable[Path]) -> None:
@@ -254,7 +247,7 @@ class LocalMedium(Medium):
             running: list[Future[None]] = []
             for path in paths:
                 if not running:
-                    self.on_step("flush", path)
+                    self.step("flush", path)
                 running.append(threads.submit(atomic_file.fsync_file, path))
             for flushed in running:
                 flushed.result()
@@ -297,11 +290,11 @@ class LocalMedium(Medium):
             for segment in segments:
                 log = self._staged_log(segment)
                 if join and len(segment.pieces) > 1:
-                    self.on_step("join", log)
+                    self.step("join", log)
                     with descriptor(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as out:
                         for piece in segment.pieces:
                             write_all(out, atomic_file.read_whole(self.log_dir / piece.name))
-                self.on_step("restamp", log)
+                self.step("restamp", log)
                 end = restamp_segment(log, segment.base_offset, segment.leader_epoch)
                 if end != segment.next_offset:
                     raise errors.KafkalogError(
@@ -356,13 +349,13 @@ class LocalMedium(Medium):
         topic_id = next((content.topic_id for content in read if content is not None), topic.id)
         data = metadata.format_partition_metadata(metadata.PartitionMetadata(topic_id))
         for partition, directory in enumerate(directories):
-            self.on_step("mkdir", directory)
+            self.step("mkdir", directory)
             directory.mkdir(atomic_file.DIRECTORY_MODE, exist_ok=True)
             if metadata.read_partition_metadata(directory / metadata.PARTITION_METADATA_FILE) is None:
                 self.replace(f"{directory.name}/{metadata.PARTITION_METADATA_FILE}", data)
             if partition not in filled and not any(directory.glob("*" + names.LOG_SUFFIX)):
                 log = directory / (names.segment_name(0) + names.LOG_SUFFIX)
-                self.on_step("empty segment", log)
+                self.step("empty segment", log)
                 for suffix in (*INDEX_SUFFIXES, names.LOG_SUFFIX):  # unless there is one
                     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
                     os.close(os.open(log.with_suffix(suffix), flags, atomic_file.FILE_MODE))

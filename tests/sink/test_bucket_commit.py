@@ -307,7 +307,7 @@ def test_the_shortcut_may_be_missing_wrong_or_old(place: Place, tmp_path: Path) 
         if done is None:
             place.bucket().delete(["kafkalog.commits/done"])
         else:
-            place.bucket().put("kafkalog.commits/done", done)
+            place.bucket().replace("kafkalog.commits/done", done)
         assert not write(place.bucket(), values(batch, topic="t"), query="q", batch=batch)
     assert place.texts() == [str(n) for n in range(6)]
     place.check(tmp_path)
@@ -350,7 +350,7 @@ def test_somebody_elses_segment_in_the_way(place: Place) -> None:
 
     def comes(number: int, what: str, name: str) -> None:
         if name == "t-0/00000000000000000001.log":
-            place.bucket().put(name, place.bucket().read("t-0/00000000000000000000.log", 1000))
+            place.bucket().replace(name, place.bucket().read("t-0/00000000000000000000.log", 1000))
 
     with pytest.raises(
         KafkalogError, match=r"there is a segment where offset 1 was to be written.*something else than"
@@ -361,7 +361,7 @@ def test_somebody_elses_segment_in_the_way(place: Place) -> None:
 def test_a_topic_that_was_enlarged_or_is_only_partly_there(place: Place) -> None:
     write(place.bucket(), values("a", topic="t"), numPartitions=2)
     staged = stage(place.bucket(), "ab" * 16, values("b", topic="t"))
-    place.bucket().put("t-2/partition.metadata", place.bucket().read("t-0/partition.metadata", 100))
+    place.bucket().replace("t-2/partition.metadata", place.bucket().read("t-0/partition.metadata", 100))
     with pytest.raises(UnknownPartition, match="topic t has 3 partitions, it had 2 when the records were given theirs"):
         Committer(place.bucket()).commit("ab" * 16, staged, 500)
     place.bucket().delete(["t-1/partition.metadata"])

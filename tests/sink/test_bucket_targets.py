@@ -43,7 +43,7 @@ def open_for_write(place: Place, path: str | None = None, **more: str) -> KafkaL
 def put(*names: str, data: bytes = b"x") -> Callable[[Bucket], None]:
     def change(bucket: Bucket) -> None:
         for name in names:
-            bucket.put(name, data)
+            bucket.replace(name, data)
 
     return change
 
@@ -85,7 +85,7 @@ def test_a_bucket_that_cannot_be_written_is_refused_and_left_as_it_was(place: Pl
 
 
 def test_an_object_is_no_directory(place: Place) -> None:
-    place.bucket().put("logs", b"x")
+    place.bucket().replace("logs", b"x")
     with pytest.raises(NotALogDirectory, match="is an object, a log directory is written to"):
         open_for_write(place, f"{place.root}/logs")
 

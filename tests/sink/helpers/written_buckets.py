@@ -104,7 +104,7 @@ class Place:
         bucket = self.bucket()
         for path in sorted(source.rglob("*")):
             if path.is_file():
-                bucket.put(str(path.relative_to(source)), path.read_bytes())
+                bucket.replace(str(path.relative_to(source)), path.read_bytes())
 
     def check(self, scratch: Path) -> None:
         """Offsets rise without gaps in every partition, nothing staged is left, and a copy passes kafkalog-check."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -64,8 +65,19 @@ def options(log_dir: Path, **given: object) -> WriteOptions:
     return parse_write_options({"path": str(log_dir), **text})
 
 
+@dataclass(frozen=True)
+class StepMedium(LocalMedium):
+    """on_step: called before each change. It may fail, or end the process."""
+
+    on_step: OnStep | None = None
+
+    def step(self, what: str, name: Path) -> None:
+        if self.on_step is not None:
+            self.on_step(what, name)
+
+
 def committer(log_dir: Path, on_step: OnStep | None = None, now_s: Callable[[], float] = time.time) -> Committer:
-    return Committer(LocalMedium(log_dir, on_step or (lambda what, path: None), now_s, wait_s=5))
+    return Committer(StepMedium(log_dir, now_s, wait_s=5, on_step=on_step))
 
 
 def last_record(log_dir: Path) -> CommitRecord:
