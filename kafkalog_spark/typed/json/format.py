@@ -57,8 +57,7 @@ class JsonDecoder:
             batch = JsonBatch(self._program, self._pool, Values.of(values))
             columns = batch.columns()
         except (TooMuchText, pa.ArrowInvalid):  # nothing is lost but time
-            slow = self._fallback(values)
-            return slow._replace(columns=self._with_corrupt(slow.columns, values, slow.bad))
+            return self._decode_slowly(values)
         rows = batch.deferred
         if not len(rows):
             return Decoded(self._with_corrupt(columns, values, None), None, lambda i: "")
@@ -72,6 +71,10 @@ class JsonDecoder:
             bad[rows] = slow.bad
         columns = self._with_corrupt(columns, values, bad)
         return Decoded(columns, bad, lambda i: slow.why(int(np.searchsorted(rows, i))))
+
+    def _decode_slowly(self, values: pa.Array) -> Decoded:
+        decoded = self._fallback(values)
+        return decoded._replace(columns=self._with_corrupt(decoded.columns, values, decoded.bad))
 
     def _fallback(self, values: pa.Array) -> Decoded:
         """Value by value, without the column of the corrupt record."""
