@@ -16,8 +16,8 @@ import difflib
 import functools
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, make_dataclass
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 from kafkalog_broker.config.definition import BROKER_PROPERTIES, ConfigError, Source, first_value, invalid_value
 from kafkalog_broker.config.listeners import (
@@ -49,78 +49,11 @@ MIN_ISR = "min.insync.replicas"
 """Always set for all brokers, as Kafka's controller sets it when it forms a cluster (KIP-966)."""
 
 
-NUMBERS = (
-    "node.id", "socket.request.max.bytes", "queued.max.request.bytes", "socket.send.buffer.bytes",
-    "socket.receive.buffer.bytes", "socket.listen.backlog.size", "connections.max.idle.ms", "max.connections",
-    "max.connections.per.ip", "max.connection.creation.rate", "fetch.max.bytes", "telemetry.max.bytes",
-    "max.incremental.fetch.session.cache.slots", "max.request.partition.size.limit",
-    "num.partitions", "default.replication.factor",
-    "log.segment.bytes", "log.retention.bytes", "log.retention.check.interval.ms", "log.index.size.max.bytes",
-    "log.index.interval.bytes", "log.flush.interval.messages", "log.flush.offset.checkpoint.interval.ms",
-    "log.flush.start.offset.checkpoint.interval.ms", "replica.high.watermark.checkpoint.interval.ms",
-    "log.segment.delete.delay.ms", "log.message.timestamp.before.max.ms", "log.message.timestamp.after.max.ms",
-    "compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "message.max.bytes",
-    "min.insync.replicas", "num.recovery.threads.per.data.dir", "producer.id.expiration.ms",
-    "producer.id.expiration.check.interval.ms", "log.cleaner.threads", "log.cleaner.dedupe.buffer.size",
-    "log.cleaner.io.buffer.size", "log.cleaner.backoff.ms", "log.cleaner.delete.retention.ms",
-    "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms",
-    "group.min.session.timeout.ms", "group.max.session.timeout.ms", "group.initial.rebalance.delay.ms",
-    "group.max.size", "group.consumer.session.timeout.ms", "group.consumer.min.session.timeout.ms",
-    "group.consumer.max.session.timeout.ms", "group.consumer.heartbeat.interval.ms",
-    "group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms",
-    "group.consumer.assignment.interval.ms", "group.consumer.min.assignment.interval.ms",
-    "group.consumer.max.assignment.interval.ms", "group.consumer.max.size", "group.consumer.regex.refresh.interval.ms",
-    "group.streams.session.timeout.ms", "group.streams.min.session.timeout.ms", "group.streams.max.session.timeout.ms",
-    "group.streams.heartbeat.interval.ms", "group.streams.min.heartbeat.interval.ms",
-    "group.streams.max.heartbeat.interval.ms", "group.streams.assignment.interval.ms",
-    "group.streams.min.assignment.interval.ms", "group.streams.max.assignment.interval.ms", "group.streams.max.size",
-    "group.streams.num.standby.replicas", "group.streams.max.standby.replicas",
-    "group.streams.initial.rebalance.delay.ms", "offset.metadata.max.bytes", "offsets.topic.num.partitions",
-    "offsets.topic.segment.bytes", "offsets.retention.minutes", "offsets.retention.check.interval.ms",
-    "group.share.session.timeout.ms", "group.share.heartbeat.interval.ms", "group.share.assignment.interval.ms",
-    "group.share.initialize.retry.interval.ms", "group.share.max.size", "group.share.max.share.sessions",
-    "group.share.record.lock.duration.ms", "group.share.delivery.count.limit",
-    "group.share.partition.max.record.locks", "group.share.min.record.lock.duration.ms",
-    "group.share.max.record.lock.duration.ms", "group.share.min.delivery.count.limit",
-    "group.share.max.delivery.count.limit", "group.share.min.partition.max.record.locks",
-    "group.share.max.partition.max.record.locks", "share.coordinator.state.topic.num.partitions",
-    "share.coordinator.state.topic.segment.bytes", "share.coordinator.load.buffer.size",
-    "share.coordinator.snapshot.update.records.per.snapshot", "share.coordinator.state.topic.prune.interval.ms",
-    "share.coordinator.cold.partition.snapshot.interval.ms",
-    "log.local.retention.ms", "log.local.retention.bytes", "remote.log.index.file.cache.total.size.bytes",
-    "remote.log.manager.task.interval.ms", "remote.log.manager.task.retry.backoff.ms",
-    "remote.log.manager.task.retry.backoff.max.ms", "remote.log.manager.copier.thread.pool.size",
-    "remote.log.manager.expiration.thread.pool.size", "remote.log.manager.copy.max.bytes.per.second",
-    "remote.log.manager.copy.quota.window.num", "remote.log.manager.copy.quota.window.size.seconds",
-    "remote.log.manager.fetch.max.bytes.per.second", "remote.log.manager.fetch.quota.window.num",
-    "remote.log.manager.fetch.quota.window.size.seconds", "remote.log.reader.threads",
-    "remote.log.reader.max.pending.tasks", "remote.log.metadata.custom.metadata.max.bytes", "remote.fetch.max.wait.ms",
-    "remote.list.offsets.request.timeout.ms",
-    "quota.window.num", "quota.window.size.seconds", "controller.quota.window.num",
-    "controller.quota.window.size.seconds",
-    "transactional.id.expiration.ms", "transaction.max.timeout.ms", "transaction.state.log.load.buffer.size",
-    "transaction.state.log.num.partitions", "transaction.state.log.segment.bytes",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-    "transaction.remove.expired.transaction.cleanup.interval.ms",
-)  # fmt: skip
-"""Whole numbers that this broker acts on."""
-
-if TYPE_CHECKING:
-
-    class _Numbers:
-        def __getattr__(self, name: str) -> int: ...
-
-else:
-    _Numbers = make_dataclass(
-        "_Numbers", [(name.replace(".", "_"), int) for name in NUMBERS], frozen=True, slots=True, kw_only=True
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(_Numbers):
-    """Attributes are Kafka's names in snake_case, of those properties that this broker acts on, NUMBERS among them:
-    whoever reads a further one declares it here, and who reads one no longer removes it (a test looks for readers), so
-    that `without_effect` tells the truth. `static`, `dynamic_default`, `dynamic_broker`: what was set, as text."""
+class BrokerConfig:
+    """Attributes are Kafka's names in snake_case, of those properties that this broker acts on: whoever reads a further
+    one declares it here, and who reads one no longer removes it (a test looks for readers), so that `without_effect`
+    tells the truth. `static`, `dynamic_default`, `dynamic_broker`: what was set, as text."""
 
     static: Mapping[str, str] = field(repr=False)
     dynamic_default: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -138,24 +71,158 @@ class BrokerConfig(_Numbers):
     log_roll_jitter_ms: int
     log_flush_interval_ms: int
 
+    node_id: int
     broker_rack: str | None
+    socket_request_max_bytes: int
+    queued_max_request_bytes: int
+    socket_send_buffer_bytes: int
+    socket_receive_buffer_bytes: int
+    socket_listen_backlog_size: int
+    connections_max_idle_ms: int
+    max_connections: int
+    max_connections_per_ip: int
     max_connections_per_ip_overrides: str
+    max_connection_creation_rate: int
+    fetch_max_bytes: int
+    telemetry_max_bytes: int
+    max_incremental_fetch_session_cache_slots: int
+    max_request_partition_size_limit: int
+
     auto_create_topics_enable: bool
     delete_topic_enable: bool
+    num_partitions: int
+    default_replication_factor: int
+
+    log_segment_bytes: int
+    log_retention_bytes: int
+    log_retention_check_interval_ms: int
     log_cleanup_policy: tuple[str, ...]
+    log_index_size_max_bytes: int
+    log_index_interval_bytes: int
+    log_flush_interval_messages: int
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    replica_high_watermark_checkpoint_interval_ms: int
+    log_segment_delete_delay_ms: int
     log_preallocate: bool
     log_message_timestamp_type: str
+    log_message_timestamp_before_max_ms: int
+    log_message_timestamp_after_max_ms: int
     compression_type: str
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
+    message_max_bytes: int
+    min_insync_replicas: int
+    num_recovery_threads_per_data_dir: int
     cordoned_log_dirs: tuple[str, ...]
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
     log_cleaner_enable: bool
+    log_cleaner_threads: int
     log_cleaner_io_max_bytes_per_second: float
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_buffer_size: int
     log_cleaner_io_buffer_load_factor: float
+    log_cleaner_backoff_ms: int
     log_cleaner_min_cleanable_ratio: float
+    log_cleaner_delete_retention_ms: int
+    log_cleaner_min_compaction_lag_ms: int
+    log_cleaner_max_compaction_lag_ms: int
+
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_initial_rebalance_delay_ms: int
+    group_max_size: int
+    group_consumer_session_timeout_ms: int
+    group_consumer_min_session_timeout_ms: int
+    group_consumer_max_session_timeout_ms: int
+    group_consumer_heartbeat_interval_ms: int
+    group_consumer_min_heartbeat_interval_ms: int
+    group_consumer_max_heartbeat_interval_ms: int
+    group_consumer_assignment_interval_ms: int
+    group_consumer_min_assignment_interval_ms: int
+    group_consumer_max_assignment_interval_ms: int
+    group_consumer_max_size: int
     group_consumer_assignors: tuple[str, ...]
     group_consumer_migration_policy: str
+    group_consumer_regex_refresh_interval_ms: int
+    group_streams_session_timeout_ms: int
+    group_streams_min_session_timeout_ms: int
+    group_streams_max_session_timeout_ms: int
+    group_streams_heartbeat_interval_ms: int
+    group_streams_min_heartbeat_interval_ms: int
+    group_streams_max_heartbeat_interval_ms: int
+    group_streams_assignment_interval_ms: int
+    group_streams_min_assignment_interval_ms: int
+    group_streams_max_assignment_interval_ms: int
+    group_streams_max_size: int
+    group_streams_num_standby_replicas: int
+    group_streams_max_standby_replicas: int
+    group_streams_initial_rebalance_delay_ms: int
     group_coordinator_rebalance_protocols: tuple[str, ...]
+    offset_metadata_max_bytes: int
+    offsets_topic_num_partitions: int
+    offsets_topic_segment_bytes: int
+    offsets_retention_minutes: int
+    offsets_retention_check_interval_ms: int
+
+    group_share_session_timeout_ms: int
+    group_share_heartbeat_interval_ms: int
+    group_share_assignment_interval_ms: int
+    group_share_initialize_retry_interval_ms: int
+    group_share_max_size: int
+    group_share_max_share_sessions: int
+    group_share_record_lock_duration_ms: int
+    group_share_delivery_count_limit: int
+    group_share_partition_max_record_locks: int
+    group_share_min_record_lock_duration_ms: int
+    group_share_max_record_lock_duration_ms: int
+    group_share_min_delivery_count_limit: int
+    group_share_max_delivery_count_limit: int
+    group_share_min_partition_max_record_locks: int
+    group_share_max_partition_max_record_locks: int
+    share_coordinator_state_topic_num_partitions: int
+    share_coordinator_state_topic_segment_bytes: int
+    share_coordinator_load_buffer_size: int
+    share_coordinator_snapshot_update_records_per_snapshot: int
+    share_coordinator_state_topic_prune_interval_ms: int
+    share_coordinator_cold_partition_snapshot_interval_ms: int
+
     remote_log_storage_system_enable: bool
+    log_local_retention_ms: int
+    log_local_retention_bytes: int
+    remote_log_index_file_cache_total_size_bytes: int
+    remote_log_manager_task_interval_ms: int
+    remote_log_manager_task_retry_backoff_ms: int
+    remote_log_manager_task_retry_backoff_max_ms: int
     remote_log_manager_task_retry_jitter: float
+    remote_log_manager_copier_thread_pool_size: int
+    remote_log_manager_expiration_thread_pool_size: int
+    remote_log_manager_copy_max_bytes_per_second: int
+    remote_log_manager_copy_quota_window_num: int
+    remote_log_manager_copy_quota_window_size_seconds: int
+    remote_log_manager_fetch_max_bytes_per_second: int
+    remote_log_manager_fetch_quota_window_num: int
+    remote_log_manager_fetch_quota_window_size_seconds: int
+    remote_log_reader_threads: int
+    remote_log_reader_max_pending_tasks: int
+    remote_log_metadata_custom_metadata_max_bytes: int
+    remote_fetch_max_wait_ms: int
+    remote_list_offsets_request_timeout_ms: int
+
+    quota_window_num: int
+    quota_window_size_seconds: int
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
+
+    transactional_id_expiration_ms: int
+    transaction_max_timeout_ms: int
+    transaction_state_log_load_buffer_size: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_segment_bytes: int
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
     transaction_partition_verification_enable: bool
 
     @classmethod

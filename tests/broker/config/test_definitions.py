@@ -173,20 +173,6 @@ def test_every_attribute_of_the_configurations_is_read_by_the_broker():
     assert brokers - read - defaults - checked_together == set()
 
 
-def test_nobody_reads_an_attribute_that_the_configurations_do_not_have():
-    """The names of whole numbers are in a table, which a type checker does not look into."""
-    entries = {"name", "value", "key", "addinivalue_line"}  # of what others call a config
-    known = {*dir(BrokerConfig), *dir(LogConfig), *entries}
-    unknown = set()
-    for file in Path(kafkalog_broker.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Attribute) and node.attr not in known:
-                owner = node.value.id if isinstance(node.value, ast.Name) else getattr(node.value, "attr", "")
-                if owner in ("config", "_config", "broker_config"):
-                    unknown.add(f"{file.name}:{node.lineno} {node.attr}")
-    assert unknown == set()
-
-
 # Of the audit of what was accepted in silence, and read by nobody.
 SILENT = [
     "log.initial.task.delay.ms",
