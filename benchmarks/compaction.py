@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.local_log import LogIdentity, create_log_files
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
-from kafkalog_broker.storage.partition.producer_state import LastRecord
+from kafkalog_broker.storage.partition.producer_state import Producer
 from kafkalog_broker.testing import RunningBroker, running_broker
 from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.log.write.encoded_batch import batches_of
@@ -62,8 +62,8 @@ class Host(CleaningHost):
     def throttle(self, size: int) -> None:
         pass
 
-    def last_records(self) -> Mapping[int, LastRecord]:
-        return {}
+    def producers(self) -> list[Producer]:
+        return []
 
     def replace(self, cleaned: Sequence[CleanedSegment], old: Sequence[LogSegment]) -> None:
         for segment in cleaned:

@@ -176,14 +176,14 @@ def test_a_deletion_while_it_is_cleaned_ends_the_cleaning(tmp_path, monkeypatch)
     topic = broker.create("orders", **SMALL)
     fill(broker)
     log = broker.log()
-    last_records = log.producer_state.last_records
+    producers = log.producer_state.producers
 
     def delete():
         broker.topics.delete("orders")
         broker.logs.detach_topic(topic).finish()
-        return last_records()
+        return producers()
 
-    monkeypatch.setattr(log.producer_state, "last_records", delete)
+    monkeypatch.setattr(log.producer_state, "producers", delete)
     assert not clean(broker)
     assert broker.logs.cleaner.uncleanable == set()
     assert not clean(broker)
@@ -195,13 +195,13 @@ def test_a_topic_that_is_no_longer_compacted_is_let_go(tmp_path, monkeypatch):
     broker.create("orders", **SMALL)
     fill(broker)
     log = broker.log()
-    last_records = log.producer_state.last_records
+    producers = log.producer_state.producers
 
     def change():
         configure(broker, cleanup_policy="delete", internal_segment_bytes=1000)
-        return last_records()
+        return producers()
 
-    monkeypatch.setattr(log.producer_state, "last_records", change)
+    monkeypatch.setattr(log.producer_state, "producers", change)
     before = len(records_of(log))
     assert not clean(broker)
     assert len(records_of(log)) == before

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import operator
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.partition.log_segment import LogSegment
-from kafkalog_broker.storage.partition.producer_state import LastRecord
+from kafkalog_broker.storage.partition.producer_state import Producer
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import NO_TIMESTAMP, ControlType, H
 from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
@@ -147,48 +147,30 @@ def group_segments(
     return list(pairwise((*firsts, len(sizes))))
 
 
-# Last batches of producers that are still known: their headers stay (Cleaner.cleanInto).
-
 _NO_DATA = -1
 
 
-class KnownProducers:
-    """The producers that the log knows, made ready to be asked for many batches."""
-
-    def __init__(self, last_records: Mapping[int, LastRecord]) -> None:
-        self._last_records = last_records
-        records = last_records.values()
-        self._offsets = np.unique(np.fromiter((record.last_data_offset for record in records), np.int64))
-        self._with_marker_only = np.array(
-            sorted(producer for producer, record in last_records.items() if record.last_data_offset == _NO_DATA),
-            np.int64,
-        )
-
-    def last_batches(self, table: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which batches' headers hold the last sequence number, or the epoch, of a producer that is still known."""
-        found = np.zeros(len(table), bool)
-        candidates = _are_in(self._offsets, table[:, H.LAST_OFFSET])
-        candidates |= _are_in(self._with_marker_only, table[:, H.PRODUCER_ID])
-        for row in np.flatnonzero(candidates & (table[:, H.PRODUCER_ID] >= 0)).tolist():
-            header = table[row]
-            record = self._last_records.get(int(header[H.PRODUCER_ID]))
-            if record is None:
-                continue
-            if record.last_data_offset != _NO_DATA:
-                found[row] = header[H.LAST_OFFSET] == record.last_data_offset
-            else:
-                is_control = bool(header[H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL)
-                found[row] = is_control and header[H.PRODUCER_EPOCH] == record.producer_epoch
-        return found
+def last_records(producers: Iterable[Producer]) -> npt.NDArray[np.int64]:
+    """int64[n, 3], by id: id, offset of the last data batch (-1 when only a marker is known), epoch
+    (UnifiedLog.lastRecordsOfActiveProducers)."""
+    rows = [(one.id, one.batches[-1].last_offset if one.batches else _NO_DATA, one.epoch) for one in producers]
+    return np.array(sorted(rows), np.int64).reshape(-1, 3)
 
 
-def _are_in(ordered: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    if not len(ordered):
-        return np.zeros(len(values), bool)
-    places = np.searchsorted(ordered, values)
-    places[places == len(ordered)] = 0
-    found: npt.NDArray[np.bool_] = ordered[places] == values
-    return found
+def last_batches(table: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """bool[n]: batches whose headers stay, as they hold the last sequence number, or the epoch, of a producer that is
+    still known (Cleaner.cleanInto). known: as last_records."""
+    if not len(known):
+        return np.zeros(len(table), bool)
+    ids, offsets, epochs = known.T
+    slots = np.minimum(np.searchsorted(ids, table[:, H.PRODUCER_ID]), len(ids) - 1)
+    is_control = (table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) != 0
+    is_last: npt.NDArray[np.bool_] = np.where(
+        offsets[slots] == _NO_DATA,
+        is_control & (epochs[slots] == table[:, H.PRODUCER_EPOCH]),
+        offsets[slots] == table[:, H.LAST_OFFSET],
+    )
+    return is_last & (ids[slots] == table[:, H.PRODUCER_ID])
 
 
 # Transactions as the cleaner passes them: whose records go, and when a marker may go too
@@ -196,12 +178,6 @@ def _are_in(ordered: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> np
 #
 # Records of an aborted transaction go at once. A marker goes when no batch of its transaction was met any more, so
 # it outlives them by at least one cleaning; an abort marker that stays keeps its entry of the transaction index.
-
-
-@dataclass(slots=True)
-class _Aborted:
-    transaction: AbortedTransaction
-    was_met: bool = False
 
 
 class CleanedTransactions:
@@ -213,33 +189,29 @@ class CleanedTransactions:
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = [(transaction.first_offset, transaction) for transaction in set(aborted)]
         heapq.heapify(self._coming)
-        self._aborted: dict[int, _Aborted] = {}  # producer id -> the transaction that is being passed
-        self._committed: set[int] = set()
+        self._aborted: dict[int, AbortedTransaction] = {}  # by producer id: those that are being passed
+        self._met: set[int] = set()  # producers whose transaction has had a batch
         self._retained: list[AbortedTransaction] = []
 
     def may_drop_records(self, producer_id: int, last_offset: int) -> bool:
         """A transactional batch of records is passed: True when its transaction was aborted."""
         self._begin_up_to(last_offset)
-        aborted = self._aborted.get(producer_id)
-        if aborted is None:
-            self._committed.add(producer_id)
-            return False
-        aborted.was_met = True
-        return True
+        self._met.add(producer_id)
+        return producer_id in self._aborted
 
     def may_drop_marker(self, producer_id: int, last_offset: int, control_type: ControlType | None) -> bool:
         """True when no batch of the transaction ended here is left. control_type: None for a marker emptied before."""
         self._begin_up_to(last_offset)
         if control_type is None:
             return True
+        was_met = producer_id in self._met
+        self._met.discard(producer_id)
         if control_type == ControlType.COMMIT:
-            was_met = producer_id in self._committed
-            self._committed.discard(producer_id)
             return not was_met
         aborted = self._aborted.pop(producer_id, None)
-        if aborted is None or not aborted.was_met:
+        if aborted is None or not was_met:
             return True
-        self._retained.append(aborted.transaction)
+        self._retained.append(aborted)
         return False
 
     def take_retained(self) -> list[AbortedTransaction]:
@@ -249,4 +221,4 @@ class CleanedTransactions:
     def _begin_up_to(self, offset: int) -> None:
         while self._coming and self._coming[0][0] <= offset:
             transaction = heapq.heappop(self._coming)[1]
-            self._aborted.setdefault(transaction.producer_id, _Aborted(transaction))
+            self._aborted.setdefault(transaction.producer_id, transaction)

@@ -17,7 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_broker.storage.compaction.batch_filter import BatchFilter, Verdict, messages_in, opened
-from kafkalog_broker.storage.compaction.cleanable import CleanedTransactions, KnownProducers, SourceSize, group_segments
+from kafkalog_broker.storage.compaction.cleanable import (
+    CleanedTransactions,
+    SourceSize,
+    group_segments,
+    last_batches,
+    last_records,
+)
 from kafkalog_broker.storage.compaction.cleaner_kernel import Rule
 from kafkalog_broker.storage.compaction.cleaning_request import (
     CleanerStatistics,
@@ -181,14 +187,14 @@ class Cleaner:
         legacy_horizon_ms: int,
     ) -> None:
         request = self._request
-        producers = KnownProducers(self._host.last_records())
+        known = last_records(self._host.producers())
         cleaned = CleanedSegment(request.directory, group[0].base_offset, request.config.index_entry_bytes)
         try:
             for segment in group:
                 keeps_tombstones = _modified_ns(segment) // 1_000_000 > legacy_horizon_ms
                 for window in self._read(segment, 0):
                     self._statistics.bytes_read += window.size
-                    verdict = self._verdict(window, transactions, producers)
+                    verdict = self._verdict(window, transactions, known)
                     try:
                         for piece in batches.pieces(window, verdict, keeps_tombstones):
                             cleaned.append(piece.data, piece.batches)
@@ -204,12 +210,11 @@ class Cleaner:
             cleaned.discard()
             raise
 
-    def _verdict(self, window: Window, transactions: CleanedTransactions, producers: KnownProducers) -> Verdict:
+    def _verdict(self, window: Window, transactions: CleanedTransactions, known: npt.NDArray[np.int64]) -> Verdict:
         table = window.table
         n = len(table)
-        verdict = Verdict(
-            np.full(n, Rule.BY_KEY, np.int64), producers.last_batches(table), np.zeros(n, bool), np.zeros(n, bool)
-        )
+        keeps_header = last_batches(table, known)
+        verdict = Verdict(np.full(n, Rule.BY_KEY, np.int64), keeps_header, np.zeros(n, bool), np.zeros(n, bool))
         for row in _transactional_rows(table):
             header = table[row]
             discard = False

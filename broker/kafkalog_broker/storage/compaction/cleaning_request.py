@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
-from kafkalog_broker.storage.partition.producer_state import LastRecord
+from kafkalog_broker.storage.partition.producer_state import Producer
 from kafkalog_spark.format.atomic_file import fsync_directory
 
 _POLL_S = 0.2  # interval at which a thread that waits for the logs' thread looks whether it is to stop
@@ -103,8 +103,8 @@ class CleaningHost:
     def throttle(self, size: int) -> None:
         self._throttler.observed(size)
 
-    def last_records(self) -> Mapping[int, LastRecord]:
-        return self._owner.ask(self._log.producer_state.last_records)
+    def producers(self) -> list[Producer]:
+        return self._owner.ask(self._log.producer_state.producers)
 
     def replace(self, cleaned: Sequence[CleanedSegment], old: Sequence[LogSegment]) -> None:
         """Swap finished segments in. Raises CleaningAborted when the old ones are not all there any more."""

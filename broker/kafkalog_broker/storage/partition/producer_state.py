@@ -61,13 +61,6 @@ class Marker(NamedTuple):
     transaction_version: int = 0
 
 
-class LastRecord(NamedTuple):
-    """Last offset and epoch of a producer. last_data_offset: -1 when only a marker is known."""
-
-    last_data_offset: int
-    producer_epoch: int
-
-
 class Producer(NamedTuple):
     """State of a producer id. `epoch` and `coordinator_epoch` are -1 while unknown; `last_timestamp` in ms; `batches`:
     the last ones, oldest first.
@@ -182,13 +175,6 @@ class ProducerState:
     def producers(self) -> list[Producer]:
         """All of them as they are now: 10 ns a producer."""
         return list(self._producers.values())
-
-    def last_records(self) -> dict[int, LastRecord]:
-        """The last record of each producer, by its id (UnifiedLog.lastRecordsOfActiveProducers)."""
-        return {
-            producer.id: LastRecord(producer.batches[-1].last_offset if producer.batches else -1, producer.epoch)
-            for producer in self._producers.values()
-        }
 
     # ---- appending
 

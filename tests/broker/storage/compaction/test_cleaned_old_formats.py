@@ -42,8 +42,8 @@ def test_messages_v1_are_cleaned_as_kafka_2_8_cleaned_them(tmp_path, golden_lega
     swapped = []
 
     class Kept(Host):
-        def last_records(self):
-            return {}
+        def producers(self):
+            return []
 
         def replace(self, cleaned, old):
             swapped.append(([segment.base_offset for segment in old], contents(cleaned[0].directory)))
@@ -88,8 +88,8 @@ def cleaned_old(segments: list[LogSegment], *, first_dirty=0) -> list[list[plain
     made = []
 
     class Kept(Host):
-        def last_records(self):
-            return {}
+        def producers(self):
+            return []
 
         def replace(self, cleaned, old):
             made.append(plain_decoder.decode_log(cleaned[0].path(".log")))

@@ -59,8 +59,8 @@ class Host(CleaningHost):
     def throttle(self, size):
         self.throttled += size
 
-    def last_records(self):
-        return self.log.producer_state.last_records()
+    def producers(self):
+        return self.log.producer_state.producers()
 
     def replace(self, cleaned, old):
         self.swaps.append([segment.base_offset for segment in old])
