@@ -28,9 +28,8 @@ from kafkalog_broker.security.scram_users import ScramUsers
 from kafkalog_broker.security.tls import Tls
 from kafkalog_broker.share.share_coordinator import ShareCoordinator
 from kafkalog_broker.share.share_partition_manager import SharePartitionManager
-from kafkalog_broker.storage.housekeeping import DueFlushes
 from kafkalog_broker.storage.log_manager import LogManager
-from kafkalog_broker.storage.partition.log import Log
+from kafkalog_broker.storage.partition.log import EVERY_APPEND, Log
 from kafkalog_broker.storage.producer_ids import ProducerIds
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_broker.telemetry.client_instances import ClientInstances
@@ -101,8 +100,6 @@ class Broker:
         self.run_blocking, self.run_computing = self.workers.run_blocking, self.workers.run_computing
         self.tls = Tls()
         self.authorizer = None if config.authorizer is None else Authorizer(config.authorizer)
-        self.flushes = DueFlushes(self.clock, self.run_blocking)
-        self.flush_if_due = self.flushes.if_due
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
         self.long_polls = LongPolls()
         self.converting = asyncio.Semaphore(CONVERTED_AT_ONCE)
@@ -172,10 +169,18 @@ class Broker:
                 ErrorCode.policy_violation, f"{what}: this broker mirrors {self.mirrored} and is read-only; write there"
             )
 
+    async def flush_if_due(self, log: Log) -> None:
+        """Flush a due log: with flush.messages=1 before returning, else in the background. Raises BrokerError."""
+        if log.needs_flush(self.clock.now_ms()):
+            if log.config.flush_messages == EVERY_APPEND:
+                await self.run_blocking(log.flush, log.log_end_offset)
+            else:
+                self.logs.flush_soon(log)
+
     async def flush_offsets(self, group_id: str) -> None:
         """Flush a group's partition of __consumer_offsets, as `flush_if_due`."""
         if OFFSETS_TOPIC in self.topics:
-            await self.flushes.if_due(self.offsets_topic.log(self.groups.runtime.partition_for(group_id)))
+            await self.flush_if_due(self.offsets_topic.log(self.groups.runtime.partition_for(group_id)))
 
     async def producer_id_is_there(self) -> None:
         """Return when producer_ids.next() will give an id in this turn of the loop. Raises BrokerError."""

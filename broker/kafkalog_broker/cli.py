@@ -150,8 +150,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _mirror(arguments: argparse.Namespace, config: BrokerConfig) -> ServedMirror:
     with importing():
+        from kafkalog_broker.mirror.__main__ import parse_bytes
         from kafkalog_broker.mirror.command import ServedMirror, serving_options
-        from kafkalog_broker.mirror.command_line import parse_bytes
     rate = arguments.max_bytes_per_second
     try:
         bound = None if rate is None else parse_bytes(rate)

@@ -233,7 +233,6 @@ class Server(Broker):
         if self.mirror is None:
             mirrored = self.config, self.logs, self.topics, self.log, self.clock, self.producer_ids
             await self.run_blocking(take_mirrors_over, online, *mirrored)
-        started.push_async_callback(self.flushes.ended)
         return deleted
 
     async def _start_remote_storage(self, started: AsyncExitStack, deleted: frozenset[UUID]) -> None:
@@ -283,7 +282,7 @@ class Server(Broker):
         self.transactions = TransactionCoordinator(
             config, clock=clock, state_log=state, write_marker=self.write_marker, new_producer_id=self.producer_ids.next
         )
-        self.transaction_ends = TransactionEnds(self.transactions, state, self.log, self.flushes)
+        self.transaction_ends = TransactionEnds(self.transactions, state, self.log, self.flush_if_due)
         self.groups.runtime.begin_loading(offsets.owned())
         if self.mirror is None:
             self.transactions.runtime.begin_loading(state.owned())

@@ -27,7 +27,7 @@ async def answers(bootstrap: str, topic_id: uuid.UUID, asked: list[tuple[int, in
     connection = await source.connect(parse_bootstrap(bootstrap)[0])
     found = []
     for offset, epoch in asked:
-        wanted = FetchFrom(topic_id, offset, 1 << 20, -1, epoch)
+        wanted = FetchFrom(topic_id, 0, offset, 1 << 20, -1, epoch)
         call = FetchCall((0, -1), [(("orders", 0), wanted)], [], 0, 0, 1 << 20)
         (one,) = (await connection.fetch(call, version, len(call.partitions))).partitions
         found.append((one.error, one.high_watermark, len(one.records) > 0, one.diverging))

@@ -39,9 +39,8 @@ FEATURES = {
     "transaction.version": Feature(0, 2, 2),
     "eligible.leader.replicas.version": Feature(0, 1, 1),
 }
-"""Those of Kafka 4.3, with its levels. group.version: consumer groups (KIP-848). share.version: share groups (KIP-932).
-streams.version: streams groups (KIP-1071). transaction.version: Produce 12, TxnOffsetCommit 5 and EndTxn 5 are used
-where this feature is finalized (KIP-890)."""
+"""Those of Kafka 4.3, with its levels: consumer groups (KIP-848), share groups (KIP-932), streams groups (KIP-1071);
+transaction.version: Produce 12, TxnOffsetCommit 5 and EndTxn 5 are used where it is finalized (KIP-890)."""
 _ALL_SUPPORTED_FEATURES_FROM = 4
 _TELEMETRY = (71, 72)
 """Told of where somebody wants the metrics of clients, so that clients do not push for nobody (KIP-714)."""

@@ -38,8 +38,7 @@ UNKNOWN_KIND = (
     "incompatible broker. See the broker logs for more details."
 )
 MAX_RESPONSE_BYTES = 64 << 20
-"""Bytes that a response may grow to; resources beyond are refused with POLICY_VIOLATION. A topic takes 3 kB, with
-synonyms and documentation 20 kB."""
+"""Bytes that a response may grow to; resources beyond are refused. A topic takes 3 kB, with all texts 20 kB."""
 
 Keys = frozenset[str]  # the properties asked for; none: all
 

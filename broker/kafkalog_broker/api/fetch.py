@@ -40,8 +40,6 @@ from kafkalog_broker.fetching.long_poll import AWAKE_AT_ONCE, LongPoll, LongPoll
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.fetch_response import (
-    AbortedTransaction,
-    EpochEnd,
     FetchResponse,
     PartitionFetchResponse,
     RefusedPartitions,
@@ -115,8 +113,7 @@ async def handle(request: Request, broker: Broker) -> FetchResponse:
 
 
 async def _read_remotely(remote: RemoteLogManager, fetched: Fetched, partition: FetchedPartition) -> None:
-    """Read what a partition has in remote storage; one partition of a fetch at a time, as in Kafka. What does not come
-    in time comes with a later fetch."""
+    """Read what one partition of a fetch has in remote storage, as Kafka; what is late comes with a later fetch."""
     answer, log, allowed = partition.answer, partition.log, partition.remote
     assert log is not None
     assert allowed is not None
@@ -134,7 +131,7 @@ async def _read_remotely(remote: RemoteLogManager, fetched: Fetched, partition: 
         partition.size = len(found.records)
         fetched.size += partition.size
         if found.aborted is not None:
-            answer.aborted_transactions = [(aborted.producer_id, aborted.first_offset) for aborted in found.aborted]
+            answer.aborted_transactions = found.aborted
 
 
 def _check(request: Request, topic: str) -> None:
@@ -302,10 +299,6 @@ def _response(context: FetchContext, fetched: Fetched) -> FetchResponse:
         if topic != name:
             name, partitions = topic, []
             topics.append(TopicFetchResponse(topic, partitions))
-        if answer.aborted_transactions:
-            answer.aborted_transactions = [AbortedTransaction(*aborted) for aborted in answer.aborted_transactions]
-        if answer.diverging_epoch is not None:
-            answer.diverging_epoch = EpochEnd(*answer.diverging_epoch)
         partitions.append(answer)
     topics += [TopicFetchResponse(topic, refused) for topic, refused in context.refused.items()]
     return FetchResponse(topics, session_id=context.session_id)

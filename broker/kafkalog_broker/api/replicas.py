@@ -132,26 +132,22 @@ async def elect_leaders(request: Request, broker: Broker) -> Any:
 @api(45, 0, 1)
 async def alter_partition_reassignments(request: Request, broker: Broker) -> Any:
     def answer(topic: Any, partition: Any) -> dict[str, Any]:
+        name, index, replicas = topic.name, partition.partition_index, partition.replicas
+        known, code = broker.topics.get(name), ErrorCode.unknown_topic_or_partition
+        if known is None:
+            return {"error_code": code, "error_message": f"Unable to find a topic named {name}."}
+        if not 0 <= index < known.partitions:
+            return {"error_code": code, "error_message": f"Unable to find partition {name}:{index}."}
+        if replicas is None:
+            return {"error_code": ErrorCode.no_reassignment_in_progress}
         try:
-            _check_reassignment(broker, topic.name, partition.partition_index, partition.replicas)
+            check_assignment(broker, replicas)
         except BrokerError as error:
-            what = None if error.code is ErrorCode.no_reassignment_in_progress else error.what
-            return {"error_code": error.code, "error_message": what}
+            return {"error_code": error.code, "error_message": error.what}
         return {}
 
     can_change = getattr(request.entity, "allow_replication_factor_change", True)
     return await respond_by_partition(request, answer, allow_replication_factor_change=can_change)
-
-
-def _check_reassignment(broker: Broker, name: str, index: int, replicas: Any) -> None:
-    topic = broker.topics.get(name)
-    if topic is None:
-        raise BrokerError(ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {name}.")
-    if not 0 <= index < topic.partitions:
-        raise BrokerError(ErrorCode.unknown_topic_or_partition, f"Unable to find partition {name}:{index}.")
-    if replicas is None:
-        raise BrokerError(ErrorCode.no_reassignment_in_progress)
-    check_assignment(broker, replicas)
 
 
 @api(46, 0, 0)

@@ -16,19 +16,21 @@ from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.admin import topic_changes
-from kafkalog_broker.admin.config_listing import ConfigEntry, topic_entries
+from kafkalog_broker.admin.config_listing import topic_entries
 from kafkalog_broker.admin.responses import respond_by_partition
 from kafkalog_broker.admin.topic_checks import MAX_PARTITIONS_PER_REQUEST, NewTopic, check_more_partitions, check_totals
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import CLUSTER_NAME, TEXTS, Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.response_entity import entity, respond, response_module
+from kafkalog_broker.protocol.entity_codec import array_writer
+from kafkalog_broker.protocol.response_entity import respond, response_module
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_broker.storage.topic_registry import Outcome, Topic
 from kafkalog_spark.format.names import is_internal
 
 _refused = LogRate(logging.getLogger(__name__))
+_CONFIGS_FROM = 5
 
 
 @api(19, 2, 7)
@@ -48,63 +50,38 @@ async def create_topics(request: Request, broker: Broker) -> Any:
         wanted.append(NewTopic(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs))
     validate_only = asked.validate_only
     outcomes = await topic_changes.create_topics(broker, wanted, request.charge, validate_only=validate_only)
-    answers = _Answers(request, broker)
     results = []
+    encoded: dict[Any, bytes] = {}
     for new, outcome in zip(wanted, outcomes, strict=True):
         if isinstance(outcome, Topic):
-            results.append(answers.created(outcome))
+            results.append(_created(request, broker, outcome, encoded))
         else:
             _refused.log(logging.INFO, "topic %.200r is not created: %s: %.300s", new.name, outcome.code.name, outcome)
-            results.append(answers.refused(new.name, outcome.code, outcome.what))
+            results.append(_refusal(new.name, outcome.code, outcome.what))
     for name, code in refused.items():
-        results.append(answers.refused(name, code, "Authorization failed."))
+        results.append(_refusal(name, code, "Authorization failed."))
     for name, number in times.items():
         if number > 1:
-            results.append(answers.refused(name, ErrorCode.invalid_request, "Duplicate topic name."))
+            results.append(_refusal(name, ErrorCode.invalid_request, "Duplicate topic name."))
     return respond(request, topics=results)
 
 
-class _Answers:
-    """Results for each topic. Configuration that topics share is one object in it."""
+def _refusal(name: str, code: ErrorCode, what: str | None) -> dict[str, Any]:
+    return {"name": name, "error_code": code, "error_message": what}
 
-    def __init__(self, request: Request, broker: Broker) -> None:
-        self._request, self._module = request, response_module(request)
-        self._broker = broker
-        self._configs: dict[tuple[tuple[str, str], ...], tuple[Any, ...]] = {}
-        self._entries: dict[tuple[str, str | None, int], Any] = {}
 
-    def created(self, topic: Topic) -> dict[str, Any]:
-        if not self._request.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name, quiet=True):
-            return {
-                "name": topic.name, "topic_id": topic.id, "num_partitions": -1, "replication_factor": -1, "configs": (),
-                "topic_config_error_code": int(ErrorCode.topic_authorization_failed),
-            }  # fmt: skip
-        configs = self._configs_of(topic) if hasattr(self._module, "CreatableTopicConfigs") else ()
-        return {
-            "name": topic.name, "topic_id": topic.id, "error_message": None, "num_partitions": topic.partitions,
-            "replication_factor": 1, "configs": configs,
-        }  # fmt: skip
-
-    def _configs_of(self, topic: Topic) -> tuple[Any, ...]:
-        key = tuple(topic.configs.items())
-        if key not in self._configs:
-            self._configs[key] = tuple(map(self._entry, topic_entries(self._broker, topic.configs)))
-        return self._configs[key]
-
-    def _entry(self, entry: ConfigEntry) -> Any:
-        key = (entry.name, entry.value, entry.config_source)
-        if key not in self._entries:
-            self._entries[key] = entity(
-                self._module.CreatableTopicConfigs, name=entry.name, value=entry.value, read_only=False,
-                config_source=entry.config_source, is_sensitive=entry.is_sensitive,
-            )  # fmt: skip
-        return self._entries[key]
-
-    def refused(self, name: str, code: ErrorCode, what: str | None) -> dict[str, Any]:
-        return {
-            "name": name, "error_code": code, "error_message": what, "num_partitions": -1, "replication_factor": -1,
-            "configs": (),
-        }  # fmt: skip
+def _created(request: Request, broker: Broker, topic: Topic, encoded: dict[Any, bytes]) -> dict[str, Any]:
+    """encoded: configurations, each written once however many topics share it."""
+    facts = {"name": topic.name, "topic_id": topic.id, "error_message": None}
+    if not request.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name, quiet=True):
+        return {**facts, "topic_config_error_code": int(ErrorCode.topic_authorization_failed)}
+    result, key = response_module(request).CreatableTopicResult, tuple(topic.configs.items())
+    if key not in encoded and request.version >= _CONFIGS_FROM:
+        write = array_writer(result, "configs")
+        encoded[key] = b"".join(write(topic_entries(broker, topic.configs), bytearray()))
+    return {
+        **facts, "num_partitions": topic.partitions, "replication_factor": 1, "configs": encoded.get(key, ()),
+    }  # fmt: skip
 
 
 _WITHOUT_TEXT = (ErrorCode.unknown_topic_or_partition, ErrorCode.topic_authorization_failed)
@@ -185,8 +162,7 @@ def _may_be_compared(request: Request, name: str) -> bool:
 
 def _permitted(request: Request, broker: Broker, asked: Resolved) -> Resolved:
     """The same, or refused: of a topic that may not be described, nothing is given away (ControllerApis.deleteTopics).
-    By name both DESCRIBE and DELETE are needed, by id DELETE; that a name is of no topic is said to who may describe
-    it."""
+    By name DESCRIBE and DELETE are needed, by id DELETE; who may describe is told that a name is of no topic."""
     name, topic_id, refused = asked
     if name is None or refused is not None:
         return asked

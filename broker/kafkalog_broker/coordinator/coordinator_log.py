@@ -194,7 +194,7 @@ class CoordinatorLog:
         self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerIdAndEpoch | None = None
     ) -> int:
         """Append one batch; the offset of its first record. It is in the page cache then, as safe as a record that was
-        acknowledged with the default flush policy; whoever needs more asks DueFlushes afterwards."""
+        acknowledged with the default flush policy; whoever needs more asks Broker.flush_if_due afterwards."""
         now_ms = self._clock.now_ms()
         batch = encode_batch(records, now_ms, transaction=transaction)
         return self.log(partition).append_batch(batch, now_ms).base_offset

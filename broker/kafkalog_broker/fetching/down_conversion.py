@@ -1,11 +1,10 @@
 """Down-conversion of batches into messages v0 or v1 for clients that know no others (RecordsUtil.downConvert).
 
 Left out: headers of records, control batches, and records of aborted transactions, since such a client cannot tell.
-Offsets stay, timestamps go in v0, and a compressed batch becomes a wrapper with its codec; zstd, which these formats do
-not have, is UNSUPPORTED_COMPRESSION_TYPE. Messages that the client can read go out as they lie there.
-
-A batch that decompresses to much becomes several wrappers of at most WRAPPED_BYTES of messages, and a record that was
-asked for begins the first one: so a client gets on with any batch whose records fit into what it asks for.
+Offsets stay, timestamps go in v0, and a compressed batch becomes wrappers with its codec, of at most WRAPPED_BYTES of
+messages and from the record on that was asked for, so that a client gets on with any batch whose records fit into what
+it asks for. zstd, which these formats do not have, is UNSUPPORTED_COMPRESSION_TYPE. Messages that the client can read
+go out as they lie there.
 
 For a thread. One call looks at one window of the log, READ_BYTES or a batch that is larger, and ends early when it has
 taken AT_ONCE_S: then it is another request's turn there.
@@ -121,9 +120,8 @@ class Converted:
 
 
 def convert(log: Log, request: ConversionRequest, remote: Any = None) -> Converted:
-    """The window at `request.offset`, in the local log or `remote`, a RemoteRead. Raises BrokerError where there is
-    nothing in front of what is wrong: that of Log.find_range, corrupt_message, message_too_large,
-    unsupported_compression_type. Loads Numba."""
+    """The window at `request.offset`, in the local log or `remote`, a RemoteRead. Raises BrokerError where nothing
+    comes before what is wrong: as Log.find_range, corrupt_message, message_too_large, unsupported_compression_type."""
     end_s = perf_counter() + AT_ONCE_S
     out = Converted(request)
     found: Any = remote or log.find_range(request.offset, READ_BYTES, up_to=request.until, at_least_one=True)
@@ -136,7 +134,7 @@ def convert(log: Log, request: ConversionRequest, remote: Any = None) -> Convert
             ErrorCode.message_too_large, f"a batch of {len(held)} bytes, {MOST_BATCH} are converted at most"
         )
     data = memoryview(held if remote else log.read_slice(held))
-    aborted = partial(log.aborted_between, request.offset, found.next_offset)
+    aborted = partial(log.aborted_transactions, request.offset, found.next_offset)
     try:
         load_kernel()  # in its way: nobody waits for LLVM
         table, wrong = sweep_batches(data)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.fetching.fetch_session import FetchPartition
-from kafkalog_broker.protocol.fetch_response import PartitionFetchResponse
+from kafkalog_broker.protocol.fetch_response import EpochEnd, PartitionFetchResponse
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import MANY_OPEN, FileHandle
@@ -23,9 +23,8 @@ READ_AT_ONCE_BYTES = 64 << 10
 consumer takes it, so that slow consumers cost no memory."""
 TURN_EVERY = 16  # partitions between two looks at the clock: about 0.5 ms. Few requests have as many.
 MAX_SLICES = 32
-"""How many files a response can keep open until the consumer has taken it: with 1 MB a partition, 32 MB. When all
-responses together keep so many open that descriptors may run out (MANY_OPEN), a response has no more than
-READ_AT_ONCE_BYTES, or one batch that is larger, read at once."""
+"""How many files a response can keep open until the consumer has taken it: with 1 MB a partition, 32 MB. When all keep
+so many open that descriptors may run out (MANY_OPEN), READ_AT_ONCE_BYTES, or a larger batch, are read at once."""
 _ALL = 1 << 62
 
 
@@ -43,7 +42,6 @@ class FetchedPartition:
     committed: bool = False
     is_full: bool = False
     remote: RemoteFetch | None = None
-    """What is to be read remotely: the fetch offset lies below the local log."""
 
 
 class RemoteFetch(NamedTuple):
@@ -113,7 +111,7 @@ def _read(
         diverging = log.diverging_epoch(offset, request.last_fetched_epoch)
         if diverging is not None:
             answer = PartitionFetchResponse(request.partition, 0, high_watermark, stable, log.log_start_offset)
-            answer.diverging_epoch = diverging
+            answer.diverging_epoch = EpochEnd(*diverging)
             return FetchedPartition(request, answer, 0, log, log.appended_bytes, committed)
     # asked for also where nothing is to be read: an offset out of range is an error, not the end of the log
     log.check_fetch_offset(offset)

@@ -136,10 +136,9 @@ class FetchSessions:
         by_id: bool,
         now_ms: int,
     ) -> FetchContext:
-        """Find, open or close the session of a request. by_id: the request names topics by id (v13 on). A session that
-        has no partition left is closed, and answered without one. Raises BrokerError: FETCH_SESSION_ID_NOT_FOUND (also
-        for one that grows beyond what all may hold: it is closed, and the client begins again),
-        INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR."""
+        """Find, open or close the session of a request. by_id: it names topics by id (v13 on). A session that has no
+        partition left is closed. Raises BrokerError: FETCH_SESSION_ID_NOT_FOUND (also for one that grows too large: it
+        is closed, and the client begins again), INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self.close(session_id)
             if epoch == FINAL_EPOCH:

@@ -1,11 +1,10 @@
 """Long polls of Fetch: waiting requests, woken by appends without reading anything (Kafka's DelayedFetch).
 
-A poll needs a number of bytes more than it found. A log that moves takes the bytes appended to it off what each poll of
-it needs, all in one short loop; only a poll that needs nothing more is woken, and reads. So 2,000 polls that wait for
-much cost an append 0.1 ms, and a poll of many partitions costs nothing for those that did not move.
-
-What appends cannot bring is not waited for: bytes above a partition's limit, or above the last stable offset until it
-moves. All else that happens to a log (its start moves, it goes away or offline) wakes all its polls.
+A log that moves takes the bytes appended to it off what each poll of it needs, all in one short loop; only a poll that
+needs nothing more is woken, and reads. So 2,000 polls that wait for much cost an append 0.1 ms, and a poll of many
+partitions costs nothing for those that did not move. Bytes above a partition's limit, or above the last stable offset
+until it moves, are not waited for. All else that happens to a log (its start moves, it goes away or offline) wakes all
+its polls.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class LongPoll:
 
 
 class LongPolls:
-    """All requests of a broker that wait. `looks` counts the times that one of them was looked at."""
+    """All requests of a broker that wait. looks: how often one of them was looked at."""
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self._waiting: dict[Log, _PollsOfLog] = {}
@@ -52,11 +51,9 @@ class LongPolls:
         for their turn."""
 
     def __len__(self) -> int:
-        """Logs that polls wait for."""
         return len(self._waiting)
 
     def watch(self, poll: LongPoll, found: FetchedPartition) -> None:
-        """Let the poll wait for what a partition may still give, counted from the moment when it was read."""
         assert found.log is not None
         polls = self._waiting.get(found.log)
         if polls is None:
@@ -64,7 +61,6 @@ class LongPolls:
         polls.add(poll, found)
 
     def forget(self, poll: LongPoll, logs: Iterable[Log]) -> None:
-        """Remove a poll that is over."""
         if poll.woken.done():
             self.awake -= 1
         for log in logs:

@@ -1,12 +1,54 @@
-"""The command kafkalog-mirror, also as `python -m kafkalog_broker.mirror`."""
+"""The command kafkalog-mirror, also as `python -m kafkalog_broker.mirror`. Its command line is read before the packages
+of the extra are loaded, so that --help needs none."""
 
 from __future__ import annotations
 
+import argparse
+import re
 import sys
 
-from kafkalog_broker.mirror.command_line import parser
 from kafkalog_broker.runtime.process import importing
+from kafkalog_spark.cli.common import Parser
 from kafkalog_spark.errors import OptionError
+
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+def parse_bytes(text: str) -> int:
+    """`500k`, `50M`. Raises argparse.ArgumentTypeError."""
+    size = re.fullmatch(r"(\d+)([kMG]?)", text)
+    if size is None or not int(size[1]):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of bytes, such as 500k or 50M")
+    return int(size[1]) * {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}[size[2]]
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
+        prog="kafkalog-mirror",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Copy topics of a Kafka cluster (0.11 to 4.x) into a log directory, batch by batch as its brokers "
+        "have them,\nand keep following them. The directory is read with spark.read.format('kafkalog').",
+        epilog="""examples:
+  kafkalog-mirror --bootstrap kafka1:9092 --log-dir ./mirror --topics 'orders|clicks.*'
+  kafkalog-mirror --bootstrap kafka1:9092 --log-dir ./mirror --topics orders --once
+  kafkalog-mirror --bootstrap kafka1:9093 --log-dir ./mirror --topics orders \\
+      -X security.protocol=sasl_ssl -X sasl.mechanism=SCRAM-SHA-512 \\
+      -X sasl.username=mirror -X sasl.password=env:MIRROR_PASSWORD -X ssl.ca.location=ca.pem
+
+-X takes librdkafka's names of properties; a value env:NAME is taken from the environment, so that no password stands
+in the list of processes. docs/mirror.md says more.""",
+    )
+    made.add_argument("--bootstrap", required=True, metavar="HOST:PORT,...", help="nodes of the cluster")
+    made.add_argument("--log-dir", required=True, metavar="DIR", help="where to; a directory for each cluster")
+    made.add_argument("--topics", required=True, metavar="REGEX", help="topics whose whole name matches")
+    made.add_argument("--internal", action="store_true", help="internal topics too, such as __consumer_offsets")
+    made.add_argument("--once", action="store_true", help="stop at the ends that the topics have at the start")
+    made.add_argument(
+        "--max-bytes-per-second", type=parse_bytes, metavar="N", help="of records; such as 50000000 or 50M"
+    )
+    made.add_argument("-X", action="append", default=[], metavar="NAME=VALUE", help="a property of the client")
+    made.add_argument("--log-level", choices=_LEVELS, default="info", help="what to log on stderr (default: info)")
+    return made
 
 
 def main() -> int:

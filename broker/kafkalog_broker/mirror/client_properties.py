@@ -4,37 +4,54 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import Parser, boolean, choice, plain_text
 
 
+def _number(lowest: int) -> Parser:
+    def parse(name: str, text: str) -> int:
+        if not text.strip().isdecimal() or int(text) < lowest:
+            raise OptionError(f"{name}: expected a whole number from {lowest} on")
+        return int(text)
+
+    return parse
+
+
+def _setting(default: Any, parse: Parser, *names: str, shown: bool = True) -> Any:
+    return field(default=default, repr=shown, metadata={"names": names, "parse": parse})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """How to reach a cluster, and how much to ask for at once. Sizes in bytes, times in ms.
+    """How to reach a cluster, and how much to ask for at once. Sizes in bytes, times in ms. max_bytes bounds the memory
+    of a response; a node of the source has up to three in memory."""
 
-    max_bytes bounds the memory that a response takes; a node of the source has up to three in memory.
-    """
-
-    security_protocol: str = "plaintext"
-    sasl_mechanism: str = "PLAIN"
-    sasl_username: str | None = None
-    sasl_password: str | None = field(default=None, repr=False)
-    sasl_kerberos_service_name: str = "kafka"
-    ssl_ca_location: str | None = None
-    ssl_certificate_location: str | None = None
-    ssl_key_location: str | None = None
-    ssl_key_password: str | None = field(default=None, repr=False)
-    check_certificate: bool = True
-    check_host_name: bool = True
-    client_id: str = "kafkalog-mirror"
-    max_wait_ms: int = 500
-    min_bytes: int = 1
-    max_bytes: int = 16 << 20
-    max_partition_bytes: int = 4 << 20
-    timeout_ms: int = 60_000
+    security_protocol: str = _setting(
+        "plaintext", choice("plaintext", "ssl", "sasl_plaintext", "sasl_ssl"), "security.protocol"
+    )
+    sasl_mechanism: str = _setting(
+        "PLAIN", choice("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"), "sasl.mechanism", "sasl.mechanisms"
+    )
+    sasl_username: str | None = _setting(None, plain_text, "sasl.username")
+    sasl_password: str | None = _setting(None, plain_text, "sasl.password", shown=False)
+    sasl_kerberos_service_name: str = _setting("kafka", plain_text, "sasl.kerberos.service.name")
+    ssl_ca_location: str | None = _setting(None, plain_text, "ssl.ca.location")
+    ssl_certificate_location: str | None = _setting(None, plain_text, "ssl.certificate.location")
+    ssl_key_location: str | None = _setting(None, plain_text, "ssl.key.location")
+    ssl_key_password: str | None = _setting(None, plain_text, "ssl.key.password", shown=False)
+    check_certificate: bool = _setting(True, boolean, "enable.ssl.certificate.verification")
+    check_host_name: bool = _setting(
+        True, lambda name, text: text.lower() == "https", "ssl.endpoint.identification.algorithm"
+    )
+    client_id: str = _setting("kafkalog-mirror", plain_text, "client.id")
+    max_wait_ms: int = _setting(500, _number(0), "fetch.wait.max.ms")
+    min_bytes: int = _setting(1, _number(0), "fetch.min.bytes")
+    max_bytes: int = _setting(16 << 20, _number(1024), "fetch.max.bytes")
+    max_partition_bytes: int = _setting(4 << 20, _number(1024), "max.partition.fetch.bytes", "fetch.message.max.bytes")
+    timeout_ms: int = _setting(60_000, _number(1000), "socket.timeout.ms")
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Raises OptionError for files that cannot be read."""
@@ -55,44 +72,17 @@ class ClientSettings:
         return context
 
 
-def _number(lowest: int) -> Parser:
-    def parse(name: str, text: str) -> int:
-        if not text.strip().isdecimal() or int(text) < lowest:
-            raise OptionError(f"{name}: expected a whole number from {lowest} on")
-        return int(text)
-
-    return parse
-
-
-_MECHANISM = choice("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
-
 PROPERTIES: Mapping[str, tuple[str, Parser]] = {
-    "security.protocol": ("security_protocol", choice("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")),
-    "sasl.mechanism": ("sasl_mechanism", _MECHANISM),
-    "sasl.mechanisms": ("sasl_mechanism", _MECHANISM),
-    "sasl.username": ("sasl_username", plain_text),
-    "sasl.password": ("sasl_password", plain_text),
-    "sasl.kerberos.service.name": ("sasl_kerberos_service_name", plain_text),
-    "ssl.ca.location": ("ssl_ca_location", plain_text),
-    "ssl.certificate.location": ("ssl_certificate_location", plain_text),
-    "ssl.key.location": ("ssl_key_location", plain_text),
-    "ssl.key.password": ("ssl_key_password", plain_text),
-    "enable.ssl.certificate.verification": ("check_certificate", boolean),
-    "ssl.endpoint.identification.algorithm": ("check_host_name", lambda name, text: text.lower() == "https"),
-    "client.id": ("client_id", plain_text),
-    "fetch.wait.max.ms": ("max_wait_ms", _number(0)),
-    "fetch.min.bytes": ("min_bytes", _number(0)),
-    "fetch.max.bytes": ("max_bytes", _number(1024)),
-    "max.partition.fetch.bytes": ("max_partition_bytes", _number(1024)),
-    "fetch.message.max.bytes": ("max_partition_bytes", _number(1024)),
-    "socket.timeout.ms": ("timeout_ms", _number(1000)),
+    name: (setting.name, setting.metadata["parse"])
+    for setting in fields(ClientSettings)
+    for name in setting.metadata["names"]
 }
 """librdkafka's name: (field, parser)."""
 
 
 def client_settings(texts: Iterable[str]) -> ClientSettings:
     """Properties of `name=value` texts. Raises OptionError, which never quotes a value of a password."""
-    fields: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in texts:
         name, separator, value = text.partition("=")
         name = name.strip()
@@ -101,8 +91,8 @@ def client_settings(texts: Iterable[str]) -> ClientSettings:
         if name not in PROPERTIES:
             raise OptionError(f"-X {name}: a mirror has no use for it; known are {', '.join(PROPERTIES)}")
         attribute, parse = PROPERTIES[name]
-        fields[attribute] = parse(f"-X {name}", value)
-    settings = ClientSettings(**fields)
+        values[attribute] = parse(f"-X {name}", value)
+    settings = ClientSettings(**values)
     uses_sasl = settings.security_protocol.startswith("sasl")
     if uses_sasl and settings.sasl_mechanism != "GSSAPI" and None in (settings.sasl_username, settings.sasl_password):
         raise OptionError(

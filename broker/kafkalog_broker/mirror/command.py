@@ -1,9 +1,7 @@
-"""The command kafkalog-mirror (`command_line` has its examples).
-
-Logs go to stderr. SIGTERM and SIGINT stop it cleanly; after kill -9 the next start goes on where the logs end.
-Exit codes: 0 stopped when it was asked to, or done with --once; 1 could not start, a log directory has failed, or with
---once a partition could not be copied; 2 the command line is wrong.
-"""
+"""The command kafkalog-mirror (`__main__` has its examples). Logs go to stderr. SIGTERM and SIGINT stop it cleanly;
+after kill -9 the next start goes on where the logs end. Exit codes: 0 stopped when it was asked to, or done with
+--once; 1 could not start, a log directory has failed, or with --once a partition could not be copied; 2 the command
+line is wrong."""
 
 from __future__ import annotations
 
@@ -50,8 +48,7 @@ def parse_topics(option: str, text: str) -> re.Pattern[str]:
 
 
 def settings_of(properties: Iterable[str]) -> ClientSettings:
-    """Properties of -X NAME=VALUE; values env:NAME are taken from the environment. Raises OptionError, also for files
-    of certificates that cannot be read."""
+    """Properties of -X NAME=VALUE; values env:NAME are taken from the environment. Raises OptionError."""
     settings = client_settings(map(_from_environment, properties))
     settings.tls_context()
     return settings
@@ -198,7 +195,6 @@ OK, FAILED, WRONG_USAGE = 0, 1, 2
 
 
 def options_of(arguments: argparse.Namespace) -> MirrorOptions:
-    """Raises OptionError."""
     return MirrorOptions(
         bootstrap=parse_bootstrap(arguments.bootstrap),
         directory=Path(arguments.log_dir),
@@ -211,7 +207,6 @@ def options_of(arguments: argparse.Namespace) -> MirrorOptions:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Mirror until it is asked to stop, or is done; the exit code."""
     set_up_logging(arguments.log_level)
     try:
         options = options_of(arguments)

@@ -102,10 +102,7 @@ MAX_RESPONSE = 1 << 30
 
 
 class ResponseFrames(asyncio.BufferedProtocol):
-    """The protocol of one connection, once it is logged in. before: the one that it had, which learns of its end.
-
-    `expect` a response for each request, in order; `give_back` a large one that nobody looks at any more.
-    """
+    """The protocol of one connection, once it is logged in. before: the one that it had, which learns of its end."""
 
     def __init__(self, before: asyncio.BaseProtocol, transport: asyncio.Transport) -> None:
         self._before, self._transport = before, transport
@@ -182,8 +179,7 @@ class ResponseFrames(asyncio.BufferedProtocol):
 # Bounds of the offsets and leader epochs in a source's answers: what lies outside is in no log.
 
 MAX_OFFSET = MAX_INT64 - 1  # a log that ends at 2^63-1 takes no record any more
-MAX_EPOCH = MAX_INT32 - 1
-"""Largest leader epoch, as a takeover of the copy writes with a higher one, an int32 too."""
+MAX_EPOCH = MAX_INT32 - 1  # largest leader epoch, as a takeover of the copy writes with a higher one, an int32 too
 UNKNOWN = -1  # in place of an offset or an epoch that the source does not know
 
 

@@ -39,9 +39,8 @@ _LASTED_MS = 10_000  # a connection that lasted so long was a good one: it is tr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorOptions:
-    """Settings of a mirror: topics, source, target. refresh_s: how often to look for new topics and partitions. most:
-    the highest version of APIs that is to be used, for tests. own_internal_topics: a broker keeps its own internal
-    topics in the directory."""
+    """Settings of a mirror. refresh_s: how often to look for new topics and partitions. most: the highest versions of
+    APIs, for tests. own_internal_topics: a broker keeps its own internal topics in the directory."""
 
     bootstrap: list[Address]
     directory: Path

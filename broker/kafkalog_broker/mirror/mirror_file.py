@@ -38,8 +38,6 @@ _DETACHED = ".detached"
 
 @dataclass(frozen=True, slots=True)
 class Mirrored:
-    """Content of the file."""
-
     cluster_id: str | None
     own_groups: bool
 
@@ -86,7 +84,6 @@ def keep_own_groups(directory: Path) -> None:
 
 
 def is_mirror(directory: Path) -> bool:
-    """True if a mirror goes on in it."""
     return (directory / MIRROR_FILE).exists()
 
 
@@ -128,9 +125,8 @@ def _parse(data: bytes) -> Mirrored:
 
 @dataclass(slots=True)
 class TopicPlan:
-    """Which local topics are made, enlarged or made anew. create: not here yet. enlarge: with more partitions at the
-    source. anew: deleted at the source and made again, what is here is of the old one. gone: here, and not at the
-    source any more. odd: why a topic is left alone."""
+    """Which local topics are made, enlarged or made anew. enlarge: with more partitions at the source. anew: deleted at
+    the source and made again. gone: here, and not at the source any more. odd: why a topic is left alone."""
 
     create: list[SourceTopic] = field(default_factory=list)
     enlarge: list[SourceTopic] = field(default_factory=list)

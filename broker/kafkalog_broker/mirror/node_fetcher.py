@@ -56,16 +56,14 @@ class RateLimit:
 _log = logging.getLogger(__name__)
 
 _IDLE_S = 0.1  # between looks for a partition that may be asked for, while there is none
-_LONGEST_THROTTLE_S = 60.0
-"""Kafka throttles for no longer than its quota's windows, 11 s unless they are configured."""
+_LONGEST_THROTTLE_S = 60.0  # Kafka throttles for no longer than its quota's windows, 11 s unless they are configured
 _NO_ID = uuid.UUID(int=0)
 _EPOCHS_IN_FETCH = 12
 
 
 class NodeFetcher:
-    """Fetches over a connection until it ends. partitions: the owner may change what is in it at any time; those whose
-    `owner` this is are fetched. producer_ids: of the directory, which gives none out that came with a batch. ask_again:
-    the metadata is old."""
+    """Fetches over a connection until it ends. partitions: those whose `owner` this is are fetched; others may change
+    it at any time. producer_ids: gives none out that came with a batch. ask_again: the metadata is old."""
 
     def __init__(
         self,
@@ -123,8 +121,7 @@ class NodeFetcher:
             await self._connection.aclose()
 
     def _wanted(self) -> tuple[int, dict[Key, PartitionMirror]]:
-        """The next request and its version. A cluster has topic ids for all of its topics or for none, but
-        while it is upgraded: then those without wait for theirs, as the metadata will say."""
+        """The next request and its version. While a cluster is upgraded, topics without ids wait for theirs."""
         mine = {key: one for key, one in self.partitions.items() if one.owner is self and one.is_due()}
         if self._version < TOPIC_IDS:
             return self._version, mine
@@ -258,8 +255,8 @@ class NodeFetcher:
         the other."""
         before = mirror.log.log_end_offset
         mirror.rewind()
-        for epoch in mirror.follower.epochs_backwards():
-            found = await end_of_epoch(self._connection, mirror.key, epoch)
+        for entry in reversed(mirror.log.epochs.entries):
+            found = await end_of_epoch(self._connection, mirror.key, entry.epoch)
             if found is not None and found.offset >= 0:
                 end = mirror.follower.end_of_epoch(found.epoch, found.offset)
                 await mirror.truncate_to(end, f"the source's log is another one after leader epoch {found.epoch}")

@@ -36,10 +36,9 @@ class Received(NamedTuple):
 
 
 class PartitionMirror:
-    """Attributes: `next_offset` (everything below has come, if not all of it is in the log yet), `source_end` (the
-    leader's high watermark, -1 while unknown), `owner` (who fetches it; whatever somebody else still has is dropped),
-    `quiet_until_ms` (by the monotonic clock), `trouble` (why it stands still, in words),
-    `has_failed` (and that it will not go on by itself)."""
+    """next_offset: everything below has come, if not all of it is in the log yet. source_end: the leader's high
+    watermark, -1 while unknown. owner: who fetches it; what others still have is dropped. trouble: why it stands still,
+    in words. has_failed: it will not go on by itself."""
 
     log: Log
     follower: Follower
@@ -86,16 +85,14 @@ class PartitionMirror:
         self._last_epoch = self.follower.last_epoch
 
     def fetch_from(self, max_bytes: int) -> FetchFrom:
-        return FetchFrom(self.topic_id, self.next_offset, max_bytes, self.leader_epoch, self._last_epoch)
+        return FetchFrom(self.topic_id, self.key[1], self.next_offset, max_bytes, self.leader_epoch, self._last_epoch)
 
     def goes_back(self, window: Window) -> bool:
-        """True if the batches are of an older leader epoch than what came before: no log has such, so they are of
-        another log than what was copied."""
+        """True if the batches are of an older leader epoch than what came before: then they are of another log."""
         first = int(window.table[0, H.LEADER_EPOCH])
         return 0 <= first < self._last_epoch
 
     def received(self, window: Window) -> None:
-        """They are appended later."""
         self.next_offset = int(window.table[-1, H.LAST_OFFSET]) + 1
         self._last_epoch = int(window.table[-1, H.LEADER_EPOCH])
 
@@ -126,7 +123,6 @@ class PartitionMirror:
         self.trouble, self.has_failed = None, False
 
     async def nothing_came(self, high_watermark: int, log_start_offset: int) -> None:
-        """Raises BrokerError."""
         self.trouble, self.has_failed = None, False
         self.bounds(high_watermark, log_start_offset)
 
@@ -144,7 +140,6 @@ class PartitionMirror:
                 )  # fmt: skip
 
     async def truncate_to(self, offset: int, why: str) -> None:
-        """Cut the log. Raises BrokerError."""
         point = await self._workers.run_blocking(self.follower.plan_truncation, offset)
         end = self.log.log_end_offset
         if point.log_end_offset < end:

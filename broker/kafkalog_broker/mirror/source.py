@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror.client_properties import ClientSettings
@@ -27,8 +28,11 @@ _NOT_ANSWERED = Asked(ErrorCode.unknown_server_error.value, UNKNOWN)
 
 
 async def ask_offsets(connection: SourceConnection, keys: Collection[Key], timestamp: int) -> dict[Key, Asked]:
-    """EARLIEST or LATEST of partitions that the node leads, each of `keys`. Raises SourceUnreachable."""
-    topics = client_codec.topics_to_list(keys, timestamp)
+    """EARLIEST or LATEST, the high watermark, of partitions that the node leads. Raises SourceUnreachable."""
+    by_topic: dict[str, list[Any]] = {}
+    for name, index in keys:
+        by_topic.setdefault(name, []).append({"partition_index": index, "timestamp": timestamp})
+    topics = [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()]
     answered = await connection.call(
         client_codec.LIST_OFFSETS, client_codec.listed_offsets, replica_id=CONSUMER, topics=topics
     )
@@ -36,8 +40,7 @@ async def ask_offsets(connection: SourceConnection, keys: Collection[Key], times
 
 
 async def log_bounds(connection: SourceConnection, key: Key) -> tuple[int, int]:
-    """(log start offset, high watermark) of a partition at its leader. Raises SourceUnreachable, BrokerError,
-    ImpossibleAnswer."""
+    """(log start offset, high watermark) at the leader. Raises SourceUnreachable, BrokerError, ImpossibleAnswer."""
     start, high_watermark = [
         answered_offset((await ask_offsets(connection, [key], timestamp))[key]) for timestamp in (EARLIEST, LATEST)
     ]
@@ -92,8 +95,7 @@ def parse_bootstrap(text: str) -> list[Address]:
 
 
 class Source:
-    """Its metadata come from any node that answers: the last one, one of `bootstrap`, one that is known. most: as for
-    SourceConnection.open."""
+    """Its metadata come from any node that answers: the last one, one of `bootstrap`, one that is known."""
 
     def __init__(
         self, bootstrap: Sequence[Address], settings: ClientSettings, most: Mapping[int, int] | None = None

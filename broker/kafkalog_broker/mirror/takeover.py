@@ -46,8 +46,6 @@ VERSION = 0
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A partition, as in the record."""
-
     topic: str
     partition: int
     log_end_offset: int
@@ -92,8 +90,7 @@ def take_over(
     directory: Path, logs: LogManager, topics: TopicRegistry, internal: Mapping[str, Mapping[str, str]]
 ) -> bool:
     """Make the mirror in `directory`, if it is one, this broker's own, or finish that, before anybody else uses the
-    logs; False where there was nothing to do. internal: the configuration of internal topics. Raises BrokerError,
-    CorruptFile, OSError."""
+    logs; False where there was nothing to do. internal: configurations. Raises BrokerError, CorruptFile, OSError."""
     record = read_record(directory)
     if is_mirror(directory):
         record = _planned(record, logs, topics)

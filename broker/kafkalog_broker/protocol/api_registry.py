@@ -1,20 +1,12 @@
-"""Which APIs are served, in which versions, by which function.
-
-A file in `broker/kafkalog_broker/api` registers what it serves:
-
-    @api(2, 1, 11)
-    async def handle(request: Request, broker: Broker) -> Any: ...
-
-    @on_error(2)
-    def list_offsets_error(request: Request, code: ErrorCode) -> Any: ...
+"""Which APIs are served, in which versions, by which function: a file in `broker/kafkalog_broker/api` registers
+handlers with `@api(key, lowest, highest)`, which are given (request, broker), and error answers with `@on_error(key)`,
+(request, code).
 
 A handler returns a kio response entity of the request's version, a tuple with the names of its fields
 (`protocol/fetch_response.py`), or None: no response at all (Produce with acks=0). One that mostly waits for nothing may
-be a plain function, which returns one of these or a coroutine of it.
-
-A BrokerError that leaves a handler becomes what the API's `on_error` function returns, which may be a coroutine
-function too. Without such a function, or when that returns None, the connection is closed with one line in the log, as
-for any other exception.
+be a plain function, which returns one of these or a coroutine of it. A BrokerError that leaves it becomes what the
+API's error answer returns, or awaits. Without one, or when that is None, the connection is closed with one line in the
+log, as for any other exception.
 
 A handler is not cancelled when its client goes away, so what it has begun it can finish; one that waits long asks
 `request.connection.closed` or hangs itself into `on_close`.
@@ -41,8 +33,9 @@ def _nothing(*_: object) -> None:
 
 @dataclass(slots=True)
 class ConnectionInfo:
-    """The peer, for handlers. `sasl`: the exchange under way (`security/sasl.py`); `decisions`: what was decided about
-    the principal (`security/authorizer.py`); `local_host`, `local_port`: the address that the client reached."""
+    """The peer. sasl: the exchange under way (`security/sasl.py`). decisions: what was decided about the principal
+    (`security/authorizer.py`). local_host, local_port: the address that the client reached. mute: handle nothing more
+    of it for so many seconds, once the request in work is answered."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -56,7 +49,6 @@ class ConnectionInfo:
     decisions: Any = None
     closed: bool = False
     mute: Callable[[float], None] = _nothing
-    """Handle nothing more of this connection for so many seconds, once the request in work is answered."""
     _on_close: list[Callable[[], None]] = field(default_factory=list)
 
     def on_close(self, callback: Callable[[], None]) -> Callable[[], None]:
@@ -85,8 +77,10 @@ class ConnectionInfo:
 
 @dataclass(slots=True)
 class Request:
-    """A request. `entity`: kio's request of that version, or a ProduceRequest; None only for an ApiVersions request of
-    a version that is not served, which is answered in version 0."""
+    """A request. entity: kio's, or a ProduceRequest; None for an ApiVersions request of a version that is not served.
+    size: bytes of its frame. access: rights of its sender, an Access of `security/authorizer.py`; None: all. charge:
+    called for each topic once all else was checked, before so many partitions are made or removed; raises BrokerError
+    throttling_quota_exceeded (`quotas/throttled_handlers.py`)."""
 
     api_key: int
     version: int
@@ -94,11 +88,9 @@ class Request:
     client_id: str | None
     entity: Any
     connection: ConnectionInfo
-    size: int = 0  # bytes of its frame, the size in front not counted
-    access: Any = None  # rights of its sender, an Access of `security/authorizer.py`; None: all
+    size: int = 0
+    access: Any = None
     charge: Callable[[int], None] = _nothing
-    """Called for each topic once all else was checked, before so many partitions are made or removed
-    (`quotas/throttled_handlers.py`). Raises BrokerError throttling_quota_exceeded; without quotas it is free."""
 
     def refused(self, name: str, *, quiet: bool = False) -> ErrorCode:
         """The code of a refusal to do the API's own thing with what is named, or `none`. quiet: as for Access.may."""
@@ -135,7 +127,6 @@ class Api:
         return self.min_version <= version <= self.max_version
 
     async def handled(self, request: Request, broker: Any) -> Any:
-        """Answer of the handler, awaited where it is a coroutine."""
         answer = self.handler(request, broker)
         return await answer if isawaitable(answer) else answer
 

@@ -1,9 +1,6 @@
-"""The other side of the codec: requests as a client writes them, and responses as it reads them.
-
-What a mirror asks a cluster: Metadata, ListOffsets, OffsetForLeaderEpoch and Fetch 5 to 13. Version 5 is that of Kafka
-0.11; 7 has sessions (KIP-227), 9 leader epochs (KIP-320), 12 is flexible and says where logs part (KIP-595), 13 names
-topics by their ids (KIP-516), and is served by every release since 3.1.
-"""
+"""The other side of the codec: requests as a client writes them, and responses as it reads them. What a mirror asks a
+cluster: Metadata, ListOffsets, OffsetForLeaderEpoch and Fetch 5 (that of Kafka 0.11) to 13 (topic ids, served since
+3.1)."""
 
 from __future__ import annotations
 
@@ -65,7 +62,6 @@ def read_response(api_key: int, version: int, body: Body, most: int = UNBOUNDED)
 
 
 def plain_login_requests(user: str, password: str) -> tuple[Any, Any]:
-    """Requests that authenticate with the mechanism PLAIN."""
     token = f"\0{user}\0{password}".encode()
     return SaslHandshakeRequest(mechanism="PLAIN"), SaslAuthenticateRequest(auth_bytes=token)
 
@@ -89,8 +85,7 @@ FETCH, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH = 1, 2, 3, 23
 VERSIONS: Mapping[int, tuple[int, int]] = {
     FETCH: (5, 13), LIST_OFFSETS: (2, 7), METADATA: (4, 12), OFFSET_FOR_LEADER_EPOCH: (2, 4),
 }  # fmt: skip
-"""Versions spoken by this client, by API key: 0.11 knows the lowest ones (OffsetForLeaderEpoch: 2.1), 4.3 the highest
-ones."""
+"""By API key: 0.11 knows the lowest ones (OffsetForLeaderEpoch: 2.1), 4.3 the highest."""
 SESSIONS, TOPIC_IDS = 7, 13  # versions of Fetch from which on there are such
 EARLIEST, LATEST = -2, -1
 CONSUMER = -1  # as replica id
@@ -154,14 +149,6 @@ def cluster_of(answer: Any) -> SourceCluster:
     return SourceCluster(answer.cluster_id, nodes, topics)
 
 
-def topics_to_list(keys: Iterable[Key], timestamp: int) -> list[Any]:
-    """Topics of a request of ListOffsets. timestamp: EARLIEST or LATEST, which is the high watermark."""
-    by_topic: dict[str, list[Any]] = {}
-    for name, index in keys:
-        by_topic.setdefault(name, []).append({"partition_index": index, "timestamp": timestamp})
-    return [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()]
-
-
 def listed_offsets(answer: Any) -> dict[Key, Asked]:
     return {
         (topic.name, int(one.partition_index)): Asked(int(one.error_code), int(one.offset))
@@ -188,14 +175,15 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 
 class FetchFrom(NamedTuple):
-    """Fetch position of a partition. topic_id: zero where it is not known. last_epoch: that of the batch before
-    `offset`; leader_epoch: of the leader that is asked; -1 for unknown."""
+    """A partition in the request, in the protocol's words. topic_id: zero where it is not known; epochs: -1."""
 
     topic_id: uuid.UUID
-    offset: int
-    max_bytes: int
-    leader_epoch: int = -1
-    last_epoch: int = -1
+    partition: int
+    fetch_offset: int
+    partition_max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    log_start_offset: int = -1
 
 
 class FetchCall(NamedTuple):
@@ -231,24 +219,11 @@ class FetchAnswer(NamedTuple):
     partitions: list[Fetched]
 
 
-class _FetchPartition(NamedTuple):
-    """A partition in the request."""
-
-    partition: int
-    current_leader_epoch: int
-    fetch_offset: int
-    last_fetched_epoch: int
-    partition_max_bytes: int
-    log_start_offset: int = -1
-
-
 def encode_fetch(call: FetchCall, version: int) -> bytes:
     """The body of the request, which reads committed and uncommitted records alike."""
-    wanted: dict[tuple[str, uuid.UUID], list[_FetchPartition]] = {}
-    for (name, partition), fetch in call.partitions:
-        wanted.setdefault((name, fetch.topic_id), []).append(
-            _FetchPartition(partition, fetch.leader_epoch, fetch.offset, fetch.last_epoch, fetch.max_bytes)
-        )
+    wanted: dict[tuple[str, uuid.UUID], list[FetchFrom]] = {}
+    for (name, _), fetch in call.partitions:
+        wanted.setdefault((name, fetch.topic_id), []).append(fetch)
     forgotten: dict[tuple[str, uuid.UUID], list[int]] = {}
     for (name, partition), topic_id in call.forgotten:
         forgotten.setdefault((name, topic_id), []).append(partition)

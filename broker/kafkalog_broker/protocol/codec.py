@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -96,21 +97,21 @@ def _head(frame: Body, connection: ConnectionInfo | None) -> tuple[Request, _Cod
     return request, codec, position
 
 
-_served: dict[tuple[int, int], _Codec] = {}  # codecs by (API key, version), made at their first use
+_served: dict[tuple[int, int], _Codec | None] = {}
+"""What was asked for since the start, by API key and version; None: ApiVersions is answered in version 0."""
 
 
 def _codec_to_serve(api_key: int, version: int) -> _Codec | None:
-    """None: the version of ApiVersions is not served, and answered all the same."""
     api = registry().get(api_key)
     if api is None:
         raise UnsupportedVersion(f"API key {api_key} version {version} is not served")
     if not api.serves(version):
-        if api_key == API_VERSIONS:
-            return None
-        raise UnsupportedVersion(
-            f"{api_name(api_key)} version {version} is not served, only {api.min_version} to {api.max_version}"
-        )
-    codec = _served[api_key, version] = _codec(api_key, version)
+        if api_key != API_VERSIONS:
+            raise UnsupportedVersion(
+                f"{api_name(api_key)} version {version} is not served, only {api.min_version} to {api.max_version}"
+            )
+        _codec(api_key, 0)
+    codec = _served[api_key, version] = _codec(api_key, version) if api.serves(version) else None
     return codec
 
 
@@ -154,29 +155,18 @@ def api_name(api_key: int) -> str:
     return path.rpartition(":")[2].removesuffix("Request")
 
 
-_VERSIONED = struct.Struct(">hh")
-_loaded: set[bytes] = set()  # API key and version, as requests begin with them
+_VERSIONED = struct.Struct(">hh")  # API key and version, as requests begin with them
 
 
 def is_loaded(frame: Body) -> bool:
     """True if requests of this API and version are read and answered without loading a module."""
-    return (frame[:4] if type(frame) is bytes else bytes(frame[:4])) in _loaded  # not of a view, which may have no hash
+    return len(frame) >= _VERSIONED.size and _VERSIONED.unpack_from(frame) in _served
 
 
 def load(frame: Body) -> None:
-    """Load what requests of this API and version need. Nothing happens where that is not served: `decode_request`
-    says so. May run in a thread."""
-    head = bytes(frame[: _VERSIONED.size])
-    if len(head) < _VERSIONED.size:
-        return
-    api_key, version = _VERSIONED.unpack(head)
-    api = registry().get(api_key)
-    if api is not None and not api.serves(version) and api_key == API_VERSIONS:
-        version = 0  # what it is answered in
-    if api is None or not api.serves(version):
-        return
-    _codec(api_key, version)
-    _loaded.add(head)
+    """Load what requests of this API and version need, if they are served. May run in a thread."""
+    with suppress(UnsupportedVersion, struct.error):  # `decode_request` says so
+        _codec_to_serve(*_VERSIONED.unpack_from(frame))
 
 
 @cache

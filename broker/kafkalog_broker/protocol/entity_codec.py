@@ -42,7 +42,6 @@ class _Source:
         self._count = 0
 
     def compiled(self, lines: list[str]) -> Any:
-        """The function `made` of these lines."""
         exec("\n".join(lines), self._names)
         return self._names["made"]
 
@@ -58,8 +57,7 @@ def _indented(lines: Iterable[str]) -> Iterator[str]:
 
 # ---- writing
 
-OWN_PIECE = 1024
-"""Bytes from which on an encoded array is not copied: thousands of topics have the same configuration."""
+OWN_PIECE = 1024  # bytes from which on an encoded array is not copied: thousands of topics have the same configuration
 
 
 def _ms(value: timedelta | datetime | int | None) -> int:

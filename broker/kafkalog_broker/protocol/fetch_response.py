@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
 
+from kafkalog_spark.format.transaction_index import AbortedTransaction
+
 Topic = Hashable  # name, or id in versions that name topics by it (from Fetch 13 on)
-
-
-class AbortedTransaction(NamedTuple):
-    producer_id: int
-    first_offset: int
 
 
 class EpochEnd(NamedTuple):
@@ -33,8 +30,8 @@ class PartitionFetchResponse:
     last_stable_offset: int = -1
     log_start_offset: int = -1
     records: Sequence[Any] | None = ()
-    aborted_transactions: Sequence[tuple[int, int]] | None = None
-    diverging_epoch: tuple[int, int] | None = None
+    aborted_transactions: Sequence[AbortedTransaction] | None = None
+    diverging_epoch: EpochEnd | None = None
     preferred_read_replica: ClassVar[int] = -1
     current_leader: ClassVar[None] = None
     snapshot_id: ClassVar[None] = None

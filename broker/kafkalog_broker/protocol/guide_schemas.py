@@ -98,17 +98,14 @@ _GRAMMAR: dict[tuple[int, EntityType, tuple[int, ...]], str] = {
         "OffsetFetchResponse => topics:[OffsetFetchResponseTopic]"
     ),
 }
-"""(API key, request or response, versions): productions in the order in which they are needed; the last one is the
-message."""
+"""(API key, request or response, versions): productions in the order they are needed in; the last is the message."""
 
 VERSIONS: Mapping[int, range] = {0: range(3), 1: range(4), 2: range(1), 8: range(2), 9: range(1)}
-"""By API key."""
 
 
 @cache
 def guide_classes(api_key: int, version: int, kind: EntityType) -> SimpleNamespace | None:
-    """The message's class as `message`, and all of its structs by name; None where kio has them. Made when they are
-    first asked for."""
+    """The message's class as `message`, and its structs by name; None where kio has them."""
     if version not in VERSIONS.get(api_key, ()):
         return None
     grammar = next(

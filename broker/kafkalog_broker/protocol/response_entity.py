@@ -22,13 +22,8 @@ from kafkalog_broker.protocol.guide_schemas import guide_classes
 
 def response_module(request: Request) -> ModuleType | SimpleNamespace:
     """Module with the response class of a request's version and the classes of its structs."""
-    return _module(request.api_key, request.version)
-
-
-@cache
-def _module(api_key: int, version: int) -> ModuleType | SimpleNamespace:
-    found = guide_classes(api_key, version, EntityType.response)
-    return found or import_module(response_class(api_key, version).__module__)
+    found = guide_classes(request.api_key, request.version, EntityType.response)
+    return found or import_module(response_class(request.api_key, request.version).__module__)
 
 
 def respond(request: Request, **fields: Any) -> Any:

@@ -8,8 +8,7 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Milliseconds since 1970, UTC: for what is compared with timestamps of records and files. Somebody may set it
-        back, or forward."""
+        """ms since 1970, UTC: for what is compared with timestamps of records and files. Somebody may set it."""
 
     def monotonic_ms(self) -> int:
         """Milliseconds since some moment: for intervals and delays. Only ever rises, as time passes."""

@@ -184,7 +184,6 @@ _QUEUES: WeakKeyDictionary[asyncio.AbstractEventLoop, FairQueue] = WeakKeyDictio
 
 
 def fair_queue() -> FairQueue:
-    """The queue of the running event loop."""
     loop = asyncio.get_running_loop()
     found = _QUEUES.get(loop)
     if found is None:

@@ -12,14 +12,11 @@ from time import monotonic
 
 from kafkalog_spark.errors import OptionError, install_hint
 
-TRIM_AFTER_S = 1.0
-"""Seconds without work that takes much memory after which what it used is given back: not between two pieces of work
-that follow each other."""
+TRIM_AFTER_S = 1.0  # seconds without work that takes much memory after which what it used is given back
 
 
 class IdleTrim:
-    """Calls `run(trim)`, which runs it in a thread, when `soon` was not called for TRIM_AFTER_S. For one event loop, in
-    its thread."""
+    """Calls `run(trim)`, in a thread, when `soon` was not called for TRIM_AFTER_S. For one event loop."""
 
     def __init__(self, run: Callable[[Callable[[], object]], object], trim: Callable[[], object] | None = None) -> None:
         self._run = run

@@ -19,6 +19,7 @@ from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import control_type
 from kafkalog_spark.format.layout import ControlType
+from kafkalog_spark.format.transaction_index import AbortedTransaction
 
 if TYPE_CHECKING:
     from kafkalog_broker.remote.remote_log_manager import RemoteLogManager  # which others do without
@@ -44,15 +45,15 @@ class ShareFetchParams:
 
 
 class Readable(NamedTuple):
-    """Records [offset, next_offset) that may be acquired, of those up to `until`. aborted: (producer id, first offset)
-    of transactions, where the records are remote and held in memory."""
+    """Records [offset, next_offset) that may be acquired, of those up to `until`. aborted: where the records are remote
+    and held in memory."""
 
     active: ActiveSharePartition
     offset: int
     until: int
     data: FileSlice
     next_offset: int
-    aborted: Sequence[tuple[int, int]] | None = None
+    aborted: Sequence[AbortedTransaction] | None = None
 
 
 class _Held(FileHandle):
@@ -193,8 +194,7 @@ class ShareFetch:
                     read = await self._remote.read(log, offset, max_bytes, at_least_one=True, committed=committed)
                     if read is not None and read.records:
                         data = FileSlice(_Held(read.records), 0, len(read.records))
-                        aborted = [(one.producer_id, one.first_offset) for one in read.aborted or ()]
-                        readable.append(Readable(active, offset, until, data, read.next_offset, aborted))
+                        readable.append(Readable(active, offset, until, data, read.next_offset, read.aborted or ()))
                 elif offset < until:
                     found = log.find_range(offset, max_bytes, up_to=until, at_least_one=True)
                     if found.slices:
@@ -272,8 +272,8 @@ def batches_in(data: FileSlice, offset: int, until: int) -> list[LogBatch]:
     return batches
 
 
-def aborted_in(data: FileSlice, batches: Sequence[LogBatch], transactions: Sequence[tuple[int, int]]) -> list[Span]:
-    """Those of aborted transactions; these are (producer id, first offset). Raises OSError."""
+def aborted_in(data: FileSlice, batches: Sequence[LogBatch], transactions: Sequence[AbortedTransaction]) -> list[Span]:
+    """Those of aborted transactions. Raises OSError."""
     pending = sorted(transactions, key=lambda transaction: transaction[1], reverse=True)
     aborted: set[int] = set()
     spans = []

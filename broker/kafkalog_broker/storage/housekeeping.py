@@ -5,54 +5,23 @@
 
 from __future__ import annotations
 
-import asyncio
+import heapq
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.log_directory import LogDirectory, OffsetCheckpoint
 from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable
-from kafkalog_broker.storage.partition.log import EVERY_APPEND, Log
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.retention import may_be_due
-from kafkalog_broker.storage.partition_removal import DelayedDeletions
+from kafkalog_broker.storage.partition_removal import remove
 
 _log = logging.getLogger(__name__)
-
-
-class DueFlushes:
-    """Flushes right after an append (flush.messages, flush.ms); for the event loop. run_blocking: runs a flush."""
-
-    def __init__(self, clock: Clock, run_blocking: Callable[..., Awaitable[Any]]) -> None:
-        self._clock = clock
-        self._run_blocking = run_blocking
-        self._flushing: dict[str, asyncio.Task[None]] = {}
-
-    async def if_due(self, log: Log) -> None:
-        """Flush a due log: with flush.messages=1 before returning, else in the background. Raises BrokerError."""
-        if not log.needs_flush(self._clock.now_ms()):
-            return
-        if log.config.flush_messages == EVERY_APPEND:
-            await self._run_blocking(log.flush, log.log_end_offset)
-        elif log.name not in self._flushing:
-            self._flushing[log.name] = asyncio.create_task(self._flush(log))
-
-    async def _flush(self, log: Log) -> None:
-        try:
-            await self._run_blocking(log.flush)
-        except Exception as error:  # noqa: BLE001 - nobody waits for it: this is where it shows
-            _log.error("flushing %s failed: %s", log.name, error)
-        finally:
-            del self._flushing[log.name]
-
-    async def ended(self) -> None:
-        await asyncio.gather(*self._flushing.values(), return_exceptions=True)
 
 
 RunBlocking = Callable[[Callable[[], object]], object]
@@ -88,18 +57,16 @@ class Timers:
         return due
 
 
-CheckpointContent = tuple[OffsetCheckpoint, list[tuple[LogEntry, int]]]
-"""A checkpoint file and its next content."""
+CheckpointContent = tuple[OffsetCheckpoint, list[tuple[LogEntry, int]]]  # a file and its next content
 
 
 class Housekeeping:
-    """Runs what is due in `tick`. deletions: renamed files and directories that wait for their removal, by the
-    monotonic clock, as all intervals here: setting the wall clock neither stops nor hurries them."""
+    """Runs what is due in `tick`, by the monotonic clock: setting the wall clock neither stops nor hurries it."""
 
     def __init__(self, table: LogTable, run_blocking: RunBlocking) -> None:
         self._table = table
         self._run_blocking = run_blocking
-        self.deletions = DelayedDeletions()
+        self._removals: list[tuple[int, Path]] = []  # a heap: when they are due, renamed files and directories
         self._flushing: set[Log] = set()
         self._timers = Timers(table.clock.monotonic_ms())
         self._retention_queue: deque[Key] = deque()
@@ -112,11 +79,10 @@ class Housekeeping:
         """Do what is due: flushes, retention, checkpoints, removals, expiry. Call it about once a second."""
         logs = [log for log in self._table.logs() if log.failure is None]
         for log in logs:
-            if log not in self._flushing and log.needs_flush(now_ms):
-                self._flushing.add(log)
-                self._run_blocking(partial(self._flush, log))
-        if len(self.deletions):
-            self._run_blocking(partial(self.deletions.run, self._table.clock.monotonic_ms()))
+            if log.needs_flush(now_ms):
+                self.flush_soon(log)
+        if self._removals:
+            self._run_blocking(partial(self.remove_due, self._table.clock.monotonic_ms()))
         due = self._timers.due(self._table.config, self._table.clock.monotonic_ms())
         if Task.RETENTION in due and not self._retention_queue:
             self._retention_queue.extend(self._table.entries)
@@ -136,6 +102,12 @@ class Housekeeping:
                 contents = self._checkpoint_contents(log_dir, due)
                 self._run_blocking(partial(self._write_checkpoints, log_dir, contents, log_dir.truncations))
 
+    def flush_soon(self, log: Log) -> None:
+        """In the background, unless a flush that this asked for is going on."""
+        if log not in self._flushing:
+            self._flushing.add(log)
+            self._run_blocking(partial(self._flush, log))
+
     def _flush(self, log: Log) -> None:
         try:
             log.flush()
@@ -147,7 +119,16 @@ class Housekeeping:
             self._flushing.discard(log)
 
     def schedule_removal(self, path: Path, delay_ms: int) -> None:
-        self.deletions.schedule(path, self._table.clock.monotonic_ms() + delay_ms)
+        heapq.heappush(self._removals, (self._table.clock.monotonic_ms() + delay_ms, path))
+
+    def remove_due(self, now_ms: int) -> None:
+        """Blocks. A failure is logged, and not tried again before the next start."""
+        while self._removals and self._removals[0][0] <= now_ms:
+            path = heapq.heappop(self._removals)[1]
+            try:
+                remove(path)
+            except OSError as error:
+                _log.warning("%s could not be removed: %s", path, error)
 
     def _check_retention(self, now_ms: int) -> None:
         for _ in range(min(RETENTION_CHECKS_PER_TICK, len(self._retention_queue))):
@@ -193,7 +174,7 @@ class Housekeeping:
         return contents
 
     def write_last_checkpoints(self, log_dir: LogDirectory) -> bool:
-        """When the logs are closed: what was collected before is not written any more. False when the disk refuses."""
+        """Once the logs are closed: what was collected before is not written any more. False when the disk refuses."""
         self._is_stopped = True
         contents = self._checkpoint_contents(log_dir, CHECKPOINTS)
         return self._write_checkpoints(log_dir, contents, log_dir.truncations, last=True)
@@ -201,8 +182,7 @@ class Housekeeping:
     def _write_checkpoints(
         self, log_dir: LogDirectory, contents: list[CheckpointContent], truncations: int, *, last: bool = False
     ) -> bool:
-        """False when the disk refuses, which takes the directory offline. truncations: the directory's when `contents`
-        was collected."""
+        """False when the disk refuses: the directory is offline then. truncations: when `contents` was collected."""
         try:
             with log_dir.writing:
                 if (self._is_stopped and not last) or log_dir.truncations != truncations:

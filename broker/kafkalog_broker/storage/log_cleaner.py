@@ -1,9 +1,6 @@
-"""The cleaner threads: each cleans the dirtiest log, then the next, and sleeps when none is due (LogCleaner).
-
-They read and write files that nobody else changes; the kernels leave the interpreter to the other threads meanwhile.
-What belongs to the logs' own thread is asked of it, a few logs at a time. Numba and the map of keys are there only
-while there is something to clean.
-"""
+"""The cleaner threads: each cleans the dirtiest log, then the next, and sleeps when none is due (LogCleaner). They read
+and write files that nobody else changes; what belongs to the logs' own thread is asked of it, a few logs at a time.
+Numba and the map of keys are there only while there is something to clean."""
 
 from __future__ import annotations
 

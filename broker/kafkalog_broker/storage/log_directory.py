@@ -56,11 +56,8 @@ def write_clean_shutdown(directory: Path, broker_epoch: int) -> None:
 
 
 class OffsetCheckpoint:
-    """Checkpoint file of offsets: {(topic, partition): offset}.
-
-    Kafka reads an unreadable checkpoint as an empty one: a missing recovery point costs a scan, a missing log start
-    offset brings deleted records back, and neither loses one.
-    """
+    """Checkpoint file of offsets. Kafka reads an unreadable one as empty: a missing recovery point costs a scan, a
+    missing log start offset brings deleted records back, and neither loses one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -96,12 +93,10 @@ class LogDirError(KafkalogError):
 
 
 class LogDirectory:
-    """Entry of log.dirs. `failure`: why it is offline, None while it works. `id`: directory.id.
-
-    on_failure: called with the error, once, by whoever met it and in the thread of that. is_listed: its partitions are
-    known. is_loaded: its logs were recovered, where that was necessary. partitions: how many it holds. writing: held
-    while its checkpoints are written. truncations: how often `lower_checkpointed` was called.
-    """
+    """Entry of log.dirs. id: directory.id. failure: why it is offline, None while it works. on_failure: called with the
+    error, once, by whoever met it and in the thread of that. is_listed: its partitions are known. is_loaded: its logs
+    were recovered, where that was necessary. partitions: how many it holds. writing: held while its checkpoints are
+    written. truncations: how often `lower_checkpointed` was called."""
 
     def __init__(self, path: Path, id: str = "") -> None:
         self.path = path
@@ -190,12 +185,9 @@ class LogDirectories:
 def open_log_dirs(
     paths: Iterable[str | os.PathLike[str]], node_id: int, now_ms: int, cluster_id: str | None = None
 ) -> LogDirectories:
-    """Make, lock and identify the log directories; one that cannot be written is offline in the result.
-
-    cluster_id: what meta.properties must say; by default what it says, or a new one. Raises LogDirLocked, and
-    LogDirError for directories of another node or cluster, for a damaged meta.properties, and when no directory works.
-    After an error no lock is held.
-    """
+    """Make, lock and identify the log directories; one that cannot be written is offline. cluster_id: what
+    meta.properties must say; by default what it says, or a new one. Raises LogDirLocked, and LogDirError for a damaged
+    meta.properties, for one of another node or cluster, and when no directory works; no lock is held then."""
     unique = list(dict.fromkeys(Path(os.path.abspath(path)) for path in paths))
     if not unique:
         raise LogDirError("no log directory is given", hint="set log.dirs or --log-dir")
@@ -268,11 +260,8 @@ def agree(metas: Mapping[Path, MetaProperties], node_id: int, cluster_id: str | 
 
 @dataclass(frozen=True, slots=True)
 class LogDirUsage:
-    """Usage of a log directory, for DescribeLogDirs (KIP-113, KIP-827).
-
-    failure: why the directory is offline, None while it works. Bytes of the file system are -1 when unknown. sizes:
-    bytes of the .log files of each partition.
-    """
+    """Usage of a log directory, for DescribeLogDirs (KIP-113, KIP-827). Bytes of the file system are -1 when unknown.
+    sizes: bytes of the .log files of each partition."""
 
     path: Path
     failure: str | None

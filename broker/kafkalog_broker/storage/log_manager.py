@@ -61,8 +61,7 @@ class NewPartitions:
     """Directories for new partitions, made in one go: their names reach the disk with one fsync a log directory."""
 
     def __init__(self, log_dirs: Mapping[Key, LogDirectory]) -> None:
-        """They are on disk on return, and no checkpoint speaks of former partitions of their names. Any thread. What
-        fails shows in `take`."""
+        """On disk on return; no checkpoint speaks of former partitions of their names. Any thread. `take` raises."""
         self._log_dirs = log_dirs
         self._errors: dict[Key, OSError] = {}
         self._unused: set[Key] = set()
@@ -107,12 +106,9 @@ class NewPartitions:
 
 
 class LogManager(LogTable):
-    """dirs: opened and locked (open_log_dirs). topics: loaded. `cleaner`: compacts once it is started.
-
-    call_soon, run_blocking: how to get into the owning thread, and out of it; by default everything happens at once.
+    """call_soon, run_blocking: how to get into the owning thread, and out of it; by default everything happens at once.
     on_all_offline: called, once and in the owning thread, when the last log directory has failed. to_recover: after
-    `shutdown`, the log directories that got no clean-shutdown marker.
-    """
+    `shutdown`, the log directories that got no clean-shutdown marker."""
 
     def __init__(
         self,
@@ -128,6 +124,7 @@ class LogManager(LogTable):
         super().__init__(dirs, config, topics, clock, call_soon, on_all_offline)
         self._housekeeping = Housekeeping(self, run_blocking)
         self._schedule_removal = self._housekeeping.schedule_removal
+        self.tick, self.flush_soon = self._housekeeping.tick, self._housekeeping.flush_soon
         self.cleaner = LogCleaner(self, self._schedule_removal)
         self._is_shut_down = False
         self._stops_loading = threading.Event()
@@ -141,10 +138,8 @@ class LogManager(LogTable):
 
     def load(self, progress: Callable[[LoadProgress], None] | None = None) -> None:
         """Find the partitions, recover those of directories that were not shut down cleanly, create missing ones.
-
         progress: called from several threads, one at a time. Raises LogDirError for a partition that lies in two
-        directories and when no directory works, BrokerError when the registry cannot be written.
-        """
+        directories and when no directory works, BrokerError when the registry cannot be written."""
         directories: list[PartitionDir] = []
         compacted: set[str] = set()
         for log_dir in self.dirs.online:
@@ -264,11 +259,9 @@ class LogManager(LogTable):
     def create(
         self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig, prepared: NewPartitions | None = None
     ) -> Log:
-        """A new, empty log. prepared: with its directory made; without, it is made here, which takes an fsync.
-
-        Raises BrokerError: kafka_storage_error, topic_already_exists. Whatever it raises, no directory of the partition
-        is left, unless its log directory has failed.
-        """
+        """A new, empty log. prepared: with its directory made; without, it is made here, which takes an fsync. Raises
+        BrokerError: kafka_storage_error, topic_already_exists; no directory of the partition is left then, unless its
+        log directory has failed."""
         key = (topic, partition)
         if key in self.entries or key in self.absent:
             raise BrokerError(ErrorCode.topic_already_exists, f"partition {topic}-{partition} is there already")
@@ -335,8 +328,7 @@ class LogManager(LogTable):
             self.topics.forget_deleted([topic.id for topic in topics])
 
     def lower_checkpoints(self, topic: str, partition: int, offset: int) -> None:
-        """Before a log's truncation to `offset`: LogDirectory.lower_checkpointed. Blocks; any thread. Raises
-        BrokerError kafka_storage_error."""
+        """As LogDirectory.lower_checkpointed. Blocks; any thread. Raises BrokerError kafka_storage_error."""
         entry = self.entries[topic, partition]
         try:
             entry.log_dir.lower_checkpointed(entry.key, offset)
@@ -345,7 +337,6 @@ class LogManager(LogTable):
             raise storage_error(topic, partition, f"a checkpoint cannot be written: {error}") from error
 
     def remove_later(self, paths: Iterable[Path], config: LogConfig) -> None:
-        """Files that a truncation has renamed go after file.delete.delay.ms."""
         for path in paths:
             self._schedule_removal(path, config.file_delete_delay_ms)
 
@@ -370,10 +361,6 @@ class LogManager(LogTable):
             yield
 
     # ---- now and then, and the end
-
-    def tick(self, now_ms: int) -> None:
-        """As Housekeeping.tick."""
-        self._housekeeping.tick(now_ms)
 
     def shutdown(self) -> None:
         """Flush and close all logs, write the checkpoints and then the clean-shutdown marker, give the locks up.

@@ -32,9 +32,7 @@ from kafkalog_spark.log.read.discovery import log_bytes
 
 _log = logging.getLogger(__name__)
 
-CallSoon = Callable[[Callable[[], object]], object]
-"""Runs something in the thread that owns the logs: at once, or soon."""
-
+CallSoon = Callable[[Callable[[], object]], object]  # runs something in the thread that owns the logs, at once or soon
 Key = tuple[str, int]  # topic and partition
 
 
@@ -76,19 +74,17 @@ class LogEntry:
             _log.debug("%s: the leader epoch is not known yet: %s", self.path, error)
 
     @property
-    def recovery_point(self) -> int:
-        """From the checkpoint; 0 when it has none."""
+    def recovery_point(self) -> int:  # this and the next: as checkpointed, 0 without
         return self.log_dir.recovery_points.known.get(self.key, 0)
 
     @property
     def log_start_offset(self) -> int:
-        """From the checkpoint; 0 when it has none."""
         return self.log_dir.log_start_offsets.known.get(self.key, 0)
 
 
 class LogTable:
-    """Attributes: `dirs` (the log directories), `entries` (the partitions in them), `absent` (partitions of the
-    registry that were not found, but may lie in a directory that is offline), `config` (replaced as a whole)."""
+    """absent: partitions of the registry that were not found, but may lie in a directory that is offline. config:
+    replaced as a whole."""
 
     def __init__(
         self,

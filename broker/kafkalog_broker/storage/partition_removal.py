@@ -5,7 +5,6 @@ A rename is quick and survives a crash: whatever carries the suffix is removed a
 
 from __future__ import annotations
 
-import heapq
 import logging
 import os
 import shutil
@@ -51,45 +50,16 @@ def remove(path: Path) -> None:
         pass
 
 
-class DelayedDeletions:
-    """Renamed files and directories to remove. A failure is logged, and not tried again before the next start."""
-
-    def __init__(self) -> None:
-        self._waiting: list[tuple[int, Path]] = []
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def schedule(self, path: Path, due_ms: int) -> None:
-        """`due_ms`: in the clock of `run`'s caller."""
-        heapq.heappush(self._waiting, (due_ms, path))
-
-    def run(self, now_ms: int) -> int:
-        """Remove what is due; returns how many. Blocks."""
-        removed = 0
-        while self._waiting and self._waiting[0][0] <= now_ms:
-            path = heapq.heappop(self._waiting)[1]
-            try:
-                remove(path)
-                removed += 1
-            except OSError as error:
-                _log.warning("%s could not be removed: %s", path, error)
-        return removed
-
-
 @dataclass(slots=True)
 class PartitionRemoval:
-    """Partitions that are out of the table, and whose logs are discarded; `finish` takes them off the disk.
-
-    entries: with their file.delete.delay.ms. schedule_removal: given a renamed directory and after how many ms it may
-    go. on_done: called from `finish` when none of their directories can come back.
-    """
+    """Partitions that are out of the table, and whose logs are discarded. entries: with their file.delete.delay.ms.
+    schedule_removal: given a renamed directory and after how many ms it may go. on_done: called from `finish` when
+    none of their directories can come back. failed: by topic, why directories of it could not be renamed."""
 
     entries: Sequence[tuple[LogEntry, int]]
     schedule_removal: Callable[[Path, int], None]
     on_done: Callable[[], None] = field(default=lambda: None)
     failed: dict[str, BrokerError] = field(default_factory=dict)
-    """By topic, after `finish`: why directories of it could not be renamed."""
 
     def finish(self) -> int:
         """Rename the directories, with one fsync for each log directory; how many there were. Those of an offline one

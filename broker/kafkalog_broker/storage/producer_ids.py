@@ -31,8 +31,6 @@ from kafkalog_spark.format.records import read_records
 from kafkalog_spark.log.read.segment_file import header_windows
 from kafkalog_spark.store.interface import DescriptorFile
 
-# How far a cluster of Kafka's has come in giving out producer ids, by the metadata log in a log directory (KRaft).
-
 _SNAPSHOT_SUFFIX = ".checkpoint"  # suffix of KRaft's snapshots, whose batches are those of a log
 _PRODUCER_IDS = b"\x01\x0f\x00"
 """How the value of a ProducerIdsRecord begins: frame version 1, apiKey 15, version 0 (MetadataRecordSerde)."""
@@ -92,8 +90,7 @@ above, where there may be no id left to give out."""
 LEAP = 4_000_000 * BLOCK
 """Ids between those of a Kafka whose directory this was and ours: when that Kafka gets its directory back, it counts on
 from where it was, and must not give out what was given out here. It counts a block at each of its starts."""
-_COUNTED = 2 * GIVEN_OUT
-"""This broker, which begins not far above GIVEN_OUT at most, does not come to it either."""
+_COUNTED = 2 * GIVEN_OUT  # this broker, which begins not far above GIVEN_OUT at most, does not come to it either
 
 
 def largest_given(ids: npt.ArrayLike) -> int:
@@ -103,12 +100,9 @@ def largest_given(ids: npt.ArrayLike) -> int:
 
 
 class ProducerIds:
-    """directories: the log directories, where the file is kept; the largest number found counts. Without any file ids
-    begin above those that a real Kafka may have given out: see `were_known`.
-
-    run_blocking: where blocks are fetched, ahead of their use. `next` and `is_empty` are for one thread. Raises
-    CorruptFile.
-    """
+    """The largest number found in the log directories counts. Without any file ids begin above those that a real Kafka
+    may have given out: see `were_known`. run_blocking: where blocks are fetched, ahead of their use. `next` and
+    `is_empty` are for one thread. Raises CorruptFile."""
 
     def __init__(self, directories: Iterable[Path], run_blocking: RunBlocking = lambda function: function()) -> None:
         directories = list(directories)

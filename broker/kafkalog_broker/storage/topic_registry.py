@@ -58,7 +58,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class RegistryState:
-    """Everything the file holds. `deleted`: ids of topics whose partition directories are to be removed."""
+    """Content of the file. `deleted`: ids of topics whose partition directories are to be removed."""
 
     generation: int
     topics: Mapping[str, Topic]
@@ -76,7 +76,6 @@ def format_registry(state: RegistryState, lines: Mapping[str, str] | None = None
 
 
 def format_topic(topic: Topic) -> str:
-    """A topic as JSON, in one line."""
     facts = {"name": topic.name, "id": uuid_to_text(topic.id), "partitions": topic.partitions}
     return json.dumps({**facts, "configs": dict(topic.configs)})
 
@@ -146,11 +145,9 @@ Outcome = Topic | BrokerError  # outcome for one of several topics that are chan
 
 
 class TopicRegistry:
-    """Topics by name and by id. Reading needs no lock and never blocks; a change blocks until it is on disk, and raises
-    BrokerError (KAFKA_STORAGE_ERROR) when no log directory takes it: then nothing has changed.
-
-    dirs: the log directories (open_log_dirs). Call `load` before anything else.
-    """
+    """Topics by name and by id; `load` comes before anything else. Reading needs no lock and never blocks; a change
+    blocks until it is on disk, and raises BrokerError (KAFKA_STORAGE_ERROR) when no log directory takes it: then
+    nothing has changed."""
 
     def __init__(self, dirs: Iterable[LogDirectory]) -> None:
         self._dirs = list(dirs)
@@ -167,17 +164,15 @@ class TopicRegistry:
 
     @property
     def topics(self) -> Mapping[str, Topic]:
-        """All topics by name; a snapshot that later changes do not touch."""
+        """By name; a snapshot that later changes do not touch."""
         return self._state.topics
 
     @property
     def generation(self) -> int:
-        """Another number after any change."""
         return self._state.generation
 
     @property
     def deleted(self) -> frozenset[uuid.UUID]:
-        """Ids of deleted topics whose directories may still be there."""
         return self._state.deleted
 
     def get(self, name: str) -> Topic | None:
@@ -198,9 +193,8 @@ class TopicRegistry:
     # ---- changing
 
     def create_all(self, topics: Iterable[Topic]) -> list[Outcome]:
-        """New topics in one write: what became of each, in order, the topic or a BrokerError: INVALID_TOPIC_EXCEPTION
-        for a name that cannot be one, or that would collide with another's metrics, TOPIC_ALREADY_EXISTS,
-        INVALID_PARTITIONS."""
+        """New topics in one write: each, or its BrokerError: INVALID_TOPIC_EXCEPTION for a name that cannot be one, or
+        that would collide with another's metrics, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS."""
         made: dict[str, Topic] = {}
         ids: set[uuid.UUID] = set()
         folded: dict[str, str] = {}
@@ -237,8 +231,7 @@ class TopicRegistry:
             )
 
     def delete_all(self, names: Iterable[str]) -> list[Outcome]:
-        """Forget topics in one write; their ids stay in `deleted` until `forget_deleted`. The topic there was, or the
-        error (UNKNOWN_TOPIC_OR_PARTITION), of each."""
+        """Forget topics in one write; their ids stay in `deleted` until `forget_deleted`. As `set_all_configs`."""
         with self._guard:
             outcomes = [_outcome(self._known, name) for name in dict.fromkeys(names)]
             gone = [topic for topic in outcomes if isinstance(topic, Topic)]
@@ -257,8 +250,8 @@ class TopicRegistry:
             self._commit(deleted=self._state.deleted - frozenset(ids))
 
     def add_all_partitions(self, totals: Mapping[str, int]) -> list[Outcome]:
-        """Give topics so many partitions, more than they have, in one write: the topic as it is now, or the error
-        (UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS), of each."""
+        """Give topics so many partitions in one write: each as it is now, or UNKNOWN_TOPIC_OR_PARTITION,
+        INVALID_PARTITIONS (not more than it has)."""
 
         def enlarged(name: str) -> Topic:
             topic, total = self._known(name), totals[name]
@@ -383,9 +376,8 @@ def _collides(name: str, other: str) -> BrokerError:
 
 
 def check_topic_name(name: str) -> None:
-    """Raise BrokerError (INVALID_TOPIC_EXCEPTION) in the words of Topic.validate for a name no topic can have.
-
-    The one place for a rule about names: CreateTopics, topics made on demand and everything else ask it."""
+    """Raise BrokerError (INVALID_TOPIC_EXCEPTION) in the words of Topic.validate for a name no topic can have: the one
+    place for a rule about names."""
     if not name:
         why = "the empty string is not allowed"
     elif name in (".", ".."):
@@ -444,9 +436,8 @@ def _topic_id(path: Path) -> uuid.UUID | None:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """serve: the directories to load, with their topic. changed: topics the registry is to take in. deleted: those of
-    topics that were deleted before the crash. strays: of another topic of that name; they stay. missing: without a
-    directory."""
+    """serve: directories to load, with their topic. changed: topics the registry is to take in. deleted: directories of
+    topics deleted before the crash. strays: of another topic of that name; they stay. missing: without a directory."""
 
     serve: list[tuple[PartitionDir, Topic]]
     changed: dict[str, Topic]

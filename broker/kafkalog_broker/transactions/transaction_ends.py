@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, LogOf
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.runtime.clock import Clock
-from kafkalog_broker.storage.housekeeping import DueFlushes
+from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
 from kafkalog_broker.transactions.transaction_metadata import EndMarker, TopicPartition, WriteMarker
 from kafkalog_spark.format.names import OFFSETS_TOPIC
@@ -29,12 +30,16 @@ class TransactionEnds:
     """Completes what the transaction coordinator has prepared. All calls come from the event loop's thread."""
 
     def __init__(
-        self, coordinator: TransactionCoordinator, state: CoordinatorLog, log_of: LogOf, flushes: DueFlushes
+        self,
+        coordinator: TransactionCoordinator,
+        state: CoordinatorLog,
+        log_of: LogOf,
+        flush_if_due: Callable[[Log], Awaitable[None]],
     ) -> None:
         self._coordinator = coordinator
         self._state = state
         self._log_of = log_of
-        self._flushes = flushes
+        self._flush_if_due = flush_if_due
         self._retry: asyncio.TimerHandle | None = None
         self._completing: asyncio.Task[None] | None = None
         self._stopped = False
@@ -46,9 +51,9 @@ class TransactionEnds:
             return
         try:
             log = self._state.log(transactions.runtime.partition_for(transactional_id))
-            await self._flushes.if_due(log)
+            await self._flush_if_due(log)
             while log.high_watermark < log.log_end_offset:  # a decision that came while the last ones were flushed
-                await self._flushes.if_due(log)
+                await self._flush_if_due(log)
             is_prepared = transactional_id in transactions.prepared
             partitions = transactions.describe(transactional_id).partitions if is_prepared else ()
             done = transactions.complete(transactional_id)
@@ -57,7 +62,7 @@ class TransactionEnds:
                     marked = self._log_of(*partition)
                 except BrokerError:
                     continue  # deleted, or offline: there is nothing to flush
-                await self._flushes.if_due(marked)
+                await self._flush_if_due(marked)
         except BrokerError as error:
             _logger.warning("the transaction of %r is not complete yet: %s", transactional_id, error)
             done = False

@@ -88,7 +88,7 @@ def test_a_session_says_what_changed_and_the_server_knows_all():
     for _ in range(400):
         wanted = {
             ("orders", i): FetchFrom(
-                chance.choice((ONE, TWO)) if chance.random() < 0.05 else ONE, chance.randrange(3), 9
+                chance.choice((ONE, TWO)) if chance.random() < 0.05 else ONE, i, chance.randrange(3), 9
             )
             for i in range(6)
             if chance.random() < 0.9
@@ -113,7 +113,7 @@ def test_a_session_says_what_changed_and_the_server_knows_all():
 
 def test_without_sessions_every_request_names_everything():
     for session in (ClientSession(is_served=False), ClientSession(is_served=True)):
-        wanted = {("orders", 0): FetchFrom(ONE, 5, 9)}
+        wanted = {("orders", 0): FetchFrom(ONE, 0, 5, 9)}
         for _ in range(3):
             step = session.next(wanted)
             assert (list(step.partitions), list(step.forgotten)) == (list(wanted.items()), [])

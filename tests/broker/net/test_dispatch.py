@@ -152,7 +152,7 @@ async def test_what_cannot_be_read_closes_the_connection(frame: bytes, message: 
 @in_a_loop
 async def test_modules_of_an_api_version_are_loaded_in_a_thread_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[bool] = []
-    monkeypatch.setattr(codec, "_loaded", set())
+    monkeypatch.setattr(codec, "_served", {})
 
     def load(frame: bytes) -> None:
         loads.append(threading.current_thread() is threading.main_thread())

@@ -54,7 +54,7 @@ calls = st.builds(
     session=st.tuples(integers(32), integers(32)),
     partitions=st.dictionaries(
         keys, st.tuples(integers(64), integers(32), integers(32), integers(32)), max_size=8
-    ).map(lambda found: [(key, FetchFrom(IDS[key[0]], *values)) for key, values in found.items()]),
+    ).map(lambda found: [(key, FetchFrom(IDS[key[0]], key[1], *values)) for key, values in found.items()]),
     forgotten=st.sets(keys, max_size=5).map(lambda found: [(key, IDS[key[0]]) for key in sorted(found)]),
     max_wait_ms=integers(32),
     min_bytes=integers(32),
@@ -76,9 +76,9 @@ def test_requests(version, call):
     of = module_of(made)
     topics = [
         entity(of.FetchTopic, topic=name, topic_id=IDS[name], partitions=tuple(
-            entity(of.FetchPartition, partition=partition, current_leader_epoch=one.leader_epoch,
-                   fetch_offset=one.offset, last_fetched_epoch=one.last_epoch, log_start_offset=-1,
-                   partition_max_bytes=one.max_bytes)
+            entity(of.FetchPartition, partition=partition, current_leader_epoch=one.current_leader_epoch,
+                   fetch_offset=one.fetch_offset, last_fetched_epoch=one.last_fetched_epoch, log_start_offset=-1,
+                   partition_max_bytes=one.partition_max_bytes)
             for partition, one in partitions))
         for name, partitions in grouped(call.partitions)
     ]  # fmt: skip

@@ -18,7 +18,6 @@ from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.codec import encode_response, response_class
 from kafkalog_broker.protocol.entity_codec import entity_writer as our_writer
 from kafkalog_broker.protocol.fetch_response import (
-    AbortedTransaction,
     EpochEnd,
     FetchResponse,
     PartitionFetchResponse,
@@ -36,6 +35,7 @@ from kafkalog_broker.protocol.produce import (
     TopicProduceResponse,
 )
 from kafkalog_broker.protocol.response_entity import respond, response_module
+from kafkalog_spark.format.transaction_index import AbortedTransaction
 
 I32 = st.integers(-(2**31), 2**31 - 1)
 I64 = st.integers(-(2**63), 2**63 - 1)
@@ -132,7 +132,7 @@ FETCH_PARTITIONS = st.builds(
     last_stable_offset=I64,
     log_start_offset=I64,
     records=st.none() | st.lists(st.binary(max_size=200), max_size=3),
-    aborted_transactions=st.none() | st.lists(st.builds(AbortedTransaction, I64, I64), max_size=3),
+    aborted_transactions=st.none() | st.lists(st.builds(AbortedTransaction, I64, I64, I64, I64), max_size=3),
     diverging_epoch=st.none() | st.builds(EpochEnd, st.integers(0, 2**31 - 1), I64),
 )
 
@@ -155,7 +155,7 @@ def test_fetch_responses(version: int, throttle: int, error: ErrorCode, session:
             fields["aborted_transactions"] = (
                 None
                 if aborted is None
-                else tuple(module.AbortedTransaction(producer_id=i, first_offset=o) for i, o in aborted)
+                else tuple(module.AbortedTransaction(producer_id=i, first_offset=o) for i, o, *_ in aborted)
             )
         if version >= 5:
             fields["log_start_offset"] = p.log_start_offset

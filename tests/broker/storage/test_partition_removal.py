@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import uuid
+from types import SimpleNamespace
 
-from kafkalog_broker.storage.partition_removal import DelayedDeletions, delete_dir_name, remove, rename_for_deletion
+from kafkalog_broker.storage.housekeeping import Housekeeping
+from kafkalog_broker.storage.partition_removal import delete_dir_name, remove, rename_for_deletion
 from kafkalog_spark.format.names import DirKind, parse_partition_dir
 
 UNIQUE = uuid.UUID(int=5)
@@ -27,32 +29,39 @@ def test_a_long_topic_is_cut_so_that_the_name_fits():
     )
 
 
+def housekeeping() -> Housekeeping:
+    """At monotonic time 0."""
+    clock = SimpleNamespace(monotonic_ms=lambda: 0)
+    return Housekeeping(SimpleNamespace(clock=clock), lambda work: work())  # type: ignore[arg-type]
+
+
 def test_nothing_is_removed_before_its_time(tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "file").write_text("x")
     (tmp_path / "f").write_text("x")
-    deletions = DelayedDeletions()
-    deletions.schedule(tmp_path / "d", 100)
-    deletions.schedule(tmp_path / "f", 50)
-    deletions.schedule(tmp_path / "never-there", 50)
-    assert deletions.run(49) == 0
-    assert deletions.run(50) == 2
+    removals = housekeeping()
+    removals.schedule_removal(tmp_path / "d", 100)
+    removals.schedule_removal(tmp_path / "f", 50)
+    removals.schedule_removal(tmp_path / "never-there", 50)
+    removals.remove_due(49)
+    assert (tmp_path / "f").exists()
+    removals.remove_due(50)
     assert (tmp_path / "d").exists()
     assert not (tmp_path / "f").exists()
-    assert deletions.run(100) == 1
+    removals.remove_due(100)
     assert not (tmp_path / "d").exists()
-    assert len(deletions) == 0
 
 
 def test_what_cannot_be_removed_is_told_once_and_the_rest_goes(tmp_path, caplog):
     (tmp_path / "f").write_text("x")
     (tmp_path / "g").write_text("x")
-    deletions = DelayedDeletions()
-    deletions.schedule(tmp_path / "f" / "below-a-file", 1)
-    deletions.schedule(tmp_path / "g", 1)
-    assert deletions.run(1) == 1
+    removals = housekeeping()
+    removals.schedule_removal(tmp_path / "f" / "below-a-file", 1)
+    removals.schedule_removal(tmp_path / "g", 1)
+    removals.remove_due(1)
+    assert not (tmp_path / "g").exists()
+    removals.remove_due(2)
     assert [str(tmp_path / "f" / "below-a-file") in message for message in caplog.messages] == [True]
-    assert deletions.run(2) == 0
 
 
 def test_a_link_is_removed_and_not_what_it_points_to(tmp_path):

@@ -49,8 +49,7 @@ AT_ONCE: dict[int, int] = {
 """Decompressed bytes of a batch that is validated in the event loop."""
 
 RECORDS_AT_ONCE = 50_000  # records of a batch that is validated in the event loop
-PIECES_AT_ONCE = 200
-"""Blocks or members of a compressed batch: gzip takes up to 10 us for each, the others 1 to 2."""
+PIECES_AT_ONCE = 200  # blocks or members of a compressed batch: gzip takes up to 10 us for each, the others 1 to 2
 PACKED_AT_ONCE = 64 << 10
 """Decompressed bytes of a batch that is compressed again, which is ten times the work: gzip packs 75 MB/s."""
 USUAL_RATIO = 4  # to how many times its size a batch decompresses, as long as it is not known
@@ -74,9 +73,8 @@ def bytes_at_once(batch: memoryview) -> int:
 LOG_APPEND_TIME = "LogAppendTime"
 """The value of message.timestamp.type that makes the broker's clock the timestamp of all records."""
 MAX_RECORDS = 1_000_000
-"""Records of one batch. librdkafka makes no batch of more (batch.num.messages); Java's producer counts bytes, and 64 MB
-of records of 67 bytes and more are no more than so many. Seven bytes are enough for a record, so without a bound 64 MB
-would hold 9.5 million."""
+"""Records of one batch. librdkafka makes none of more (batch.num.messages), nor can Java's producer with 64 MB of
+records of 67 bytes and more; seven bytes are enough for a record, so 64 MB would hold 9.5 million."""
 MAX_RECORD_ERRORS = 100  # records that are listed in an answer. Kafka lists all: 65 MB for a million.
 MOST_PIECES = 10_000
 """Blocks or members of a compressed batch. Clients fill blocks of 32 KB and more, Java's before 1.0 of 1 KB (snappy).
@@ -105,12 +103,10 @@ def validate_batch(
     data: bytes | memoryview, config: LogConfig, now_ms: int, *, at_once: int | None = None
 ) -> EncodedBatch:
     """Check what a producer sent for one partition, and make of it what goes into the log, in memory of its own. Bytes
-    after the batch that are no whole batch are left off.
-
-    at_once: bytes of decompressed records that the caller, the event loop, has the time for (`bytes_at_once`); None in
-    a thread. Raises BrokerError (message_too_large, corrupt_message, invalid_record, invalid_timestamp,
-    unsupported_compression_type) and InvalidRecordErrors; with `at_once` TakesTooLong, which says nothing of the batch.
-    """
+    after it that are no whole batch are left off. at_once: bytes of decompressed records that the caller, the event
+    loop, has the time for (`bytes_at_once`); None in a thread. Raises BrokerError (message_too_large, corrupt_message,
+    invalid_record, invalid_timestamp, unsupported_compression_type) and InvalidRecordErrors; with `at_once`
+    TakesTooLong."""
     view = memoryview(data)
     size = _checked_size(view, config.max_message_bytes)
     (

@@ -10,18 +10,14 @@ from kafkalog_spark.format.batch_header import check_crc, parse_header, parse_pr
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64, H
 from kafkalog_spark.log.read.segment_file import Table, Window, check_large, what_is_wrong
 
-_PLAIN_BELOW = 64 << 10
-"""Bytes up to which plain Python is quick enough not to load Numba for them: 16 us a batch."""
+_PLAIN_BELOW = 64 << 10  # bytes up to which plain Python is quick enough not to load Numba for them: 16 us a batch
 _TABLE_ROWS = 4096  # batches that one call of the kernel finds
 
 
 def fetched_batches(data: memoryview) -> Window:
-    """All whole batches of any format at the beginning of `data`; what is left of the last one is passed over, since a
-    leader cuts its answers by bytes. Their offsets rise, and neither they nor their epochs are the last there are.
-
-    CRCs are checked. Any thread; of large data the interpreter is free meanwhile. Raises CorruptBatch and
-    UnsupportedFormat, with the position in `data`.
-    """
+    """All whole batches of any format at the beginning of `data`; the rest of the last one is passed over, since a
+    leader cuts its answers by bytes. CRCs, offsets and epochs are checked. Any thread; of large data the interpreter is
+    free meanwhile. Raises CorruptBatch, UnsupportedFormat, with the position in `data`."""
     if len(data) < _PLAIN_BELOW:
         table = _plain(data)
     else:

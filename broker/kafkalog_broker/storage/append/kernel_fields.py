@@ -33,8 +33,6 @@ class RecordColumn(IntEnum):
 
 
 class SetFault(IntEnum):
-    """Fault of a message set."""
-
     NONE = 0
     NEGATIVE_SIZE = 1
     SMALL_SIZE = 2

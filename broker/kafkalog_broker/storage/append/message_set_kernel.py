@@ -116,8 +116,7 @@ def find_messages(  # type: ignore[no-untyped-def]
 @kernel_for(types.UniTuple(_I64, 3)(_BYTES, _ROWS, _OUT))
 def write_records(payload, messages, out):  # type: ignore[no-untyped-def]
     """Write messages to `out` as records with offset deltas 0, 1, 2 ... and timestamps relative to the first; returns
-    (bytes written, smallest timestamp, largest). `out` has room for as many bytes as the messages have: a record is
-    never longer than its message."""
+    (bytes written, smallest timestamp, largest). `out` has room for the bytes of the messages: no record is longer."""
     filled: Any = np.int64(0)
     base: Any = np.int64(layout.NO_TIMESTAMP)
     low: Any = base

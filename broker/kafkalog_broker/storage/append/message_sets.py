@@ -209,9 +209,8 @@ def _fault(fault: SetFault, message: int) -> BrokerError:
 
 def inner_messages(payload: memoryview, magic: int, wrapper_offset: int) -> Iterator[tuple[int, int]]:
     """(offset, timestamp) of each message of an uncompressed set in a wrapper, for ListOffsets: CRCs are not checked.
-    v0: offsets are those of the log, timestamps -1. v1: offsets count from the first one, and the last one has the
-    wrapper's (KIP-31). A set that ends inside a message ends before it, as in Kafka (DeepRecordsIterator). Raises
-    CorruptBatch. Loads Numba."""
+    v0: offsets are the log's. v1: they count from the first one, and the last has the wrapper's (KIP-31). A message cut
+    short at the end is left off, as in Kafka (DeepRecordsIterator). Raises CorruptBatch. Loads Numba."""
     messages, fault = _messages_in(payload, magic, MAX_DECOMPRESSED, is_inner=True, checks_crc=False)
     if fault or not len(messages):
         raise CorruptBatch(

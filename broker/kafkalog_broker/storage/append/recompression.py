@@ -105,8 +105,7 @@ _P1, _P2, _P3, _P4, _P5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x1656
 
 
 def check_lz4_header(frame: bytes | memoryview) -> None:
-    """Raise CorruptBatch for a checksum that is not the descriptor's. A frame that ends before it is left to whoever
-    decompresses it."""
+    """Raise CorruptBatch for a checksum that is not the descriptor's. A frame that ends before it passes."""
     if len(frame) <= _DESCRIPTOR_AT:
         return
     size = _SHORTEST + (_CONTENT_SIZE_BYTES if frame[_DESCRIPTOR_AT] & _HAS_CONTENT_SIZE else 0)

@@ -1,8 +1,6 @@
-"""Checks and facts of the records in one v2 batch (DefaultRecord.readFrom), for any thread.
-
-Small batches are walked in plain Python: a compiled walk pays from a few records on, and a broker that has seen none of
-those does not hold Numba in memory. Both give the same answers. Compiled walks let go of the interpreter meanwhile.
-"""
+"""Checks and facts of the records in one v2 batch (DefaultRecord.readFrom), for any thread. Small batches are walked in
+plain Python: a broker that has seen no others does not hold Numba in memory. Compiled walks let go of the
+interpreter."""
 
 from __future__ import annotations
 

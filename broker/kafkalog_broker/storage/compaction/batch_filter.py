@@ -65,10 +65,8 @@ _OUT_SIZE = 1 << 20
 
 
 class Verdict(NamedTuple):
-    """Rules for the records of each batch of a window; arrays as long as the table.
-
-    rule: see Rule. keep_empty: bool. ended_empty: bool, see U. drop: bool, gone without a look at its records.
-    """
+    """Arrays as long as the table. rule: see Rule. keep_empty; ended_empty, see CleanUnit; drop: gone without a look at
+    its records."""
 
     rule: npt.NDArray[np.int64]
     keep_empty: npt.NDArray[np.bool_]
@@ -77,12 +75,9 @@ class Verdict(NamedTuple):
 
 
 class BatchFilter:
-    """Filter for the batches of one cleaning. now_ms: the time. horizon_ms: when a tombstone that stays now may go; the
-    largest int64 for never.
-
-    unreadable: how many batches stay as they are because their records are malformed, and the first one's offset. A
-    broker takes no such batch; one that lies in a log all the same does not keep the others from being compacted.
-    """
+    """Filter for the batches of one cleaning. horizon_ms: when a tombstone that stays now may go; the largest int64 for
+    never. unreadable: how many batches stay as they are because their records are malformed, and the first one's
+    offset: a broker takes no such batch; one that lies in a log does not keep the others from being compacted."""
 
     def __init__(self, keys: OffsetMap, now_ms: int, horizon_ms: int) -> None:
         self._keys = keys

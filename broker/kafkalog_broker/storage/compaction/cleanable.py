@@ -1,7 +1,5 @@
-"""Which part of a log is to be compacted, and how its segments are put together: decisions on plain values.
-
-LogCleanerManager.cleanableOffsets, LogToClean, Cleaner.groupSegmentsBySize.
-"""
+"""Which part of a log is to be compacted, and how its segments are put together: decisions on plain values
+(LogCleanerManager.cleanableOffsets, LogToClean, Cleaner.groupSegmentsBySize)."""
 
 from __future__ import annotations
 
@@ -36,8 +34,7 @@ class SegmentFacts(NamedTuple):
     first_timestamp: int = 1
 
 
-Segments = Sequence[LogSegment] | Sequence[SegmentFacts]
-"""Timestamps are asked for only where a lag is configured."""
+Segments = Sequence[LogSegment] | Sequence[SegmentFacts]  # timestamps are asked for only where a lag is configured
 
 
 class LogFacts(NamedTuple):
@@ -53,10 +50,8 @@ class LogFacts(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Cleanable:
     """The part of a log that can be cleaned: the keys of [first_dirty_offset, first_uncleanable_offset) count.
-
-    clean_bytes, dirty_bytes: below first_dirty_offset, and between the two. overdue_ms: the oldest dirty record's age
-    beyond max.compaction.lag.ms. resets_checkpoint: it lies outside of the log, and is to say first_dirty_offset.
-    """
+    clean_bytes, dirty_bytes: below it, and in it. overdue_ms: the oldest dirty record's age beyond
+    max.compaction.lag.ms. resets_checkpoint: it lies outside of the log, and is to say first_dirty_offset."""
 
     first_dirty_offset: int
     first_uncleanable_offset: int
@@ -126,9 +121,8 @@ class SourceSize(NamedTuple):
 def group_segments(
     sizes: Sequence[SourceSize], max_size: int, max_index_size: int, end_offset: int
 ) -> list[tuple[int, int]]:
-    """(first, end) of neighbours that become one segment: no larger than segment.bytes, with indexes that hold what
-    theirs hold, and offsets that fit an index. end_offset: after the last segment. A segment that is empty is never
-    left alone, however far its offset reaches."""
+    """(first, end) of neighbours that become one segment: no larger than segment.bytes, with indexes for what theirs
+    hold, and offsets that fit one. end_offset: after the last segment. A segment that is empty is never left alone."""
     firsts: list[int] = []
     total = SourceSize(0, 0, 0, 0)
     for slot, size in enumerate(sizes):
@@ -165,12 +159,10 @@ def last_batches(table: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> 
     ids, offsets, epochs = known.T
     slots = np.minimum(np.searchsorted(ids, table[:, H.PRODUCER_ID]), len(ids) - 1)
     is_control = (table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) != 0
-    is_last: npt.NDArray[np.bool_] = np.where(
-        offsets[slots] == _NO_DATA,
-        is_control & (epochs[slots] == table[:, H.PRODUCER_EPOCH]),
-        offsets[slots] == table[:, H.LAST_OFFSET],
-    )
-    return is_last & (ids[slots] == table[:, H.PRODUCER_ID])
+    has_epoch = is_control & (epochs[slots] == table[:, H.PRODUCER_EPOCH])
+    is_last = np.where(offsets[slots] == _NO_DATA, has_epoch, offsets[slots] == table[:, H.LAST_OFFSET])
+    found: npt.NDArray[np.bool_] = is_last & (ids[slots] == table[:, H.PRODUCER_ID])
+    return found
 
 
 # Transactions as the cleaner passes them: whose records go, and when a marker may go too
@@ -181,10 +173,7 @@ def last_batches(table: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> 
 
 
 class CleanedTransactions:
-    """aborted: all that have records in the offsets that are going to be passed; batches come in order of offsets.
-
-    retained: entries of the transaction index for the abort markers that have stayed, taken away by `take_retained`.
-    """
+    """aborted: all with records in the offsets that are going to be passed; batches come in order of offsets."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = [(transaction.first_offset, transaction) for transaction in set(aborted)]

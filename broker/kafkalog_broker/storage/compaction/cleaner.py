@@ -60,10 +60,8 @@ class Cleaner:
         self._decompressor = Decompressor()
 
     def clean(self) -> tuple[int, CleanerStatistics]:
-        """Clean the log; returns (offset up to which it is clean now, statistics). No `.cleaned` file is left.
-
-        Raises CleaningAborted, OSError; CorruptBatch, UnsupportedFormat (file, position, offset): the segment stays.
-        """
+        """Clean the log; returns (offset up to which it is clean now, statistics). No `.cleaned` file is left. Raises
+        CleaningAborted, OSError; CorruptBatch, UnsupportedFormat (file, position, offset): the segment stays."""
         try:
             return self._clean()
         except OffsetOverflow as overflow:
@@ -248,7 +246,6 @@ class Cleaner:
                 yield window
 
     def _aborted(self, first: int, until: int) -> list[AbortedTransaction]:
-        """The aborted transactions with records in [first, until)."""
         segments = self._request.segments
         slot = bisect_right(segments, first, key=lambda segment: segment.base_offset) - 1
         return aborted_in(segments[max(slot, 0) :], first, until)

@@ -1,7 +1,5 @@
-"""Kernels of compaction: records of batches that survive, and batches without the others; one call for many batches.
-
-The rules are those of Cleaner.shouldRetainRecord and MemoryRecords.filterTo. Importing this loads Numba.
-"""
+"""Kernels of compaction (Cleaner.shouldRetainRecord, MemoryRecords.filterTo): records of batches that survive, and
+batches without the others; one call for many batches. Loads Numba."""
 
 from __future__ import annotations
 
@@ -48,8 +46,6 @@ class CleanUnit(IntEnum):
 
 
 class Rule(IntEnum):
-    """Rule by which records of a batch stay."""
-
     BY_KEY = 0  # the latest of each key
     ALL = 1  # control records
     NONE = 2
@@ -78,8 +74,6 @@ class CleanResult(IntEnum):
 
 
 class CleanOutcome(IntEnum):
-    """CleanOutcome for one batch."""
-
     DROPPED = 0
     WHOLE = 1  # as it was, byte for byte
     REWRITTEN = 2  # with fewer records, or with a delete horizon
@@ -94,8 +88,7 @@ class CleanStatus(IntEnum):
     NEED_ROOM = 1
 
 
-GROWTH = 13
-"""Bytes by which a record may grow: a timestamp delta of up to 10 bytes instead of 1, a length of up to 5."""
+GROWTH = 13  # bytes by which a record may grow: a timestamp delta of up to 10 bytes instead of 1, a length of up to 5
 _KEPT = layout.ATTRIBUTE_LOG_APPEND_TIME | layout.ATTRIBUTE_TRANSACTIONAL | layout.ATTRIBUTE_CONTROL
 """Attributes that a batch keeps when it changes: it is not compressed then, and its delete horizon is decided again."""
 

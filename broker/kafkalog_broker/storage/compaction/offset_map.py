@@ -21,11 +21,9 @@ ENTRY_SIZE = CLEANER_MAP_ENTRY_BYTES
 
 
 class OffsetMap:
-    """memory: bytes of the table, at most. load_factor: share of it that may be filled. offsets: how many offsets the
-    dirty part spans; a table for so many keys is enough. secret: two uint64, drawn by default.
-
-    Raises ValueError when not even two keys find room, and cleaning would never make progress.
-    """
+    """memory: bytes of the table, at most. load_factor: share of it that may be filled. offsets: that the dirty part
+    spans; a table for so many keys is enough. secret: two uint64, drawn by default. Raises ValueError when not even two
+    keys find room."""
 
     def __init__(self, memory: int, load_factor: float, offsets: int, secret: tuple[int, int] | None = None) -> None:
         room = memory // ENTRY_SIZE

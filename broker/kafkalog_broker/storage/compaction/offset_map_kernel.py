@@ -1,7 +1,5 @@
-"""The table of keys, compiled: a keyed 128-bit hash of a key to its latest offset, and the records that fill it.
-
-Importing this loads Numba, which a broker that has nothing to compact does without.
-"""
+"""The table of keys, compiled: a keyed 128-bit hash of a key to its latest offset, and the records that fill it. Loads
+Numba."""
 
 from __future__ import annotations
 
@@ -79,8 +77,7 @@ def _sip_round(v0, v1, v2, v3):  # type: ignore[no-untyped-def]
 
 @helper
 def siphash128(data, at, size, k0, k1):  # type: ignore[no-untyped-def]
-    """SipHash-2-4, 128 bits, of data[at:at + size]: (first 8 bytes, last 8 bytes) as little-endian uint64. k0, k1: the
-    key, uint64."""
+    """SipHash-2-4, 128 bits, of data[at:at + size], key k0, k1: (first 8 bytes, last 8) as little-endian uint64."""
     v0, v1 = k0 ^ _SIP0, k1 ^ _SIP1 ^ np.uint64(0xEE)
     v2, v3 = k0 ^ _SIP2, k1 ^ _SIP3
     whole = at + (size & ~7)

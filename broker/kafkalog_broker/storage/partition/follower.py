@@ -1,12 +1,9 @@
 """The side of a log that follows another broker's: appends byte for byte, the leader's bounds, truncation (UnifiedLog's
-appendAsFollower, truncateTo, truncateFullyAndStartAt).
+appendAsFollower, truncateTo, truncateFullyAndStartAt). In the thread that owns the log, but for `plan_truncation`.
 
-Everything runs in the thread that owns the log, but for `plan_truncation`.
-
-Truncation changes files in an order in which they are a log at every step, a beginning of the old one: segments from
-the last one on, then the .log that is cut, its indexes, then producer snapshots and leader epochs, which loading
-compares with the log's end. Where truncation begins below the recovery point of a checkpoint, that has to be lowered
-before (LogManager.lower_checkpoints): what is written next is not on disk yet.
+A truncation leaves a log at every step, a beginning of the old one: segments go from the last one on, then the .log is
+cut, its indexes, then producer snapshots and leader epochs, which loading compares with the log's end. A checkpointed
+recovery point above has to be lowered before (LogManager.lower_checkpoints): what is written next is not on disk yet.
 """
 
 from __future__ import annotations
@@ -51,15 +48,10 @@ class Follower:
         """Of the last batch, a Fetch's LastFetchedEpoch (KIP-595); -1 when it is not known."""
         return self._log.epochs.epoch_of(self._local.log_end_offset - 1)
 
-    def epochs_backwards(self) -> list[int]:
-        return [entry.epoch for entry in reversed(self._log.epochs.entries)]
-
     def end_of_epoch(self, epoch: int, end_offset: int) -> int:
         """Where this log and a leader's part, whose epoch `epoch`, the largest not above the one asked for, ends at
-        `end_offset`: truncate there, and when the log's last epoch is still another one, ask for that (KIP-279).
-
-        epoch: -1 when the leader knows none; then `end_offset` is all that is known, -1 nothing.
-        """
+        `end_offset`: truncate there, and when the log's last epoch is still another one, ask for that (KIP-279). epoch:
+        -1 when the leader knows none; then `end_offset` is all that is known, -1 nothing."""
         end = self._local.log_end_offset
         if end_offset < 0:
             return end
@@ -75,13 +67,11 @@ class Follower:
     # ---- appending
 
     def append(self, batches: Window, now_ms: int) -> None:
-        """Append batches that `fetched_batches` has found, at least one, byte for byte: into the page cache, not
-        further. 3 us a batch, so give no more at once than the thread has time for.
-
-        A log that holds nothing may begin with the batch that holds its log end offset; the log start offset stays.
-        Raises UnexpectedAppendOffset for batches that begin below the log end offset, CorruptBatch for a marker that
-        cannot be read, and nothing has changed then; BrokerError kafka_storage_error.
-        """
+        """Append batches that `fetched_batches` has found, at least one, byte for byte, to the page cache: 3 us a
+        batch, so give no more at once than the thread has time for. A log that holds nothing may begin with the batch
+        that holds its log end offset; the log start offset stays. Raises UnexpectedAppendOffset for batches from below
+        the log end offset, CorruptBatch for a marker that cannot be read (nothing has changed then), BrokerError
+        kafka_storage_error."""
         self._log.check()
         local, table = self._local, batches.table
         if (bad := first_bad_marker(batches)) is not None:

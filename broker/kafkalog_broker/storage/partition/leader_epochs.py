@@ -1,7 +1,5 @@
-"""The leader epochs of one log: which epoch wrote from which offset on (LeaderEpochFileCache).
-
-The file leader-epoch-checkpoint is written before the first batch of a new epoch is, and on disk then.
-"""
+"""The leader epochs of one log: which epoch wrote from which offset on (LeaderEpochFileCache). On disk before the first
+batch of a new epoch is written."""
 
 from __future__ import annotations
 

@@ -40,8 +40,7 @@ from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.segment_recovery import RecoveredSegment, should_roll
 
 PRODUCERS_AT_ONCE = 1_000  # producers written into snapshots by the event loop: 3 ms
-_REMEMBERED = 16
-"""Positions that a log remembers: as many consumers of one partition fetch on without a search."""
+_REMEMBERED = 16  # positions that a log remembers: as many consumers of one partition fetch on without a search
 
 
 class LogIdentity(NamedTuple):
@@ -52,8 +51,8 @@ class LogIdentity(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class LoadedLog:
-    """A log that can be opened: its directory holds the segments `base_offsets`, whole, with their indexes. recovered:
-    the segments that were checked. recovery_point: the log is flushed up to there."""
+    """A log that can be opened: `directory` holds the segments `base_offsets`, whole, with their indexes. recovered:
+    those that were checked. recovery_point: the log is flushed up to there."""
 
     directory: Path
     base_offsets: list[int]
@@ -88,17 +87,17 @@ def create_log_files(
 
 
 class FoundRange(NamedTuple):
-    """slices: where whole batches lie. next_offset: the offset after them; the one asked for when there are none."""
+    """next_offset: the offset after the slices; the one asked for when there are none."""
 
     slices: list[FileSlice]
     next_offset: int
 
 
 class LocalLog:
-    """segments: by base offset, the last one is the active one; replaced as a whole, so that readers in other threads
-    hold one picture of them. swaps: how often compaction has put other files under names that `segments` had before;
-    whoever read meanwhile may have read one file by what another one's index says. recovery_point: everything below is
-    on disk. jitter: draws what is taken off segment.ms. opened_at: the log end offset when it was opened. flushes,
+    """segments: by base offset, the last one active; replaced as a whole, so that readers in other threads hold one
+    picture of them. swaps: how often compaction has put other files under names that `segments` had; whoever read
+    meanwhile may have read one file by what another one's index says. recovery_point: everything below is on disk.
+    jitter: draws what is taken off segment.ms. opened_at: the log end offset when it was opened. flushes,
     flush_seconds: how many there were since, and what they took together."""
 
     def __init__(
@@ -194,21 +193,15 @@ class LocalLog:
             segment_ms=config.max_segment_ms - segment.jitter_ms,
         )
 
-    def _open_writer(self, segment: LogSegment) -> ActiveSegment:
+    def _open_writer(self, segment: LogSegment, *, is_new: bool = False) -> ActiveSegment:
         if segment.writer is None:
-            segment.open_writer(self.config.index_entry_bytes, self.config.segment_index_bytes)
-            self._preallocate(segment)
+            config = self.config
+            segment.open_writer(config.index_entry_bytes, config.segment_index_bytes, is_new=is_new)
+            # As Kafka, a segment that holds something already goes on growing as it is written.
+            if config.preallocate and segment.writer is not None and not segment.size:
+                segment.writer.preallocate(config.segment_bytes)
         assert segment.writer is not None
         return segment.writer
-
-    def _create(self, segment: LogSegment) -> None:
-        segment.create(self.config.index_entry_bytes, self.config.segment_index_bytes)
-        self._preallocate(segment)
-
-    def _preallocate(self, segment: LogSegment) -> None:
-        """As Kafka, a segment that holds something already goes on growing as it is written."""
-        if self.config.preallocate and segment.writer is not None and not segment.size:
-            segment.writer.preallocate(self.config.segment_bytes)
 
     def append(self, batch: EncodedBatch, now_ms: int) -> LogSegment:
         """Write to the active segment, whose writer is open. Raises OSError, CorruptBatch; nothing has changed then."""
@@ -246,7 +239,7 @@ class LocalLog:
         """Go on in a new segment, with a producer snapshot. After OSError, CorruptLog the old segment stays active."""
         self._open_writer(self.segments[-1]).on_become_inactive()
         new = self._segment(self.log_end_offset, self.log_end_offset, now_ms, is_new=True)
-        self._create(new)
+        self._open_writer(new, is_new=True)
         self._names_changed = True
         self.segments = (*self.segments, new)
         self.take_snapshot()
@@ -257,9 +250,8 @@ class LocalLog:
         return self.segments[self._slot(offset) :]
 
     def find_range(self, offset: int, max_bytes: int, up_to: int, at_least_one: bool) -> FoundRange:
-        """Batches from the one that holds `offset` on, all below `up_to`, of at most `max_bytes`; with `at_least_one`
-        the first comes however large it is. Raises FileNotFoundError when the segment has been removed since,
-        CorruptBatch, OSError."""
+        """As Log.find_range. Raises FileNotFoundError when the segment has been removed since, CorruptBatch,
+        OSError."""
         if offset < up_to:
             for segment in self.segments_from(offset):
                 if segment.base_offset >= up_to:
@@ -320,9 +312,8 @@ class LocalLog:
         return gone + self._remove_snapshots(segment.base_offset for segment in removed)
 
     def replace(self, old: Sequence[LogSegment], cleaned: Sequence[CleanedSegment], now_ms: int) -> list[Path]:
-        """Put finished segments, by base offset, into the place of `old`, neighbours (LocalLog.replaceSegments); the
-        files of these, renamed `.deleted`. Raises LookupError when not all of them are here any more; OSError, and then
-        the log must be loaded again."""
+        """Put finished segments into the place of `old`, neighbours (LocalLog.replaceSegments); the files of these,
+        renamed `.deleted`. Raises LookupError when not all of them are here; OSError: the log must be loaded again."""
         slot = next((slot for slot, segment in enumerate(self.segments) if segment is old[0]), len(self.segments))
         after = slot + len(old)
         if after >= len(self.segments) or any(
@@ -350,8 +341,8 @@ class LocalLog:
 
     def truncate_to(self, offset: int) -> list[Path]:
         """Let the log end at `offset`, where a batch begins or a gap is (LocalLog.truncateTo); the files past it,
-        renamed `.deleted`. The caller holds flush_lock. Raises OSError, CorruptLog; then the log must be loaded again,
-        and is a beginning of what it was."""
+        renamed `.deleted`. The caller holds flush_lock. Raises OSError, CorruptLog: the log, a beginning of what it
+        was, must be loaded again."""
         slot = self._slot(offset)
         old, removed = self.segments[slot], self.segments[slot + 1 :]
         bounds = old.locate(offset)
@@ -378,7 +369,7 @@ class LocalLog:
         self.log_end_offset = offset
         self.swaps += 1
         renamed = self._rename_away(removed[::-1])
-        self._create(new)
+        self._open_writer(new, is_new=True)
         return renamed + self._shortened(offset, -1)
 
     def _rename_away(self, segments: Iterable[LogSegment]) -> list[Path]:
@@ -408,8 +399,8 @@ class LocalLog:
     # ---- producer snapshots, one where each segment begins (ProducerStateManager.takeSnapshot)
 
     def take_snapshot(self) -> bool:
-        """Take the snapshot of the log end offset, once. The next flush, which a roll always asks for, writes it, since
-        that takes 3 us a producer. False when it is there already, or nothing was ever appended."""
+        """Take the snapshot of the log end offset, once; the next flush writes it, since that takes 3 us a producer.
+        False when it is there already, or nothing was ever appended."""
         offset = self._producers.end_offset = self.log_end_offset
         path = self._snapshot_path(offset)
         if offset <= self._last_snapshot or offset == 0 or path.exists():
@@ -420,8 +411,8 @@ class LocalLog:
         return True
 
     def write_snapshots(self) -> bool:
-        """Write those that were taken, without waiting for the disk, which the next flush does. False where it has to
-        write them too: one is going on, or they hold too much."""
+        """Write those that were taken to the page cache. False where the next flush has to: one is going on, or they
+        hold too much."""
         if sum(map(len, self._snapshots.values())) > PRODUCERS_AT_ONCE:
             return False
         if not self.flush_lock.acquire(blocking=False):
@@ -473,8 +464,8 @@ class LocalLog:
 
     def flush(self, *, whole: bool = False) -> int:
         """Put everything on disk; up to which offset that was. The caller holds flush_lock. Of the active segment only
-        the .log is synced, unless `whole`: recovery makes the indexes of segments at and above the recovery point
-        again. Raises OSError; nothing counts as flushed then."""
+        the .log, unless `whole`: recovery makes indexes from the recovery point on again. Raises OSError: nothing is
+        flushed."""
         end = self.log_end_offset  # before the segments are read: they hold everything below then
         segments = self.segments
         appended_until, began = self._last_append_ms, perf_counter()

@@ -40,8 +40,7 @@ from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, control_batch
 
-EVERY_APPEND = 1
-"""The value of flush.messages with which only what is on disk is acknowledged and shown to consumers."""
+EVERY_APPEND = 1  # the value of flush.messages with which only what is on disk is acknowledged and shown to consumers
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _new = tuple.__new__
@@ -68,13 +67,10 @@ class AppendInfo(NamedTuple):
 
 
 class Log:
-    """Made of what `load_log` found in a directory, or of a new partition's files (create_log_files).
-
-    call_soon: how `flush`, in its thread, hands the wake-up of subscribers to the thread they live in. high_watermark:
-    offset up to which consumers read. appended_bytes: since the log was opened. follows: the log copies another
-    broker's, and takes no appends of its own. failure: the error that took it offline. on_failure: called, once and
-    through call_soon, with the log and an error that was met in it.
-    """
+    """A log that `load_log` has found, or a new one. call_soon: how `flush`, in its thread, hands the wake-up of
+    subscribers to the thread they live in. high_watermark: offset up to which consumers read. appended_bytes: since the
+    log was opened. follows: the log copies another broker's, and takes no appends of its own. failure: the error that
+    took it offline. on_failure: called, once and through call_soon, with the log and an error that was met in it."""
 
     def __init__(
         self,
@@ -107,12 +103,10 @@ class Log:
 
     @property
     def segments(self) -> tuple[LogSegment, ...]:
-        """By base offset; the last one is the active one."""
         return self.local.segments
 
     @property
     def log_start_offset(self) -> int:
-        """Below it, nothing is read any more."""
         return self.local.log_start_offset
 
     @property
@@ -122,7 +116,6 @@ class Log:
 
     @property
     def log_end_offset(self) -> int:
-        """LEO: the offset of the next record."""
         return self.local.log_end_offset
 
     @property
@@ -134,7 +127,6 @@ class Log:
 
     @property
     def recovery_point(self) -> int:
-        """Everything below is on disk."""
         return self.local.recovery_point
 
     @property
@@ -156,7 +148,6 @@ class Log:
             raise self.error(ErrorCode.unknown_topic_or_partition, "the log has been closed")
 
     def error(self, code: ErrorCode, what: str, offset: int | None = None, hint: str | None = None) -> BrokerError:
-        """The error of a request about this log."""
         return BrokerError(code, what, topic_partition=self.name, offset=offset, hint=hint)
 
     def take_offline(self, error: OSError) -> None:
@@ -205,9 +196,9 @@ class Log:
     # ---- appending
 
     def append(self, batch: EncodedBatch, now_ms: int) -> AppendInfo:
-        """Append a producer's validated batch, in whose bytes its place is stamped: into the page cache, not further.
-        Synchronous. Raises BrokerError: record_list_too_large, the errors of ProducerState.check_append,
-        kafka_storage_error, not_leader_or_follower for a log that follows another."""
+        """Append a producer's validated batch, in whose bytes its place is stamped, to the page cache. Raises
+        BrokerError: record_list_too_large, kafka_storage_error, the errors of ProducerState.check_append,
+        not_leader_or_follower for a log that follows another."""
         return self._append(batch, now_ms, from_client=True, marker=None)
 
     def append_batch(self, data: bytes | bytearray | memoryview, now_ms: int) -> AppendInfo:
@@ -292,13 +283,11 @@ class Log:
     # ---- flushing
 
     def needs_flush(self, now_ms: int) -> bool:
-        """As LocalLog.needs_flush."""
         return self.local.needs_flush(now_ms) and self.failure is None and not self.is_closed
 
     def flush(self, up_to: int | None = None) -> None:
-        """Return when everything below `up_to` (default: what is in the log now) is on disk. Blocks; for a thread.
-        Raises BrokerError kafka_storage_error; a failed fsync is never tried again, since the next one may claim
-        success."""
+        """Return when everything below `up_to` (default: all there is) is on disk. Blocks; for a thread. Raises
+        BrokerError kafka_storage_error; a failed fsync is never tried again, since the next one may claim success."""
         local = self.local
         try:
             with local.flush_lock:
@@ -327,8 +316,8 @@ class Log:
         self.wake()
 
     def delete_records(self, offset: int) -> int:
-        """Let the log begin at `offset` (-1: the high watermark); returns the low watermark, the new log start offset.
-        Raises BrokerError: offset_out_of_range, policy_violation for a topic without cleanup.policy delete."""
+        """Let the log begin at `offset` (-1: the high watermark); returns the low watermark. Raises BrokerError:
+        offset_out_of_range, policy_violation for a topic without cleanup.policy delete."""
         self.check()
         if not self.config.is_deleted:
             what = "records are deleted only of topics whose cleanup.policy contains delete"
@@ -365,7 +354,7 @@ class Log:
             return self.local.remove_first(deletion.count)
 
     def replace_segments(self, cleaned: Sequence[CleanedSegment], old: Sequence[LogSegment], now_ms: int) -> list[Path]:
-        """As LocalLog.replace. Raises LookupError; BrokerError kafka_storage_error, unknown_topic_or_partition."""
+        """As LocalLog.replace. Raises LookupError, BrokerError."""
         self.check()
         with self.failing():
             return self.local.replace(old, cleaned, now_ms)
@@ -416,9 +405,8 @@ class Log:
     # ---- batches by offset
 
     def read_range(self, offset: int, max_bytes: int, *, up_to: int, at_least_one: bool) -> ReadResult:
-        """Whole batches from the one that holds `offset` on, all below `up_to`, at most `max_bytes` of them.
-        at_least_one: the first one comes even when it is larger. Raises BrokerError: offset_out_of_range,
-        kafka_storage_error."""
+        """Whole batches from the one that holds `offset` on, all below `up_to`, of at most `max_bytes`, but with
+        at_least_one the first one in any case. Raises BrokerError: offset_out_of_range, kafka_storage_error."""
         found = self.find_range(offset, max_bytes, up_to=up_to, at_least_one=at_least_one)
         return ReadResult([self.read_slice(file_slice) for file_slice in found.slices], found.next_offset)
 
@@ -457,12 +445,8 @@ class Log:
             what = f"offset {offset}, the log goes from {self.local.log_start_offset} to {self.local.log_end_offset}"
             raise self.error(ErrorCode.offset_out_of_range, what, offset)
 
-    def aborted_transactions(self, offset: int, up_to: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of those with records in [offset, up_to). Raises BrokerError."""
-        return [(aborted.producer_id, aborted.first_offset) for aborted in self.aborted_between(offset, up_to)]
-
-    def aborted_between(self, offset: int, up_to: int) -> list[AbortedTransaction]:
-        """As aborted_transactions, with the offsets of their markers."""
+    def aborted_transactions(self, offset: int, up_to: int) -> list[AbortedTransaction]:
+        """Those with records in [offset, up_to). Raises BrokerError."""
         self.check()
         with self.failing(nothing_happened=True):
             return aborted_in(self.local.segments_from(offset), offset, up_to)

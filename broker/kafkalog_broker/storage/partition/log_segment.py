@@ -49,8 +49,6 @@ def is_passing(error: BaseException) -> bool:
 
 
 class FileHandle:
-    """A read-only descriptor."""
-
     __slots__ = ("fd",)
     open_now = 0  # how many there are in this process
     _counting = threading.RLock()  # __del__ may come at any time, also while this thread is counting
@@ -124,9 +122,6 @@ class FileHandles:
         with self._lock:
             self._open.pop(key, None)
 
-    def __len__(self) -> int:
-        return len(self._open)
-
 
 _BOUNDS = struct.Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
 SCAN_READ = 8192
@@ -193,10 +188,8 @@ class TimedSegment:
         return None
 
     def boundary(self, start: int, limit: int) -> tuple[int, int]:
-        """(position, offset) at the end of the last batch of those from `start` on that ends at or before `limit`.
-
-        `start` must be the beginning of a batch. (start, -1) when not even the first one ends there.
-        """
+        """(position, offset) at the end of the last batch of those from `start`, where a batch begins, that ends at or
+        before `limit`; (start, -1) when not even the first one ends there."""
         entry = self._index_floor(limit, 1)
         position, offset = start, -1
         for bounds in self.bounds_from(max(entry, start), limit):
@@ -236,12 +229,10 @@ class TimedSegment:
 
 
 class LogSegment(TimedSegment):
-    """Segment; open for writing while `writer` is set.
-
-    `end`: (bytes of whole batches, the offset after them), which readers may see: one tuple, so that another thread
-    never sees the one without the other. `created_ms`: when this broker made or loaded it. `jitter_ms`: taken off
-    segment.ms. `transient`: the suffix of its files, `.swap` while it takes the place of others, else empty.
-    """
+    """Segment; open for writing while `writer` is set. end: (bytes of whole batches, the offset after them), which
+    readers may see: one tuple, as another thread must not see the one without the other. created_ms: when this broker
+    made or loaded it. jitter_ms: taken off segment.ms. transient: the suffix of its files, `.swap` while it takes the
+    place of others, else empty."""
 
     __slots__ = (
         "_max_timestamp", "_transactions", "base_offset", "created_ms", "directory", "end", "found_by_time", "handles",
@@ -273,7 +264,6 @@ class LogSegment(TimedSegment):
         self.writer: ActiveSegment | None = None
         self.transaction_writer: TransactionIndexWriter | None = None
         self.found_by_time: dict[tuple[int, int, int], Any] = {}
-        """Answers of look-ups by time in batches of this segment."""
         self._max_timestamp: tuple[int, int] | None = None
         self._transactions: list[AbortedTransaction] | None = None
 
@@ -319,29 +309,22 @@ class LogSegment(TimedSegment):
 
     # ---- writing
 
-    def create(self, index_interval_bytes: int, max_index_size: int) -> None:
-        """Raises FileExistsError, OSError; no file is left then."""
-        self.writer = ActiveSegment.create(
+    def open_writer(self, index_interval_bytes: int, max_index_size: int, *, is_new: bool) -> None:
+        """is_new: makes the files, else opens those that were closed cleanly. Raises OSError, CorruptBatch; no new file
+        is left then."""
+        make = ActiveSegment.create if is_new else ActiveSegment.open_existing
+        writer = make(
             self.directory, self.base_offset, index_interval_bytes=index_interval_bytes, max_index_size=max_index_size
         )
-
-    def open_writer(self, index_interval_bytes: int, max_index_size: int) -> ActiveSegment:
-        """The writer; files that were closed cleanly are opened again. Raises OSError, CorruptBatch."""
-        if self.writer is None:
-            self.writer = ActiveSegment.open_existing(
-                self.directory, self.base_offset, index_interval_bytes=index_interval_bytes,
-                max_index_size=max_index_size,
-            )  # fmt: skip
-            if self.writer.size != self.size or self.writer.next_offset > self.next_offset:
-                found = f"{self.writer.size} bytes up to offset {self.writer.next_offset - 1}"
-                self.writer.abandon()
-                self.writer = None
-                raise CorruptBatch(
-                    f"the segment has {found}, but {self.size} bytes up to {self.next_offset - 1} were loaded",
-                    path=self.log_path,
-                    hint="something else writes into the log directory",
-                )
-        return self.writer
+        if writer.size != self.size or writer.next_offset > self.next_offset:
+            found = f"{writer.size} bytes up to offset {writer.next_offset - 1}"
+            writer.abandon()
+            raise CorruptBatch(
+                f"the segment has {found}, but {self.size} bytes up to {self.next_offset - 1} were loaded",
+                path=self.log_path,
+                hint="something else writes into the log directory",
+            )
+        self.writer = writer
 
     def add_aborted(self, transaction: AbortedTransaction) -> None:
         if self.transaction_writer is None:
@@ -424,8 +407,8 @@ class LogSegment(TimedSegment):
 
     @property
     def max_timestamp(self) -> tuple[int, int]:
-        """(largest timestamp in ms, last offset of its batch); -1 without timestamps. Of a segment that is not being
-        written the last entry of the time index tells."""
+        """(largest timestamp in ms, last offset of its batch); -1 without timestamps. While nobody writes, by the time
+        index."""
         if self.writer is not None:
             return self.writer.max_timestamp, self.writer.offset_of_max_timestamp
         if self._max_timestamp is None:
@@ -449,7 +432,7 @@ class LogSegment(TimedSegment):
 
     def _index_floor(self, target: int, field: int) -> int:
         """Position of the last batch in the offset index whose relative offset (field 0) or position (field 1) is not
-        above `target`; 0 when the index names none, or is missing. Zeros after the entries are padding."""
+        above `target`; 0 when there is none, or no index. Zeros after the entries are padding."""
         try:
             handle = self._open(names.OFFSET_INDEX_SUFFIX, self.index_path)
         except FileNotFoundError:
@@ -462,12 +445,9 @@ class LogSegment(TimedSegment):
 
 def cut_segment(segment: LogSegment, position: int, offset: int) -> None:
     """Cut the .log of a segment without a writer at byte `position`, where the first batch that ends at or after
-    `offset` begins, and its indexes to what they say of the batches before.
-
-    The time index ends with the largest timestamp that is left, as after a clean close; Kafka leaves it at its last
-    sparse entry, with which a search by time may pass the segment over. After a crash on the way the segment is
-    recovered: it is the last one. Raises OSError, CorruptLog.
-    """
+    `offset` begins, and its indexes with it. The time index ends with the largest timestamp that is left, as after a
+    clean close; Kafka leaves it at its last sparse entry, with which a search by time may pass the segment over. After
+    a crash on the way the segment is recovered: it is the last one. Raises OSError, CorruptLog."""
     base = segment.base_offset
     index = load_offset_index(segment.path(names.OFFSET_INDEX_SUFFIX), base)
     entries = int(np.searchsorted(index.offsets, offset))

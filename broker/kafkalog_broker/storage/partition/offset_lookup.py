@@ -1,8 +1,5 @@
-"""Look-ups in segments, local or remote: offsets by timestamp (UnifiedLog.fetchOffsetByTimestamp), aborted records.
-
-Those by timestamp read, and decompress up to MAX_DECOMPRESSED bytes at a time: they are for a thread, not for the event
-loop.
-"""
+"""Look-ups in segments, local or remote: offsets by timestamp (UnifiedLog.fetchOffsetByTimestamp), which read and
+decompress, and are for a thread; aborted records."""
 
 from __future__ import annotations
 
@@ -24,8 +21,7 @@ from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 """Timestamps of ListOffsets that ask for the end, the beginning, the record of the largest timestamp (KIP-734)."""
 
-REMEMBERED = 64
-"""Answers that a segment remembers: about 20 kB. Consumers of many groups begin at the same time."""
+REMEMBERED = 64  # answers that a segment remembers: about 20 kB. Consumers of many groups begin at the same time
 
 
 class TimestampAndOffset(NamedTuple):
@@ -126,18 +122,11 @@ def _in_batch(
 
 def _max_of(segment: LogSegment, bounds: BatchBounds) -> TimestampAndOffset:
     """The first record of a batch that has its max timestamp (DefaultRecordBatch.offsetOfMaxTimestamp)."""
-    header, batch = _batch(segment, bounds)
-    offset = header.last_offset
-    if header.magic < 2:
-        offset = next((at for at, time in _messages(header, batch) if time == header.max_timestamp), offset)
-    elif header.record_count > 0:
-        if header.attributes & ATTRIBUTE_LOG_APPEND_TIME:
-            offset = header.base_offset
-        else:
-            records = _records(header, batch)
-            found = find_timestamp(records, header.record_count, header.base_timestamp, header.max_timestamp, 0)
-            offset = header.base_offset + found[1] if found is not None else header.last_offset
-    return TimestampAndOffset(header.max_timestamp, offset, header.leader_epoch)
+    header = _header(segment, bounds)
+    if header.magic == 2 and header.record_count > 0 and header.attributes & ATTRIBUTE_LOG_APPEND_TIME:
+        return TimestampAndOffset(header.max_timestamp, header.base_offset, header.leader_epoch)
+    found = _in_batch(segment, bounds, header.max_timestamp, 0)
+    return found or TimestampAndOffset(header.max_timestamp, header.last_offset, header.leader_epoch)
 
 
 def _messages(header: BatchHeader, batch: bytes) -> Iterator[tuple[int, int]]:
@@ -175,10 +164,7 @@ Place = tuple[int, int]  # an offset, and from when on it counts (ms)
 
 def listed_offsets(places: Sequence[Place], timestamp: int, most: int, high_watermark: int) -> list[int]:
     """At most `most` offsets, falling, from the newest one that was there at `timestamp` ms on; LATEST, EARLIEST: from
-    the last, from the first one on.
-
-    places: by offset. Consumers see no end above the high watermark, but that.
-    """
+    the last, from the first one on. places: by offset. Consumers see no end above the high watermark, but that."""
     if timestamp == LATEST:
         end = len(places)
     elif timestamp == EARLIEST:

@@ -1,9 +1,6 @@
 """Producer state of one log: the last five batches of each producer, and the open transactions (Kafka's
-ProducerStateManager, ProducerStateEntry and ProducerAppendInfo).
-
-An append goes in two steps, so that nothing changes before the bytes are in the log: `check_append` finds duplicates
-and refuses what is out of order, `appended` takes the batch in.
-"""
+ProducerStateManager, ProducerStateEntry and ProducerAppendInfo). Nothing changes before the bytes are in the log:
+`check_append` finds duplicates and refuses what is out of order, then `appended` takes the batch in."""
 
 from __future__ import annotations
 
@@ -30,9 +27,7 @@ from kafkalog_spark.store.interface import DescriptorFile
 
 _log = logging.getLogger(__name__)
 
-BATCHES_KEPT = 5
-"""A producer has at most five requests in flight (max.in.flight.requests.per.connection): a duplicate is among them.
-"""
+BATCHES_KEPT = 5  # a producer has at most five requests in flight: a duplicate is among them
 
 
 class KnownBatch(NamedTuple):
@@ -62,12 +57,9 @@ class Marker(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """State of a producer id. `epoch` and `coordinator_epoch` are -1 while unknown; `last_timestamp` in ms; `batches`:
-    the last ones, oldest first.
-
-    It never changes: each batch takes another one's place, so that a list of them is a picture of one moment that a
-    thread may write to disk. And it is small, since anybody can invent producer ids: 0.4 kB each, all in all.
-    """
+    """State of a producer id. Epochs are -1 while unknown; `last_timestamp` in ms; `batches`: the last ones, oldest
+    first. It never changes: each batch takes another one's place, so that a list of them is a picture of one moment
+    that a thread may write to disk. And it is small, since anybody can invent producer ids: 0.4 kB each, all in all."""
 
     id: int
     epoch: int = NO_PRODUCER_EPOCH
@@ -148,9 +140,6 @@ class Verifications:
         for producer_id in [key for key, entry in self._entries.items() if now_ms - entry.since_ms >= expiration_ms]:
             del self._entries[producer_id]
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
 
 _EPOCH_BUMP = 2  # the transaction version from which on the end of a transaction raises the epoch
 
@@ -166,9 +155,6 @@ class ProducerState:
         """(first offset, marker's offset) of transactions whose marker may still lie above the high watermark."""
         self.verifications = Verifications()
 
-    def __len__(self) -> int:
-        return len(self._producers)
-
     def producer(self, producer_id: int) -> Producer | None:
         return self._producers.get(producer_id)
 
@@ -181,12 +167,9 @@ class ProducerState:
     def check_append(
         self, batch: BatchHeader, marker: Marker | None = None, *, from_client: bool = True
     ) -> KnownBatch | None:
-        """The batch that this one repeats, or None when it may be appended. Changes nothing. from_client=False leaves
-        sequences unchecked: coordinators do not count.
-
-        Raises BrokerError: invalid_producer_epoch, out_of_order_sequence_number, invalid_txn_state,
-        transaction_coordinator_fenced.
-        """
+        """The batch that this one repeats, or None when it may be appended. from_client=False leaves sequences
+        unchecked: coordinators do not count. Raises BrokerError: invalid_producer_epoch, out_of_order_sequence_number,
+        invalid_txn_state, transaction_coordinator_fenced."""
         producer = self._producers.get(batch.producer_id)
         if batch.is_control:
             if producer is not None and marker is not None:
@@ -365,10 +348,8 @@ def _check_marker(producer: Producer, batch: BatchHeader, marker: Marker) -> Non
 
 
 def replay(state: ProducerState, window: Window) -> list[AbortedTransaction]:
-    """Take a window's batches into `state`; the transactions they abort, for the transaction index.
-
-    Of a producer's batches outside of transactions only the last five matter, so only these are looked at one by one.
-    """
+    """Take a window's batches into `state`; the transactions they abort, for the transaction index. Of a producer's
+    batches outside of transactions only the last five matter, so only these are looked at one by one."""
     aborted = []
     for row in _rows_that_matter(window.table).tolist():
         header = window.header(row)

@@ -1,17 +1,16 @@
 """Retention: which segments of a log go, and why (UnifiedLog.deleteOldSegments).
 
-It has three reasons, in Kafka's order: the segment lies below the log start offset, the log is larger than
-retention.bytes, the segment is older than retention.ms. Each goes through the segments from the oldest on and stops at
-the first that stays. With a cleanup.policy without `delete` only the first counts. A negative limit is none.
-
-Where segments are copied to remote storage, the local log goes by the limits of local retention, and only segments go
-that were copied, or lie below the log start offset. The log then still begins where it did.
+In Kafka's order: the segment lies below the log start offset, the log is larger than retention.bytes, the segment is
+older than retention.ms. Each goes on from the oldest up to the first that stays. With a cleanup.policy without `delete`
+only the first counts. A negative limit is none. Where segments are copied to remote storage, the limits are those of
+local retention, and only what was copied goes, or lies below the log start offset; the log still begins where it did.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 from kafkalog_broker.config.log_config import LogConfig
@@ -24,9 +23,8 @@ _UNUSED = FileHandles(0)  # the .log of none of these segments is read
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """The `count` oldest segments are to go. `log_start_offset`: where the log begins without them, remote storage
-    included; the caller moves there before a file is renamed. `roll_first`: these are all segments, so an empty one
-    must be made at the log end offset before they go."""
+    """The `count` oldest segments are to go. log_start_offset: where the log, remote storage included, begins without
+    them; the caller moves there first. roll_first: these are all, so an empty one must be made before."""
 
     count: int
     log_start_offset: int
@@ -43,47 +41,39 @@ def segments_to_delete(
     now_ms: int,
     highest_remote_offset: int = -1,
 ) -> Deletion:
-    """The segments to delete now. segments: by base offset; the last one is the active one. highest_remote_offset: the
-    last one that was copied to remote storage, -1 for none.
-
-    No segment goes that holds offsets at or above the high watermark, and never an active one that is empty. Raises
-    OSError.
-    """
+    """The segments to delete now. segments: by base offset, the last one active. highest_remote_offset: the last one
+    copied to remote storage, -1 for none. None goes that holds offsets at or above the high watermark, nor an active
+    one that is empty. Raises OSError."""
     count = 0
-
-    def upper_bound(slot: int) -> int:
-        return segments[slot + 1].base_offset if slot + 1 < len(segments) else log_end_offset
-
-    def delete_while(goes: Callable[[int], bool]) -> None:
-        nonlocal count
-        while count < len(segments):
-            if count + 1 == len(segments) and segments[count].size == 0:
-                return
-            upper = upper_bound(count)
-            if high_watermark < upper or not (upper <= deletable or is_below_start(count)) or not goes(count):
-                return
-            count += 1
-
-    def is_below_start(slot: int) -> bool:
-        return slot + 1 < len(segments) and upper_bound(slot) <= log_start_offset
-
+    last = len(segments) - 1
     deletable = highest_remote_offset + 1 if config.copies_segments else log_end_offset
     retention_bytes, retention_ms = config.local_limits
-    delete_while(is_below_start)
+    sizes = list(accumulate(segment.size for segment in reversed(segments)))[::-1]  # of each with those after it
+
+    def upper_bound(slot: int) -> int:
+        return segments[slot + 1].base_offset if slot < last else log_end_offset
+
+    def is_below_start(slot: int) -> bool:
+        return slot < last and upper_bound(slot) <= log_start_offset
+
+    def is_surplus(slot: int) -> bool:
+        return sizes[slot] - segments[slot].size >= retention_bytes
+
+    def is_old(slot: int) -> bool:
+        return now_ms - segments[slot].largest_timestamp > retention_ms
+
+    reasons = [is_below_start]
     if config.is_deleted:
         if retention_bytes >= 0:
-            surplus = sum(segment.size for segment in segments[count:]) - retention_bytes
-
-            def is_surplus(slot: int) -> bool:
-                nonlocal surplus
-                if surplus < segments[slot].size or surplus < 0:
-                    return False
-                surplus -= segments[slot].size
-                return True
-
-            delete_while(is_surplus)
+            reasons.append(is_surplus)
         if retention_ms >= 0:
-            delete_while(lambda slot: now_ms - segments[slot].largest_timestamp > retention_ms)
+            reasons.append(is_old)
+    for goes in reasons:
+        while count <= last and (count < last or segments[last].size):
+            upper = upper_bound(count)
+            if high_watermark < upper or not (upper <= deletable or is_below_start(count)) or not goes(count):
+                break
+            count += 1
     new_start = log_start_offset
     if count and not config.copies_segments:
         new_start = max(log_start_offset, upper_bound(count - 1))

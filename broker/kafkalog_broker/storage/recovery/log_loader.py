@@ -60,9 +60,8 @@ _DAY_MS = 24 * 3600 * 1000
 
 
 class StartupFiles(NamedTuple):
-    """Plan for a directory: first remove files, then rename (old name, new name). Then the log is `base_offsets`.
-    complete: of the segments that have both indexes; those of the others are to be made again. transactional: of those
-    that have a transaction index."""
+    """Plan for a directory: remove files, then rename (old name, new name); the log is `base_offsets` then. complete:
+    segments with both indexes; others' are made again. transactional: segments with a transaction index."""
 
     removals: tuple[str, ...]
     renames: tuple[tuple[str, str], ...]

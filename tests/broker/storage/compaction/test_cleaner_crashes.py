@@ -88,7 +88,7 @@ class Model:
 def committed(log: Log, start: int) -> list[Row]:
     """What a read_committed consumer makes of the batches from `start` on."""
     until = log.last_stable_offset
-    aborted = log.aborted_transactions(start, until)
+    aborted = [one[:2] for one in log.aborted_transactions(start, until)]
     batches = list(plain_decoder.decode_batches(read_all(log, start, up_to=until)))
     hidden: set[int] = set()
     rows = []

@@ -75,7 +75,7 @@ def converted_down(data: bytes, draw: random.Random) -> None:
     reader: Any = SimpleNamespace(
         find_range=lambda *_, **__: SimpleNamespace(slices=[memory], next_offset=1 << 40),
         read_slice=lambda found: found,
-        aborted_between=lambda *_: [],
+        aborted_transactions=lambda *_: [],
     )
     room = draw.choice((0, 30, 200, 1 << 20))
     whole = draw.random() < 0.5

@@ -139,5 +139,5 @@ def test_transactions_are_known_at_every_offset_as_the_reader_finds_them(golden,
         told = log.aborted_transactions(start, start + step)
         for aborted in state.aborted:
             # the reader began at `start`, so it takes the first offset it saw for the transaction's
-            assert any(pid == aborted.producer_id and first <= aborted.first_offset for pid, first in told)
+            assert any(pid == aborted.producer_id and first <= aborted.first_offset for pid, first, *_ in told)
     log.discard()

@@ -218,5 +218,5 @@ def test_a_bounded_number_of_files_is_open_for_reading(tmp_path):
         log.roll(NOW)
     for _ in range(3):
         assert read_all(log) == log_bytes(log)
-        assert len(handles) == 3
+        assert len(handles._open) == 3
     log.discard()

@@ -191,7 +191,7 @@ def test_a_plain_batch_is_refused_while_a_transaction_is_open(state):
 
 def test_a_control_batch_that_ends_nothing_is_passed_over(state):
     assert append(state, data(-1, 0, attributes=layout.ATTRIBUTE_CONTROL)) is None
-    assert len(state) == 0
+    assert state.producers() == []
     assert state.end_offset == 1
 
 
@@ -230,7 +230,7 @@ def test_the_first_sequence_that_waits_for_the_coordinator_goes_first(state):
     state.verifications.begin(7, 0, 8, NOW, adds_partitions=False)
     assert code_of(state, data(8, 0, transactional=True)) == ErrorCode.out_of_order_sequence_number
     append(state, data(5, 0, count=3, transactional=True))
-    assert len(state.verifications) == 0
+    assert state.verifications._entries == {}
     append(state, data(8, 3, transactional=True))
 
 
@@ -250,9 +250,9 @@ def test_a_transaction_of_the_second_version_begins_with_sequence_0(state):
 def test_producers_that_never_wrote_are_forgotten_too(state):
     state.verifications.begin(7, 0, 4, NOW, adds_partitions=True)
     state.expire(NOW + DAY - 1, DAY)
-    assert len(state.verifications) == 1
+    assert list(state.verifications._entries) == [7]
     state.expire(NOW + DAY, DAY)
-    assert len(state.verifications) == 0
+    assert state.verifications._entries == {}
 
 
 def test_ended_transactions_are_not_kept_when_nobody_reads(state):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import random
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
+from kafkalog_broker.storage.partition import follower as follower_module
 from kafkalog_broker.storage.partition.follower import Follower
 from kafkalog_spark.log.check.finding import Findings
 from kafkalog_spark.log.check.partition_check import PartitionCheck
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
+from tests.broker.storage.helpers.cleaned_logs import append
 from tests.broker.storage.helpers.followed_logs import (
     SMALL,
     Leader,
@@ -23,7 +26,7 @@ from tests.broker.storage.helpers.followed_logs import (
     new_follower,
 )
 from tests.broker.storage.helpers.loaded_logs import records
-from tests.broker.storage.helpers.stored_logs import NOW, bases, log_bytes, read_all, reopened
+from tests.broker.storage.helpers.stored_logs import NOW, bases, log_bytes, new_log, read_all, reopened
 from tests.log.helpers import plain_decoder
 
 
@@ -72,6 +75,20 @@ def test_a_truncated_log_is_one_that_never_had_the_rest(seed, tmp_path):
     assert_same(log, leader.log)
     log.close()
     assert findings(log) == []
+
+
+def test_producers_are_read_from_the_newest_snapshot_on_also_where_it_names_none(tmp_path, monkeypatch):
+    leader = new_log(tmp_path / "leader", **SMALL)
+    log, follower = new_follower(tmp_path / "follower")
+    for _ in range(60):
+        append(leader, (b"key", bytes(50)))
+    copy(leader, follower, log)
+    log.flush()
+    monkeypatch.setattr(follower_module, "replay_segments", Mock(wraps=follower_module.replay_segments))
+    point = follower.plan_truncation(59)
+    newest = log.segments[-1].base_offset
+    assert (point.log_end_offset, newest > 0) == (59, True)
+    assert [call.args[-1] for call in follower_module.replay_segments.call_args_list] == [newest]
 
 
 def remove(paths):

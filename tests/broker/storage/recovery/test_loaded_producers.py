@@ -70,8 +70,8 @@ def test_snapshots_that_belong_to_nothing_are_removed(tmp_path):
 def test_producers_expire(tmp_path):
     directory = write_log(tmp_path / "t-0", idempotent(3), padded=False)
     day = 24 * 3600 * 1000
-    assert len(load_log(request(directory, now_ms=NOW + day)).producers) == 1
-    assert len(load_log(request(directory, now_ms=NOW + day + 2)).producers) == 0
+    assert len(load_log(request(directory, now_ms=NOW + day)).producers.producers()) == 1
+    assert load_log(request(directory, now_ms=NOW + day + 2)).producers.producers() == []
 
 
 def test_many_producers_in_one_window_keep_their_last_five_batches(tmp_path, monkeypatch):
