@@ -172,12 +172,11 @@ class NodeFetcher:
                 self._set_aside(mirror, window)
             elif len(window.table) and mirror.goes_back(window):
                 await self._guarded(mirror, self._ask_where_they_part(mirror))
-            elif len(window.table):
+            else:
                 received = Received(mirror.next_offset, window, fetched.high_watermark, fetched.log_start_offset)
                 self._pending.append((mirror, received))
-                mirror.received(window)
-            else:
-                await self._guarded(mirror, mirror.nothing_came(fetched.high_watermark, fetched.log_start_offset))
+                if len(window.table):
+                    mirror.received(window)
 
     async def _append(self) -> None:
         """Append the batches of the last answer, whose memory is used again afterwards."""

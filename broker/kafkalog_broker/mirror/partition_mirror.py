@@ -120,11 +120,8 @@ class PartitionMirror:
             at = self.log.log_end_offset
             rest = Window(rest.table[count:], rest.data, rest.start)
             await asyncio.sleep(0)
+        self.bounds(received.high_watermark, received.log_start_offset)
         self.trouble, self.has_failed = None, False
-
-    async def nothing_came(self, high_watermark: int, log_start_offset: int) -> None:
-        self.trouble, self.has_failed = None, False
-        self.bounds(high_watermark, log_start_offset)
 
     def bounds(self, high_watermark: int, log_start_offset: int) -> None:
         """The leader's start and end of its log. Raises BrokerError."""

@@ -371,9 +371,8 @@ class Log:
 
     def release_files(self) -> None:
         """Close the writer's three descriptors; the next append opens the files again."""
-        if self.failure is None and not self.is_closed:
-            with self.failing():
-                self.local.release_files()
+        with self.failing():
+            self.local.release_files()
 
     def close(self) -> None:
         """Close: snapshot written, indexes trimmed, all on disk. Blocks; idempotent. Raises kafka_storage_error."""
