@@ -23,8 +23,7 @@ from kafkalog_broker.mirror.fetch_session import (
     error_text,
 )
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror, Received
-from kafkalog_broker.mirror.source import end_of_epoch, log_bounds
-from kafkalog_broker.mirror.source_connection import SourceConnection, SourceUnreachable
+from kafkalog_broker.mirror.source import SourceConnection, SourceUnreachable, end_of_epoch, log_bounds
 from kafkalog_broker.protocol.client_codec import FETCH, SESSIONS, TOPIC_IDS, FetchAnswer, Fetched, Key
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches

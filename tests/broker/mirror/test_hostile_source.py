@@ -18,7 +18,7 @@ import pytest
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.config.properties import EMBEDDED_DEFAULTS
-from kafkalog_broker.mirror import source_connection
+from kafkalog_broker.mirror import source as source_module
 from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.mirror.mirror import Mirror, MirrorOptions
 from kafkalog_broker.mirror.source import parse_bootstrap
@@ -251,7 +251,7 @@ def test_scram_with_too_few_or_too_many_iterations_is_refused(iterations):
     """Too few give the password away, too many take a processor for years."""
 
     async def run() -> None:
-        connection = source_connection._Connection(
+        connection = source_module._Connection(
             "127.0.0.1", 9092, security_protocol="SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256",
             sasl_plain_username="me", sasl_plain_password="secret",
         )  # fmt: skip
