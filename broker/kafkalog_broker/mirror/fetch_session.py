@@ -76,17 +76,8 @@ SESSION_ERRORS = frozenset(
 """Error codes of a response that ask for a new session."""
 
 
-def error_code(number: int) -> ErrorCode | None:
-    """None for a code of a later release."""
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return None
-
-
-def error_text(number: int) -> str:
-    code = error_code(number)
-    return f"error code {number}" if code is None else code.name.upper()
+def error_text(code: int) -> str:
+    return code.name.upper() if isinstance(code, ErrorCode) else f"error code {code}"  # of a later release
 
 
 # Responses as they come off a connection: read from the socket into the memory that they stay in, handed out in order.

@@ -19,7 +19,6 @@ from kafkalog_broker.mirror.fetch_session import (
     ClientSession,
     ImpossibleAnswer,
     check_fetched,
-    error_code,
     error_text,
 )
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror, Received
@@ -142,7 +141,7 @@ class NodeFetcher:
         """Check what came, and do what it says; batches are appended later."""
         if answer.error:
             session.reset()
-            if error_code(answer.error) not in SESSION_ERRORS:
+            if answer.error not in SESSION_ERRORS:
                 _log.warning("%s answers a Fetch with %s", self._connection.address, error_text(answer.error))
                 self._ask_again()
                 await asyncio.sleep(1)
@@ -213,7 +212,7 @@ class NodeFetcher:
         mirror.wait(why, failed=True)
 
     async def _handle(self, mirror: PartitionMirror, fetched: Fetched) -> None:
-        match error_code(fetched.error):
+        match fetched.error:
             case ErrorCode.none:
                 await self._parted(mirror, fetched)
             case ErrorCode.offset_out_of_range:

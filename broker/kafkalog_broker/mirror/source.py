@@ -22,7 +22,6 @@ from kafkalog_broker.mirror.fetch_session import (
     check_epoch,
     check_log_bounds,
     check_offset,
-    error_code,
     error_text,
 )
 from kafkalog_broker.protocol import client_codec
@@ -204,7 +203,7 @@ def _unreachable(address: str, error: BaseException) -> SourceUnreachable:
     return SourceUnreachable(f"{address}: {type(error).__name__}: {error}")
 
 
-_NOT_ANSWERED = Asked(ErrorCode.unknown_server_error.value, UNKNOWN)
+_NOT_ANSWERED = Asked(ErrorCode.unknown_server_error, UNKNOWN)
 
 
 async def ask_offsets(connection: SourceConnection, keys: Collection[Key], timestamp: int) -> dict[Key, Asked]:
@@ -231,7 +230,7 @@ async def log_bounds(connection: SourceConnection, key: Key) -> tuple[int, int]:
 def answered_offset(asked: Asked) -> int:
     """Raises BrokerError, ImpossibleAnswer."""
     if asked.error:
-        code = error_code(asked.error) or ErrorCode.unknown_server_error
+        code = asked.error if isinstance(asked.error, ErrorCode) else ErrorCode.unknown_server_error
         raise BrokerError(code, f"the source answers ListOffsets with {error_text(asked.error)}")
     return check_offset("one of its offsets", asked.offset)
 
@@ -343,7 +342,7 @@ async def find_ends(
                 ends[key] = answered_offset(asked)
             except (BrokerError, ImpossibleAnswer) as error:
                 _log.warning("%s-%d: %s", *key, error)
-                if error_code(asked.error) in PASSING:
+                if asked.error in PASSING:
                     return None
                 failed["{}-{}".format(*key)] = str(error)
     return ends, failed

@@ -120,7 +120,7 @@ class SourceCluster(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A partition's answer. error: Kafka's code."""
+    """A partition's answer. error: an ErrorCode, or the number of one of a later release."""
 
     error: int
     offset: int
@@ -151,7 +151,7 @@ def cluster_of(answer: Any) -> SourceCluster:
 
 def listed_offsets(answer: Any) -> dict[Key, Asked]:
     return {
-        (topic.name, int(one.partition_index)): Asked(int(one.error_code), int(one.offset))
+        (topic.name, int(one.partition_index)): Asked(one.error_code, int(one.offset))
         for topic in answer.topics
         for one in topic.partitions
     }
@@ -160,7 +160,7 @@ def listed_offsets(answer: Any) -> dict[Key, Asked]:
 def epoch_ends(answer: Any) -> dict[Key, Asked]:
     """Of a response to OffsetForLeaderEpoch."""
     return {
-        (topic.topic, int(one.partition)): Asked(int(one.error_code), int(one.end_offset), int(one.leader_epoch))
+        (topic.topic, int(one.partition)): Asked(one.error_code, int(one.end_offset), int(one.leader_epoch))
         for topic in answer.topics
         for one in topic.partitions
     }
@@ -198,7 +198,7 @@ class FetchCall(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Answer for a partition. topic: its name or, from version 13 on, its id. error: Kafka's code, 0 for none.
+    """Answer for a partition. topic: its name or, from version 13 on, its id. error: as in Asked.
     diverging: (epoch, end offset) of the leader's log where it is not what the client says it has."""
 
     topic: str | uuid.UUID
@@ -244,7 +244,7 @@ def decode_fetch(body: memoryview, version: int, most: int) -> FetchAnswer:
     answer = read_response(FETCH, version, body, 2 * most + MAX_ELEMENTS)
     partitions = [
         Fetched(
-            topic.topic_id or _ZERO if version >= TOPIC_IDS else topic.topic, one.partition_index, int(one.error_code),
+            topic.topic_id or _ZERO if version >= TOPIC_IDS else topic.topic, one.partition_index, one.error_code,
             one.high_watermark, one.log_start_offset, body[:0] if one.records is None else one.records, _diverging(one),
         )
         for topic in answer.responses
@@ -253,7 +253,7 @@ def decode_fetch(body: memoryview, version: int, most: int) -> FetchAnswer:
     if len(partitions) > most:
         raise MalformedRequest(f"a response to Fetch has more than the {most} partitions that were asked for")
     throttle_ms = answer.throttle_time // timedelta(milliseconds=1)
-    return FetchAnswer(throttle_ms, int(getattr(answer, "error_code", 0)), getattr(answer, "session_id", 0), partitions)
+    return FetchAnswer(throttle_ms, getattr(answer, "error_code", 0), getattr(answer, "session_id", 0), partitions)
 
 
 def _diverging(partition: Any) -> tuple[int, int] | None:
