@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from pathlib import Path
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError
-from kafkalog_broker.protocol.client_codec import SourceTopic
+from kafkalog_broker.protocol.client_codec import NO_ID, SourceTopic
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.log_manager import LogManager
@@ -145,7 +144,7 @@ def is_wanted(topic: SourceTopic, pattern: re.Pattern[str], *, internal: bool) -
 
 def is_same(topic: SourceTopic, mine: Topic) -> bool:
     """True if the local topic is a copy of this one, as far as ids tell."""
-    return topic.id in (_NO_ID, mine.id)
+    return topic.id in (NO_ID, mine.id)
 
 
 def plan_topics(local: Mapping[str, Topic], wanted: Mapping[str, SourceTopic]) -> TopicPlan:
@@ -164,7 +163,7 @@ def plan_topics(local: Mapping[str, Topic], wanted: Mapping[str, SourceTopic]) -
             plan.anew.append(topic)
         elif count > mine.partitions:
             plan.enlarge.append(topic)
-        elif count < mine.partitions and topic.id == _NO_ID:
+        elif count < mine.partitions and topic.id == NO_ID:
             plan.anew.append(topic)
         elif count < mine.partitions:  # no topic loses partitions: the node is behind
             plan.odd[name] = f"its metadata lists {count} partitions, it had {mine.partitions}"
@@ -174,7 +173,6 @@ def plan_topics(local: Mapping[str, Topic], wanted: Mapping[str, SourceTopic]) -
 
 CONFIGS: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """Nothing leaves a mirrored log but what has left the source's: its log start offset is followed."""
-_NO_ID = uuid.UUID(int=0)
 
 
 class MirroredTopics:
@@ -207,7 +205,7 @@ class MirroredTopics:
             )
             await self._delete(topic.name)
         made = [
-            Topic(topic.name, new_uuid() if topic.id == _NO_ID else topic.id, len(topic.partitions), CONFIGS)
+            Topic(topic.name, new_uuid() if topic.id == NO_ID else topic.id, len(topic.partitions), CONFIGS)
             for topic in plan.create + plan.anew
         ]
         refused = dict(plan.odd)

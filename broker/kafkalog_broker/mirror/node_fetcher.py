@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Mapping
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -23,7 +22,7 @@ from kafkalog_broker.mirror.fetch_session import (
 )
 from kafkalog_broker.mirror.partition_mirror import PartitionMirror, Received
 from kafkalog_broker.mirror.source import SourceConnection, SourceUnreachable, end_of_epoch, log_bounds
-from kafkalog_broker.protocol.client_codec import FETCH, SESSIONS, TOPIC_IDS, FetchAnswer, Fetched, Key
+from kafkalog_broker.protocol.client_codec import FETCH, NO_ID, SESSIONS, TOPIC_IDS, FetchAnswer, Fetched, Key
 from kafkalog_broker.runtime.workers import Workers
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.producer_ids import ProducerIds, largest_given
@@ -55,7 +54,6 @@ _log = logging.getLogger(__name__)
 
 _IDLE_S = 0.1  # between looks for a partition that may be asked for, while there is none
 _LONGEST_THROTTLE_S = 60.0  # Kafka throttles for no longer than its quota's windows, 11 s unless they are configured
-_NO_ID = uuid.UUID(int=0)
 _EPOCHS_IN_FETCH = 12
 
 
@@ -123,7 +121,7 @@ class NodeFetcher:
         mine = {key: one for key, one in self.partitions.items() if one.owner is self and one.is_due()}
         if self._version < TOPIC_IDS:
             return self._version, mine
-        with_id = {key: one for key, one in mine.items() if one.topic_id != _NO_ID}
+        with_id = {key: one for key, one in mine.items() if one.topic_id != NO_ID}
         return (self._version, with_id) if with_id else (TOPIC_IDS - 1, mine)
 
     def _pause(self, answer: FetchAnswer) -> float:

@@ -89,7 +89,7 @@ VERSIONS: Mapping[int, tuple[int, int]] = {
 SESSIONS, TOPIC_IDS = 7, 13  # versions of Fetch from which on there are such
 EARLIEST, LATEST = -2, -1
 CONSUMER = -1  # as replica id
-_ZERO = uuid.UUID(int=0)
+NO_ID = uuid.UUID(int=0)
 
 
 Key = tuple[str, int]  # topic and partition
@@ -143,7 +143,7 @@ def cluster_of(answer: Any) -> SourceCluster:
                 int(one.partition_index): SourcePartition(int(one.leader_id), int(getattr(one, "leader_epoch", -1)))
                 for one in topic.partitions
             }
-            topic_id = getattr(topic, "topic_id", None) or _ZERO
+            topic_id = getattr(topic, "topic_id", None) or NO_ID
             topics[topic.name] = SourceTopic(str(topic.name), topic_id, topic.is_internal, partitions)
     nodes = {int(node.node_id): (node.host, int(node.port)) for node in answer.brokers}
     return SourceCluster(answer.cluster_id, nodes, topics)
@@ -244,7 +244,7 @@ def decode_fetch(body: memoryview, version: int, most: int) -> FetchAnswer:
     answer = read_response(FETCH, version, body, 2 * most + MAX_ELEMENTS)
     partitions = [
         Fetched(
-            topic.topic_id or _ZERO if version >= TOPIC_IDS else topic.topic, one.partition_index, one.error_code,
+            topic.topic_id or NO_ID if version >= TOPIC_IDS else topic.topic, one.partition_index, one.error_code,
             one.high_watermark, one.log_start_offset, body[:0] if one.records is None else one.records, _diverging(one),
         )
         for topic in answer.responses
