@@ -22,29 +22,26 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.runtime.process import LogRate
-from kafkalog_broker.storage.log_directory import LogDirUsage
 
 
 @api(35, 1, 5)
 async def describe_log_dirs(request: Request, broker: Broker) -> Any:
     topics = request.entity.topics
     chosen = None if topics is None else {(topic.topic, index) for topic in topics for index in topic.partitions}
-    return respond(request, results=[_result(usage, chosen, broker) for usage in broker.logs.usage()])
-
-
-def _result(usage: LogDirUsage, chosen: set[tuple[str, int]] | None, broker: Broker) -> dict[str, Any]:
-    by_topic: dict[str, list[dict[str, int]]] = {}
-    for (topic, partition), size in usage.sizes.items():
-        if chosen is None or (topic, partition) in chosen:
-            by_topic.setdefault(topic, []).append({"partition_index": partition, "partition_size": size})
-    return {
-        "error_code": ErrorCode.none if usage.failure is None else ErrorCode.kafka_storage_error,
-        "log_dir": str(usage.path.absolute()),
-        "topics": [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()],
-        "total_bytes": usage.total_bytes,
-        "usable_bytes": usage.usable_bytes,
-        "is_cordoned": str(usage.path) in broker.config.cordoned_log_dirs,
-    }
+    results = []
+    for log_dir, total_bytes, usable_bytes, sizes in broker.logs.usage():
+        by_topic: dict[str, list[dict[str, int]]] = {}
+        for (topic, partition), size in sizes.items():
+            if chosen is None or (topic, partition) in chosen:
+                by_topic.setdefault(topic, []).append({"partition_index": partition, "partition_size": size})
+        results.append({
+            "error_code": ErrorCode.none if log_dir.is_online else ErrorCode.kafka_storage_error,
+            "log_dir": str(log_dir.path.absolute()),
+            "topics": [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()],
+            "total_bytes": total_bytes, "usable_bytes": usable_bytes,
+            "is_cordoned": str(log_dir.path) in broker.config.cordoned_log_dirs,
+        })  # fmt: skip
+    return respond(request, results=results)
 
 
 _refused = LogRate(logging.getLogger(__name__))

@@ -256,15 +256,3 @@ def agree(metas: Mapping[Path, MetaProperties], node_id: int, cluster_id: str | 
                     hint="one is a copy of the other: take one of them out of log.dirs",
                 )
     return uuid_to_text(new_uuid()) if cluster_id is None else cluster_id
-
-
-@dataclass(frozen=True, slots=True)
-class LogDirUsage:
-    """Usage of a log directory, for DescribeLogDirs (KIP-113, KIP-827). Bytes of the file system are -1 when unknown.
-    sizes: bytes of the .log files of each partition."""
-
-    path: Path
-    failure: str | None
-    total_bytes: int
-    usable_bytes: int
-    sizes: Mapping[TopicPartition, int]

@@ -20,7 +20,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.clock import Clock
-from kafkalog_broker.storage.log_directory import LogDirectories, LogDirectory, LogDirUsage
+from kafkalog_broker.storage.log_directory import LogDirectories, LogDirectory
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.local_log import LoadedLog, LogIdentity
 from kafkalog_broker.storage.partition.log import Log
@@ -244,23 +244,21 @@ class LogTable:
             _log.error("all log directories have failed: the broker cannot serve any more")
             self.call_soon(self._on_all_offline)
 
-    def usage(self) -> list[LogDirUsage]:
-        """For DescribeLogDirs; an offline directory has no partitions and no sizes."""
+    def usage(self) -> list[tuple[LogDirectory, int, int, dict[Key, int]]]:
+        """For DescribeLogDirs (KIP-113, KIP-827): of each log directory the bytes of its file system, all and free, -1
+        where it is offline, and those of the .log files of each partition."""
         usages = []
         for log_dir in self.dirs.all:
             total = usable = -1
-            with log_dir.guarded():
-                facts = os.statvfs(log_dir.path)
-                total, usable = facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
-            if not log_dir.is_online:
-                usages.append(LogDirUsage(log_dir.path, log_dir.failure, -1, -1, {}))
-                continue
-            sizes = {
-                entry.key: log_bytes(entry.path) if entry.log is None else entry.log.size_bytes
-                for entry in self.entries.values()
-                if entry.log_dir is log_dir
-            }
-            usages.append(LogDirUsage(log_dir.path, None, total, usable, sizes))
+            sizes: dict[Key, int] = {}
+            if log_dir.is_online:
+                with log_dir.guarded():
+                    facts = os.statvfs(log_dir.path)
+                    total, usable = facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
+            if log_dir.is_online:
+                entries = [entry for entry in self.entries.values() if entry.log_dir is log_dir]
+                sizes = {one.key: log_bytes(one.path) if one.log is None else one.log.size_bytes for one in entries}
+            usages.append((log_dir, total, usable, sizes))
         return usages
 
     def usable_bytes(self) -> list[tuple[Path, int | None]]:

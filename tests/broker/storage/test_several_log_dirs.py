@@ -38,9 +38,9 @@ def test_a_directory_that_fails_takes_only_its_partitions_offline(tmp_path, capl
     broker.create("more", 2)
     assert len(list((tmp_path / "b").glob("more-*"))) == 2
     usage = broker.logs.usage()
-    assert [dir_.failure is None for dir_ in usage] == [False, True]
-    assert usage[0].sizes == {}
-    assert usage[1].sizes["orders", 1] == len(content(broker, partition=1))
+    assert [log_dir.is_online for log_dir, *_ in usage] == [False, True]
+    assert usage[0][1:] == (-1, -1, {})
+    assert usage[1][3]["orders", 1] == len(content(broker, partition=1))
     broker.tick(600_000)
     broker.logs.shutdown()
     assert not (tmp_path / "a" / MARKER).exists()
