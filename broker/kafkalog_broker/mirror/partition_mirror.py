@@ -137,15 +137,15 @@ class PartitionMirror:
                 )  # fmt: skip
 
     async def truncate_to(self, offset: int, why: str) -> None:
-        point = await self._workers.run_blocking(self.follower.plan_truncation, offset)
-        end = self.log.log_end_offset
-        if point.log_end_offset < end:
+        producers = await self._workers.run_blocking(self.follower.plan_truncation, offset)
+        end, cut_at = self.log.log_end_offset, producers.end_offset
+        if cut_at < end:
             _log.warning(
                 "%s: %s; offsets %d to %d are cut off here, and copied again as the source has them now",
-                self.name, why, point.log_end_offset, end - 1,
+                self.name, why, cut_at, end - 1,
             )  # fmt: skip
-            await self._prepare(point.log_end_offset)
-        self._logs.remove_later(self.follower.truncate(point), self.log.config)
+            await self._prepare(cut_at)
+        self._logs.remove_later(self.follower.truncate(producers), self.log.config)
         self.source_end = -1
         self.rewind()
 

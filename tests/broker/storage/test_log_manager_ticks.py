@@ -81,7 +81,7 @@ def test_checkpoints_are_lowered_before_a_truncation_and_nothing_older_is_writte
     broker.append("orders", 1)
     broker.tick(60_000)  # and again, but not written yet
     point = follower.plan_truncation(6)  # within the second batch
-    broker.logs.lower_checkpoints("orders", 0, point.log_end_offset)
+    broker.logs.lower_checkpoints("orders", 0, point.end_offset)
     broker.logs.remove_later(follower.truncate(point), log.config)
     while waiting:
         waiting.pop(0)()

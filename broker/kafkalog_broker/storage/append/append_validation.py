@@ -213,7 +213,7 @@ def _check_records(
     out_of_bounds = facts.low <= facts.high and (facts.low < lowest or facts.high > highest)
     if not out_of_bounds and not append_time_set and not (facts.null_keys and config.is_compacted):
         return
-    refused = refused_records(
+    first, total, timestamps = refused_records(
         records, count, base_timestamp, max(lowest, layout.MIN_INT64), min(highest, layout.MAX_INT64),
         needs_keys=config.is_compacted, append_time_set=append_time_set, most=MAX_RECORD_ERRORS,
     )  # fmt: skip
@@ -222,9 +222,9 @@ def _check_records(
         Refusal.APPEND_TIME_SET: "a producer does not set the timestamp type to LogAppendTime",
         Refusal.TIMESTAMP: f"timestamp {{timestamp}} is out of range, it should be within {lowest}, {highest}",
     }
-    errors = [(index, texts[rule].format(timestamp=timestamp)) for index, rule, timestamp in refused.first]
-    code = ErrorCode.invalid_timestamp if refused.timestamps else ErrorCode.invalid_record
-    raise InvalidRecordErrors(code, errors, refused.total)
+    errors = [(index, texts[rule].format(timestamp=timestamp)) for index, rule, timestamp in first]
+    code = ErrorCode.invalid_timestamp if timestamps else ErrorCode.invalid_record
+    raise InvalidRecordErrors(code, errors, total)
 
 
 def _invalid(what: str) -> BrokerError:

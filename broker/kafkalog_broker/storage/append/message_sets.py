@@ -21,7 +21,6 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -75,12 +74,13 @@ def validate_message_set(data: memoryview, config: LogConfig, now_ms: int) -> En
     most_bytes = config.max_message_bytes if size is None else MAX_DECOMPRESSED
     messages, fault = _messages_in(source, magic, most_bytes, is_inner=size is not None)
     made = bytearray(layout.BATCH_OVERHEAD + len(source))
-    facts = _write_records(source, messages, made)
+    written, low, high = _write_records(source, messages, made)
+    del made[layout.RECORDS_AT + written :]
     lowest, highest = 0, layout.MAX_INT64
     if config.message_timestamp_type != LOG_APPEND_TIME:
         lowest = max(now_ms - config.message_timestamp_before_max_ms, lowest)
         highest = min(now_ms + config.message_timestamp_after_max_ms, highest)
-    if config.is_compacted or (magic and (facts.low < lowest or facts.high > highest)):
+    if config.is_compacted or (magic and (low < lowest or high > highest)):
         _check_messages(messages, lowest, highest, config.is_compacted)
     if fault:
         raise _fault(fault, len(messages))
@@ -93,7 +93,7 @@ def validate_message_set(data: memoryview, config: LogConfig, now_ms: int) -> En
                 _INVALID,
                 f"a compressed message has the offset {wrapper_offset}, below that of its last message, {last}",
             )
-    return _batch(made, facts, messages, codec, config, now_ms) if len(messages) else None
+    return _batch(made, high, messages, codec, config, now_ms) if len(messages) else None
 
 
 def _check_wrapper(data: memoryview, size: int, magic: int, config: LogConfig) -> None:
@@ -147,17 +147,13 @@ def _messages_in(
     return messages[:count], SetFault(fault)
 
 
-class _Written(NamedTuple):
-    size: int
-    low: int  # smallest timestamp, ms, and the largest one
-    high: int
-
-
-def _write_records(source: memoryview, messages: npt.NDArray[np.int64], made: bytearray) -> _Written:
+def _write_records(source: memoryview, messages: npt.NDArray[np.int64], made: bytearray) -> tuple[int, int, int]:
+    """(bytes, smallest timestamp, ms, largest one)."""
     from kafkalog_broker.storage.append.message_set_kernel import write_records
 
     out = np.frombuffer(made, np.uint8)[layout.RECORDS_AT :]
-    return _Written(*write_records(np.frombuffer(source.toreadonly(), np.uint8), messages, out))
+    size, low, high = write_records(np.frombuffer(source.toreadonly(), np.uint8), messages, out)
+    return size, low, high
 
 
 def _check_messages(messages: npt.NDArray[np.int64], lowest: int, highest: int, is_compacted: bool) -> None:
@@ -177,11 +173,10 @@ def _check_messages(messages: npt.NDArray[np.int64], lowest: int, highest: int, 
 
 
 def _batch(
-    made: bytearray, facts: _Written, messages: npt.NDArray[np.int64], codec: int, config: LogConfig, now_ms: int
+    made: bytearray, newest: int, messages: npt.NDArray[np.int64], codec: int, config: LogConfig, now_ms: int
 ) -> EncodedBatch:
     append_time = config.message_timestamp_type == LOG_APPEND_TIME
     target = target_codec(config.compression_type, codec)
-    del made[layout.RECORDS_AT + facts.size :]
     if target:
         records = packed(memoryview(made)[layout.RECORDS_AT :], target, config)
         made = made[: layout.RECORDS_AT] + records
@@ -193,7 +188,7 @@ def _batch(
         )
     fields = header_fields(
         0, len(messages) - 1, len(messages), int(messages[0, MessageColumn.TIMESTAMP]),
-        now_ms if append_time else facts.high,
+        now_ms if append_time else newest,
         attributes=target | (layout.ATTRIBUTE_LOG_APPEND_TIME if append_time else 0),
         leader_epoch=layout.NO_LEADER_EPOCH, producer_id=layout.NO_PRODUCER_ID,
         producer_epoch=layout.NO_PRODUCER_EPOCH, base_sequence=layout.NO_SEQUENCE,

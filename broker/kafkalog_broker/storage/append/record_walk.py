@@ -50,15 +50,6 @@ class RecordFacts(NamedTuple):
     null_keys: int
 
 
-class Refused(NamedTuple):
-    """Records that break a rule: (place, rule, timestamp) of the first ones, how many there are in all, and of how many
-    the timestamp or its type is wrong."""
-
-    first: list[tuple[int, Refusal, int]]
-    total: int
-    timestamps: int
-
-
 _kernel: Any = None
 _kernel_lock = threading.Lock()
 _loading: threading.Thread | None = None
@@ -191,9 +182,10 @@ def refused_records(
     needs_keys: bool,
     append_time_set: bool,
     most: int,
-) -> Refused:
-    """The first `most` records that break a rule, of records that walk_records has passed. lowest, highest: bounds of
-    timestamps, ms, int64; those without a timestamp are within them."""
+) -> tuple[list[tuple[int, Refusal, int]], int, int]:
+    """(place, rule, timestamp) of the first `most` records that break a rule, of records that walk_records has passed;
+    how many there are in all; of how many the timestamp or its type is wrong. lowest, highest: bounds of timestamps,
+    ms, int64; those without a timestamp are within them."""
     columns = _record_columns(payload, count, base_timestamp)
     timestamps = columns[:, RecordColumn.TIMESTAMP]
     rules = np.zeros(len(columns), np.int64)
@@ -204,7 +196,7 @@ def refused_records(
         rules[columns[:, RecordColumn.KEY_SIZE] < 0] = Refusal.NO_KEY
     rows = np.flatnonzero(rules)
     first = [(row, Refusal(int(rules[row])), int(timestamps[row])) for row in rows[:most].tolist()]
-    return Refused(first, len(rows), int((rules[rows] != Refusal.NO_KEY).sum()))
+    return first, len(rows), int((rules[rows] != Refusal.NO_KEY).sum())
 
 
 def renumbered(payload: memoryview, count: int, base_timestamp: int) -> memoryview | bytes:

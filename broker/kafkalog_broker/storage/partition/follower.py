@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import NamedTuple
 
 from kafkalog_broker.storage.append.fetched_batches import check_continues
 from kafkalog_broker.storage.partition.log import Log
@@ -26,13 +25,6 @@ from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.read.segment_file import Window
 
 _log = logging.getLogger(__name__)
-
-
-class TruncationPoint(NamedTuple):
-    """Offset at which a log is to end, and the producer state there."""
-
-    log_end_offset: int
-    producers: ProducerState
 
 
 class Follower:
@@ -133,16 +125,16 @@ class Follower:
 
     # ---- truncation
 
-    def plan_truncation(self, offset: int) -> TruncationPoint:
-        """The end of the log when nothing at or above `offset` is to stay: there, or where the batch begins that holds
-        it. Reads producer snapshots and up to a segment; any thread, while nobody appends. Raises BrokerError."""
+    def plan_truncation(self, offset: int) -> ProducerState:
+        """The producers at the log's end when nothing at or above `offset` is to stay: there, or where the batch begins
+        that holds it. Reads snapshots and up to a segment; any thread, while nobody appends. Raises BrokerError."""
         log, local = self._log, self._local
         log.check()
         try:
             with log.failing(nothing_happened=True):
                 segments = local.segments
                 if offset <= segments[0].base_offset:
-                    return TruncationPoint(max(offset, 0), ProducerState(max(offset, 0)))
+                    return ProducerState(max(offset, 0))
                 kept = [segment for segment in segments if segment.base_offset <= offset]
                 bounds = kept[-1].locate(offset)
                 end = offset if bounds is None else min(offset, bounds.base_offset)
@@ -155,14 +147,14 @@ class Follower:
                 if producers.end_offset < end:
                     replay_segments(producers, local.directory, sizes, producers.end_offset)
                 producers.end_offset = end
-                return TruncationPoint(end, producers)
+                return producers
         except UnsupportedFormat as error:
             log.fail(OSError(str(error)))
 
-    def truncate(self, point: TruncationPoint) -> list[Path]:
-        """Cut the log there; the high watermark falls with it. Returns the files, renamed `.deleted`, that may be
-        removed now. Waits for a flush under way. Raises BrokerError."""
-        log, local, end = self._log, self._local, point.log_end_offset
+    def truncate(self, producers: ProducerState) -> list[Path]:
+        """Cut the log where `plan_truncation` found these; the high watermark falls with it. Returns the files, renamed
+        `.deleted`, that may be removed now. Waits for a flush under way. Raises BrokerError."""
+        log, local, end = self._log, self._local, producers.end_offset
         log.check()
         gone: list[Path] = []
         if end >= local.log_end_offset:
@@ -176,7 +168,7 @@ class Follower:
                 with log.failing():
                     gone = local.truncate_to(end)
                     log.epochs.truncate_from_end(end)
-                log.producer_state.become(point.producers)
+                log.producer_state.become(producers)
                 local.log_start_offset = min(local.log_start_offset, end)
         return self._bound_high_watermark(gone)
 

@@ -133,12 +133,14 @@ def test_the_walks_say_of_3000_changed_batches_what_javas_rules_say(walker):
         assert first == next(
             ((r.timestamp, r.offset) for r in found.records if r.timestamp >= BASE and r.offset >= 0), None
         )
-        refused = refused_records(view, count, base, BASE, BASE + 1, needs_keys=True, append_time_set=False, most=2)
+        some, total, by_time = refused_records(
+            view, count, base, BASE, BASE + 1, needs_keys=True, append_time_set=False, most=2
+        )
         no_key = [record.key is None for record in found.records]
         late = [not k and t != -1 and not BASE <= t <= BASE + 1 for k, t in zip(no_key, times, strict=True)]
-        assert (refused.total, refused.timestamps) == (sum(no_key) + sum(late), sum(late))
+        assert (total, by_time) == (sum(no_key) + sum(late), sum(late))
         places = [i for i in range(count) if no_key[i] or late[i]]
-        assert [place for place, _, _ in refused.first] == places[:2]
+        assert [place for place, _, _ in some] == places[:2]
         again = told_by_the_oracle(sealed_batch(base, count, bytes(renumbered(view, count, base))))
         assert again is not None
         assert [record.offset for record in again.records] == list(range(count))

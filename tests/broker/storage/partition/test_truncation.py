@@ -87,7 +87,7 @@ def test_producers_are_read_from_the_newest_snapshot_on_also_where_it_names_none
     monkeypatch.setattr(follower_module, "replay_segments", Mock(wraps=follower_module.replay_segments))
     point = follower.plan_truncation(59)
     newest = log.segments[-1].base_offset
-    assert (point.log_end_offset, newest > 0) == (59, True)
+    assert (point.end_offset, newest > 0) == (59, True)
     assert [call.args[-1] for call in follower_module.replay_segments.call_args_list] == [newest]
 
 
