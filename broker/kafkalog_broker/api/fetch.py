@@ -91,11 +91,10 @@ async def handle(request: Request, broker: Broker) -> FetchResponse:
     if turn.over:
         await turn.next()
     fetched = await read(turn)
-    partition = None
-    if broker.remote is not None:
-        partition = next((one for one in fetched.partitions if one.remote is not None), None)
-    if partition is not None and broker.remote is not None:
-        await _read_remotely(broker.remote, fetched, partition)
+    remote = broker.remote
+    partition = None if remote is None else next((one for one in fetched.partitions if one.remote is not None), None)
+    if remote is not None and partition is not None:
+        await _read_remotely(remote, fetched, partition)
     elif not (fetched.has_errors or context.refused or fetched.size >= min_bytes):
         wait = asked.max_wait.total_seconds()
         if context.partitions and wait > 0:
@@ -114,14 +113,14 @@ async def handle(request: Request, broker: Broker) -> FetchResponse:
 
 async def _read_remotely(remote: RemoteLogManager, fetched: Fetched, partition: FetchedPartition) -> None:
     """Read what one partition of a fetch has in remote storage, as Kafka; what is late comes with a later fetch."""
-    answer, log, allowed = partition.answer, partition.log, partition.remote
+    answer, log = partition.answer, partition.log
     assert log is not None
-    assert allowed is not None
+    assert partition.remote is not None
+    max_bytes, at_least_one = partition.remote
     try:
         found = await remote.read(
-            log, partition.request.fetch_offset, allowed.max_bytes, at_least_one=allowed.at_least_one,
-            committed=partition.committed,
-        )  # fmt: skip
+            log, partition.request.fetch_offset, max_bytes, at_least_one=at_least_one, committed=partition.committed
+        )
     except BrokerError as error:
         partition.answer = PartitionFetchResponse(answer.partition_index, error.code)
         fetched.has_errors = True

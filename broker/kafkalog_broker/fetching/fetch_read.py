@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.fetching.fetch_session import FetchPartition
@@ -41,14 +40,8 @@ class FetchedPartition:
     appended_bytes: int = 0
     committed: bool = False
     is_full: bool = False
-    remote: RemoteFetch | None = None
-
-
-class RemoteFetch(NamedTuple):
-    """Bytes of a partition that remote storage may give. at_least_one: the first batch comes even when it is larger."""
-
-    max_bytes: int
-    at_least_one: bool
+    remote: tuple[int, bool] | None = None
+    """Where the fetch offset is remote: bytes that may come, and whether the first batch comes even when it is larger."""
 
 
 @dataclass(slots=True)
@@ -121,7 +114,7 @@ def _read(
         answer.aborted_transactions = ()
     if offset < log.local_log_start_offset:
         result.is_full = True
-        result.remote = RemoteFetch(min(left, request.max_bytes), at_least_one)
+        result.remote = min(left, request.max_bytes), at_least_one
     elif offset < until:
         result.is_full = True
         if left > 0 or at_least_one:
