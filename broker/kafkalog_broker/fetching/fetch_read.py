@@ -41,7 +41,7 @@ class FetchedPartition:
     committed: bool = False
     is_full: bool = False
     remote: tuple[int, bool] | None = None
-    """Where the fetch offset is remote: bytes that may come, and whether the first batch comes even when it is larger."""
+    """Where the fetch offset is remote: bytes that may come, and whether a first batch comes that is larger."""
 
 
 @dataclass(slots=True)

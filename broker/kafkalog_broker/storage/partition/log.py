@@ -344,7 +344,7 @@ class Log:
             )
             if not deletion.count:
                 return []
-            if deletion.roll_first:
+            if deletion.count == len(self.segments):
                 self.local.roll(now_ms)
             # Of producers whose records are gone a start after a crash knows what snapshots say. These are written
             # first, as Kafka does at the roll; while they cannot be, nothing goes until the next check.

@@ -9,9 +9,9 @@ local retention, and only what was copied goes, or lies below the log start offs
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.partition.log_segment import FileHandles, LogSegment
@@ -21,14 +21,12 @@ from kafkalog_spark.log.read.discovery import log_files
 _UNUSED = FileHandles(0)  # the .log of none of these segments is read
 
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
+class Deletion(NamedTuple):
     """The `count` oldest segments are to go. log_start_offset: where the log, remote storage included, begins without
-    them; the caller moves there first. roll_first: these are all, so an empty one must be made before."""
+    them; the caller moves there first, and where these are all makes an empty one before."""
 
     count: int
     log_start_offset: int
-    roll_first: bool
 
 
 def segments_to_delete(
@@ -77,7 +75,7 @@ def segments_to_delete(
     new_start = log_start_offset
     if count and not config.copies_segments:
         new_start = max(log_start_offset, upper_bound(count - 1))
-    return Deletion(count, new_start, 0 < count == len(segments))
+    return Deletion(count, new_start)
 
 
 def may_be_due(directory: Path, config: LogConfig, log_start_offset: int, now_ms: int) -> bool:

@@ -49,7 +49,6 @@ def test_segments_below_the_log_start_offset_go_but_never_the_active_one(start, 
     deletion = decided(start=start)
     assert deletion.count == count
     assert deletion.log_start_offset == start
-    assert not deletion.roll_first
 
 
 def test_a_compacted_topic_only_drops_what_lies_below_the_log_start_offset():
@@ -75,15 +74,15 @@ def test_a_younger_segment_keeps_the_older_ones_behind_it():
     assert decided(segments, retention(DAY, UNLIMITED)).count == 1
 
 
-def test_when_all_segments_go_an_empty_one_is_made_first():
+def test_all_segments_may_go():
     deletion = decided(policy=retention(DAY, UNLIMITED), now=NOW + 2 * DAY)
-    assert (deletion.count, deletion.roll_first, deletion.log_start_offset) == (3, True, 30)
+    assert deletion == (3, 30)
 
 
 def test_an_empty_active_segment_is_never_deleted():
     segments = [*THREE[:2], Segment(20, 0, NOW - 9 * DAY)]
     deletion = decided(segments, retention(DAY, 0), end=20)
-    assert (deletion.count, deletion.roll_first, deletion.log_start_offset) == (2, False, 20)
+    assert deletion == (2, 20)
     assert not decided(segments[2:], retention(DAY, 0), end=20).count
 
 
@@ -113,7 +112,6 @@ def test_random_logs_never_lose_a_segment_behind_one_that_stays():
         deletion = decided(segments, policy, start=start, hw=hw, end=end)
         kept = segments[deletion.count :]
         assert start <= deletion.log_start_offset <= hw
-        assert deletion.roll_first == (not kept)
         assert kept or segments[-1].size
         by_start = decided(segments, KEEP, start=start, hw=hw, end=end).count
         by_size = decided(
