@@ -27,7 +27,7 @@ from kafkalog_broker.api.topics import NO_SUCH_TOPIC
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
+from kafkalog_broker.protocol.hot_responses import OPERATIONS_NOT_ASKED_FOR
 from kafkalog_broker.protocol.response_entity import error_response, respond
 
 BROKERS, CONTROLLERS = 1, 2  # endpoint types

@@ -23,7 +23,7 @@ from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerHeart
 from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse, ModernGroupManager
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.metadata_response import OPERATIONS_NOT_ASKED_FOR
+from kafkalog_broker.protocol.hot_responses import OPERATIONS_NOT_ASKED_FOR
 from kafkalog_broker.protocol.response_entity import error_response, respond
 
 _CLIENTS_MAKE_IDS_FROM = 1

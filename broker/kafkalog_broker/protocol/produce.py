@@ -1,5 +1,5 @@
 """Requests and responses of Produce, versions 0 to 13. Records stay where they are in the frame; one batch is read by
-hand. Responses are tuples, as in `fetch_response`.
+hand. Responses are tuples, as in `hot_responses`.
 
 v0-2    acks i16 | timeout_ms i32 | [name string | [index i32 | message set bytes]]
 v3-8    transactional_id nullable string | acks i16 | timeout_ms i32 | [name string | [index i32 | records bytes]]

@@ -13,7 +13,7 @@ from kio.serial import entity_reader
 from kafkalog_broker.errors import ErrorCode, MalformedRequest, UnsupportedVersion
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.codec import api_name, decode_request, encode_response, request_class, response_class
-from kafkalog_broker.protocol.fetch_response import FetchResponse, PartitionFetchResponse, TopicFetchResponse
+from kafkalog_broker.protocol.hot_responses import FetchResponse, PartitionFetchResponse, TopicFetchResponse
 from kafkalog_broker.protocol.response_entity import respond
 from tests.broker.protocol.helpers.drawn_entities import (
     REQUEST_VERSIONS,

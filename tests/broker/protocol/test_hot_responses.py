@@ -17,15 +17,13 @@ from kio.serial import entity_writer
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.codec import encode_response, response_class
 from kafkalog_broker.protocol.entity_codec import entity_writer as our_writer
-from kafkalog_broker.protocol.fetch_response import (
+from kafkalog_broker.protocol.hot_responses import (
     EpochEnd,
     FetchResponse,
-    PartitionFetchResponse,
-    TopicFetchResponse,
-)
-from kafkalog_broker.protocol.metadata_response import (
     NodeEndpoint,
+    PartitionFetchResponse,
     PartitionMetadata,
+    TopicFetchResponse,
     TopicMetadata,
 )
 from kafkalog_broker.protocol.produce import (
