@@ -9,9 +9,9 @@ local retention, and only what was copied goes, or lies below the log start offs
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.partition.log_segment import FileHandles, LogSegment
@@ -21,7 +21,8 @@ from kafkalog_spark.log.read.discovery import log_files
 _UNUSED = FileHandles(0)  # the .log of none of these segments is read
 
 
-class Deletion(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Deletion:
     """The `count` oldest segments are to go. log_start_offset: where the log, remote storage included, begins without
     them; the caller moves there first, and where these are all makes an empty one before."""
 

@@ -10,8 +10,8 @@ from unittest.mock import Mock
 import pytest
 
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
-from kafkalog_broker.storage.partition import follower as follower_module
 from kafkalog_broker.storage.partition.follower import Follower
+from kafkalog_broker.storage.partition.producer_state import replay_segments
 from kafkalog_spark.log.check.finding import Findings
 from kafkalog_spark.log.check.partition_check import PartitionCheck
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
@@ -84,11 +84,12 @@ def test_producers_are_read_from_the_newest_snapshot_on_also_where_it_names_none
         append(leader, (b"key", bytes(50)))
     copy(leader, follower, log)
     log.flush()
-    monkeypatch.setattr(follower_module, "replay_segments", Mock(wraps=follower_module.replay_segments))
+    replays = Mock(wraps=replay_segments)
+    monkeypatch.setattr("kafkalog_broker.storage.partition.follower.replay_segments", replays)
     point = follower.plan_truncation(59)
     newest = log.segments[-1].base_offset
     assert (point.end_offset, newest > 0) == (59, True)
-    assert [call.args[-1] for call in follower_module.replay_segments.call_args_list] == [newest]
+    assert [call.args[-1] for call in replays.call_args_list] == [newest]
 
 
 def remove(paths):
