@@ -9,7 +9,7 @@ from uuid import UUID
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_context import Limits, ShareGroupSettings
-from kafkalog_broker.protocol.fetch_response import ShareFetchPartition
+from kafkalog_broker.protocol.hot_responses import ShareFetchPartition
 from kafkalog_broker.share.acquisition import Acquired, AcquireRequest, Span, acquire
 from kafkalog_broker.share.share_coordinator import WriteState
 from kafkalog_broker.share.share_fetch import Readable, ShareFetch, ShareFetchParams
