@@ -30,10 +30,8 @@ from kafkalog_spark.log.write.segment_writer import PieceStamper
 from kafkalog_spark.sink.commit import record_file
 from kafkalog_spark.sink.commit_plan import CommitRecord, NewTopic, PartitionEnd, PlannedSegment, leader_epochs_at
 from kafkalog_spark.sink.medium import INDEX_SUFFIXES, Medium, check_cleaned
-from kafkalog_spark.store import object_writer
-from kafkalog_spark.store.interface import Listing
-from kafkalog_spark.store.object_store import AgedObject, Buffer, ObjectStore, modified, objects_below
-from kafkalog_spark.store.object_writer import ObjectWriter
+from kafkalog_spark.store.interface import Buffer, Listing
+from kafkalog_spark.store.object_store import AgedObject, ObjectStore
 from kafkalog_spark.store.storage_options import StorageOptions
 
 _log = logging.getLogger(__name__)
@@ -92,32 +90,32 @@ class Bucket(Medium):
     def sizes(self, directory: str) -> dict[str, int]:
         return {name: facts.size for name, facts in self._list(directory).files.items()}
 
-    def below(self, directory: str, enough: Callable[[AgedObject], bool] = lambda _: False) -> list[AgedObject]:
-        return objects_below(self.store, self.path(directory), enough)
+    def below(self, directory: str, enough: Callable[[AgedObject], bool] = lambda _: False) -> Sequence[AgedObject]:
+        return self.store.below(self.path(directory), enough)
 
     def read(self, name: str, most: int) -> bytes:
         return self.store.read_all(self.path(name), most)
 
     def expect_put_if_absent(self) -> None:
         self.step("probe", COMMITS)
-        ObjectWriter(self.store).expect_conditional_put(self.path(COMMITS))
+        self.store.expect_conditional_put(self.path(COMMITS))
 
     def create(self, name: str, data: Buffer) -> bool:
         self.step("create", name)
-        return ObjectWriter(self.store).put_if_absent(self.path(name), data)
+        return self.store.put_if_absent(self.path(name), data)
 
     def replace(self, name: str, data: Buffer, *, sync: bool = True) -> None:
         self.step("put", name)
-        ObjectWriter(self.store).put(self.path(name), data)
+        self.store.put(self.path(name), data)
 
     def replace_empty(self, name: str, data: Buffer) -> bool:
         self.step("replace", name)
-        return object_writer.replace_empty(self.store, self.path(name), data)
+        return self.store.replace_empty(self.path(name), data)
 
     def delete(self, names: Sequence[str]) -> None:
         if names:
             self.step("delete", names[0])
-            ObjectWriter(self.store).delete([self.path(name) for name in names])
+            self.store.delete([self.path(name) for name in names])
 
     # Jobs. Those of a stream are ended by their age alone: another process may be at work on the same micro-batch, and
     # what it staged is needed until then.
@@ -148,7 +146,7 @@ class Bucket(Medium):
         """Now and then those that are older than KEPT_SECONDS."""
         if number == 0 or number % PRUNE_EVERY:
             return []
-        now = modified(self.store, self.path(self.commits + record_file(number)))
+        now = self.store.modified(self.path(self.commits + record_file(number)))
         return [record.name for record in self.below(COMMITS, lambda record: now - record.modified_s <= KEPT_SECONDS)]
 
     # Segments.
@@ -291,7 +289,7 @@ class Bucket(Medium):
             self._put_indexes(segment, stamper.indexes())
 
         self.step("upload", name)
-        object_writer.upload(self.store, self.path(name), pieces, segment.size)
+        self.store.upload(self.path(name), pieces, segment.size)
 
     def _stamped(self, segment: PlannedSegment, stamper: PieceStamper) -> Iterator[bytearray]:
         """Pieces with their offsets. Raises FileNotFoundError, KafkalogError where they are not what was committed."""

@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
@@ -22,6 +23,10 @@ from typing import NamedTuple, Protocol, TypeVar
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.atomic_file import open_regular, read_whole
 from kafkalog_spark.format.names import DELETED_SUFFIX
+
+Buffer = bytes | bytearray | memoryview
+FetchBlock = Callable[[int, int], Buffer]
+"""The bytes [begin, end) of a file, as many. Called by several threads at once. Raises OSError."""
 
 
 class FileFacts(NamedTuple):
@@ -84,6 +89,10 @@ class Store(Protocol):
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
         """Open a file. facts: what a listing said of it; an object store then needs no request, and reads only that
         version. Raises FileNotFoundError, IsADirectoryError."""
+
+    def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
+        """Function that fetches ranges of a file, of which these facts are known: an object store's of one version. A
+        local file that was cut has fewer bytes."""
 
     def read_all(self, path: str, most: int) -> bytes:
         """A small file's bytes, at most `most` of them; a local file of more may raise CorruptFile instead."""
@@ -206,6 +215,13 @@ class LocalStore:
 
     def open(self, path: str, facts: FileFacts | None = None) -> OpenFile:
         return LocalFile(path)
+
+    def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
+        def fetch(begin: int, end: int) -> Buffer:
+            with closing(LocalFile(path)) as file:  # opened for each: one file is for one thread
+                return file.read(begin, end - begin)
+
+        return fetch
 
     def read_all(self, path: str, most: int) -> bytes:
         return read_whole(path, most)

@@ -16,7 +16,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -55,20 +55,15 @@ class Failure:
         return OSError(self.errno, f"{self.sentence}{said}", path)
 
 
-@dataclass(frozen=True)
-class RequestTarget:
-    """Destination of a request, as it may be shown: bucket, and endpoint as host and port ('' for the vendor's own)."""
+Words = dict[str, str]
 
-    bucket: str
-    endpoint: str = ""
-    vendor: str = "s3"
 
-    @property
-    def words(self) -> dict[str, str]:
-        """Words that fill in the sentences below."""
-        keys, region, allowed = _ADVICE[self.vendor]
-        place = self.endpoint or "the store"
-        return {"bucket": self.bucket, "place": place, "keys": keys, "region": region, "allowed": allowed}
+def words_of(bucket: str, endpoint: str = "", vendor: str = "s3") -> Words:
+    """Words that fill in the sentences below. endpoint: host and port, as they may be shown; '' for the vendor's."""
+    keys, region, allowed = _ADVICE[vendor]
+    return {
+        "bucket": bucket, "place": endpoint or "the store", "keys": keys, "region": region, "allowed": allowed,
+    }  # fmt: skip
 
 
 _ADVICE = {
@@ -172,27 +167,26 @@ def truncated(expected: int, got: int) -> Failure:
 REPLACED = Failure(errno.ENOENT, _REPLACED)
 
 
-def failure_of(error: BaseException, asked: RequestTarget) -> Failure:
+def failure_of(error: BaseException, words: Words) -> Failure:
     """Failure of an exception of the library, by its class and those marks in its text that the tables here hold."""
     text = str(error)
     status_mark, kind_mark = _STATUS.search(text), _KIND.search(text)
     status = int(status_mark[1]) if status_mark else 0
     code = _code(text)
-    names = asked.words
     if "Error performing" in text and any(mark in text for mark in _CREDENTIAL_PATHS):
-        return Failure(errno.EACCES, _NO_CREDENTIALS.format(**names), answered=False)
+        return Failure(errno.EACCES, _NO_CREDENTIALS.format(**words), answered=False)
     if code in _TRANSIENT_CODES or status in (408, 429) or (status >= 500 and status != 501):
-        return Failure(errno.EAGAIN, f"{names['place']} is overloaded or failing ({code or f'status {status}'})", True)
+        return Failure(errno.EAGAIN, f"{words['place']} is overloaded or failing ({code or f'status {status}'})", True)
     if code in _BY_CODE:
         number, sentence = _BY_CODE[code]
-        return Failure(number, sentence.format(**names))
+        return Failure(number, sentence.format(**words))
     if status in _BY_STATUS:
         number, sentence = _BY_STATUS[status]
         known = f" (status {status}, {code})" if code else ""
-        return Failure(number, sentence.format(**names) + known)
+        return Failure(number, sentence.format(**words) + known)
     if status:
-        return Failure(errno.EIO, f"{names['place']} refuses the request (status {status})")
-    return _without_status(error, text, kind_mark[1] if kind_mark else "", names)
+        return Failure(errno.EIO, f"{words['place']} refuses the request (status {status})")
+    return _without_status(error, text, kind_mark[1] if kind_mark else "", words)
 
 
 def object_is_missing(error: BaseException) -> bool:
@@ -207,15 +201,15 @@ def _code(text: str) -> str:
     return next((group for group in mark.groups() if group), "") if mark else ""
 
 
-def _without_status(error: BaseException, text: str, kind: str, names: dict[str, str]) -> Failure:
+def _without_status(error: BaseException, text: str, kind: str, words: Words) -> Failure:
     if "incorrectly configured region" in text:
         number, sentence = _BY_CODE["PermanentRedirect"]
-        return Failure(number, sentence.format(**names))
+        return Failure(number, sentence.format(**words))
     if "BadScheme" in text or "URL scheme is not allowed" in text:
         return Failure(errno.EINVAL, "the endpoint is http://, and storage.allow_http=false forbids that")
     if kind:
         number, sentence = _BY_KIND[kind]
-        return Failure(number, sentence.format(**names), transient=True, answered=False)
+        return Failure(number, sentence.format(**words), transient=True, answered=False)
     name = type(error).__name__
     if isinstance(error, FileNotFoundError):
         return Failure(errno.ENOENT, _NONE)
@@ -236,29 +230,15 @@ INITIAL_CONNECT_TRIES = 4
 take less than two seconds, and a user who mistyped should not wait for minutes."""
 
 
-@dataclass
-class RetryState:
-    """Retry state of one request."""
-
-    policy: RetryPolicy
-    known: bool  # the store has answered before
-    now: Callable[[], float] = time.monotonic
-    part: Callable[[], float] = field(default=random.random)
-    tries: int = 0
-
-    def __post_init__(self) -> None:
-        self._end = self.now() + self.policy.seconds
-
-    def wait_after(self, failure: Failure) -> float | None:
-        """Seconds to wait before the next try; None to give up."""
-        self.tries += 1
-        if not failure.transient or self.tries >= self.policy.tries:
-            return None
-        self.known = self.known or failure.answered
-        if not self.known and self.tries >= INITIAL_CONNECT_TRIES:
-            return None
-        wait = min(FIRST_WAIT * 2 ** (self.tries - 1), LONGEST_WAIT) * (0.5 + self.part() / 2)
-        return wait if self.now() + wait < self._end else None
+def wait_after(
+    failure: Failure, tries: int, seconds: float, policy: RetryPolicy, *, known: bool, part: float
+) -> float | None:
+    """Seconds to wait before the next try; None to give up. tries, seconds: those that the request has taken. known:
+    the store has answered once. part: a random one, from 0 to 1."""
+    if not failure.transient or tries >= policy.tries or (not known and tries >= INITIAL_CONNECT_TRIES):
+        return None
+    wait = min(FIRST_WAIT * 2 ** (tries - 1), LONGEST_WAIT) * (0.5 + part / 2)
+    return wait if seconds + wait < policy.seconds else None
 
 
 OBJECT_SCHEMES = S3_SCHEMES | GCS_SCHEMES | AZURE_SCHEMES  # schemes that this library serves
@@ -443,7 +423,7 @@ class ObjectClient:
         endpoint = self._settings.config.get("endpoint", self._settings.config.get("base_url"))
         host = urlsplit(endpoint.text) if endpoint is not None else None
         shown = "" if host is None else (host.hostname or "") + (f":{host.port}" if host.port else "")
-        self._asked = RequestTarget(bucket.partition("@")[0], shown, vendor)
+        self._words = words_of(bucket.partition("@")[0], shown, vendor)
         self._known = False
 
     @cached_property
@@ -477,28 +457,27 @@ class ObjectClient:
                 "start processes by spawn or forkserver (multiprocessing.set_start_method)",
                 path,
             )
-        retrying = RetryState(self._settings.retry, self._known)
+        begun, tries = time.monotonic(), 0
         while True:
+            tries += 1
             self.count(**kind)
-            # The OSError is raised outside `except`: a traceback that shows it would show the library's text above it.
-            failure, result = self._try(call, in_parts=in_parts)
-            if failure is None:
+            try:
+                result = call(self._repeating if in_parts and self._known else self._once)
+            except TryFailed as error:
+                failure = error.failure
+            except (OptionError, MemoryError):
+                raise
+            except Exception as error:  # noqa: BLE001 - the library raises classes without a common base but this one
+                failure = failure_of(error, self._words)
+            else:
                 self._known = True
-                return result  # type: ignore[return-value]
+                return result
+            # Outside `except`: a traceback that shows the OSError would show the library's text above it.
             self._known = self._known or failure.answered
-            seconds = retrying.wait_after(failure)
+            taken = time.monotonic() - begun
+            seconds = wait_after(failure, tries, taken, self._settings.retry, known=self._known, part=random.random())
             if seconds is None or (wait or _sleep)(seconds):
-                raise failure.error(path, retrying.tries)
-
-    def _try(self, call: Callable[[Any], T], *, in_parts: bool) -> tuple[Failure | None, T | None]:
-        try:
-            return None, call(self._repeating if in_parts and self._known else self._once)
-        except TryFailed as error:
-            return error.failure, None
-        except (OptionError, MemoryError):
-            raise
-        except Exception as error:  # noqa: BLE001 - the library raises classes without a common base but this one
-            return failure_of(error, self._asked), None
+                raise failure.error(path, tries)
 
 
 def _sleep(seconds: float) -> bool:

@@ -180,16 +180,10 @@ Values = tuple[tuple[str, Hidden], ...]
 
 @dataclass(frozen=True, repr=False)
 class StorageOptions:
-    """Options about storage, by name, sorted. Equal ones make equal clients; pickles carry the secrets, because workers
-    need them; reprs do not.
+    """Options about storage, by full name, sorted. Equal ones make equal clients; pickles carry the secrets, because
+    workers need them; reprs do not. After `storage.` stand the library's own names."""
 
-    hadoop: what followed fs.s3a., also `bucket.NAME.…`. library: what followed storage., as the library calls it.
-    fsspec: arguments of an fsspec file system.
-    """
-
-    hadoop: Values = ()
-    library: Values = ()
-    fsspec: Values = ()
+    values: Values = ()
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StorageOptions:
@@ -197,30 +191,28 @@ class StorageOptions:
         after `fs.s3a.` or `storage.`, with the nearest one, and for values that cannot be used. What Spark was
         configured with (`spark.hadoop.fs.s3a.…`) may hold names without a meaning here, and yields to the same name
         without that prefix."""
-        hadoop: dict[str, str] = {}
         of_spark: dict[str, str] = {}
-        library: dict[str, str] = {}
-        fsspec: dict[str, str] = {}
+        given: dict[str, str] = {}
         for name, value in options.items():
             lower = name.lower()
+            of_hadoop = lower.removeprefix(SPARK_PREFIX)
+            is_known = _hadoop_name(of_hadoop.removeprefix(HADOOP_PREFIX)) is not None
             if lower.startswith(SPARK_PREFIX + HADOOP_PREFIX):
-                rest = lower.removeprefix(SPARK_PREFIX + HADOOP_PREFIX)
-                if _hadoop_name(rest) is not None:
-                    of_spark[rest] = value
+                if is_known:
+                    of_spark[of_hadoop] = value
             elif lower.startswith(HADOOP_PREFIX):
-                rest = lower.removeprefix(HADOOP_PREFIX)
-                if _hadoop_name(rest) is None:
-                    raise _unknown(name, HADOOP_PREFIX, rest, HADOOP_NAMES)
-                hadoop[rest] = value
+                if not is_known:
+                    raise _unknown(name, HADOOP_PREFIX, lower.removeprefix(HADOOP_PREFIX), HADOOP_NAMES)
+                given[lower] = value
             elif lower.startswith(FSSPEC_PREFIX):
-                fsspec[name[len(FSSPEC_PREFIX) :]] = value  # arguments of Python functions: case matters
+                given[FSSPEC_PREFIX + name[len(FSSPEC_PREFIX) :]] = value  # of Python functions: case matters
             elif lower.startswith(LIBRARY_PREFIX):
                 known = library_name(lower.removeprefix(LIBRARY_PREFIX))
                 if known is None:
                     raise _unknown(name, LIBRARY_PREFIX, lower.removeprefix(LIBRARY_PREFIX), LIBRARY_NAMES)
-                library[known] = value
-        made = cls(_hidden({**of_spark, **hadoop}), _hidden(library), _hidden(fsspec))
-        endings = {name: _hadoop_name(name) for name, _ in made.hadoop}
+                given[LIBRARY_PREFIX + known] = value
+        made = cls(_hidden({**of_spark, **given}))
+        endings = {name: _hadoop_name(name) for name in made.after(HADOOP_PREFIX)}
         buckets = {name.removeprefix("bucket.").removesuffix(f".{end}") for name, end in endings.items() if end != name}
         for bucket in buckets | {""}:  # raises for values that cannot be used, now and not in a task
             made.for_s3(bucket)
@@ -228,30 +220,25 @@ class StorageOptions:
 
     def over(self, others: StorageOptions) -> StorageOptions:
         """These, and of `others` what is not among these."""
-        joined = (
-            tuple(sorted({**dict(theirs), **dict(ours)}.items()))
-            for ours, theirs in (
-                (self.hadoop, others.hadoop), (self.library, others.library), (self.fsspec, others.fsspec),
-            )
-        )  # fmt: skip
-        return StorageOptions(*joined)
+        return StorageOptions(tuple(sorted({**dict(others.values), **dict(self.values)}.items())))
+
+    def after(self, prefix: str) -> dict[str, str]:
+        """Those whose names begin with a prefix, by what follows it."""
+        return {name.removeprefix(prefix): value.text for name, value in self.values if name.startswith(prefix)}
 
     def for_s3(self, bucket: str) -> ClientSettings:
         """Settings of an S3 client: `storage.…` first, then this bucket's, then all buckets'. Raises OptionError."""
-        said = {name: value.text for name, value in self.hadoop if not name.startswith("bucket.")}
-        prefix = f"bucket.{bucket}."
-        for name, value in self.hadoop:
-            if name.startswith(prefix) and name.removeprefix(prefix) in HADOOP_NAMES:
-                said[name.removeprefix(prefix)] = value.text
-        config = {**_from_hadoop(said, bucket), **self._library(S3_NAMES)}
-        return self._settings(config)
+        hadoop = self.after(HADOOP_PREFIX)
+        of_bucket = self.after(f"{HADOOP_PREFIX}bucket.{bucket}.")
+        said = {name: text for name, text in {**hadoop, **of_bucket}.items() if name in HADOOP_NAMES}
+        return self._settings({**_from_hadoop(said, bucket), **self._library(S3_NAMES)})
 
     def for_others(self, names: frozenset[str]) -> ClientSettings:
         """Settings of a client of Google's or Azure's store, which knows these names. Raises OptionError."""
         return self._settings(self._library(names))
 
     def _library(self, names: frozenset[str]) -> dict[str, str]:
-        return {name: value.text for name, value in self.library if name in names}
+        return {name: text for name, text in self.after(LIBRARY_PREFIX).items() if name in names}
 
     def _settings(self, config: dict[str, str]) -> ClientSettings:
         client = self._library(CLIENT_NAMES)
@@ -262,12 +249,7 @@ class StorageOptions:
         return ClientSettings(dict(_hidden(config)), dict(_hidden(client)), policy, ours["profile"])
 
     def __repr__(self) -> str:
-        parts = [
-            *_shown(HADOOP_PREFIX, self.hadoop),
-            *_shown(LIBRARY_PREFIX, self.library),
-            *_shown(FSSPEC_PREFIX, self.fsspec),
-        ]
-        return f"StorageOptions({', '.join(parts)})"
+        return f"StorageOptions({', '.join(f'{name}={_shown(name, value)}' for name, value in self.values)})"
 
 
 def _from_hadoop(said: Mapping[str, str], bucket: str) -> dict[str, str]:
@@ -347,8 +329,6 @@ def _hidden(values: Mapping[str, str]) -> Values:
     return tuple((name, Hidden(values[name])) for name in sorted(values))
 
 
-def _shown(prefix: str, values: Values) -> list[str]:
-    return [
-        f"{prefix}{name}={value.text if (_hadoop_name(name) or name) in PUBLIC_VALUES else repr(value)}"
-        for name, value in values
-    ]
+def _shown(name: str, value: Hidden) -> str:
+    known = _hadoop_name(name.removeprefix(HADOOP_PREFIX)) or name.removeprefix(LIBRARY_PREFIX)
+    return value.text if known in PUBLIC_VALUES else repr(value)

@@ -14,10 +14,21 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from kafkalog_spark.errors import OptionError, install_hint
-from kafkalog_spark.store.interface import HADOOP_SCHEMES, LOCAL, FileFacts, Listing, OpenFile, Store, parse_path
+from kafkalog_spark.store.interface import (
+    HADOOP_SCHEMES,
+    LOCAL,
+    Buffer,
+    FetchBlock,
+    FileFacts,
+    Listing,
+    OpenFile,
+    Store,
+    parse_path,
+)
 from kafkalog_spark.store.object_client import OBJECT_SCHEMES
-from kafkalog_spark.store.object_store import Buffer, ObjectFile, ObjectStore
-from kafkalog_spark.store.storage_options import StorageOptions
+from kafkalog_spark.store.object_file import ObjectFile
+from kafkalog_spark.store.object_store import ObjectStore
+from kafkalog_spark.store.storage_options import FSSPEC_PREFIX, StorageOptions
 
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "mtime", "LastModified", "last_modified", "updated", "created")
 """Keys under which file systems of fsspec give a file's version; the most reliable first."""
@@ -63,7 +74,7 @@ class FsspecStore:
                 f"{self.scheme}:// is read with the package fsspec, which is not installed here",
                 hint=f"{install_hint('object-store')} on the driver and on every worker",
             ) from None
-        given = {name: value.text for name, value in self.options.fsspec}
+        given = self.options.after(FSSPEC_PREFIX)
         try:
             if self.scheme in HADOOP_SCHEMES:
                 # the host as Arrow's HadoopFileSystem takes it; without one, the name node of Hadoop's configuration
@@ -118,12 +129,6 @@ class FsspecStore:
         if facts is not None and not _same(facts, info):
             raise FileNotFoundError(errno.ENOENT, "the file was replaced since it was listed", path)
 
-        def fetch(begin: int, end: int) -> Buffer:
-            data = self._range(files, path, begin, end)
-            if len(data) != end - begin:
-                raise FileNotFoundError(errno.ENOENT, "the file was cut or replaced while it was read", path)
-            return data
-
         def changed() -> bool:
             files.invalidate_cache(self._place(path))
             try:
@@ -131,7 +136,18 @@ class FsspecStore:
             except FileNotFoundError:
                 return True
 
-        return ObjectFile(now.size, fetch, changed=changed)
+        return ObjectFile(now.size, self.ranges(path, now), changed=changed)
+
+    def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
+        files = self._files
+
+        def fetch(begin: int, end: int) -> Buffer:
+            data = self._range(files, path, begin, end)
+            if len(data) != end - begin:
+                raise FileNotFoundError(errno.ENOENT, "the file was cut or replaced while it was read", path)
+            return data
+
+        return fetch
 
     def read_all(self, path: str, most: int) -> bytes:
         files = self._files

@@ -19,7 +19,7 @@ from kafkalog_spark.sink.commit_plan import CommitRecord, parse_record
 from kafkalog_spark.sink.medium_bucket import Bucket
 from kafkalog_spark.sink.options import parse_write_options
 from kafkalog_spark.sink.writer import KafkaLogBatchWriter
-from kafkalog_spark.store.object_writer import ObjectWriter
+from kafkalog_spark.store.object_store import ObjectStore
 from tests.sink.helpers.written_buckets import Place, record_name, stage, write
 from tests.sink.helpers.written_logs import values
 from tests.store.buckets import s3_options, s3_store
@@ -122,12 +122,12 @@ class Careless:
 def careless(monkeypatch: pytest.MonkeyPatch) -> Careless:
     found = Careless()
 
-    def put_if_absent(self: ObjectWriter, path: str, data: Any) -> bool:
+    def put_if_absent(self: ObjectStore, path: str, data: Any) -> bool:
         found.puts += 1
         self.put(path, data)
         return True
 
-    monkeypatch.setattr(ObjectWriter, "put_if_absent", put_if_absent)
+    monkeypatch.setattr(ObjectStore, "put_if_absent", put_if_absent)
     return found
 
 

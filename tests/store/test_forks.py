@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kafkalog_spark.store.object_writer import ObjectWriter
 from tests.store.buckets import s3_options, s3_store
 from tests.store.s3_server import S3Server
 
@@ -18,7 +17,7 @@ PROGRAM = """
 import json, os, sys
 given = json.loads(sys.stdin.readline())
 import obstore  # as a daemon that has loaded everything
-from kafkalog_spark.store.object_store import read_ahead
+from kafkalog_spark.store.object_file import read_ahead
 from kafkalog_spark.store.storage_options import StorageOptions
 from kafkalog_spark.store.stores import store_of
 
@@ -53,7 +52,7 @@ if not given["first"]:
 
 
 def run(server: S3Server, *, first: bool) -> list[str]:
-    ObjectWriter(s3_store(server)).put("s3://tier/fork/0.log", bytes(3_000_000))
+    s3_store(server).put("s3://tier/fork/0.log", bytes(3_000_000))
     given = json.dumps({"options": s3_options(server), "first": first}) + "\n"
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM],

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from kafkalog_spark.store.object_store import FILE_BYTES
+from kafkalog_spark.store.object_file import FILE_BYTES
 from tests.store.buckets import s3_options
 from tests.store.s3_server import S3Server
 

@@ -16,15 +16,14 @@ import pytest
 
 from kafkalog_broker.testing_support.remote import kept_port
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.store.object_client import RequestTarget, failure_of
+from kafkalog_spark.store.object_client import failure_of, words_of
 from kafkalog_spark.store.object_store import ObjectStore
-from kafkalog_spark.store.object_writer import ObjectWriter
 from kafkalog_spark.store.storage_options import StorageOptions
 from tests.store.buckets import s3_options, s3_store
 from tests.store.fault_proxy import Fault, FaultKind, FaultProxy, at
 from tests.store.s3_server import S3Server
 
-ASKED = RequestTarget("tier", "minio:9000")
+ASKED = words_of("tier", "minio:9000")
 
 
 def answered(status: int, code: str = "") -> Exception:
@@ -103,23 +102,22 @@ def test_other_errors_of_the_library() -> None:
 
 @pytest.mark.parametrize(("vendor", "advice"), [("gs", "storage.service_account"), ("abfss", "storage.account_key")])
 def test_advice_is_about_the_store_that_was_asked(vendor: str, advice: str) -> None:
-    sentence = failure_of(answered(401), RequestTarget("b", "", vendor)).sentence
+    sentence = failure_of(answered(401), words_of("b", "", vendor)).sentence
     assert advice in sentence
     assert "fs.s3a" not in sentence
 
 
 def ways_to_read(store: ObjectStore) -> list[Callable[[], Any]]:
     path = f"s3://{store.bucket}/errors/0.log"
-    writer = ObjectWriter(store)
     return [
         lambda: store.list(f"s3://{store.bucket}/errors"),
         lambda: store.list(f"s3://{store.bucket}/errors", after="a"),
         lambda: store.exists(f"s3://{store.bucket}/errors"),
         lambda: store.open(path),
         lambda: store.read_all(path, 10),
-        lambda: writer.put(path, b"x"),
-        lambda: writer.put_if_absent(path, b"x"),
-        lambda: writer.delete([path]),
+        lambda: store.put(path, b"x"),
+        lambda: store.put_if_absent(path, b"x"),
+        lambda: store.delete([path]),
     ]
 
 
@@ -233,8 +231,7 @@ def test_an_http_endpoint_that_nobody_allowed(s3: S3Server) -> None:
 
 @pytest.mark.parametrize("kind", [FaultKind.SLOW_DOWN, FaultKind.INTERNAL_ERROR, FaultKind.RESET, FaultKind.TRUNCATE])
 def test_what_may_pass_is_tried_again_and_then_reported(s3: S3Server, proxy: FaultProxy, kind: FaultKind) -> None:
-    writer = ObjectWriter(s3_store(s3))
-    writer.put("s3://tier/errors/1.log", b"1" * 100_000)
+    s3_store(s3).put("s3://tier/errors/1.log", b"1" * 100_000)
     patient = s3_store(s3, proxy)
     facts = patient.list("s3://tier/errors").files["1.log"]
     first = proxy.count()

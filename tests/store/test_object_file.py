@@ -9,15 +9,15 @@ from collections.abc import Callable
 
 import pytest
 
-from kafkalog_spark.store import object_store
-from kafkalog_spark.store.object_store import (
+from kafkalog_spark.store import object_file
+from kafkalog_spark.store.interface import Buffer
+from kafkalog_spark.store.object_file import (
     BLOCK,
     FILE_BYTES,
     FIRST_BLOCK,
     IN_FLIGHT,
     PIECE,
     WORKER_BYTES,
-    Buffer,
     ObjectFile,
     ReadAhead,
 )
@@ -56,7 +56,7 @@ class Origin:
 def shared(monkeypatch: pytest.MonkeyPatch) -> ReadAhead:
     """Threads and a budget of the test's own; the budget is whole again at its end."""
     made = ReadAhead()
-    monkeypatch.setattr(object_store, "read_ahead", lambda: made)
+    monkeypatch.setattr(object_file, "read_ahead", lambda: made)
     return made
 
 
@@ -275,7 +275,7 @@ def test_a_failure_is_raised_where_its_bytes_are_read() -> None:
 
 
 def test_threads_and_budget_belong_to_one_process() -> None:
-    assert object_store.read_ahead() is object_store.read_ahead()
+    assert object_file.read_ahead() is object_file.read_ahead()
 
 
 @pytest.mark.parametrize("take", [lambda budget: budget.take(11), lambda budget: budget.take(5) and budget.take(6)])

@@ -15,8 +15,8 @@ import pytest
 from kafkalog_spark.store import object_store
 from kafkalog_spark.store.interface import FileFacts
 from kafkalog_spark.store.object_client import RequestCounts, all_counts
-from kafkalog_spark.store.object_store import PIECE, ObjectStore, _facts_of
-from kafkalog_spark.store.object_writer import ObjectWriter
+from kafkalog_spark.store.object_file import PIECE
+from kafkalog_spark.store.object_store import ObjectStore, _facts_of
 from tests.store.buckets import s3_store
 from tests.store.fault_proxy import FaultProxy
 from tests.store.s3_server import S3Server
@@ -31,9 +31,9 @@ def top() -> str:
 
 
 @pytest.fixture
-def writer(s3: S3Server) -> ObjectWriter:
+def writer(s3: S3Server) -> ObjectStore:
     """Past the proxy."""
-    return ObjectWriter(s3_store(s3))
+    return s3_store(s3)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def store(s3: S3Server, proxy: FaultProxy) -> Iterator[ObjectStore]:
 
 
 def test_a_listed_segment_is_read_with_one_request_for_each_block(
-    store: ObjectStore, proxy: FaultProxy, writer: ObjectWriter, top: str
+    store: ObjectStore, proxy: FaultProxy, writer: ObjectStore, top: str
 ) -> None:
     writer.put(f"{top}/0.log", DATA)
     before = store.counts()
@@ -63,7 +63,7 @@ def test_a_listed_segment_is_read_with_one_request_for_each_block(
 
 
 def test_what_planning_asks_of_a_segment_is_one_request(
-    store: ObjectStore, proxy: FaultProxy, writer: ObjectWriter, top: str
+    store: ObjectStore, proxy: FaultProxy, writer: ObjectStore, top: str
 ) -> None:
     writer.put(f"{top}/0.log", DATA)
     facts = store.list(top).files["0.log"]
@@ -75,7 +75,7 @@ def test_what_planning_asks_of_a_segment_is_one_request(
     assert proxy.seen[-1].sent == PIECE
 
 
-def test_small_objects_are_one_request(store: ObjectStore, proxy: FaultProxy, writer: ObjectWriter, top: str) -> None:
+def test_small_objects_are_one_request(store: ObjectStore, proxy: FaultProxy, writer: ObjectStore, top: str) -> None:
     writer.put(f"{top}/0.index", DATA[:20_000])
     facts = store.list(top).files["0.index"]
     file = store.open(f"{top}/0.index", facts)
@@ -87,7 +87,7 @@ def test_small_objects_are_one_request(store: ObjectStore, proxy: FaultProxy, wr
 
 
 def test_a_directory_of_many_objects_is_listed_page_by_page(
-    s3: S3Server, store: ObjectStore, proxy: FaultProxy, writer: ObjectWriter, top: str
+    s3: S3Server, store: ObjectStore, proxy: FaultProxy, writer: ObjectStore, top: str
 ) -> None:
     names = [f"{number:020d}.log" for number in range(2300)]
     if s3.serves_files:
@@ -108,7 +108,7 @@ def test_a_directory_of_many_objects_is_listed_page_by_page(
     assert proxy.count() == 6
 
 
-def test_objects_that_stand_for_directories(store: ObjectStore, s3: S3Server, writer: ObjectWriter, top: str) -> None:
+def test_objects_that_stand_for_directories(store: ObjectStore, s3: S3Server, writer: ObjectStore, top: str) -> None:
     """Consoles and Hadoop make an empty object of the directory's name with a slash at its end."""
     for path in (f"{top}/orders-0", f"{top}/orders-0/sub"):
         s3.file_system().create_dir(path.removeprefix("s3://"))
@@ -130,7 +130,7 @@ def test_a_bucket_that_is_empty_is_a_directory(s3: S3Server) -> None:
 
 @pytest.mark.parametrize("known", [True, False], ids=["etag", "size alone"])
 def test_an_object_replaced_while_it_is_read(
-    store: ObjectStore, writer: ObjectWriter, top: str, known: bool, monkeypatch: pytest.MonkeyPatch
+    store: ObjectStore, writer: ObjectStore, top: str, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(object_store, "FIRST_BLOCK", MB)
     writer.put(f"{top}/0.log", DATA)
@@ -147,7 +147,7 @@ def test_an_object_replaced_while_it_is_read(
             file.read(block, 100)
 
 
-def test_an_object_that_vanishes_while_it_is_read(store: ObjectStore, writer: ObjectWriter, top: str) -> None:
+def test_an_object_that_vanishes_while_it_is_read(store: ObjectStore, writer: ObjectStore, top: str) -> None:
     writer.put(f"{top}/0.log", DATA)
     file = store.open(f"{top}/0.log", store.list(top).files["0.log"])
     assert file.read(0, 100) == DATA[:100]
@@ -175,7 +175,7 @@ def test_clients_are_shared_within_a_process(s3: S3Server) -> None:
     assert s3_store(s3).client is not s3_store(s3, more={"storage.max_retries": "3"}).client
 
 
-def test_counts_of_all_buckets_together(s3: S3Server, writer: ObjectWriter, top: str) -> None:
+def test_counts_of_all_buckets_together(s3: S3Server, writer: ObjectStore, top: str) -> None:
     before = all_counts()
     writer.put(f"{top}/a", b"123")
     assert s3_store(s3, more={"storage.max_retries": "4"}).read_all(f"{top}/a", 9) == b"123"

@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from kafkalog_spark.store.object_writer import ObjectWriter
 from tests.store.buckets import s3_store
 from tests.store.fault_proxy import FaultKind, FaultProxy, at_random
 from tests.store.s3_server import S3Server
@@ -41,7 +40,7 @@ def read_through(s3: S3Server, proxy: FaultProxy, seed: int, share: float, most:
 
 @pytest.fixture(autouse=True)
 def segment(s3: S3Server) -> None:
-    ObjectWriter(s3_store(s3)).put(PATH, DATA)
+    s3_store(s3).put(PATH, DATA)
 
 
 def test_a_few_faults(s3: S3Server, proxy: FaultProxy) -> None:

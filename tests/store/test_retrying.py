@@ -6,29 +6,19 @@ import errno
 
 import pytest
 
-from kafkalog_spark.store.object_client import FIRST_WAIT, INITIAL_CONNECT_TRIES, LONGEST_WAIT, Failure, RetryState
+from kafkalog_spark.store.object_client import FIRST_WAIT, INITIAL_CONNECT_TRIES, LONGEST_WAIT, Failure, wait_after
 from kafkalog_spark.store.storage_options import RetryPolicy
 
 BUSY = Failure(errno.EAGAIN, "busy", transient=True)
 UNREACHABLE = Failure(errno.ECONNREFUSED, "unreachable", transient=True, answered=False)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def waits(failure: Failure, policy: RetryPolicy, *, known: bool = True, part: float = 1.0) -> list[float]:
     """All waits until it gives up; each try takes no time, each wait as long as it says."""
-    clock = Clock()
-    retrying = RetryState(policy, known, clock, lambda: part)
-    found = []
-    while (seconds := retrying.wait_after(failure)) is not None:
+    found: list[float] = []
+    known = known or failure.answered
+    while (seconds := wait_after(failure, len(found) + 1, sum(found), policy, known=known, part=part)) is not None:
         found.append(seconds)
-        clock.now += seconds
     return found
 
 
@@ -55,10 +45,3 @@ def test_a_store_that_never_answered_is_given_up_soon() -> None:
     assert len(waits(UNREACHABLE, RetryPolicy(), known=False)) == INITIAL_CONNECT_TRIES - 1
     assert len(waits(UNREACHABLE, RetryPolicy(), known=True)) == 10
     assert len(waits(BUSY, RetryPolicy(), known=False)) == 10, "busy is an answer"
-
-
-def test_an_answer_makes_it_known() -> None:
-    retrying = RetryState(RetryPolicy(), False, Clock(), lambda: 0.0)
-    retrying.wait_after(BUSY)
-    for _ in range(INITIAL_CONNECT_TRIES + 1):
-        assert retrying.wait_after(UNREACHABLE) is not None

@@ -260,7 +260,7 @@ SECRETS = {
 def test_secrets_are_in_no_repr() -> None:
     options = StorageOptions.of(SECRETS)
     for text in (repr(options), str(options), f"{options}", repr([options]), repr(options.for_s3("b")),
-                 repr(options.for_others(AZURE_NAMES)), repr(options.hadoop), repr(options.library)):  # fmt: skip
+                 repr(options.for_others(AZURE_NAMES)), repr(options.values)):  # fmt: skip
         assert "CANARY" not in text
     assert "fs.s3a.endpoint.region=eu-west-1" in repr(options), "what is no secret is shown"
     assert "storage.account_key=***" in repr(options)

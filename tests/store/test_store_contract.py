@@ -17,7 +17,6 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from kafkalog_spark.errors import CorruptFile
 from kafkalog_spark.store.interface import LOCAL, FileFacts, LocalStore, Store, parse_path
 from kafkalog_spark.store.object_store import ObjectStore
-from kafkalog_spark.store.object_writer import ObjectWriter
 from kafkalog_spark.store.storage_options import StorageOptions
 from kafkalog_spark.store.stores import FsspecStore
 from tests.store.azure_double import AzureDouble
@@ -48,8 +47,7 @@ class Tree:
 
 
 def in_bucket(store: ObjectStore) -> Tree:
-    writer = ObjectWriter(store)
-    return Tree(store, f"{store.scheme}://tier/{uuid4().hex}", writer.put, lambda path: writer.delete([path]))
+    return Tree(store, f"{store.scheme}://tier/{uuid4().hex}", store.put, lambda path: store.delete([path]))
 
 
 def with_arrow(folder: Path) -> Tree:

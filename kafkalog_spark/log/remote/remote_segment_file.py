@@ -9,11 +9,10 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from kafkalog_spark.errors import CorruptChunk, CorruptLog, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry, parse_leader_epochs
@@ -28,10 +27,7 @@ from kafkalog_spark.log.tiered.chunks import ChunkIndex
 from kafkalog_spark.log.tiered.manifest import IndexRange, SegmentManifest
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
 from kafkalog_spark.log.tiered.tier_options import KeyRing
-from kafkalog_spark.store.interface import FileFacts, OpenFile
-
-if TYPE_CHECKING:
-    from kafkalog_spark.store.object_store import Buffer
+from kafkalog_spark.store.interface import FetchBlock, FileFacts, OpenFile, Store
 
 _INDEX_FILES = {
     file.value: file for file in (RemoteFile.OFFSET_INDEX, RemoteFile.TIME_INDEX, RemoteFile.TRANSACTION_INDEX)
@@ -63,6 +59,9 @@ class StoredSegment:
         return self.path_of(RemoteFile.LOG)
 
     def path_of(self, file: RemoteFile) -> str:
+        """Path of an object. Raises CorruptChunk where indexes are told of and lie nowhere."""
+        if file not in self.objects:
+            raise CorruptChunk("the manifest tells of indexes, and there is no .indexes object", path=self.log_path)
         return os.path.join(self.place.directory, self.objects[file][0])
 
     @property
@@ -156,19 +155,10 @@ def check_chunk_size(manifest: SegmentManifest, topic_partition: str, path: str)
 
 
 def _chunked(stored: OpenFile, held: StoredSegment, chunks: ChunkIndex, codec: ChunkCodec, pass_over: bool) -> OpenFile:
-    from kafkalog_spark.store.object_store import ObjectFile  # only where chunks are read
+    from kafkalog_spark.store.object_file import ObjectFile  # only where chunks are read
 
-    store, path = held.place.store, held.log_path
-    facts = held.objects[RemoteFile.LOG][1] or FileFacts(stored.size, "")
-
-    ranges = getattr(store, "ranges", None)
-
-    def read_range(begin: int, end: int) -> bytes:
-        # opened for each block: several threads fetch at once, and one file is for one thread
-        with closing(store.open(path, facts)) as file:
-            return file.read(begin, end - begin)
-
-    read = ranges(path, facts) if ranges is not None else read_range
+    path = held.log_path
+    read = held.place.store.ranges(path, held.objects[RemoteFile.LOG][1] or FileFacts(stored.size, ""))
     one_by_one = threading.Lock()  # several blocks are fetched at once; each chunk takes 8 MB more while it is decoded
     return ObjectFile(
         chunks.original_file_size,
@@ -184,7 +174,7 @@ def read_chunks(
     chunks: ChunkIndex,
     codec: ChunkCodec,
     path: str,
-    read: Callable[[int, int], Buffer],
+    read: FetchBlock,
     begin: int,
     end: int,
     guard: AbstractContextManager[object],
@@ -226,23 +216,47 @@ def index_bytes(held: StoredSegment, keys: KeyRing, file: RemoteFile) -> bytes:
     FileNotFoundError when the segment has gone, OSError, KeyNotGiven, CorruptManifest, CorruptChunk."""
     if not held.has(file):
         return b""
-    store, manifest = held.place.store, held.manifest
-    if manifest is None:
-        return store.read_all(held.path_of(file), MOST_OF_INDEX)
-    codec = ChunkCodec.of(manifest, keys)
-    if manifest.indexes is None:  # before October 2023 each was an object of its own
-        path = held.path_of(file)
-        data = store.read_all(path, MOST_OF_INDEX)
-        return bytes(codec.index(data, IndexRange(0, len(data)), path))
-    place = manifest.indexes[file]
-    if not place.size:
-        return b""
-    if RemoteFile.INDEXES not in held.objects:
-        raise CorruptChunk("the manifest tells of indexes, and there is no .indexes object", path=held.log_path)
-    path, facts = held.path_of(RemoteFile.INDEXES), held.objects[RemoteFile.INDEXES][1]
-    with closing(store.open(path, facts)) as opened:
-        data = opened.read(place.position, place.size)
-    return bytes(codec.index(data, place, path))
+    codec = None if held.manifest is None else ChunkCodec.of(held.manifest, keys)
+    facts = held.objects.get(RemoteFile.INDEXES, (None, None))[1]
+    return read_indexes(held.place.store, held.path_of, held.manifest, codec, [file], facts).get(file, b"")
+
+
+def read_indexes(
+    store: Store,
+    path_of: Callable[[RemoteFile], str],
+    manifest: SegmentManifest | None,
+    codec: ChunkCodec | None,
+    kinds: Iterable[RemoteFile],
+    facts: FileFacts | None = None,
+    optional: RemoteFile | None = None,
+) -> dict[RemoteFile, bytes]:
+    """Indexes of these kinds, as the broker had them, without empty ones: one request where they lie in an `.indexes`
+    object. facts: of that. optional: the kind whose own object may be missing. Raises as `index_bytes`."""
+    if manifest is None or manifest.indexes is None:  # before October 2023 each was an object of its own
+        found = {}
+        for kind in kinds:
+            try:
+                data = store.read_all(path_of(kind), MOST_OF_INDEX)
+            except FileNotFoundError:
+                if kind is not optional:
+                    raise
+                continue
+            found[kind] = data if codec is None else bytes(codec.index(data, IndexRange(0, len(data)), path_of(kind)))
+        return found
+    assert codec is not None
+    places = manifest.indexes
+    wanted = {kind: places[kind] for kind in kinds if kind in places and places[kind].size}
+    if not wanted:
+        return {}
+    path = path_of(RemoteFile.INDEXES)
+    facts = facts or FileFacts(max(place.position + place.size for place in places.values()), "")
+    begin = min(place.position for place in wanted.values())
+    end = min(max(place.position + place.size for place in wanted.values()), facts.size)
+    fetched = memoryview(store.ranges(path, facts)(begin, end) if begin < end else b"")
+    return {
+        kind: bytes(codec.index(fetched[place.position - begin :][: place.size], place, path))
+        for kind, place in wanted.items()
+    }
 
 
 def leader_epochs_of(held: StoredSegment, keys: KeyRing) -> list[EpochEntry]:

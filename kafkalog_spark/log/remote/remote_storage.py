@@ -9,9 +9,10 @@ appear whole: a file is written aside and renamed, an object is put at once or c
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from kafkalog_spark.format.atomic_file import TEMPORARY_SUFFIX, fsync_directory,
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.layout import RECORDS_AT
 from kafkalog_spark.log.remote.remote_caches import CACHED_INDEXES, BoundedDirectory, ChunkCache, RemoteIndexCache
-from kafkalog_spark.log.remote.remote_segment_file import DECODED_BLOCK, MOST_OF_INDEX, check_chunk_size, read_chunks
+from kafkalog_spark.log.remote.remote_segment_file import DECODED_BLOCK, check_chunk_size, read_chunks, read_indexes
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.tiered.chunk_codec import ENCRYPTION_OVERHEAD, ChunkCodec
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
@@ -42,10 +43,8 @@ from kafkalog_spark.log.tiered.remote_log_metadata import (
     encode_custom_metadata,
 )
 from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteSegment, remote_key
-from kafkalog_spark.store.interface import LOCAL, FileFacts, is_local
-from kafkalog_spark.store.object_store import Buffer, ObjectStore
-from kafkalog_spark.store.object_writer import PART, ObjectWriter, upload
-from kafkalog_spark.store.storage_options import StorageOptions
+from kafkalog_spark.store.interface import FileFacts, LocalStore, is_local
+from kafkalog_spark.store.object_store import PART, ObjectStore
 from kafkalog_spark.store.stores import store_of
 
 Throttle = Callable[[int], None]  # called with how many bytes are sent next; waits while that is too many
@@ -80,16 +79,14 @@ class LogSegmentData:
 Pieces = Callable[[], Iterable[bytes]]  # an object's bytes from its beginning on; called for each try
 
 
-class FolderPlace:
+class FolderStore(LocalStore):
     """Objects in a folder; `root` stays when it is empty. One is written aside and renamed, so that a name that is
     there is whole and on disk. Threads share it. Raises OSError."""
-
-    store = LOCAL
 
     def __init__(self, root: str) -> None:
         self._root = root
 
-    def put(self, path: str, pieces: Pieces, size: int) -> None:
+    def upload(self, path: str, pieces: Pieces, size: int) -> None:
         """Write an object of about `size` bytes; on return it is safe. Raises what `pieces` raises, too."""
         directory, aside = os.path.dirname(path), path + TEMPORARY_SUFFIX
         try:
@@ -116,20 +113,13 @@ class FolderPlace:
         finally:
             os.close(fd)
 
-    def read(self, path: str, size: int, begin: int, end: int) -> Buffer:
-        """The bytes [begin, end) of an object of `size` bytes."""
-        with closing(LOCAL.open(path)) as file:
-            if file.size < size:
-                raise OSError(5, f"the file has {file.size} bytes, expected {size}", path)
-            return file.read(begin, end - begin)
-
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects, in this order, and what was left of writing them; one that is not there is no error."""
+        """Delete objects, and what was left of writing them; one that is not there is no error."""
         for path in paths:
             for name in (path, path + TEMPORARY_SUFFIX):
                 with suppress(FileNotFoundError, NotADirectoryError):
                     os.unlink(name)
-        for directory in {os.path.dirname(path): None for path in paths}:
+            directory = os.path.dirname(path)
             with suppress(OSError):  # others lie in it
                 while directory != self._root:
                     os.rmdir(directory)
@@ -145,31 +135,6 @@ def _make_directories(directory: str) -> None:
     with suppress(FileExistsError):
         os.mkdir(directory)
     fsync_directory(above)
-
-
-class BucketPlace:
-    """See FolderPlace."""
-
-    def __init__(self, store: ObjectStore) -> None:
-        self.store = store
-
-    def put(self, path: str, pieces: Pieces, size: int) -> None:
-        upload(self.store, path, pieces, size)
-
-    def read(self, path: str, size: int, begin: int, end: int) -> Buffer:
-        return self.store.ranges(path, FileFacts(size, ""))(begin, end)
-
-    def delete(self, paths: Sequence[str]) -> None:
-        for path in paths:
-            ObjectWriter(self.store).delete([path])
-
-
-def _place_of(root: str, storage: StorageOptions) -> FolderPlace | BucketPlace:
-    if is_local(root):
-        return FolderPlace(root)
-    store = store_of(root, storage)
-    assert isinstance(store, ObjectStore)
-    return BucketPlace(store)
 
 
 def _unlimited(_: int) -> None:
@@ -193,7 +158,9 @@ class RemoteStorage:
 
     def __init__(self, options: RemoteStorageOptions, index_cache: BoundedDirectory | None = None) -> None:
         self.options = options
-        self._place = _place_of(options.root, options.storage)
+        store = FolderStore(options.root) if is_local(options.root) else store_of(options.root, options.storage)
+        assert isinstance(store, FolderStore | ObjectStore)
+        self._store = store
         self._indexes = None if index_cache is None else RemoteIndexCache(*index_cache)
         self._chunks = ChunkCache(options.chunk_cache_bytes)
         self._stored = lru_cache(_MANIFESTS)(self._read_manifest)
@@ -214,16 +181,21 @@ class RemoteStorage:
                 return copied(self, segment, data, throttle)
             except BaseException:
                 with suppress(OSError):
-                    self._place.delete(self._paths(segment))
+                    self.remove(segment)
                 raise
 
     def delete(self, segment: RemoteSegment) -> None:
         """Delete a segment's objects, if any, that which makes it complete first. Raises RemoteStorageError."""
         with self._errors(segment):
-            self._place.delete(self._paths(segment))
+            self.remove(segment)
         if self._indexes is not None:
             self._indexes.forget(segment)
         self._chunks.forget(lambda key: isinstance(key, tuple) and key[0] == segment.segment_id)
+
+    def remove(self, segment: RemoteSegment) -> None:
+        """Delete a segment's objects one after the other, those that were written last first. Raises OSError."""
+        for file in reversed(_UPLOADS[self.options.layout]):
+            self._store.delete([self._path(segment, file)])
 
     def put(self, segment: RemoteSegment, file: RemoteFile, pieces: Pieces, size: int, throttle: Throttle) -> int:
         """Write an object of a segment; the bytes that it has. Raises OSError, and what `pieces` raises."""
@@ -237,7 +209,7 @@ class RemoteStorage:
                 written += len(piece)
                 yield piece
 
-        self._place.put(self._path(segment, file), throttled, size)
+        self._store.upload(self._path(segment, file), throttled, size)
         return written
 
     # Reading.
@@ -259,14 +231,18 @@ class RemoteStorage:
         none. Raises as `fetch`."""
         with self._errors(segment):
             if self._indexes is not None and kind in CACHED_INDEXES:
-                return self._indexes.get(segment, kind, partial(self._all_indexes, segment))
-            return self._all_indexes(segment, only=kind).get(kind, b"")
+                return self._indexes.get(segment, kind, partial(self._read_indexes, segment, CACHED_INDEXES))
+            return self._read_indexes(segment, [kind]).get(kind, b"")
 
     def _plain(self, segment: RemoteSegment, size: int, begin: int, end: int) -> bytes:
         end = min(end, size)
         if begin >= end:
             return b""
-        return bytes(self._place.read(self._path(segment, RemoteFile.LOG), size, begin, end))
+        path = self._path(segment, RemoteFile.LOG)
+        data = bytes(self._store.ranges(path, FileFacts(size, ""))(begin, end))
+        if len(data) != end - begin:
+            raise OSError(errno.EIO, f"the file has {begin + len(data)} bytes, expected {size}", path)
+        return data
 
     def _by_blocks(self, segment: RemoteSegment, stored: _Stored, begin: int, end: int) -> bytes:
         """By blocks of whole chunks from the cache; who reads on from a block, or from the segment's beginning, has the
@@ -295,48 +271,21 @@ class RemoteStorage:
 
     def _decoded(self, segment: RemoteSegment, stored: _Stored, begin: int, end: int) -> bytes:
         chunks, path = stored.manifest.chunks, self._path(segment, RemoteFile.LOG)
-        read = partial(self._place.read, path, chunks.object_size)
+        read = self._store.ranges(path, FileFacts(chunks.object_size, ""))
         if stored.manifest.plain:
             return bytes(read(begin, end))
         return bytes(read_chunks(chunks, stored.codec, path, read, begin, end, nullcontext()))
 
     def _read_manifest(self, segment: RemoteSegment) -> _Stored:
         path = self._path(segment, RemoteFile.MANIFEST)
-        manifest = parse_manifest(self._place.store.read_all(path, MOST_OF_MANIFEST))
+        manifest = parse_manifest(self._store.read_all(path, MOST_OF_MANIFEST))
         check_chunk_size(manifest, str(segment), path)
         return _Stored(manifest, ChunkCodec.of(manifest, self.options.keys))
 
-    def _all_indexes(self, segment: RemoteSegment, only: RemoteFile | None = None) -> dict[RemoteFile, bytes]:
-        """The indexes of a segment, or one of them: one request, but for LocalTieredStorage's."""
-        if self.options.layout is Layout.LOCAL_TIERED:
-            return self._index_files(segment, [only] if only else CACHED_INDEXES)
-        stored = self._stored(segment)
-        places = stored.manifest.indexes
-        if places is None:  # before October 2023 each was an object of its own
-            found = self._index_files(segment, [only] if only else CACHED_INDEXES)
-            return {kind: bytes(stored.codec.index(data, IndexRange(0, len(data)))) for kind, data in found.items()}
-        wanted = {kind: place for kind, place in places.items() if only in (None, kind) and place.size}
-        if not wanted:
-            return {}
-        size = max(place.position + place.size for place in places.values())
-        begin = min(place.position for place in wanted.values())
-        end = max(place.position + place.size for place in wanted.values())
-        path = self._path(segment, RemoteFile.INDEXES)
-        data = memoryview(self._place.read(path, size, begin, end))
-        return {
-            kind: bytes(stored.codec.index(data[place.position - begin :][: place.size], place, path))
-            for kind, place in wanted.items()
-        }
-
-    def _index_files(self, segment: RemoteSegment, kinds: Sequence[RemoteFile]) -> dict[RemoteFile, bytes]:
-        found = {}
-        for kind in kinds:
-            try:
-                found[kind] = self._place.store.read_all(self._path(segment, kind), MOST_OF_INDEX)
-            except FileNotFoundError:
-                if kind is not RemoteFile.TRANSACTION_INDEX:
-                    raise
-        return found
+    def _read_indexes(self, segment: RemoteSegment, kinds: Sequence[RemoteFile]) -> dict[RemoteFile, bytes]:
+        manifest, codec = (None, None) if self.options.layout is Layout.LOCAL_TIERED else self._stored(segment)
+        path_of = partial(self._path, segment)
+        return read_indexes(self._store, path_of, manifest, codec, kinds, optional=RemoteFile.TRANSACTION_INDEX)
 
     # Names and errors.
 
@@ -348,9 +297,6 @@ class RemoteStorage:
             if said.object_key is not None:
                 return f"{self.options.root}/{prefix}{said.object_key}{file.value}"
         return f"{self.options.root}/{remote_key(self.options.layout, segment, file, prefix)}"
-
-    def _paths(self, segment: RemoteSegment) -> list[str]:
-        return [self._path(segment, file) for file in reversed(_UPLOADS[self.options.layout])]
 
     @contextmanager
     def _errors(self, segment: RemoteSegment) -> Iterator[None]:

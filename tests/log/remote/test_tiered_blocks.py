@@ -12,8 +12,8 @@ import zstandard
 
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
-from kafkalog_spark.store.object_store import Buffer, ObjectFile
-from kafkalog_spark.store.object_writer import ObjectWriter
+from kafkalog_spark.store.interface import Buffer
+from kafkalog_spark.store.object_file import ObjectFile
 from tests.log.tiered.aiven_writer import original_bytes
 from tests.store.buckets import s3_store
 from tests.store.fault_proxy import FaultProxy
@@ -28,7 +28,7 @@ def test_a_segment_of_compressed_chunks(s3: S3Server, proxy: FaultProxy, first: 
     chunks = [zstandard.compress(SEGMENT[at : at + CHUNK]) for at in range(0, len(SEGMENT), CHUNK)]
     index = ChunkIndex.of_variable(CHUNK, len(SEGMENT), np.array([len(chunk) for chunk in chunks], np.int64))
     path = f"s3://tier/{uuid4().hex}/0-x.log"
-    ObjectWriter(s3_store(s3)).put(path, b"".join(chunks))
+    s3_store(s3).put(path, b"".join(chunks))
     store = s3_store(s3, proxy)
     facts = store.list(path.rpartition("/")[0]).files["0-x.log"]
     assert facts.size == index.object_size

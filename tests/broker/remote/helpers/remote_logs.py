@@ -51,14 +51,11 @@ class FaultyStorage(RemoteStorage):
     def __init__(self, options: RemoteStorageOptions, steps: Steps) -> None:
         super().__init__(options)
         self.steps = steps
-        place, delete = self._place, self._place.delete
 
-        def guarded(paths: Any) -> None:
-            steps.at("objects to delete")
-            delete(paths)
-            steps.at("objects deleted")
-
-        place.delete = guarded  # type: ignore[method-assign]
+    def remove(self, segment: Any) -> None:
+        self.steps.at("objects to delete")
+        super().remove(segment)
+        self.steps.at("objects deleted")
 
     def put(self, segment: Any, file: Any, *rest: Any) -> int:
         self.steps.at(f"put {file.name}")

@@ -9,10 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from kafkalog_spark.store import object_writer
+from kafkalog_spark.store import object_store
 from kafkalog_spark.store.object_client import ObjectClient, TryFailed
-from kafkalog_spark.store.object_store import ObjectStore
-from kafkalog_spark.store.object_writer import PART, ObjectWriter
+from kafkalog_spark.store.object_store import PART, ObjectStore
 from tests.store.buckets import s3_store
 from tests.store.fault_proxy import Fault, FaultKind, FaultProxy, at
 from tests.store.s3_server import S3Server
@@ -26,52 +25,52 @@ def top() -> str:
 
 
 @pytest.fixture
-def writer(s3: S3Server, proxy: FaultProxy) -> ObjectWriter:
-    return ObjectWriter(s3_store(s3, proxy))
+def writer(s3: S3Server, proxy: FaultProxy) -> ObjectStore:
+    return s3_store(s3, proxy)
 
 
-def test_objects_are_written_whole(writer: ObjectWriter, proxy: FaultProxy, top: str) -> None:
+def test_objects_are_written_whole(writer: ObjectStore, proxy: FaultProxy, top: str) -> None:
     writer.put(f"{top}/a", FIRST)
     writer.put(f"{top}/a", SECOND)
     writer.put(f"{top}/empty", b"")
-    assert writer.store.read_all(f"{top}/a", 100) == SECOND
-    assert writer.store.read_all(f"{top}/empty", 100) == b""
-    counts = writer.store.counts()
+    assert writer.read_all(f"{top}/a", 100) == SECOND
+    assert writer.read_all(f"{top}/empty", 100) == b""
+    counts = writer.counts()
     assert (counts.put, counts.bytes_written) == (3, len(FIRST) + len(SECOND))
     assert proxy.count("PUT") == 3
 
 
-def test_large_objects_come_in_parts(writer: ObjectWriter, proxy: FaultProxy, top: str) -> None:
+def test_large_objects_come_in_parts(writer: ObjectStore, proxy: FaultProxy, top: str) -> None:
     data = random.Random(3).randbytes(2 * PART + 5)
-    writer.store.exists(top)  # a store that has answered is one whose failing parts alone are sent again
+    writer.exists(top)  # a store that has answered is one whose failing parts alone are sent again
     number = proxy.count()
     proxy.plan = at({number + 2: Fault(FaultKind.SLOW_DOWN)})
     writer.put(f"{top}/large", memoryview(data))
-    assert writer.store.read_all(f"{top}/large", len(data) + 1) == data
+    assert writer.read_all(f"{top}/large", len(data) + 1) == data
     assert [seen.method for seen in proxy.seen if seen.status == 200].count("PUT") == 3
     assert proxy.count("POST") == 2, "the upload was begun and completed once"
-    assert writer.store.counts().put == 5
+    assert writer.counts().put == 5
 
 
-def test_only_the_first_writer_makes_an_object(writer: ObjectWriter, top: str) -> None:
+def test_only_the_first_writer_makes_an_object(writer: ObjectStore, top: str) -> None:
     assert writer.put_if_absent(f"{top}/commit", FIRST) is True
     assert writer.put_if_absent(f"{top}/commit", SECOND) is False
     assert writer.put_if_absent(f"{top}/commit", FIRST) is False, "the same bytes by another writer"
-    assert writer.store.read_all(f"{top}/commit", 100) == FIRST
+    assert writer.read_all(f"{top}/commit", 100) == FIRST
 
 
 def test_of_many_writers_at_once_one_wins(s3: S3Server, top: str) -> None:
-    writer = ObjectWriter(s3_store(s3))
+    writer = s3_store(s3)
     for attempt in range(5):
         path = f"{top}/commit-{attempt}"
         with ThreadPoolExecutor(8) as threads:
             won = list(threads.map(lambda number, path=path: writer.put_if_absent(path, b"%d" % number), range(8)))
         assert sum(won) == 1
-        assert writer.store.read_all(path, 10) == b"%d" % won.index(True)
+        assert writer.read_all(path, 10) == b"%d" % won.index(True)
 
 
 @pytest.mark.parametrize("kind", [FaultKind.INTERNAL_ERROR, FaultKind.RESET])
-def test_a_put_that_failed_is_sent_again(writer: ObjectWriter, proxy: FaultProxy, top: str, kind: FaultKind) -> None:
+def test_a_put_that_failed_is_sent_again(writer: ObjectStore, proxy: FaultProxy, top: str, kind: FaultKind) -> None:
     proxy.plan = at({0: Fault(kind)})
     assert writer.put_if_absent(f"{top}/commit", FIRST) is True
     assert proxy.count("PUT") == 2
@@ -80,8 +79,8 @@ def test_a_put_that_failed_is_sent_again(writer: ObjectWriter, proxy: FaultProxy
 @pytest.mark.parametrize("mine", [True, False], ids=["mine", "another writer's"])
 def test_an_answer_that_was_lost(s3: S3Server, top: str, mine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first try wrote the object, or another writer did meanwhile; in both cases the second try finds one."""
-    writer = ObjectWriter(s3_store(s3, more={"storage.max_retries": "5"}))
-    real = object_writer._create
+    writer = s3_store(s3, more={"storage.max_retries": "5"})
+    real = object_store._create
     tries = 0
 
     def losing(library: object, key: str, data: bytes) -> bool | None:
@@ -92,26 +91,26 @@ def test_an_answer_that_was_lost(s3: S3Server, top: str, mine: bool, monkeypatch
             raise ConnectionResetError("HttpError { kind: Interrupted")
         return real(library, key, data)
 
-    monkeypatch.setattr(object_writer, "_create", losing)
+    monkeypatch.setattr(object_store, "_create", losing)
     assert writer.put_if_absent(f"{top}/commit", FIRST) is mine
     assert tries == 2
-    assert writer.store.read_all(f"{top}/commit", 100) == (FIRST if mine else SECOND)
+    assert writer.read_all(f"{top}/commit", 100) == (FIRST if mine else SECOND)
 
 
-def test_a_store_that_keeps_the_promise(writer: ObjectWriter, top: str) -> None:
+def test_a_store_that_keeps_the_promise(writer: ObjectStore, top: str) -> None:
     writer.expect_conditional_put(top)
-    assert not writer.store.exists(top), "nothing is left behind"
+    assert not writer.exists(top), "nothing is left behind"
 
 
 def test_a_store_without_conditional_puts_is_refused(gs: ObjectStore) -> None:
     """The second put is answered as if it had been the first."""
     with pytest.raises(OSError, match="takes no notice of If-None-Match"):
-        ObjectWriter(gs).expect_conditional_put("gs://tier/conditional")
+        gs.expect_conditional_put("gs://tier/conditional")
     assert not gs.exists("gs://tier/conditional")
 
 
 def test_a_store_that_refuses_conditional_puts(s3: S3Server, top: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = ObjectWriter(s3_store(s3, more={"storage.max_retries": "7"}))
+    writer = s3_store(s3, more={"storage.max_retries": "7"})
 
     def refusing(self: ObjectClient, path: str, call: Callable, **more: object) -> object:
         class Library:
@@ -128,12 +127,12 @@ def test_a_store_that_refuses_conditional_puts(s3: S3Server, top: str, monkeypat
         writer.put_if_absent(f"{top}/commit", FIRST)
 
 
-def test_deleting(writer: ObjectWriter, top: str) -> None:
+def test_deleting(writer: ObjectStore, top: str) -> None:
     paths = [f"{top}/{number}" for number in range(5)]
     for path in paths:
         writer.put(path, b"x")
     writer.delete(paths[:4])
-    assert writer.store.list(top).names == ["4"]
+    assert writer.list(top).names == ["4"]
     writer.delete([*paths, f"{top}/never-was"])
     writer.delete([])
-    assert not writer.store.exists(top)
+    assert not writer.exists(top)
