@@ -131,10 +131,11 @@ class OptionSpec:
     excludes: tuple[str, ...] = ()
     hint: str = ""
 
-    def value(self, text: str | None) -> Any:
-        """The value of a text, None for an option that is not given. Raises OptionError."""
+    def value(self, text: str | None, prefix: str = "") -> Any:
+        """The value of a text, None for an option that is not given. prefix: of its name in errors. Raises
+        OptionError."""
         text = self.default if text is None else text
-        return None if text is None else self.parse(self.name, text)
+        return None if text is None else self.parse(prefix + self.name, text)
 
 
 def option(name: str, parse: Parser, default: str | None = None, *, secret: bool = False, **rules: Any) -> Any:
@@ -155,9 +156,9 @@ def specs_of(options: type) -> tuple[OptionSpec, ...]:
     return tuple(_declared(options).values())
 
 
-def parsed_fields(options: type, texts: Mapping[str, str]) -> dict[str, Any]:
-    """By the names of the fields. texts: by name in small letters. Raises OptionError."""
-    return {name: spec.value(texts.get(spec.name.lower())) for name, spec in _declared(options).items()}
+def parsed_fields(options: type, texts: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
+    """By the names of the fields. texts: by name in small letters. prefix: see OptionSpec.value. Raises OptionError."""
+    return {name: spec.value(texts.get(spec.name.lower()), prefix) for name, spec in _declared(options).items()}
 
 
 def parsed(specs: Iterable[OptionSpec], texts: Mapping[str, str]) -> dict[str, Any]:

@@ -14,17 +14,27 @@ Aiven's `storage.backend.class` says what kind of place; without either it is Ai
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.meta_properties import format_properties
 from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, Layout
 from kafkalog_spark.log.tiered.tier_options import NO_KEYS, KeyRing
-from kafkalog_spark.options import OptionSpec, boolean, choice, plain_text, positive, unknown_option
+from kafkalog_spark.options import (
+    OptionSpec,
+    Parser,
+    boolean,
+    choice,
+    option,
+    parsed_fields,
+    plain_text,
+    positive,
+    specs_of,
+    unknown_option,
+)
 from kafkalog_spark.store.interface import normalised
 from kafkalog_spark.store.storage_options import StorageOptions
 
@@ -46,8 +56,8 @@ _CHUNK_CACHE = 64 << 20
 """Bytes: sixteen chunks, those of as many consumers that read different segments at once."""
 _PREFETCH = 16 << 20
 """Bytes read ahead: at 20 to 100 ms a request, three chunks in flight make some hundred MB/s."""
-_CALL_TIMEOUT_MS = 30_000
-"""Milliseconds for which a request is tried again. A reader's thread is held for as long; a copy is tried again by
+_CALL_TIMEOUT_S = 30.0
+"""Seconds for which a request is tried again. A reader's thread is held for as long; a copy is tried again by
 whoever copies."""
 CUSTOM_FIELDS = ("REMOTE_SIZE", "OBJECT_PREFIX", "OBJECT_KEY")
 
@@ -65,46 +75,45 @@ def _cache_bytes(name: str, text: str) -> int:
     return _CHUNK_CACHE if text.strip() == "-1" else positive(MAX_INT64)(name, text)
 
 
-_LAYOUT_SPECS = (
-    OptionSpec("key.prefix", plain_text, ""),
-    OptionSpec("chunk.size", positive(_MOST_OF_CHUNK_SIZE), str(CHUNK_SIZE)),
-    OptionSpec("compression.enabled", boolean, "false"),
-    OptionSpec("compression.heuristic.enabled", boolean, "false"),
-    OptionSpec("encryption.enabled", boolean, "false"),
-    OptionSpec("encryption.key.pair.id", plain_text),
-    OptionSpec("encryption.key.pairs", _list, ""),
-    OptionSpec("custom.metadata.fields.include", _custom_fields, ""),
-    OptionSpec("fetch.chunk.cache.size", _cache_bytes, str(_CHUNK_CACHE)),
-    OptionSpec("fetch.chunk.cache.prefetch.max.size", positive(MAX_INT64), str(_PREFETCH)),
-)
-_STORAGE_SPECS = {
-    _FOLDER: (OptionSpec("storage.root", plain_text),),
-    _S3: (
-        OptionSpec("storage.s3.bucket.name", plain_text),
-        OptionSpec("storage.s3.endpoint.url", plain_text),
-        OptionSpec("storage.s3.region", plain_text),
-        OptionSpec("storage.s3.path.style.access.enabled", boolean),
-        OptionSpec("storage.s3.api.call.timeout", positive(MAX_INT64), str(_CALL_TIMEOUT_MS)),
-        OptionSpec("storage.s3.api.call.attempt.timeout", positive(MAX_INT64)),
-        OptionSpec("storage.aws.access.key.id", plain_text),
-        OptionSpec("storage.aws.secret.access.key", plain_text),
-    ),
-    _GCS: (
-        OptionSpec("storage.gcs.bucket.name", plain_text),
-        OptionSpec("storage.gcs.endpoint.url", plain_text),
-        OptionSpec("storage.gcs.credentials.json", plain_text),
-        OptionSpec("storage.gcs.credentials.path", plain_text),
-        OptionSpec("storage.gcs.credentials.default", boolean),
-    ),
-    _AZURE: (
-        OptionSpec("storage.azure.container.name", plain_text),
-        OptionSpec("storage.azure.account.name", plain_text),
-        OptionSpec("storage.azure.account.key", plain_text),
-        OptionSpec("storage.azure.sas.token", plain_text),
-        OptionSpec("storage.azure.connection.string", plain_text),
-        OptionSpec("storage.azure.endpoint.url", plain_text),
-    ),
-}
+def _seconds(name: str, text: str) -> str:
+    """Seconds, of milliseconds."""
+    return str(positive(MAX_INT64)(name, text) / 1000)
+
+
+def _with_unit(name: str, text: str) -> str:
+    return f"{positive(MAX_INT64)(name, text)}ms"
+
+
+_BUCKETS: dict[str, tuple[str, str, dict[str, tuple[Parser, str]]]] = {
+    _S3: ("s3", "storage.s3.bucket.name", {
+        "storage.aws.access.key.id": (plain_text, "fs.s3a.access.key"),
+        "storage.aws.secret.access.key": (plain_text, "fs.s3a.secret.key"),
+        "storage.s3.endpoint.url": (plain_text, "fs.s3a.endpoint"),
+        "storage.s3.region": (plain_text, "fs.s3a.endpoint.region"),
+        "storage.s3.path.style.access.enabled": (boolean, "fs.s3a.path.style.access"),
+        "storage.s3.api.call.timeout": (_seconds, "storage.retry_timeout"),
+        "storage.s3.api.call.attempt.timeout": (_with_unit, "storage.timeout"),
+    }),
+    _GCS: ("gs", "storage.gcs.bucket.name", {
+        "storage.gcs.credentials.json": (plain_text, "storage.service_account_key"),
+        "storage.gcs.credentials.path": (plain_text, "storage.application_credentials"),
+        "storage.gcs.endpoint.url": (plain_text, "storage.base_url"),
+        "storage.gcs.credentials.default": (boolean, ""),
+    }),
+    _AZURE: ("az", "storage.azure.container.name", {
+        "storage.azure.connection.string": (plain_text, ""),
+        "storage.azure.account.name": (plain_text, "storage.account_name"),
+        "storage.azure.account.key": (plain_text, "storage.account_key"),
+        "storage.azure.sas.token": (plain_text, "storage.sas_key"),
+        "storage.azure.endpoint.url": (plain_text, "storage.endpoint"),
+    }),
+}  # fmt: skip
+"""Scheme, property of the bucket, and the others: their parsers, and the options of StorageOptions that they become."""
+_OF_CONNECTION = {
+    "AccountName": "storage.account_name", "AccountKey": "storage.account_key",
+    "SharedAccessSignature": "storage.sas_key", "BlobEndpoint": "storage.endpoint",
+}  # fmt: skip
+"""The same of the parts of `storage.azure.connection.string`, which yield to properties of their own."""
 _SECRET = frozenset({
     "storage.aws.access.key.id", "storage.aws.secret.access.key", "storage.gcs.credentials.json",
     "storage.azure.account.key", "storage.azure.sas.token", "storage.azure.connection.string",
@@ -115,6 +124,11 @@ _WITHOUT_MEANING = (
     "storage.gcs.resumable.upload.chunk.size", "storage.azure.upload.block.size",
 )  # fmt: skip
 """What Aiven's plugin has beyond these: caches and pools of its JVM, how requests are cut."""
+_ENCRYPTION = (
+    OptionSpec("encryption.enabled", boolean, "false"),
+    OptionSpec("encryption.key.pair.id", plain_text),
+    OptionSpec("encryption.key.pairs", _list, ""),
+)
 _PAGE = "docs/tiered_storage.md lists"
 _NO_STORAGE = StorageOptions()
 _OF_LOCAL_TIERED = ("delete.on.close", "delete.enable", "transferer.class", "broker.id", "storage.wait.interval.ms")
@@ -128,16 +142,16 @@ class RemoteStorageOptions:
 
     layout: Layout
     root: str
-    key_prefix: str = ""
+    key_prefix: str = option("key.prefix", plain_text, "")
+    chunk_size: int = option("chunk.size", positive(_MOST_OF_CHUNK_SIZE), str(CHUNK_SIZE))
+    compress: bool = option("compression.enabled", boolean, "false")
+    compress_by_first_batch: bool = option("compression.heuristic.enabled", boolean, "false")
+    custom_fields: frozenset[str] = option("custom.metadata.fields.include", _custom_fields, "")
+    chunk_cache_bytes: int = option("fetch.chunk.cache.size", _cache_bytes, str(_CHUNK_CACHE))
+    prefetch_bytes: int = option("fetch.chunk.cache.prefetch.max.size", positive(MAX_INT64), str(_PREFETCH))
     storage: StorageOptions = _NO_STORAGE
-    chunk_size: int = CHUNK_SIZE
-    compress: bool = False
-    compress_by_first_batch: bool = False
     key_id: str | None = None
     keys: KeyRing = NO_KEYS
-    custom_fields: frozenset[str] = frozenset()
-    chunk_cache_bytes: int = _CHUNK_CACHE
-    prefetch_bytes: int = _PREFETCH
     recorded: tuple[tuple[str, str], ...] = ()
 
     @classmethod
@@ -151,7 +165,7 @@ class RemoteStorageOptions:
         if manager == LOCAL_TIERED_CLASS:
             _refuse_unknown(given, ("dir", *_OF_LOCAL_TIERED), (), prefix)
             root = os.path.join(_folder(given.get("dir", default_root), prefix + "dir"), LOCAL_TIERED_ROOT)
-            made = cls(Layout.LOCAL_TIERED, root)
+            made = cls(Layout.LOCAL_TIERED, root, **parsed_fields(cls, {}))
         elif manager == AIVEN_CLASS:
             made = _aiven(given, prefix, default_root)
         else:
@@ -165,7 +179,7 @@ class RemoteStorageOptions:
             recorded[prefix + "dir"] = os.path.dirname(made.root)
         elif made.is_local:
             recorded[prefix + "storage.root"] = made.root
-        return cls(**{**made.__dict__, "recorded": tuple(sorted(recorded.items()))})
+        return replace(made, recorded=tuple(sorted(recorded.items())))
 
     def recorded_file(self, date: datetime) -> bytes:
         """Content of REMOTE_STORAGE_FILE: the properties that `of` makes the same of, but for secrets."""
@@ -179,29 +193,27 @@ class RemoteStorageOptions:
 
 def _aiven(given: Mapping[str, str], prefix: str, default_root: str | None) -> RemoteStorageOptions:
     backend = given.get("storage.backend.class", _FOLDER)
-    if backend not in _STORAGE_SPECS:
+    if backend != _FOLDER and backend not in _BUCKETS:
         raise OptionError(
-            f"{prefix}storage.backend.class is {backend[:100]}", hint=f"known are {', '.join(_STORAGE_SPECS)}"
+            f"{prefix}storage.backend.class is {backend[:100]}", hint=f"known are {', '.join((_FOLDER, *_BUCKETS))}"
         )
-    specs = [*_LAYOUT_SPECS, *_STORAGE_SPECS[backend]]
-    names = ["storage.backend.class", *(spec.name for spec in specs)]
+    _, bucket, others = _BUCKETS.get(backend, ("", "storage.root", {}))
+    specs = (*specs_of(RemoteStorageOptions), *_ENCRYPTION)
+    names = ["storage.backend.class", *(spec.name for spec in specs), bucket, *others]
     _refuse_unknown(given, names, ("encryption.key.pairs.", *_WITHOUT_MEANING), prefix)
-    texts = {(prefix + name).lower(): text for name, text in given.items()}
-    named = {spec.name: replace(spec, name=prefix + spec.name) for spec in specs}
-    value = {name: spec.value(texts.get(spec.name.lower())) for name, spec in named.items()}
-    root, storage = _PLACES[backend](value, prefix, default_root)
-    key_prefix = value["key.prefix"]
-    parts = key_prefix.split("/")
+    if backend == _FOLDER:
+        root = _folder(given.get("storage.root") or default_root, prefix + "storage.root")
+        storage = _NO_STORAGE
+    else:
+        root, storage = _bucket(backend, given, prefix)
+    values = parsed_fields(RemoteStorageOptions, given, prefix)
+    parts = values["key_prefix"].split("/")
     if any(part in (".", "..") for part in parts) or "" in parts[:-1]:
         raise OptionError(
-            f"{prefix}key.prefix is {key_prefix[:100]!r}", hint="names between slashes, none at its start"
+            f"{prefix}key.prefix is {values['key_prefix'][:100]!r}", hint="names between slashes, none at its start"
         )
-    keys, key_id = _key_pairs(given, value, prefix)
-    return RemoteStorageOptions(
-        Layout.AIVEN, root, key_prefix, storage, value["chunk.size"], value["compression.enabled"],
-        value["compression.heuristic.enabled"], key_id, keys, value["custom.metadata.fields.include"],
-        value["fetch.chunk.cache.size"], value["fetch.chunk.cache.prefetch.max.size"],
-    )  # fmt: skip
+    keys, key_id = _key_pairs(given, prefix)
+    return RemoteStorageOptions(Layout.AIVEN, root, **values, storage=storage, key_id=key_id, keys=keys)
 
 
 def _refuse_unknown(
@@ -212,10 +224,10 @@ def _refuse_unknown(
             raise unknown_option(prefix + name, [prefix + known for known in names], {}, _PAGE)
 
 
-def _key_pairs(given: Mapping[str, str], value: Mapping[str, Any], prefix: str) -> tuple[KeyRing, str | None]:
+def _key_pairs(given: Mapping[str, str], prefix: str) -> tuple[KeyRing, str | None]:
     """The private keys, and the id of the pair for new segments. The public key is the private one's."""
+    is_enabled, key_id, ids = (spec.value(given.get(spec.name), prefix) for spec in _ENCRYPTION)
     name = "encryption.key.pairs.{}.private.key.file"
-    ids = value["encryption.key.pairs"]
     files = {key_id: given.get(name.format(key_id)) for key_id in ids}
     missing = [key_id for key_id, file in files.items() if not file]
     if missing:
@@ -223,9 +235,8 @@ def _key_pairs(given: Mapping[str, str], value: Mapping[str, Any], prefix: str) 
             f"{prefix}encryption.key.pairs names {missing[0]!r}, without {prefix}{name.format(missing[0])}"
         )
     keys = KeyRing({key_id: file for key_id, file in files.items() if file}, prefix + name)
-    if not value["encryption.enabled"]:
+    if not is_enabled:
         return keys, None
-    key_id = value["encryption.key.pair.id"]
     if key_id not in files:
         raise OptionError(
             f"{prefix}encryption.key.pair.id is {key_id!r}, which is none of {prefix}encryption.key.pairs: "
@@ -234,68 +245,21 @@ def _key_pairs(given: Mapping[str, str], value: Mapping[str, Any], prefix: str) 
     return keys, key_id
 
 
-_Place = tuple[str, StorageOptions]
-
-
 def _folder(path: str | None, name: str) -> str:
     if not path:
         raise OptionError(f"{name} is missing", hint="the folder that segments are copied to")
     return normalised(path)
 
 
-def _folder_place(value: Mapping[str, Any], prefix: str, default_root: str | None) -> _Place:
-    return _folder(value["storage.root"] or default_root, prefix + "storage.root"), StorageOptions()
-
-
-def _required(value: Mapping[str, Any], name: str, prefix: str) -> str:
-    text = value[name]
-    if not text:
-        raise OptionError(f"{prefix}{name} is missing")
-    return str(text)
-
-
-def _s3_place(value: Mapping[str, Any], prefix: str, _: str | None) -> _Place:
-    path_style, attempt = value["storage.s3.path.style.access.enabled"], value["storage.s3.api.call.attempt.timeout"]
-    return f"s3://{_required(value, 'storage.s3.bucket.name', prefix)}", _storage({
-        "fs.s3a.access.key": value["storage.aws.access.key.id"],
-        "fs.s3a.secret.key": value["storage.aws.secret.access.key"],
-        "fs.s3a.endpoint": value["storage.s3.endpoint.url"],
-        "fs.s3a.endpoint.region": value["storage.s3.region"],
-        "fs.s3a.path.style.access": None if path_style is None else str(path_style),
-        "storage.retry_timeout": str(value["storage.s3.api.call.timeout"] / 1000),
-        "storage.timeout": None if attempt is None else f"{attempt}ms",
-    })  # fmt: skip
-
-
-def _gcs_place(value: Mapping[str, Any], prefix: str, _: str | None) -> _Place:
-    return f"gs://{_required(value, 'storage.gcs.bucket.name', prefix)}", _storage({
-        "storage.service_account_key": value["storage.gcs.credentials.json"],
-        "storage.application_credentials": value["storage.gcs.credentials.path"],
-        "storage.base_url": value["storage.gcs.endpoint.url"],
-        "storage.retry_timeout": str(_CALL_TIMEOUT_MS / 1000),
-    })  # fmt: skip
-
-
-def _azure_place(value: Mapping[str, Any], prefix: str, _: str | None) -> _Place:
-    connection = dict(
-        part.partition("=")[::2] for part in (value["storage.azure.connection.string"] or "").split(";") if part
-    )
-    return f"az://{_required(value, 'storage.azure.container.name', prefix)}", _storage({
-        "storage.account_name": value["storage.azure.account.name"] or connection.get("AccountName"),
-        "storage.account_key": value["storage.azure.account.key"] or connection.get("AccountKey"),
-        "storage.sas_key": value["storage.azure.sas.token"] or connection.get("SharedAccessSignature"),
-        "storage.endpoint": value["storage.azure.endpoint.url"] or connection.get("BlobEndpoint"),
-        "storage.retry_timeout": str(_CALL_TIMEOUT_MS / 1000),
-    })  # fmt: skip
-
-
-_PLACES: dict[str, Callable[[Mapping[str, Any], str, str | None], _Place]] = {
-    _FOLDER: _folder_place,
-    _S3: _s3_place,
-    _GCS: _gcs_place,
-    _AZURE: _azure_place,
-}
-
-
-def _storage(texts: Mapping[str, str | None]) -> StorageOptions:
-    return StorageOptions.of({name: text for name, text in texts.items() if text})
+def _bucket(backend: str, given: Mapping[str, str], prefix: str) -> tuple[str, StorageOptions]:
+    scheme, bucket, others = _BUCKETS[backend]
+    if not given.get(bucket):
+        raise OptionError(f"{prefix}{bucket} is missing")
+    connection = (part.partition("=")[::2] for part in given.get("storage.azure.connection.string", "").split(";"))
+    storage = {_OF_CONNECTION[name]: text for name, text in connection if name in _OF_CONNECTION and text}
+    storage["storage.retry_timeout"] = str(_CALL_TIMEOUT_S)
+    for name, (parse, option_name) in others.items():
+        text = str(parse(prefix + name, given[name])) if name in given else ""
+        if text and option_name:
+            storage[option_name] = text
+    return f"{scheme}://{given[bucket]}", StorageOptions.of(storage)
