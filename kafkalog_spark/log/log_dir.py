@@ -236,8 +236,7 @@ def _recorded_dirs(
             return None
         partition = TopicIdPartition(place.topic, topic_id, place.partition)
         directory = f"{root}/{remote_directory(layout, partition, prefix)}"
-        last = prefix.rpartition("/")[2]
-        return RemoteDir(layout, place.topic, place.partition, topic_id, directory, tier_store, last, root)
+        return RemoteDir(layout, place.topic, place.partition, topic_id, directory, tier_store, root)
 
     return [found for found in in_parallel(dir_of, places, lambda place: place.store.remote) if found], options.keys
 

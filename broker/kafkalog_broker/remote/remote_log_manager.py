@@ -10,6 +10,7 @@ import asyncio
 import datetime
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -22,7 +23,7 @@ from uuid import UUID
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import REMOTE_STORAGE_ENABLE
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.remote.copying import SegmentCopy, segments_to_copy
+from kafkalog_broker.remote.copying import prepared_copy, segments_to_copy
 from kafkalog_broker.remote.expiration import expired_segments
 from kafkalog_broker.remote.remote_log_metadata_cache import (
     COPY_FINISHED,
@@ -47,7 +48,7 @@ from kafkalog_spark.format.atomic_file import replace_file
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.layout import RECORDS_AT
 from kafkalog_spark.format.names import INDEX_CACHE_DIR, REMOTE_STORAGE_FILE
-from kafkalog_spark.log.remote.remote_storage import RemoteStorage
+from kafkalog_spark.log.remote.remote_storage import LogSegmentData, RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.tiered.remote_log_metadata import PartitionDeleteState
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
@@ -56,6 +57,7 @@ _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _THREADS = 64  # threads of each kind, at most; the properties of Kafka say how many of them are used
+_NAP_S = 0.05  # how long a copy that the quota holds up waits before it looks again, and whether it is to end
 _DEFAULT_SUFFIX = "-remote"  # of the folder for remote segments where none is named
 _DELETED_AT_ONCE = 100  # segments whose deletion is one event: a topic of 10,000 takes a hundred flushes, not 20,000
 
@@ -160,7 +162,7 @@ class RemoteLogManager:
         self.partitions: dict[tuple[UUID, int], RemotePartition] = {}
         self.counts = RemoteCounts()
         now = config()
-        copy_quota = RemoteQuota(
+        self._copy_quota = RemoteQuota(
             lambda: config().remote_log_manager_copy_max_bytes_per_second,
             now.remote_log_manager_copy_quota_window_num, now.remote_log_manager_copy_quota_window_size_seconds,
             clock.monotonic_ms,
@@ -181,7 +183,7 @@ class RemoteLogManager:
         self._reading = 0
         self._reader_threads = now.remote_log_reader_threads
         self._reading_turn = asyncio.Semaphore(self._reader_threads)
-        self._copies = SegmentCopy(storage, metadata, copy_quota)
+        self._is_stopped = False  # what is being copied ends before its next piece
 
     # ---- start and stop
 
@@ -212,9 +214,9 @@ class RemoteLogManager:
             return
         remote = self.metadata.partitions.get((topic.id, number))
         if remote is not None:
-            restored = restore_log(log, remote, self._storage, self._clock.now_ms())
-            self._logs.remove_later(restored.gone, log.config)
-            self._stay_above(restored.producer_ids)
+            gone, producer_ids = restore_log(log, remote, self._storage, self._clock.now_ms())
+            self._logs.remove_later(gone, log.config)
+            self._stay_above(producer_ids)
         with suppress(BrokerError):  # it is offline now
             self._adopt(log)
 
@@ -228,7 +230,7 @@ class RemoteLogManager:
 
     async def stop(self) -> None:
         """Return when nothing is copied, deleted or read any more; a copy ends before its next piece."""
-        self._copies.is_stopped = True
+        self._is_stopped = True
         await self._copying.stop()
         await self._expiring.stop()
         await asyncio.to_thread(self._readers.shutdown)  # waits for reads, which the event loop must not
@@ -309,28 +311,30 @@ class RemoteLogManager:
     async def _copy(self, partition: RemotePartition) -> None:
         loop = asyncio.get_running_loop()
         try:
-            while (log := partition.log) is not None and not self._copies.is_stopped and not log.is_closed:
+            while (log := partition.log) is not None and not self._is_stopped and not log.is_closed:
                 segment, until = next(segments_to_copy(log), (None, 0))
                 if segment is None:
                     break
                 self.counts.copy_requests += 1
                 if segment.writer is not None or log.recovery_point < until:
                     await self._call(log.flush)
-                copy = await self._call(self._copies.prepare, log, segment, until, self._clock.now_ms())
-                partition.copying.add(copy.segment.segment_id)
+                remote, data = await self._call(
+                    prepared_copy, log, segment, until, self.metadata.broker_id, self._clock.now_ms()
+                )
+                partition.copying.add(remote.segment_id)
                 try:
-                    await self.metadata.add(copy.segment)
-                    custom = await loop.run_in_executor(self._copying.threads, self._copies.write, copy, self._config())
+                    await self.metadata.add(remote)
+                    custom = await loop.run_in_executor(self._copying.threads, self._write, remote, data)
                     if partition.log is None or log.is_closed:
                         break
-                    await self.metadata.update([copy.segment], COPY_FINISHED, custom)
+                    await self.metadata.update([remote], COPY_FINISHED, custom)
                 finally:
-                    partition.copying.discard(copy.segment.segment_id)
+                    partition.copying.discard(remote.segment_id)
                 log.highest_offset_in_remote_storage = max(log.highest_offset_in_remote_storage, until - 1)
                 self.counts.copy_bytes += segment.size
                 partition.failures = 0
         except (KafkalogError, OSError) as error:
-            if not self._copies.is_stopped:
+            if not self._is_stopped:
                 self.counts.copy_errors += 1
                 self._back_off(partition)
                 _log.warning("%s is not copied, and tried again: %s", partition.remote.partition, error)
@@ -338,6 +342,24 @@ class RemoteLogManager:
             if partition.log is not None:
                 partition.count_lag(partition.log)
             self._expiring.add(partition)  # what was begun and not finished goes
+
+    def _write(self, segment: RemoteSegment, data: LogSegmentData) -> bytes | None:
+        """Copy it; its custom metadata. Blocks. Raises RemoteStorageError and what RemoteStorage.copy raises."""
+        custom = self._storage.copy(segment, data, self._throttle)
+        most = self._config().remote_log_metadata_custom_metadata_max_bytes
+        if custom is not None and len(custom) > most:
+            raise RemoteStorageError(
+                f"the custom metadata of {segment} has {len(custom)} bytes, "
+                f"remote.log.metadata.custom.metadata.max.bytes is {most}"
+            )
+        return custom
+
+    def _throttle(self, size: int) -> None:
+        while not self._is_stopped and (wait_ms := self._copy_quota.wait_ms()):
+            time.sleep(min(wait_ms / 1000, _NAP_S))
+        if self._is_stopped:
+            raise RemoteStorageError("the broker stops")
+        self._copy_quota.record(size)
 
     def _back_off(self, partition: RemotePartition) -> None:
         config = self._config()

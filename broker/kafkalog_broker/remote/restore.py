@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.config.definition import ConfigError
@@ -80,20 +79,16 @@ def _last_event_ms(cache: RemoteLogMetadataCache) -> int:
     return max(segment.event_timestamp for segment in cache.in_state(COPY_FINISHED))
 
 
-class Restored(NamedTuple):
-    """gone: files that may be removed. producer_ids: those that the log knows."""
-
-    gone: Sequence[Path] = ()
-    producer_ids: Sequence[int] = ()
-
-
-def restore_log(log: Log, remote: RemoteLogMetadataCache, storage: RemoteStorage, now_ms: int) -> Restored:
+def restore_log(
+    log: Log, remote: RemoteLogMetadataCache, storage: RemoteStorage, now_ms: int
+) -> tuple[Sequence[Path], Sequence[int]]:
     """Let a log that ends before its remote segments go on after them: with their leader epochs, and a new one, and
     producer state from the last snapshot. Transactions that are open in it are aborted: what ended them was lost.
-    Nothing happens where the log is whole. Raises BrokerError, RemoteStorageError, CorruptLog."""
+    Files that may be removed, and the producer ids that the log knows; none where it is whole, and nothing happens.
+    Raises BrokerError, RemoteStorageError, CorruptLog."""
     last = newest(remote.in_state(COPY_FINISHED))
     if last is None or last.until <= log.log_end_offset or log.epochs.latest > last.last_epoch:
-        return Restored()
+        return (), ()
     epochs = [
         entry
         for entry in parse_leader_epochs(storage.fetch_index(last, RemoteFile.LEADER_EPOCHS))
@@ -118,4 +113,4 @@ def restore_log(log: Log, remote: RemoteLogMetadataCache, storage: RemoteStorage
                 ControlType.ABORT, producer.producer_id, producer.producer_epoch, coordinator_epoch, now_ms
             )
     log.flush()
-    return Restored(gone, [producer.producer_id for producer in producers])
+    return gone, [producer.producer_id for producer in producers]

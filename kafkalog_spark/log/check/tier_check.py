@@ -23,11 +23,11 @@ from kafkalog_spark.log.check.segment_check import BatchCheck, EpochCheck, Recor
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.segment_file import Window
 from kafkalog_spark.log.remote.part_finder import PartFinder
-from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing, epochs_within, objects_in
+from kafkalog_spark.log.remote.remote_dir_listing import RemoteDirListing, epochs_within
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, leader_epochs_of, open_remote, producers_after
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
 from kafkalog_spark.log.tiered.lineage import NotNeeded
-from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteObjects
+from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteObjects, remote_objects
 from kafkalog_spark.log.tiered.tier_options import KeyRing
 
 Batches = npt.NDArray[np.int64]  # int64[n, 4]: base offset, last offset, CRC and byte position of each batch
@@ -208,8 +208,8 @@ class TierCheck:
         except OSError as error:
             self._add(Severity.ERROR, error.filename or remote.directory, f"cannot be listed: {error.strerror}")
             return
-        found = objects_in(remote, listing)
-        known = {name for one in found for name, _ in one.objects.values()}
+        found = remote_objects(listing.names, remote.layout, remote.topic_id_partition)
+        known = {name for one in found for name in one.objects.values()}
         for name in sorted(set(listing.names) - known):
             self._add(Severity.NOTE, os.path.join(remote.directory, name), "is no object of a tiered segment")
         of_dir = RemoteDirListing(remote, self.place.options, pass_over_damage=True)
@@ -284,7 +284,7 @@ class TierCheck:
 
 
 def _any_name(found: RemoteObjects) -> str:
-    return found.objects[min(found.objects, key=lambda file: file is not RemoteFile.MANIFEST)][0]
+    return found.objects[min(found.objects, key=lambda file: file is not RemoteFile.MANIFEST)]
 
 
 def _of_incomplete(remote: RemoteDir, found: RemoteObjects) -> tuple[Severity, str, str]:
@@ -294,7 +294,7 @@ def _of_incomplete(remote: RemoteDir, found: RemoteObjects) -> tuple[Severity, s
         what = "there is no .log to it: it was lost, or its deletion was not finished"
         return Severity.ERROR, path, what
     if remote.layout is Layout.AIVEN:
-        path = os.path.join(remote.directory, found.objects[RemoteFile.LOG][0])
+        path = os.path.join(remote.directory, found.objects[RemoteFile.LOG])
         return Severity.NOTE, path, "there is no manifest to it: a copy that was not finished, which nobody reads"
     missing = ", ".join(sorted(file.value for file in found.missing))
     return Severity.NOTE, path, f"its copy was not finished, or its deletion: there is no {missing}"

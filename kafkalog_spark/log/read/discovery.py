@@ -297,9 +297,9 @@ LOG_DIR_MARKS = frozenset({META_PROPERTIES_FILE, RECOVERY_POINT_CHECKPOINT, name
 
 @dataclass(frozen=True)
 class RemoteDir:
-    """Where a partition's remote segments lie, of one topic id. layout: AIVEN or LOCAL_TIERED. key_prefix: what the
-    topic's directory is named with before the topic. tier_root: where a log directory's own file says that its segments
-    are copied to; then the directory need not be there yet, as long as that is."""
+    """Where a partition's remote segments lie, of one topic id. layout: AIVEN or LOCAL_TIERED. tier_root: where a log
+    directory's own file says that its segments are copied to; then the directory need not be there yet, as long as that
+    is."""
 
     layout: Layout
     topic: str
@@ -307,7 +307,6 @@ class RemoteDir:
     topic_id: uuid.UUID
     directory: str
     store: Store
-    key_prefix: str = ""
     tier_root: str | None = None
 
     @property
@@ -426,7 +425,7 @@ def _aiven_dirs(root: Root, listing: Listing, options: TierOptions) -> Iterator[
                 number = remote_names.parse_partition_number(number_name)
                 if number is not None:
                     path = os.path.join(directory, number_name)
-                    yield RemoteDir(Layout.AIVEN, topic[0], number, topic[1], path, store, prefix)
+                    yield RemoteDir(Layout.AIVEN, topic[0], number, topic[1], path, store)
 
     try:
         for dirs in in_parallel(lambda name: list(partitions(name)), sorted(listing.names), lambda _: store.remote):

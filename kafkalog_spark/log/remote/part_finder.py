@@ -265,8 +265,8 @@ class PartFinder:
             known = None if self._metadata is None else self._metadata.of(listing.place.topic_id_partition, again=again)
             try:
                 for found in listing.look(known, below=below):
-                    start, (log_name, _) = found.start_offset, found.objects[RemoteFile.LOG]
-                    files = SegmentFiles(start, log_name)
+                    start = found.start_offset
+                    files = SegmentFiles(start, found.objects[RemoteFile.LOG])
                     pending.append(LogPart(start, MAX_INT64, files, None, {}, listing=listing, objects=found))
             except OSError as error:
                 raise self._cannot_ask(listing, error) from error

@@ -32,7 +32,7 @@ from kafkalog_spark.log.tiered.remote_names import (
     remote_objects,
 )
 from kafkalog_spark.log.tiered.tier_options import TierOptions
-from kafkalog_spark.store.interface import FileFacts, Listing, in_parallel
+from kafkalog_spark.store.interface import FileFacts, in_parallel
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class RemoteDirListing:
         self.exists, self.names, self.facts = True, listing.names, listing.files
         return [
             found
-            for found in objects_in(self.place, listing)
+            for found in remote_objects(listing.names, self.place.layout, self.place.topic_id_partition)
             if not found.missing
             and (below is None or found.start_offset < below)
             # without a record in the topic the files decide: the topic may be an older copy
@@ -144,7 +144,7 @@ class RemoteDirListing:
         return found
 
     def _held_segment(self, found: RemoteObjects) -> StoredSegment | None:
-        objects = {file: (name, self.facts.get(name)) for file, (name, _) in found.objects.items()}
+        objects = {file: (name, self.facts.get(name)) for file, name in found.objects.items()}
         before = self._held.get(found.segment_id)
         if before is not None and before.objects == objects:
             return before
@@ -162,8 +162,7 @@ class RemoteDirListing:
             return None
 
     def _manifest(self, found: RemoteObjects) -> SegmentManifest:
-        name, _ = found.objects[RemoteFile.MANIFEST]
-        path = f"{self.place.directory}/{name}"
+        path = f"{self.place.directory}/{found.objects[RemoteFile.MANIFEST]}"
         try:
             manifest = parse_manifest(self.place.store.read_all(path, MOST_OF_MANIFEST))
             segment = manifest.segment
@@ -191,21 +190,6 @@ class RemoteDirListing:
             size=size,
         )  # fmt: skip
         return replace(held, segment=described)
-
-
-def objects_in(place: RemoteDir, listing: Listing) -> list[RemoteObjects]:
-    """The objects of a listing by segment, also of those that are not whole; sizes 0 where the listing tells none.
-    Keys are names in the directory."""
-    above = place.directory.rsplit("/", 2 if place.layout is Layout.AIVEN else 1)[1:]
-    prefix = "/".join(above) + "/"
-    files = listing.files
-    sized = [(prefix + name, files[name].size if name in files else 0) for name in listing.names]
-    found = remote_objects(sized, place.layout, place.key_prefix)
-    return [
-        one._replace(objects={file: (key[len(prefix) :], size) for file, (key, size) in one.objects.items()})
-        for one in found
-        if one.partition == place.topic_id_partition
-    ]
 
 
 def epochs_within(epochs: list[EpochEntry], start: int, until: int) -> tuple[EpochEntry, ...]:

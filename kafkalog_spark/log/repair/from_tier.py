@@ -101,7 +101,7 @@ def metadata_from_tier(
         listing = RemoteDirListing(remote, options)
         found: list[RemoteSegment] = []
         for objects in listing.look():
-            path = f"{remote.directory}/{objects.objects[RemoteFile.LOG][0]}"
+            path = f"{remote.directory}/{objects.objects[RemoteFile.LOG]}"
             try:
                 (held,) = listing.held([objects])
             except (KafkalogError, OSError) as error:

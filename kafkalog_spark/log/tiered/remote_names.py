@@ -121,19 +121,14 @@ _COMPLETE = {
 """Files that a whole segment has; the transaction index is there only when a transaction was aborted."""
 
 _ID = "[A-Za-z0-9_-]{22}"
-_AIVEN_KEY = re.compile(
-    rf"(?P<topic>[a-zA-Z0-9._-]+)-(?P<topic_id>{_ID})/(?P<partition>0|[1-9][0-9]{{0,9}})/"
-    rf"(?P<start>[0-9]{{20}})-(?P<segment>{_ID})(?P<suffix>\.[a-z-]+)"
-)
-# Older LocalTieredStorage wrote offsets without padding.
-_LOCAL_TIERED_KEY = re.compile(
-    rf"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9][0-9]{{0,9}})-(?P<topic_id>{_ID})/"
-    rf"(?P<start>[0-9]{{1,20}})-(?P<segment>{_ID})(?P<suffix>\.[a-z_]+)"
-)
-_KEY_PATTERN = {Layout.AIVEN: (_AIVEN_KEY, 2), Layout.LOCAL_TIERED: (_LOCAL_TIERED_KEY, 1)}
-"""Pattern of a key after its prefix, and how many folders it names."""
+_NAME = {
+    Layout.AIVEN: re.compile(rf"(?P<start>[0-9]{{20}})-(?P<segment>{_ID})(?P<suffix>\.[a-z-]+)"),
+    # older LocalTieredStorage wrote offsets without padding
+    Layout.LOCAL_TIERED: re.compile(rf"(?P<start>[0-9]{{1,20}})-(?P<segment>{_ID})(?P<suffix>\.[a-z_]+)"),
+}
+"""An object's name in its partition's directory."""
 
-# Names of directories are asked for more than keys are: what Kafka writes as an id has four zero bits at its end, so
+# More is asked of names of directories than of objects: what Kafka writes as an id has four zero bits at its end, so
 # the last character is one of four, and no partition's directory of a broker, which ends in a digit, looks like one.
 _DIR_ID = "[A-Za-z0-9_-]{21}[AQgw]"
 _AIVEN_TOPIC_DIR = re.compile(rf"(?P<topic>[a-zA-Z0-9._-]+)-(?P<topic_id>{_DIR_ID})")
@@ -141,37 +136,6 @@ _LOCAL_TIERED_DIR = re.compile(
     rf"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9][0-9]{{0,9}})-(?P<topic_id>{_DIR_ID})"
 )
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
-
-
-class RemoteKey(NamedTuple):
-    """prefix: what stands before the topic, with its slash if it has one."""
-
-    prefix: str
-    partition: TopicIdPartition
-    start_offset: int
-    segment_id: uuid.UUID
-    file: RemoteFile
-
-
-def parse_remote_key(layout: Layout, key: str, key_prefix: str | None = None) -> RemoteKey | None:
-    """Take a key of a tiered layout apart; None for any other. key_prefix: the `key.prefix` of Aiven's plugin; without
-    it everything up to the slash before the topic is the prefix."""
-    pattern, folders = _KEY_PATTERN[layout]
-    if key_prefix is None:
-        parts = key.rsplit("/", folders + 1)
-        key_prefix = f"{parts[0]}/" if len(parts) > folders + 1 else ""
-    match = pattern.fullmatch(key[len(key_prefix) :]) if key.startswith(key_prefix) else None
-    file = _FILE_OF_SUFFIX[layout].get(match["suffix"]) if match else None
-    where = _partition(match)
-    if match is None or file is None or where is None or int(match["start"]) > MAX_INT64:
-        return None
-    return RemoteKey(key_prefix, where, int(match["start"]), uuid_from_text(match["segment"]), file)
-
-
-def _partition(match: re.Match[str] | None) -> TopicIdPartition | None:
-    if match is None or not valid_topic_name(match["topic"]) or int(match["partition"]) > MAX_INT32:
-        return None
-    return TopicIdPartition(match["topic"], uuid_from_text(match["topic_id"]), int(match["partition"]))
 
 
 def remote_directory(layout: Layout, partition: TopicIdPartition, key_prefix: str = "") -> str:
@@ -206,17 +170,20 @@ def parse_partition_number(name: str) -> int | None:
 
 def parse_local_tiered_dir(name: str) -> TopicIdPartition | None:
     """Take a directory's name of LocalTieredStorage apart; None for any other."""
-    return _partition(_LOCAL_TIERED_DIR.fullmatch(name))
+    match = _LOCAL_TIERED_DIR.fullmatch(name)
+    if match is None or not valid_topic_name(match["topic"]) or int(match["partition"]) > MAX_INT32:
+        return None
+    return TopicIdPartition(match["topic"], uuid_from_text(match["topic_id"]), int(match["partition"]))
 
 
 class RemoteObjects(NamedTuple):
-    """The objects that a listing holds of one segment: file -> (key, size in bytes)."""
+    """The objects that a directory holds of one segment, by their names in it."""
 
     layout: Layout
     partition: TopicIdPartition
     start_offset: int
     segment_id: uuid.UUID
-    objects: dict[RemoteFile, tuple[str, int]]
+    objects: dict[RemoteFile, str]
 
     @property
     def missing(self) -> frozenset[RemoteFile]:
@@ -224,15 +191,14 @@ class RemoteObjects(NamedTuple):
         return _COMPLETE[self.layout] - self.objects.keys()
 
 
-def remote_objects(
-    listing: Iterable[tuple[str, int]], layout: Layout, key_prefix: str | None = None
-) -> list[RemoteObjects]:
-    """The (key, size) of a listing by segment, in order of partition, start offset and id. Other keys are left out."""
-    found: dict[tuple[TopicIdPartition, int, uuid.UUID], RemoteObjects] = {}
-    for key, size in listing:
-        parts = parse_remote_key(layout, key, key_prefix if layout is Layout.AIVEN else None)
-        if parts is None:
+def remote_objects(names: Iterable[str], layout: Layout, partition: TopicIdPartition) -> list[RemoteObjects]:
+    """The names in a partition's directory by segment, in order of start offset and id. Other names are left out."""
+    found: dict[tuple[int, uuid.UUID], RemoteObjects] = {}
+    for name in names:
+        match = _NAME[layout].fullmatch(name)
+        file = _FILE_OF_SUFFIX[layout].get(match["suffix"]) if match else None
+        if match is None or file is None or int(match["start"]) > MAX_INT64:
             continue
-        segment = (parts.partition, parts.start_offset, parts.segment_id)
-        found.setdefault(segment, RemoteObjects(layout, *segment, {})).objects[parts.file] = (key, size)
+        segment = (int(match["start"]), uuid_from_text(match["segment"]))
+        found.setdefault(segment, RemoteObjects(layout, partition, *segment, {})).objects[file] = name
     return [found[segment] for segment in sorted(found)]

@@ -29,7 +29,18 @@ from kafkalog_spark.log.tiered.manifest import (
     SegmentManifest,
     format_manifest,
 )
-from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteSegment, remote_key, remote_objects
+from kafkalog_spark.log.tiered.remote_names import (
+    Layout,
+    RemoteFile,
+    RemoteObjects,
+    RemoteSegment,
+    TopicIdPartition,
+    parse_aiven_topic_dir,
+    parse_local_tiered_dir,
+    parse_partition_number,
+    remote_key,
+    remote_objects,
+)
 
 KEYS = Path(__file__).parent / "keys"
 KEY_ID = "one"
@@ -122,12 +133,28 @@ def write_segment(
 
 def local_tiered_files(root: Path) -> dict[str, dict[RemoteFile, bytes]]:
     """Names of the segments below a LocalTieredStorage directory, and what their files hold."""
-    listing = [(str(path.relative_to(root)), path.stat().st_size) for path in root.rglob("*") if path.is_file()]
-    found = {}
-    for objects in remote_objects(listing, Layout.LOCAL_TIERED):
-        key, _ = objects.objects[RemoteFile.LOG]
-        name = Path(key).name.removesuffix(".log")
-        found[name] = {file: (root / key).read_bytes() for file, (key, _) in objects.objects.items()}
+    return {
+        Path(objects.objects[RemoteFile.LOG]).name.removesuffix(".log"): {
+            file: (root / key).read_bytes() for file, key in objects.objects.items()
+        }
+        for objects in objects_below(root, Layout.LOCAL_TIERED)
+    }
+
+
+def objects_below(root: Path, layout: Layout, key_prefix: str = "") -> list[RemoteObjects]:
+    """The objects of all partitions below a folder, with their keys in the place of names."""
+    found: list[RemoteObjects] = []
+    for directory in sorted({path.parent for path in root.rglob("*") if path.is_file()}):
+        if layout is Layout.AIVEN:
+            topic = parse_aiven_topic_dir(directory.parent.name, key_prefix.rpartition("/")[2])
+            number = parse_partition_number(directory.name)
+            partition = None if topic is None or number is None else TopicIdPartition(*topic, number)
+        else:
+            partition = parse_local_tiered_dir(directory.name)
+        assert partition is not None, directory
+        for objects in remote_objects([path.name for path in directory.iterdir()], layout, partition):
+            keys = {file: f"{directory.relative_to(root)}/{name}" for file, name in objects.objects.items()}
+            found.append(objects._replace(objects=keys))
     return found
 
 

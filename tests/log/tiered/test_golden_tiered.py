@@ -35,11 +35,10 @@ from kafkalog_spark.log.tiered.remote_names import (
     RemoteSegment,
     TopicIdPartition,
     remote_key,
-    remote_objects,
 )
 from kafkalog_spark.log.tiered.tier_options import KeyRing
 from tests.log.helpers.plain_decoder import Batch, decode_batches, decode_log
-from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode, original_bytes, write_tree
+from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode, objects_below, original_bytes, write_tree
 from tests.log.tiered.golden_tiered import CLEAN, CLUSTERS, KILLED, LEADERS, GoldenCluster
 
 clusters = pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda cluster: cluster.name)
@@ -52,7 +51,7 @@ partitions = pytest.mark.parametrize(
 
 def objects_of(cluster: GoldenCluster) -> dict[str, RemoteObjects]:
     """Name of a segment's files -> its objects."""
-    found = remote_objects(cluster.listing(), Layout.LOCAL_TIERED)
+    found = objects_below(cluster.remote, Layout.LOCAL_TIERED)
     return {f"{part.start_offset:020d}-{uuid_to_text(part.segment_id)}": part for part in found}
 
 
@@ -135,7 +134,8 @@ def test_readable_segments_are_whole_and_as_long_as_said(cluster: GoldenCluster)
             assert found.missing == frozenset()
             assert found.partition == segment.partition
             log = remote_key(Layout.LOCAL_TIERED, segment, RemoteFile.LOG)
-            assert found.objects[RemoteFile.LOG] == (log, segment.size)
+            assert found.objects[RemoteFile.LOG] == log
+            assert (cluster.remote / log).stat().st_size == segment.size
             assert (RemoteFile.TRANSACTION_INDEX in found.objects) is not segment.transaction_index_empty
             batches = decode_log(cluster.remote / log)
             assert batches[0].base_offset >= segment.start_offset
@@ -325,21 +325,19 @@ def test_the_newest_segments_leader_epochs_are_the_lineage(cluster: GoldenCluste
 def test_the_same_segments_in_aivens_layout(mode: AivenMode, chunk_size: int, tmp_path: Path) -> None:
     segments = remote_segments(CLEAN, "transactions", 0)[:4] + remote_segments(CLEAN, "codecs", 0)[:2]
     write_tree(CLEAN.remote, segments, tmp_path, mode, chunk_size, "some/prefix-")
-    listing = [(str(path.relative_to(tmp_path)), path.stat().st_size) for path in tmp_path.rglob("*") if path.is_file()]
-    found = {part.segment_id: part for part in remote_objects(listing, Layout.AIVEN, "some/prefix-")}
+    found = {part.segment_id: part for part in objects_below(tmp_path, Layout.AIVEN, "some/prefix-")}
     ring = KeyRing({KEY_ID: (KEYS / "one.pem").read_text()})
     for segment in segments:
         objects = found[segment.segment_id]
         assert objects.missing == frozenset()
         assert TopicIdPartition(*objects.partition) == segment.partition
-        manifest = parse_manifest((tmp_path / objects.objects[RemoteFile.MANIFEST][0]).read_bytes())
+        manifest = parse_manifest((tmp_path / objects.objects[RemoteFile.MANIFEST]).read_bytes())
         assert manifest.segment is not None
         assert manifest.segment.name == segment.name
         assert manifest.segment.leader_epochs == segment.leader_epochs
         codec = ChunkCodec.of(manifest, ring)
-        key, size = objects.objects[RemoteFile.LOG]
-        assert manifest.chunks.object_size == size
-        stored = (tmp_path / key).read_bytes()
+        stored = (tmp_path / objects.objects[RemoteFile.LOG]).read_bytes()
+        assert manifest.chunks.object_size == len(stored)
         log = original_bytes(codec, manifest.chunks, stored, 0, manifest.chunks.original_file_size)
         assert log == content(CLEAN, segment, RemoteFile.LOG)
         assert (stored == content(CLEAN, segment, RemoteFile.LOG)) is (mode is AivenMode.PLAIN)
@@ -347,7 +345,7 @@ def test_the_same_segments_in_aivens_layout(mode: AivenMode, chunk_size: int, tm
         assert set(INDEX_FIELDS) - set(manifest.indexes) == (
             {RemoteFile.TRANSACTION_INDEX} if segment.transaction_index_empty else set()
         )
-        indexes = (tmp_path / objects.objects[RemoteFile.INDEXES][0]).read_bytes()
+        indexes = (tmp_path / objects.objects[RemoteFile.INDEXES]).read_bytes()
         for file, place in manifest.indexes.items():
             data = indexes[place.position : place.position + place.size]
             assert codec.index(data, place) == content(CLEAN, segment, file)

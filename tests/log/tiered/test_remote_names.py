@@ -16,21 +16,23 @@ from kafkalog_spark.format.partition_metadata import uuid_from_text, uuid_to_tex
 from kafkalog_spark.log.tiered.remote_names import (
     Layout,
     RemoteFile,
-    RemoteKey,
+    RemoteObjects,
     RemoteSegment,
     TopicIdPartition,
-    parse_remote_key,
+    parse_aiven_topic_dir,
+    parse_partition_number,
+    remote_directory,
     remote_key,
     remote_objects,
 )
 
 aiven_key = partial(remote_key, Layout.AIVEN)
 local_tiered_key = partial(remote_key, Layout.LOCAL_TIERED)
-parse_aiven_key = partial(parse_remote_key, Layout.AIVEN)
-parse_local_tiered_key = partial(parse_remote_key, Layout.LOCAL_TIERED)
 
 # ObjectKeyFactoryTest of Aiven's plugin
 AIVEN = "someprefix/topic-MWJ6FHTfRYy67jzwZdeqSQ/7/00000000000000001234-tqimKeZwStOEOwRzT3L5oQ.log"
+NAME = "00000000000000001234-tqimKeZwStOEOwRzT3L5oQ"
+ID = "MWJ6FHTfRYy67jzwZdeqSQ"
 TOPIC_ID = uuid_from_text("MWJ6FHTfRYy67jzwZdeqSQ")
 SEGMENT_ID = uuid_from_text("tqimKeZwStOEOwRzT3L5oQ")
 LOCAL = "topic-7-MWJ6FHTfRYy67jzwZdeqSQ/00000000000000001234-tqimKeZwStOEOwRzT3L5oQ.log"
@@ -46,13 +48,19 @@ segments = st.builds(
 )
 
 
+def parsed(layout: Layout, *names: str) -> list[RemoteObjects]:
+    return remote_objects(names, layout, SEGMENT.partition)
+
+
 def test_aivens_own_key() -> None:
-    assert parse_aiven_key(AIVEN) == RemoteKey("someprefix/", SEGMENT.partition, 1234, SEGMENT_ID, RemoteFile.LOG)
     assert aiven_key(SEGMENT, RemoteFile.LOG, "someprefix/") == AIVEN
-    assert {parse_aiven_key(AIVEN.replace(".log", suffix)).file for suffix in (".indexes", ".rsm-manifest")} == {  # type: ignore[union-attr]
-        RemoteFile.INDEXES,
-        RemoteFile.MANIFEST,
-    }
+    _, topic, number, name = AIVEN.split("/")
+    assert (parse_aiven_topic_dir(topic), parse_partition_number(number)) == (("topic", TOPIC_ID), 7)
+    others = [name.replace(".log", suffix) for suffix in (".indexes", ".rsm-manifest")]
+    objects = {RemoteFile.LOG: name, RemoteFile.INDEXES: others[0], RemoteFile.MANIFEST: others[1]}
+    assert parsed(Layout.AIVEN, name, *others) == [
+        RemoteObjects(Layout.AIVEN, SEGMENT.partition, 1234, SEGMENT_ID, objects)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -66,51 +74,54 @@ def test_aivens_own_key() -> None:
     ],
 )
 def test_aivens_objects_of_before_october_2023(suffix: str, file: RemoteFile) -> None:
-    found = parse_aiven_key(AIVEN.replace(".log", suffix))
-    assert found is not None
-    assert found.file is file
+    (found,) = parsed(Layout.AIVEN, NAME + suffix)
+    assert found.objects == {file: NAME + suffix}
 
 
 def test_a_prefix_without_slash_belongs_to_the_topic_unless_it_is_given() -> None:
-    key = aiven_key(SEGMENT, RemoteFile.LOG, "bucket/tier-")
-    guessed, known = parse_aiven_key(key), parse_aiven_key(key, "bucket/tier-")
-    assert guessed is not None
-    assert known is not None
-    assert (guessed.prefix, guessed.partition.topic) == ("bucket/", "tier-topic")
-    assert (known.prefix, known.partition.topic) == ("bucket/tier-", "topic")
-    assert parse_aiven_key(AIVEN, "otherprefix/") is None
+    topic = aiven_key(SEGMENT, RemoteFile.LOG, "bucket/tier-").split("/")[1]
+    assert parse_aiven_topic_dir(topic) == ("tier-topic", TOPIC_ID)
+    assert parse_aiven_topic_dir(topic, "tier-") == ("topic", TOPIC_ID)
+    assert parse_aiven_topic_dir(topic, "other-") is None
 
 
 @pytest.mark.parametrize(
-    "key",
+    "name",
     [
         "",
-        "/",
-        "topic-MWJ6FHTfRYy67jzwZdeqSQ",
-        LOCAL,
-        AIVEN.replace("/7/", "/07/"),
-        AIVEN.replace("/7/", "/2147483648/"),
-        AIVEN.replace("00000000000000001234", "0000000000000001234"),
-        AIVEN.replace("00000000000000001234", "99999999999999999999"),
-        AIVEN.replace(".log", ".logs"),
-        AIVEN.replace(".log", ""),
-        AIVEN.replace(".log", ".log.tmp"),
-        AIVEN.replace("topic-", "to+pic-"),
-        AIVEN.replace("topic-", "..-"),
-        AIVEN.replace("MWJ6", "MWJ"),
+        NAME.replace("00000000000000001234", "0000000000000001234") + ".log",
+        NAME.replace("00000000000000001234", "99999999999999999999") + ".log",
+        f"{NAME}.logs",
+        NAME,
+        f"{NAME}.log.tmp",
+        NAME.replace("tqim", "tqi") + ".log",
     ],
 )
-def test_what_is_no_key_of_aivens(key: str) -> None:
-    assert parse_aiven_key(key) is None
+def test_what_is_no_object_of_aivens(name: str) -> None:
+    assert parsed(Layout.AIVEN, name) == []
+
+
+@pytest.mark.parametrize("number", ["07", "2147483648", "", "-1", "x"])
+def test_what_is_no_partition_of_aivens(number: str) -> None:
+    assert parse_partition_number(number) is None
+
+
+@pytest.mark.parametrize(
+    "name", [f"to+pic-{ID}", f"..-{ID}", f"topic-{ID[1:]}", "topic", LOCAL.partition("/")[0].replace("topic", "to+")]
+)
+def test_what_is_no_topic_of_aivens(name: str) -> None:
+    assert parse_aiven_topic_dir(name) is None
 
 
 @given(segments, st.sampled_from(RemoteFile), st.sampled_from(["", "a/", "a/b-c/", "x-0/7/"]))
 def test_aivens_keys_both_ways(segment: RemoteSegment, file: RemoteFile, prefix: str) -> None:
     key = aiven_key(segment, file, prefix)
-    expected = (prefix, segment.partition, segment.start_offset, segment.segment_id, file)
-    assert parse_aiven_key(key) == expected
-    assert parse_aiven_key(key, prefix) == expected
-    assert parse_local_tiered_key(key) is None
+    directory, _, name = key.rpartition("/")
+    assert directory == remote_directory(Layout.AIVEN, segment.partition, prefix)
+    (found,) = parsed(Layout.AIVEN, name)
+    assert (found.start_offset, found.segment_id, found.objects) == (
+        segment.start_offset, segment.segment_id, {file: name},
+    )  # fmt: skip
     # The expression that the plugin's authors give for their keys.
     theirs = r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<topicId>[A-Za-z0-9_-]{22})/(?P<partition>\d+)/(?P<start>\d{20})-.{22}\."
     if file in (RemoteFile.LOG, RemoteFile.INDEXES, RemoteFile.MANIFEST):
@@ -125,33 +136,27 @@ def test_local_tiered_keys_both_ways(segment: RemoteSegment, file: RemoteFile, p
         with pytest.raises(KeyError):
             local_tiered_key(segment, file, prefix)
         return
-    key = local_tiered_key(segment, file, prefix)
-    expected = (prefix, segment.partition, segment.start_offset, segment.segment_id, file)
-    assert parse_local_tiered_key(key) == expected
-    assert parse_aiven_key(key) is None
+    directory, _, name = local_tiered_key(segment, file, prefix).rpartition("/")
+    assert directory == remote_directory(Layout.LOCAL_TIERED, segment.partition, prefix)
+    (found,) = parsed(Layout.LOCAL_TIERED, name)
+    assert (found.start_offset, found.segment_id, found.objects) == (
+        segment.start_offset, segment.segment_id, {file: name},
+    )  # fmt: skip
 
 
 def test_offsets_without_padding_are_of_older_releases() -> None:
-    found = parse_local_tiered_key("t-0-MWJ6FHTfRYy67jzwZdeqSQ/1234-tqimKeZwStOEOwRzT3L5oQ.leader_epoch_checkpoint")
-    assert found is not None
-    assert (found.start_offset, found.file) == (1234, RemoteFile.LEADER_EPOCHS)
+    (found,) = parsed(Layout.LOCAL_TIERED, "1234-tqimKeZwStOEOwRzT3L5oQ.leader_epoch_checkpoint")
+    assert (found.start_offset, *found.objects) == (1234, RemoteFile.LEADER_EPOCHS)
 
 
 def test_objects_of_a_segment_are_gathered() -> None:
     other = SEGMENT.name.replace("1234", "1200")
-    listing = [
-        (aiven_key(SEGMENT, RemoteFile.LOG), 100),
-        (aiven_key(SEGMENT, RemoteFile.MANIFEST), 50),
-        (f"topic-MWJ6FHTfRYy67jzwZdeqSQ/7/{other}.log", 7),
-        ("something else", 1),
-        (LOCAL, 9),
-    ]
-    first, second = remote_objects(listing, Layout.AIVEN)
+    names = (f"{NAME}.log", f"{NAME}.rsm-manifest", f"{other}.log", "something else")
+    first, second = parsed(Layout.AIVEN, *names)
     assert (first.start_offset, first.missing) == (1200, frozenset({RemoteFile.MANIFEST}))
     assert (second.start_offset, second.missing) == (1234, frozenset())
-    assert second.objects[RemoteFile.LOG] == (listing[0][0], 100)
-    (local,) = remote_objects(listing, Layout.LOCAL_TIERED)
-    assert (local.partition.partition, local.segment_id) == (7, SEGMENT_ID)
+    assert second.objects[RemoteFile.LOG] == names[0]
+    (local,) = parsed(Layout.LOCAL_TIERED, f"{NAME}.log")
     assert RemoteFile.PRODUCER_SNAPSHOT in local.missing
     assert RemoteFile.TRANSACTION_INDEX not in local.missing
 
