@@ -12,7 +12,6 @@ import base64
 import json
 import ssl
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -59,11 +58,8 @@ class RegistryClient:
         tls = _tls(options) if any(url.startswith("https") for url in options.urls) else None
         headers = {"Accept": f"{_CONTENT}, application/json", **_authorization(options)}
         self._http = HttpClient(_MOST_BYTES, headers, tls)
-        self._kept: OrderedDict[str, RegisteredSchema] = OrderedDict()
-
-    @property
-    def described(self) -> str:
-        return f"the schema registry {', '.join(map(_without_user, self._options.urls))}"
+        self._kept: dict[str, RegisteredSchema] = {}
+        self.described = f"the schema registry {', '.join(map(_without_user, options.urls))}"
 
     def by_id(self, id_: int) -> RegisteredSchema | None:
         return self._schema(f"/schemas/ids/{id_}", id_)
@@ -72,8 +68,7 @@ class RegistryClient:
         return self._schema(f"/schemas/guids/{quote(guid, safe='')}", 0)
 
     def by_version(self, subject: str, version: int | None) -> RegisteredSchema | None:
-        number = "latest" if version is None else str(version)
-        path = f"/subjects/{quote(subject, safe='')}/versions/{number}"
+        path = f"/subjects/{quote(subject, safe='')}/versions/{'latest' if version is None else version}"
         if version is None:
             self._kept.pop(path, None)  # the latest is another one tomorrow
         return self._schema(path, None)
@@ -88,7 +83,6 @@ class RegistryClient:
 
     def _schema(self, path: str, id_: int | None) -> RegisteredSchema | None:
         if path in self._kept:
-            self._kept.move_to_end(path)
             return self._kept[path]
         answer = self._json(path)
         if answer is None:
@@ -98,8 +92,8 @@ class RegistryClient:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SchemaRegistryError(f"{self.described} answered {path} with no schema: {error}") from error
         self._kept[path] = schema
-        while len(self._kept) > _KEPT:
-            self._kept.popitem(last=False)
+        if len(self._kept) > _KEPT:
+            del self._kept[next(iter(self._kept))]
         return schema
 
     def _json(self, path: str, body: Any = None) -> Any:

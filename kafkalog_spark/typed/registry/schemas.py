@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
 
+if TYPE_CHECKING:
+    from kafkalog_spark.typed.registry.client import RegistryClient
+
+SchemaStore: TypeAlias = "RegistryClient | SchemaRecords"
+"""Where schemas come from. Each is None where there is no such schema; SchemaRegistryError is raised when that cannot
+be known. `described`: where this is, in a sentence."""
 MOST_REFERENCES = 1000
 """Schemas that one stands on, which are as many requests: large systems have some hundred .proto files."""
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
@@ -53,23 +59,6 @@ class RegisteredSchema:
         )
 
 
-class SchemaStore(Protocol):
-    """Where schemas come from. None: there is no such schema. Raises SchemaRegistryError when that cannot be known."""
-
-    def by_id(self, id_: int) -> RegisteredSchema | None: ...
-
-    def by_guid(self, guid: str) -> RegisteredSchema | None: ...
-
-    def by_version(self, subject: str, version: int | None) -> RegisteredSchema | None:
-        """version None: the latest."""
-        ...
-
-    @property
-    def described(self) -> str:
-        """Where this is, in a sentence."""
-        ...
-
-
 def referenced(schema: RegisteredSchema, store: SchemaStore) -> dict[str, RegisteredSchema]:
     """Schemas that a schema refers to, directly or not, by name: each after those that it refers to. Of two by one name
     the first counts, as in Confluent's `resolveReferences`.
@@ -110,11 +99,11 @@ Record = tuple[bytes | None, bytes | None]
 
 
 class SchemaRecords:
-    """The schemas that some records leave. `place`: what they are of, for messages."""
+    """The schemas that some records leave. `described`: what these are of, for messages."""
 
-    def __init__(self, records: Iterable[Record], place: str) -> None:
+    def __init__(self, records: Iterable[Record], described: str) -> None:
         """Raises SchemaRegistryError for a record that no registry writes."""
-        self._place = place
+        self.described = described
         self._versions: dict[tuple[str, int], RegisteredSchema] = {}
         self._deleted: set[tuple[str, int]] = set()
         for i, (key, value) in enumerate(records):
@@ -122,7 +111,7 @@ class SchemaRecords:
                 self._take(None if key is None else json.loads(key), None if value is None else json.loads(value))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise SchemaRegistryError(
-                    f"record {i} of {place} is not what a schema registry writes: {type(error).__name__}: {error}",
+                    f"record {i} of {described} is not what a schema registry writes: {type(error).__name__}: {error}",
                     hint="the topic of a registry has JSON keys with a keytype",
                 ) from error
         self._ids = {schema.id: schema for schema in self._versions.values()}
@@ -143,10 +132,6 @@ class SchemaRecords:
             gone = {key for key in self._versions if key[0] == value["subject"] and key[1] <= int(value["version"])}
             self._deleted |= gone
 
-    @property
-    def described(self) -> str:
-        return self._place
-
     def by_id(self, id_: int) -> RegisteredSchema | None:
         return self._ids.get(id_)
 
@@ -154,6 +139,7 @@ class SchemaRecords:
         return self._guids.get(guid)
 
     def by_version(self, subject: str, version: int | None) -> RegisteredSchema | None:
+        """version: None for the latest."""
         if version is not None:
             return self._versions.get((subject, version))
         versions = [key[1] for key in self._versions if key[0] == subject and key not in self._deleted]
