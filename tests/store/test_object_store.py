@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from kafkalog_spark.store import object_store
+from kafkalog_spark.store import object_file
 from kafkalog_spark.store.interface import FileFacts
 from kafkalog_spark.store.object_client import RequestCounts, all_counts
 from kafkalog_spark.store.object_file import PIECE
@@ -132,7 +132,7 @@ def test_a_bucket_that_is_empty_is_a_directory(s3: S3Server) -> None:
 def test_an_object_replaced_while_it_is_read(
     store: ObjectStore, writer: ObjectStore, top: str, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_store, "FIRST_BLOCK", MB)
+    monkeypatch.setattr(object_file, "FIRST_BLOCK", MB)
     writer.put(f"{top}/0.log", DATA)
     facts = store.list(top).files["0.log"]
     file = store.open(f"{top}/0.log", facts if known else FileFacts(facts.size, ""))
