@@ -16,7 +16,7 @@ from kafkalog_spark.format.checkpoint import EpochEntry, format_leader_epochs
 from kafkalog_spark.format.partition_metadata import new_uuid
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.log.remote.remote_storage import LogSegmentData
-from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment, TopicIdPartition
 
 
 def segments_to_copy(log: Log) -> Iterator[tuple[LogSegment, int]]:
@@ -54,16 +54,15 @@ def prepared_copy(
         tuple(within), segment.size, segment.largest_timestamp, broker_id, now_ms, None,
         transaction_index_empty=not aborted,
     )  # fmt: skip
-    snapshot = log.local.producer_snapshot(until) or _make_snapshot(log, until)
-    data = LogSegmentData(
-        log=Path(segment.log_path),
-        offset_index=Path(segment.index_path),
-        time_index=Path(segment.path(names.TIME_INDEX_SUFFIX)),
-        transaction_index=Path(segment.path(names.TRANSACTION_INDEX_SUFFIX)) if aborted else None,
-        producer_snapshot=snapshot,
-        leader_epochs=format_leader_epochs(entry for entry in epochs if entry.start_offset < until),
-    )
-    return metadata, data
+    indexes = {
+        RemoteFile.OFFSET_INDEX: Path(segment.index_path),
+        RemoteFile.TIME_INDEX: Path(segment.path(names.TIME_INDEX_SUFFIX)),
+        RemoteFile.PRODUCER_SNAPSHOT: log.local.producer_snapshot(until) or _make_snapshot(log, until),
+    }
+    if aborted:
+        indexes[RemoteFile.TRANSACTION_INDEX] = Path(segment.path(names.TRANSACTION_INDEX_SUFFIX))
+    leader_epochs = format_leader_epochs(entry for entry in epochs if entry.start_offset < until)
+    return metadata, LogSegmentData(Path(segment.log_path), indexes, leader_epochs)
 
 
 def _make_snapshot(log: Log, offset: int) -> Path:

@@ -437,9 +437,6 @@ class RemoteLogManager:
 
     # ---- reading
 
-    def remote_of(self, log: Log) -> RemoteLogMetadataCache | None:
-        return self.metadata.partitions.get((log.topic_id, log.partition))
-
     async def read(
         self, log: Log, offset: int, max_bytes: int, *, at_least_one: bool, committed: bool
     ) -> RemoteRead | None:
@@ -462,7 +459,7 @@ class RemoteLogManager:
 
     async def offset_for_timestamp(self, log: Log, timestamp: int) -> TimestampAndOffset | None:
         """As RemoteLogReader.offset_for_timestamp. Raises BrokerError: request_timed_out, unknown_server_error."""
-        remote = self.remote_of(log)
+        remote = self.metadata.partitions.get((log.topic_id, log.partition))
         if remote is None:
             local: TimestampAndOffset | None = await self._call(log.offset_for_timestamp, timestamp)
             return local

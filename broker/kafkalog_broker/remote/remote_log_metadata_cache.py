@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from operator import itemgetter
 from uuid import UUID
 
 from kafkalog_spark.format.checkpoint import EpochEntry
@@ -28,47 +29,41 @@ DELETE_FINISHED = RemoteSegmentState.DELETE_SEGMENT_FINISHED
 
 
 class EpochSegments:
-    """Finished segments with records of one leader epoch (RemoteLogLeaderEpochState). starts, segments: by the offset
-    at which the epoch begins in them, without those that a later one covers, which are in `covered`. highest: the last
+    """Finished segments with records of one leader epoch (RemoteLogLeaderEpochState). spans: (offset at which the epoch
+    begins in it, segment), by offset, without those that a later one covers, which are in `covered`. highest: the last
     offset of the epoch that was copied."""
 
-    __slots__ = ("covered", "highest", "segments", "starts")
+    __slots__ = ("covered", "highest", "spans")
 
     def __init__(self) -> None:
-        self.starts: list[int] = []
-        self.segments: list[RemoteSegment] = []
+        self.spans: list[tuple[int, RemoteSegment]] = []
         self.covered: list[RemoteSegment] = []
         self.highest = -1
 
     def add(self, segment: RemoteSegment, start: int, end: int) -> None:
         """The epoch has the offsets [start, end] of the segment."""
-        starts, segments = self.starts[:], self.segments[:]
-        while starts and starts[-1] >= start and self.highest <= end:
-            starts.pop()
-            self.covered = [*self.covered, segments.pop()]
-        slot = bisect_right(starts, start)
-        if slot and starts[slot - 1] == start:
-            self.covered = [*self.covered, segments[slot - 1]]
-            segments[slot - 1] = segment
-        else:
-            starts.insert(slot, start)
-            segments.insert(slot, segment)
+        spans = self.spans[:]
+        while spans and spans[-1][0] >= start and self.highest <= end:
+            self.covered = [*self.covered, spans.pop()[1]]
+        slot = bisect_right(spans, start, key=itemgetter(0))
+        if slot and spans[slot - 1][0] == start:
+            slot -= 1
+            self.covered = [*self.covered, spans.pop(slot)[1]]
+        spans.insert(slot, (start, segment))
         self.highest = max(self.highest, end)
-        self.segments, self.starts = segments, starts  # in this order: a reader that looks at both takes starts first
+        self.spans = spans
 
     def remove(self, segment_id: UUID) -> None:
-        slot = next((slot for slot, other in enumerate(self.segments) if other.segment_id == segment_id), None)
+        slot = next((slot for slot, (_, other) in enumerate(self.spans) if other.segment_id == segment_id), None)
         if slot is None:
             self.covered = [other for other in self.covered if other.segment_id != segment_id]
             return
-        self.starts = self.starts[:slot] + self.starts[slot + 1 :]
-        self.segments = self.segments[:slot] + self.segments[slot + 1 :]
+        self.spans = self.spans[:slot] + self.spans[slot + 1 :]
 
     def all(self) -> list[RemoteSegment]:
         """By start offset, covered ones too."""
-        if not self.covered:
-            return self.segments
-        return sorted([*self.segments, *self.covered], key=lambda segment: segment.start_offset)
+        segments = [*(segment for _, segment in self.spans), *self.covered]
+        return sorted(segments, key=lambda segment: segment.start_offset) if self.covered else segments
 
 
 class RemoteLogMetadataCache:
@@ -118,7 +113,8 @@ class RemoteLogMetadataCache:
             for epoch, _ in before.segment.leader_epochs:
                 of_epoch = self._epochs[epoch]
                 of_epoch.remove(event.segment_id)
-                if not of_epoch.all():  # a highest offset of which nothing is left would keep it from being copied
+                if not (of_epoch.spans or of_epoch.covered):
+                    # a highest offset of which nothing is left would keep it from being copied
                     del self._epochs[epoch]
             self.finished_bytes -= before.segment.size
         if event.state is DELETE_FINISHED:
@@ -165,11 +161,11 @@ class RemoteLogMetadataCache:
         of_epoch = self._epochs.get(epoch)
         if of_epoch is None:
             return None
-        starts, segments = of_epoch.starts, of_epoch.segments
-        slot = bisect_right(starts, offset) - 1
-        if not 0 <= slot < len(segments):
+        spans = of_epoch.spans
+        slot = bisect_right(spans, offset, key=itemgetter(0)) - 1
+        if slot < 0:
             return None
-        segment = segments[slot]
+        segment = spans[slot][1]
         following = next((entry.start_offset for entry in segment.leader_epochs if entry.epoch > epoch), None)
         end = segment.end_offset if following is None else following - 1
         return segment if segment.start_offset <= offset <= end else None

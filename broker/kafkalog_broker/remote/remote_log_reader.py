@@ -3,7 +3,6 @@ They block, in worker threads; what is known of a log here are lists that are re
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -88,7 +87,7 @@ class RemoteRead(NamedTuple):
 class RemoteLogReader:
     def __init__(self, storage: RemoteStorage) -> None:
         self._storage = storage
-        self._places: OrderedDict[tuple[UUID, int], int] = OrderedDict()
+        self._places: dict[tuple[UUID, int], int] = {}
 
     def read(
         self, log: Log, remote: RemoteLogMetadataCache, offset: int, max_bytes: int, *, at_least_one: bool,
@@ -148,16 +147,10 @@ class RemoteLogReader:
                 first = next(file.bounds_from(position))
                 end, next_offset = first.end, first.last_offset + 1
         records = file.read(position, end - position)
-        self._remember((segment.segment_id, next_offset), end)
+        if len(self._places) >= _REMEMBERED:
+            self._places.clear()
+        self._places[segment.segment_id, next_offset] = end
         return records, next_offset
-
-    def _remember(self, place: tuple[UUID, int], position: int) -> None:
-        self._places[place] = position
-        while len(self._places) > _REMEMBERED:
-            try:
-                self._places.popitem(last=False)
-            except KeyError:  # another thread took it
-                return
 
     def _aborted(
         self, log: Log, remote: RemoteLogMetadataCache, lineage: Sequence[EpochEntry], offset: int, up_to: int

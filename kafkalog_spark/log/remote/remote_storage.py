@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -52,28 +52,19 @@ Throttle = Callable[[int], None]  # called with how many bytes are sent next; wa
 
 @dataclass(frozen=True)
 class LogSegmentData:
-    """The files of a closed segment (Kafka's class of that name). transaction_index: None where no transaction was
-    aborted in it. producer_snapshot: that of the next segment's base offset. leader_epochs: a leader-epoch checkpoint's
-    content, from the log's start to the segment's end."""
+    """The files of a closed segment (Kafka's class of that name). indexes: a transaction index only where a transaction
+    was aborted in it; the producer snapshot is that of the next segment's base offset. leader_epochs: a leader-epoch
+    checkpoint's content, from the log's start to the segment's end."""
 
     log: Path
-    offset_index: Path
-    time_index: Path
-    transaction_index: Path | None
-    producer_snapshot: Path
+    indexes: Mapping[RemoteFile, Path]
     leader_epochs: bytes
 
     def index(self, kind: RemoteFile) -> bytes | None:
         """Bytes of an index; None for one that there is not. Raises OSError."""
         if kind is RemoteFile.LEADER_EPOCHS:
             return self.leader_epochs
-        path = {
-            RemoteFile.OFFSET_INDEX: self.offset_index,
-            RemoteFile.TIME_INDEX: self.time_index,
-            RemoteFile.PRODUCER_SNAPSHOT: self.producer_snapshot,
-            RemoteFile.TRANSACTION_INDEX: self.transaction_index,
-        }[kind]
-        return None if path is None else path.read_bytes()
+        return self.indexes[kind].read_bytes() if kind in self.indexes else None
 
 
 Pieces = Callable[[], Iterable[bytes]]  # an object's bytes from its beginning on; called for each try

@@ -35,7 +35,6 @@ from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.remote.part_finder import LogPart, PartFinder, PlannedLog
 from kafkalog_spark.log.remote.remote_dir_listing import RemoteMetadata
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, aborted_of, open_remote, producers_after
-from kafkalog_spark.log.tiered.lineage import LineageMerge
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 from kafkalog_spark.store.interface import Store
 
@@ -101,7 +100,7 @@ class TieredLog(PartitionLog):
         self._planned = location.planned
         self._local: PartitionLog | None = None
         self._parts: list[LogPart] = []
-        self._finder = PartFinder(
+        self.finder = PartFinder(
             f"{location.topic}-{location.partition}",
             location.remote,
             location.options,
@@ -134,14 +133,9 @@ class TieredLog(PartitionLog):
         if self._location.is_local and self._local is None:
             self._local = PartitionLog(self._location.local, self.hints)
         local = self._live_local
-        self._take_parts(self._finder.find(local, self.hints.log_start, again=again))
-        self.gone = local is None and not self._finder.exists
-        self.names, self.facts = (local.names, local.facts) if local is not None else self._finder.listed
-
-    @property
-    def walk(self) -> LineageMerge | None:
-        """Lineage of the segments, where their names did not determine the log's parts; else None."""
-        return self._finder.walk
+        self._take_parts(self.finder.find(local, self.hints.log_start, again=again))
+        self.gone = local is None and not self.finder.exists
+        self.names, self.facts = (local.names, local.facts) if local is not None else self.finder.listed
 
     @property
     def _live_local(self) -> PartitionLog | None:
@@ -197,7 +191,7 @@ class TieredLog(PartitionLog):
         if not part.is_pending:
             return part.held
         following = self._parts[index + 1] if index + 1 < len(self._parts) else None
-        held = self._finder.hold(part, following, self._live_local)
+        held = self.finder.hold(part, following, self._live_local)
         files = replace(held.files, base_offset=part.start)
         self._parts[index] = part._replace(held=held, listing=None, objects=None, files=files)
         self.segments[index] = files
@@ -208,7 +202,7 @@ class TieredLog(PartitionLog):
         for _ in range(LISTINGS):
             wanted = {index: part for index, part in self._parts_of(start, end) if part.is_pending}
             try:
-                self._finder.ask(list(wanted.values()))  # several at once; `_held` finds it done
+                self.finder.ask(list(wanted.values()))  # several at once; `_held` finds it done
                 for index in wanted:
                     self._held(index)
                 return

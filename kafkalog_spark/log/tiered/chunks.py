@@ -121,14 +121,6 @@ class Chunk(NamedTuple):
     size: int
 
 
-class ChunkSlice(NamedTuple):
-    """Original bytes [begin, end) of a chunk."""
-
-    chunk: Chunk
-    begin: int
-    end: int
-
-
 class ObjectRange(NamedTuple):
     """Byte range [begin, end) of an object that covers a range of the segment: these whole chunks."""
 
@@ -156,7 +148,7 @@ class ChunkIndex:
         sizes = np.full(count, min(transformed_size, MAX_SEGMENT_SIZE + 1), np.int64)
         if count:
             sizes[-1] = min(final_transformed_size, MAX_SEGMENT_SIZE + 1)
-        return cls._of(original_chunk_size, original_file_size, sizes)
+        return cls.of_variable(original_chunk_size, original_file_size, sizes)
 
     @classmethod
     def of_variable(cls, original_chunk_size: int, original_file_size: int, sizes: Sizes) -> Self:
@@ -167,10 +159,6 @@ class ChunkIndex:
                 f"there are sizes of {len(sizes)} chunks, but {original_file_size} bytes in chunks of "
                 f"{original_chunk_size} are {count}"
             )
-        return cls._of(original_chunk_size, original_file_size, sizes)
-
-    @classmethod
-    def _of(cls, original_chunk_size: int, original_file_size: int, sizes: Sizes) -> Self:
         for size in (int(sizes.min()), int(sizes.max())) if len(sizes) else ():
             if not 1 <= size <= MAX_SEGMENT_SIZE:
                 raise CorruptManifest(f"a transformed chunk has {size} bytes, expected 1 to 2^31-1")
@@ -190,7 +178,7 @@ class ChunkIndex:
 
     @property
     def sizes(self) -> Sizes:
-        """Transformed sizes in bytes, int64 of shape (count,)."""
+        """Transformed sizes in bytes."""
         return np.diff(self.positions)
 
     def chunk(self, number: int) -> Chunk:
@@ -211,12 +199,12 @@ class ChunkIndex:
         first, last = begin // self.original_chunk_size, (end - 1) // self.original_chunk_size
         return ObjectRange(int(self.positions[first]), int(self.positions[last + 1]), range(first, last + 1))
 
-    def slices(self, begin: int, end: int) -> Iterator[ChunkSlice]:
-        """The same range chunk by chunk: which part of each belongs to it. Raises ValueError as `range_of`."""
+    def slices(self, begin: int, end: int) -> Iterator[tuple[Chunk, int, int]]:
+        """The same range chunk by chunk, and which original bytes [begin, end) of each belong to it."""
         for number in self.range_of(begin, end).chunks:
             chunk = self.chunk(number)
             skip = chunk.original_position
-            yield ChunkSlice(chunk, max(begin - skip, 0), min(end - skip, chunk.original_size))
+            yield chunk, max(begin - skip, 0), min(end - skip, chunk.original_size)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ChunkIndex) and self._values == other._values

@@ -84,7 +84,7 @@ def newest(segments: Iterable[RemoteSegment]) -> RemoteSegment | None:
 
 
 class OffsetSpan(NamedTuple):
-    """Offsets [start, until): those that local segments hold without a hole, or those that nothing holds."""
+    """Offsets [start, until)."""
 
     start: int
     until: int

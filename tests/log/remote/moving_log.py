@@ -26,14 +26,8 @@ def data_of(segment: RemoteSegment, directory: Path) -> LogSegmentData:
     for file, data in FILES[segment.name].items():
         paths[file] = directory / f"{segment.name}{file.value}"
         paths[file].write_bytes(data)
-    return LogSegmentData(
-        paths[RemoteFile.LOG],
-        paths[RemoteFile.OFFSET_INDEX],
-        paths[RemoteFile.TIME_INDEX],
-        paths.get(RemoteFile.TRANSACTION_INDEX),
-        paths[RemoteFile.PRODUCER_SNAPSHOT],
-        FILES[segment.name][RemoteFile.LEADER_EPOCHS],
-    )
+    log, epochs = paths.pop(RemoteFile.LOG), paths.pop(RemoteFile.LEADER_EPOCHS)
+    return LogSegmentData(log, paths, epochs.read_bytes())
 
 
 class MovingLog:

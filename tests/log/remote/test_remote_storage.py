@@ -128,7 +128,7 @@ def test_the_index_cache_has_what_it_may_have_now(tmp_path: Path) -> None:
 def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, properties: dict[str, str]) -> None:
     remote = storage(tmp_path, properties)
     data = data_of(LARGEST, tmp_path / "log")
-    data.producer_snapshot.unlink()
+    data.indexes[RemoteFile.PRODUCER_SNAPSHOT].unlink()
     with pytest.raises(RemoteStorageError):
         remote.copy(LARGEST, data)
     assert not [path for path in (tmp_path / "tier").rglob("*") if path.is_file()]

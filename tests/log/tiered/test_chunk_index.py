@@ -154,7 +154,7 @@ def test_a_range_is_what_cutting_the_bytes_gives(
     assert b"".join(originals)[begin % chunk_size :][: end - begin] == segment[begin:end]
     assert sum(map(len, originals)) - len(segment[begin:end]) < 2 * chunk_size  # no chunk that is not needed
 
-    parts = [pieces[part.chunk.number][part.begin : part.end] for part in index.slices(begin, end)]
+    parts = [pieces[chunk.number][first:last] for chunk, first, last in index.slices(begin, end)]
     assert b"".join(parts) == segment[begin:end]
     assert all(parts)
     assert index.object_size == len(stored)

@@ -116,9 +116,9 @@ def test_uploads_that_interlock_are_noticed_when_they_are_read(tmp_path: Path) -
     assert isinstance(log, TieredLog)
     start = parts[4].start_offset
     assert rows_of(log, start=start) == consumed(LEADERS, "leaders", start=start, end=log.log_end_offset)
-    assert log.walk is None  # names told enough for these
+    assert log.finder.walk is None  # names told enough for these
     assert rows_of(log) == consumed(LEADERS, "leaders", end=log.log_end_offset)
-    assert log.walk is not None
+    assert log.finder.walk is not None
     assert rows_of(opened(LEADERS.data, root, topic="leaders")) == consumed(LEADERS, "leaders")
 
 
@@ -144,8 +144,8 @@ def test_what_an_unclean_election_put_aside_is_not_read(with_local: bool, tmp_pa
     assert rows_of(log) == consumed(LEADERS, "leaders", end=log.log_end_offset)
     assert log.log_end_offset == (1950 if with_local else parts[-1].until)
     assert isinstance(log, TieredLog)
-    assert log.walk is not None
-    left = [left.reason for left in log.walk.left_out]
+    assert log.finder.walk is not None
+    left = [left.reason for left in log.finder.walk.left_out]
     assert left
     assert set(left) == {NotOfTheLog.ENDS_AFTER_EPOCH}
 
