@@ -131,7 +131,7 @@ class ObjectFile:
     ) -> None:
         self.size = size
         self._fetch = fetch
-        self._changed = changed
+        self.has_changed = changed
         self._closed = closed
         self._align = align
         self._block = block
@@ -167,9 +167,6 @@ class ObjectFile:
             target[at - position : until - position] = piece.bytes()[at - piece.begin : until - piece.begin]
             at = until
         return max(end - position, 0)
-
-    def has_changed(self) -> bool:
-        return self._changed()
 
     def expect(self, position: int, until: int) -> None:
         """[position, until) is going to be read from its beginning on: fetch ahead, and nothing from `until` on."""

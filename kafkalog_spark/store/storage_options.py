@@ -264,6 +264,7 @@ def _from_hadoop(said: Mapping[str, str], bucket: str) -> dict[str, str]:
             raise OptionError(f"fs.s3a.{one} is given without fs.s3a.{other}")
     secure = boolean(HADOOP_PREFIX + "connection.ssl.enabled", said.get("connection.ssl.enabled", "true"))
     path_style = said.get("path.style.access")
+    in_host = None if path_style is None else not boolean(HADOOP_PREFIX + "path.style.access", path_style)
     endpoint = said.get("endpoint", "")
     of_aws = _AWS_ENDPOINT.fullmatch(endpoint.rpartition("://")[2].rstrip("/"))
     if of_aws is not None and of_aws[1] is None:
@@ -274,13 +275,11 @@ def _from_hadoop(said: Mapping[str, str], bucket: str) -> dict[str, str]:
         scheme, mark, host = endpoint.rpartition("://")
         scheme = scheme.lower() if mark else ("https" if secure else "http")
         host = host.rstrip("/")
-        if path_style is not None and not boolean(HADOOP_PREFIX + "path.style.access", path_style) and bucket:
+        if in_host and bucket:
             host = f"{bucket}.{host}"  # the library wants it so
         config["endpoint"] = f"{scheme}://{host}"
-    if path_style is not None:
-        config["virtual_hosted_style_request"] = str(
-            not boolean(HADOOP_PREFIX + "path.style.access", path_style)
-        ).lower()
+    if in_host is not None:
+        config["virtual_hosted_style_request"] = str(in_host).lower()
     if _anonymous(said.get("aws.credentials.provider", "")):
         config["skip_signature"] = "true"
     return config

@@ -10,6 +10,7 @@ import asyncio
 import datetime
 import logging
 import random
+import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +35,6 @@ from kafkalog_broker.remote.remote_log_metadata_cache import (
 )
 from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
 from kafkalog_broker.remote.remote_log_reader import RemoteLogReader, RemoteRead
-from kafkalog_broker.remote.remote_quota import RemoteQuota
 from kafkalog_broker.remote.restore import restore_log, restore_topics
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
@@ -60,6 +60,38 @@ _THREADS = 64  # threads of each kind, at most; the properties of Kafka say how 
 _NAP_S = 0.05  # how long a copy that the quota holds up waits before it looks again, and whether it is to end
 _DEFAULT_SUFFIX = "-remote"  # of the folder for remote segments where none is named
 _DELETED_AT_ONCE = 100  # segments whose deletion is one event: a topic of 10,000 takes a hundred flushes, not 20,000
+
+
+class RemoteQuota:
+    """Bytes a second that are copied, or fetched (RLMQuotaManager). limit: asked anew each time. windows, of `seconds`
+    each: as much as all but one of them allow may come at once, as Kafka's rate is an average over its windows.
+    clock_ms: monotonic. Threads share it."""
+
+    def __init__(self, limit: Callable[[], int], windows: int, seconds: int, clock_ms: Callable[[], int]) -> None:
+        self._limit = limit
+        self._window_ms = max(windows - 1, 1) * seconds * 1000
+        self._clock_ms = clock_ms
+        self._lock = threading.Lock()
+        self._level = 0.0  # bytes that are still to be made up for by time
+        self._at_ms = clock_ms()
+
+    def record(self, size: int) -> None:
+        with self._lock:
+            self._drain()
+            self._level += size
+
+    def wait_ms(self) -> int:
+        """How long to wait until more may be moved; 0 while the rate is not above the limit."""
+        with self._lock:
+            self._drain()
+            limit = self._limit()
+            above = self._level - limit * self._window_ms / 1000
+            return int(above * 1000 / limit) + 1 if above > 0 else 0
+
+    def _drain(self) -> None:
+        now_ms = self._clock_ms()
+        self._level = max(0.0, self._level - self._limit() * (now_ms - self._at_ms) / 1000)
+        self._at_ms = now_ms
 
 
 @dataclass(slots=True)

@@ -32,8 +32,7 @@ from kafkalog_spark.log.read.partition_log import (
     PartitionLog,
 )
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.remote.part_finder import LogPart, PartFinder, PlannedLog
-from kafkalog_spark.log.remote.remote_dir_listing import RemoteMetadata
+from kafkalog_spark.log.remote.part_finder import LogPart, PartFinder, PlannedLog, RemoteMetadata
 from kafkalog_spark.log.remote.remote_segment_file import StoredSegment, aborted_of, open_remote, producers_after
 from kafkalog_spark.log.tiered.tier_options import NO_TIER, TierOptions
 from kafkalog_spark.store.interface import Store
