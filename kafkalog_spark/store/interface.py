@@ -91,8 +91,7 @@ class Store(Protocol):
         version. Raises FileNotFoundError, IsADirectoryError."""
 
     def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
-        """Function that fetches ranges of a file, of which these facts are known: an object store's of one version. A
-        local file that was cut has fewer bytes."""
+        """Function that fetches ranges of a file, an object store's of one version. A cut local file has fewer."""
 
     def read_all(self, path: str, most: int) -> bytes:
         """A small file's bytes, at most `most` of them; a local file of more may raise CorruptFile instead."""

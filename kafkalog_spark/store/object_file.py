@@ -216,8 +216,7 @@ class ObjectFile:
     # What was announced.
 
     def _block_at(self, position: int) -> _Fetched:
-        """The block that holds the byte at `position`; the one before it is kept for a reader that looks back, blocks
-        before that are not."""
+        """The block that holds the byte at `position`; of those before it, one is kept for a reader that looks back."""
         number = next(number for number, block in enumerate(self._blocks) if block.holds(position))
         for _ in range(number - 1):
             self._blocks.popleft().forget(self._shared)

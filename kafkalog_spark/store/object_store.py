@@ -67,12 +67,9 @@ class ObjectStore:
         return self.client.counts
 
     def list(self, directory: str, after: str = "") -> Listing:
-        """Content of a directory. With `after` all levels below are listed from there on, because the library lists
-        either from a key on or one level alone: cheap for a partition, which has no directories. It may be empty then,
-        without an error.
-
-        One request for 1,000 names. Raises FileNotFoundError, NotADirectoryError.
-        """
+        """Content of a directory; a request for 1,000 names. With `after` all levels below are listed from there on,
+        because the library lists either from a key on or one level alone: cheap for a partition, which has no
+        directories. It may be empty then, without an error. Raises FileNotFoundError, NotADirectoryError."""
         key = parse_path(directory).key
         prefix = f"{key}/" if key else ""
 
@@ -115,8 +112,7 @@ class ObjectStore:
         return ObjectFile(facts.size, fetch, changed=partial(self.has_changed, path, facts), closed=closing.set)
 
     def ranges(self, path: str, facts: FileFacts, *, wait: Wait | None = None) -> FetchBlock:
-        """Function that fetches the bytes [begin, end) of one version of an object, in one GET: for ObjectFile, and for
-        whoever makes blocks of another file of them. wait: see ObjectClient.ask."""
+        """Function that fetches ranges of one version of an object, each in one GET. wait: see ObjectClient.ask."""
         key = parse_path(path).key
         client = self.client
 

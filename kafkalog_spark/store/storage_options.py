@@ -108,8 +108,7 @@ LIBRARY_NAMES = S3_NAMES | GCS_NAMES | AZURE_NAMES | CLIENT_NAMES | OUR_NAMES
 
 
 def library_name(name: str) -> str | None:
-    """The library's name for what follows `storage.`: without the vendor's prefix, which its environment variables
-    have. None for an unknown one."""
+    """The library's name for what follows `storage.`, also with the vendor's prefix of its environment variables."""
     name = name.lower()
     for candidate in (_ALIASES.get(name), name, *(name.removeprefix(vendor) for vendor in _VENDORS)):
         if candidate is not None:

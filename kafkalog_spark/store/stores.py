@@ -65,8 +65,7 @@ class FsspecStore:
 
     @property
     def _files(self) -> Any:
-        """The file system; fsspec keeps one of each for a process and thread. Raises OptionError, and OSError where
-        HDFS cannot be reached."""
+        """The file system, which fsspec keeps for a thread. Raises OptionError, and OSError without HDFS."""
         try:
             import fsspec
         except ImportError:
@@ -173,8 +172,7 @@ def _facts(info: dict[str, Any]) -> FileFacts:
 
 
 def _same(facts: FileFacts, info: dict[str, Any]) -> bool:
-    """True if `info` is of the version of `facts`, by what both have: some file systems give more keys for a file than
-    in a listing."""
+    """True if `info` is of that version, by what both have: some file systems give more keys than in a listing."""
     name, _, value = facts.version.partition("=")
     return facts.size == (info["size"] or 0) and (info.get(name) is None or _text(info[name]) == value)
 

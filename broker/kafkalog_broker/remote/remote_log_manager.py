@@ -275,9 +275,8 @@ class RemoteLogManager:
     # ---- partitions
 
     def _adopt(self, log: Log) -> RemotePartition:
-        """Know a log's remote side from now on. A crash may have come between the deletion of remote segments, or of
-        records, and the checkpoint of the log start offset (maybeUpdateLogStartOffsetOnBecomingLeader). Raises
-        BrokerError."""
+        """Know a log's remote side from now on, and where the log starts if a crash came before the checkpoint of that
+        (maybeUpdateLogStartOffsetOnBecomingLeader). Raises BrokerError."""
         key = (log.topic_id, log.partition)
         partition = self.partitions.get(key)
         if partition is not None and partition.log is log:
@@ -376,7 +375,7 @@ class RemoteLogManager:
             self._expiring.add(partition)  # what was begun and not finished goes
 
     def _write(self, segment: RemoteSegment, data: LogSegmentData) -> bytes | None:
-        """Copy it; its custom metadata. Blocks. Raises RemoteStorageError and what RemoteStorage.copy raises."""
+        """The custom metadata of the copy. Blocks. Raises as RemoteStorage.copy."""
         custom = self._storage.copy(segment, data, self._throttle)
         most = self._config().remote_log_metadata_custom_metadata_max_bytes
         if custom is not None and len(custom) > most:

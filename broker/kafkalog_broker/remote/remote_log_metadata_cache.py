@@ -171,8 +171,7 @@ class RemoteLogMetadataCache:
         return segment if segment.start_offset <= offset <= end else None
 
     def walk(self, lineage: Sequence[EpochEntry], offset: int) -> Iterator[RemoteSegment]:
-        """Segments of the log from the one that holds `offset` on, until one is missing. lineage: the log's leader
-        epochs, by epoch."""
+        """Segments of the log, by its leader epochs, from the one that holds `offset` on, until one is missing."""
         while True:
             slot = bisect_right(lineage, offset, key=lambda entry: entry.start_offset) - 1
             segment = self.find(lineage[slot].epoch, offset) if slot >= 0 else None

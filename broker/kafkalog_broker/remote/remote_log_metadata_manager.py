@@ -109,8 +109,7 @@ class RemoteLogMetadataManager:
     async def update(
         self, segments: Iterable[RemoteSegment], state: RemoteSegmentState, custom_metadata: bytes | None = None
     ) -> None:
-        """The next state of segments of one partition. custom_metadata: of a copy that is finished; otherwise it stays.
-        Raises BrokerError."""
+        """The next state of segments of one partition. custom_metadata: None where it stays. Raises BrokerError."""
         events: list[RemoteLogEvent] = [
             SegmentUpdate(
                 segment.partition, segment.segment_id, self.broker_id, self._clock.now_ms(),
@@ -122,8 +121,7 @@ class RemoteLogMetadataManager:
             await self._append(events[0].partition, events)  # type: ignore[union-attr]
 
     async def mark_deleted(self, partitions: Iterable[TopicIdPartition], state: PartitionDeleteState) -> None:
-        """These partitions' topic is deleted: their remote segments are to go, and have gone in the end. Those that
-        never had one are left out. Raises BrokerError."""
+        """Those that have, or had, remote segments are to lose them, or have. Raises BrokerError."""
         for partition in partitions:
             if (partition.topic_id, partition.partition) in self.partitions:
                 event = PartitionDeletion(partition, self.broker_id, self._clock.now_ms(), state)

@@ -48,8 +48,7 @@ class RemoteSegmentFile(TimedSegment):
         return self
 
     def read(self, position: int, size: int) -> bytes:
-        """The bytes [position, position + size), fewer only at the end; what is read within them next needs no further
-        request."""
+        """Bytes, fewer only at the end; what is read within them next needs no further request."""
         at = position - self._held_at
         if not 0 <= at <= at + min(size, self.size - position) <= len(self._held):
             self._held = self._storage.fetch(self.segment, position, position + max(size, _AHEAD))
@@ -175,8 +174,7 @@ class RemoteLogReader:
     def offset_for_timestamp(
         self, log: Log, remote: RemoteLogMetadataCache, timestamp: int
     ) -> TimestampAndOffset | None:
-        """The first record, remote or local, with a timestamp of at least `timestamp` ms. Raises BrokerError,
-        RemoteStorageError, CorruptLog."""
+        """As Log.offset_for_timestamp, of remote records too. Raises BrokerError, RemoteStorageError, CorruptLog."""
         lineage, start = log.epochs.entries, log.log_start_offset
         for segment in remote.walk(lineage, start):
             if segment.start_offset >= log.local_log_start_offset:

@@ -195,8 +195,7 @@ class RemoteDirListing:
         return manifest
 
     def _described(self, held: StoredSegment) -> StoredSegment:
-        """Facts that no manifest gives, from the files: the last offset from the last batch, the leader epochs from the
-        segment's checkpoint of them, the largest timestamp from the time index."""
+        """Facts that no manifest gives: by the last batch, the checkpoint of leader epochs, the time index."""
         keys = self._options.keys
         with open_remote(held, keys, self._topic_partition, pass_over_damage=self._pass_over_damage) as file:
             file.next_base_offset = None
@@ -226,12 +225,10 @@ def epochs_within(epochs: list[EpochEntry], start: int, until: int) -> tuple[Epo
 
 
 class LogPart(NamedTuple):
-    """Offsets [start, until) and where they are read.
-
-    files: of the segment, with the offset where the part begins as base offset of a remote one. next_base: where the
-    local segment ends, None for the last one of a live log; facts: of a local one's files. held: the remote segment;
-    listing, objects: the same, as long as only its names are known. All None for a local one.
-    """
+    """Offsets [start, until) and where they are read. files: of the segment, with the offset where the part begins as
+    base offset of a remote one. next_base: where the local segment ends, None for the last one of a live log; facts: of
+    a local one's files. held: the remote segment; listing, objects: the same, as long as only its names are known. All
+    None for a local one."""
 
     start: int
     until: int
@@ -288,11 +285,9 @@ def local_parts(local: PartitionLog, start: int, until: int) -> list[LogPart]:
 
 
 class PartFinder:
-    """Finds the parts of one partition, again and again.
-
-    walk: what the rules came to, where names did not do; else None. Errors: NotALogDirectory where something cannot be
-    listed or read, and what RemoteDirListing.held and leader_epochs_of raise.
-    """
+    """Finds the parts of one partition, again and again. walk: what the rules came to, where names did not do; else
+    None. Raises NotALogDirectory where something cannot be listed or read, and as RemoteDirListing.held and
+    leader_epochs_of."""
 
     def __init__(
         self,
@@ -328,8 +323,7 @@ class PartFinder:
         return first.names, first.files
 
     def find(self, local: PartitionLog | None, log_start: int | None, *, again: bool = False) -> list[LogPart]:
-        """The parts as they are now. local: the live log; log_start: what a checkpoint says; again: also what was
-        written to `__remote_log_metadata` meanwhile."""
+        """The parts as they are now. log_start: what a checkpoint says; again: read on in `__remote_log_metadata`."""
         living = topic_id(local.store, local.directory) if local is not None else None
         pending = self._look(local, living, again=again, log_start=log_start)
         parts = self._by_name(pending, local, log_start) if self._names_do else None
@@ -435,8 +429,7 @@ class PartFinder:
         all_of_them: bool = False,
         log_start: int | None = None,
     ) -> list[LogPart]:
-        """The segments in all remote directories, or in those of the `living` topic, by start offset; what the local
-        log holds is not asked for, but for `all_of_them`. log_start: what a checkpoint says."""
+        """Segments of the `living` topic or of all, by start offset; local ones only with `all_of_them`."""
         below = local.segments[0].base_offset if local is not None and not all_of_them else None
         all_is_local = below is not None and below <= (log_start or 0)
         pending: list[LogPart] = []

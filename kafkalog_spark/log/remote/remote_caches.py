@@ -38,8 +38,7 @@ class ChunkCache:
         return key in self._pieces
 
     def get(self, key: Hashable, size: int, fetch: Callable[[], bytes]) -> bytes:
-        """The piece of `size` bytes, by `fetch` where it is not held; waits for another thread that fetches it. Raises
-        what `fetch` raises."""
+        """The piece of `size` bytes, held, or by `fetch`, which may be another thread's. Raises what `fetch` raises."""
         data, is_new = self._entered(key, size)
         if is_new:
             self._fill(key, data, fetch)

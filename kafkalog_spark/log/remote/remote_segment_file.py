@@ -66,8 +66,7 @@ class StoredSegment:
 
     @property
     def files(self) -> SegmentFiles:
-        """Names as a SegmentFile has them. Those of indexes are not names of objects: what follows the segment's tells
-        which is meant."""
+        """Names as a SegmentFile has them; those of indexes end in what is meant, and are not names of objects."""
         given = {file: self.segment.name + file.value if self.has(file) else None for file in _INDEX_FILES.values()}
         return SegmentFiles(
             self.segment.start_offset,
@@ -201,8 +200,7 @@ def read_chunks(
 
 
 def _entries(held: StoredSegment, keys: KeyRing, name: str, entry_size: int) -> bytes:
-    """IndexBytes of a SegmentFile. Raises OSError also where the index cannot be turned back: to who reads the log, an
-    index is a hint."""
+    """IndexBytes of a SegmentFile. A damaged index is an OSError: to who reads the log, it is a hint."""
     file = _INDEX_FILES["." + name.rpartition(".")[2]]
     try:
         data = index_bytes(held, keys, file)
@@ -260,14 +258,12 @@ def read_indexes(
 
 
 def leader_epochs_of(held: StoredSegment, keys: KeyRing) -> list[EpochEntry]:
-    """All leader epochs from the log's start to the segment's end, as the broker knew them. Raises as `index_bytes`,
-    and CorruptFile, UnsupportedFormat."""
+    """All from the log's start to the segment's end. Raises as `index_bytes`, and CorruptFile, UnsupportedFormat."""
     return parse_leader_epochs(index_bytes(held, keys, RemoteFile.LEADER_EPOCHS))
 
 
 def producers_after(held: StoredSegment, keys: KeyRing) -> list[ProducerEntry]:
-    """The producers as the log knows them after the segment. Raises as `index_bytes`, and CorruptSnapshot,
-    UnsupportedFormat."""
+    """As the log knows them after the segment. Raises as `index_bytes`, and CorruptSnapshot, UnsupportedFormat."""
     return parse_producer_snapshot(index_bytes(held, keys, RemoteFile.PRODUCER_SNAPSHOT))
 
 

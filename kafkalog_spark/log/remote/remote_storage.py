@@ -118,7 +118,6 @@ class FolderStore(LocalStore):
 
 
 def _make_directories(directory: str) -> None:
-    """Make a directory and those above it, each on disk on return. Raises OSError."""
     if os.path.isdir(directory):
         return
     above = os.path.dirname(directory)
@@ -218,8 +217,7 @@ class RemoteStorage:
             return self._by_blocks(segment, stored, begin, min(end, size))
 
     def fetch_index(self, segment: RemoteSegment, kind: RemoteFile) -> bytes:
-        """An index of the segment, its producer snapshot or leader epochs, as the broker had it; empty where it has
-        none. Raises as `fetch`."""
+        """An index, snapshot or leader epochs as the broker had it; empty where there is none. Raises as `fetch`."""
         with self._errors(segment):
             if self._indexes is not None and kind in CACHED_INDEXES:
                 return self._indexes.get(segment, kind, partial(self._read_indexes, segment, CACHED_INDEXES))
@@ -236,8 +234,7 @@ class RemoteStorage:
         return data
 
     def _by_blocks(self, segment: RemoteSegment, stored: _Stored, begin: int, end: int) -> bytes:
-        """By blocks of whole chunks from the cache; who reads on from a block, or from the segment's beginning, has the
-        next ones fetched ahead."""
+        """By blocks of chunks from the cache; for who reads on, or from the start, the next are fetched ahead."""
         if begin >= end:
             return b""
         chunk_size, size = stored.manifest.chunks.original_chunk_size, stored.manifest.chunks.original_file_size

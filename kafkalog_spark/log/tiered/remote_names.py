@@ -147,16 +147,14 @@ def remote_directory(layout: Layout, partition: TopicIdPartition, key_prefix: st
 
 
 def remote_key(layout: Layout, segment: RemoteSegment, file: RemoteFile, key_prefix: str = "") -> str:
-    """Raises KeyError for files that the layout does not have: LocalTieredStorage has no manifests and joined
-    indexes."""
+    """Raises KeyError for what the layout does not have: LocalTieredStorage has no manifests and joined indexes."""
     suffix = file.value if layout is Layout.AIVEN else LOCAL_TIERED_SUFFIX[file]
     return f"{remote_directory(layout, segment.partition, key_prefix)}/{segment.name}{suffix}"
 
 
 def parse_aiven_topic_dir(name: str, key_prefix: str = "") -> tuple[str, uuid.UUID] | None:
-    """(topic, topic id) of a directory that Aiven's plugin makes for a topic; None for any other. key_prefix: what of
-    the plugin's `key.prefix` follows its last slash. A name of LocalTieredStorage looks alike: what lies below
-    tells."""
+    """(topic, topic id) by a directory's name; None for any other. key_prefix: what of `key.prefix` follows its last
+    slash. A directory of LocalTieredStorage looks alike: what lies below tells."""
     found = _AIVEN_TOPIC_DIR.fullmatch(name.removeprefix(key_prefix)) if name.startswith(key_prefix) else None
     if not found or not valid_topic_name(found["topic"]):
         return None

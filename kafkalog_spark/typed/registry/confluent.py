@@ -216,8 +216,7 @@ class _Avro(_SchemaFormat):
         return parse_schema(registered.text, types)
 
     def encoder(self, options: Mapping[str, str], given: pa.Schema) -> formats.ValueEncoder:
-        """Registers the schema that is given, or that Spark's to_avro makes of the columns. Raises OptionError, and
-        SchemaRegistryError where the registry refuses it."""
+        """With the schema given, or Spark's to_avro's, registered. Raises OptionError, SchemaRegistryError."""
         from kafkalog_spark.typed.avro.encoder import AvroEncoder
 
         _check_writable("confluent-avro", options)
@@ -365,8 +364,7 @@ class ConfluentDecoder:
         return decoded
 
     def _add_entry(self, id_: int | str, indexes: tuple[int, ...]) -> int | str:
-        """Where the program for a schema, by its id or GUID, begins, or why there is none. Raises SchemaRegistryError
-        where a registry cannot be asked."""
+        """Where the program for a schema begins, or why there is none. Raises SchemaRegistryError."""
         schema = self._parsed(id_)
         if isinstance(schema, OptionError):
             return str(schema)

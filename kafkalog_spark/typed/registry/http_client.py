@@ -36,8 +36,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class HttpClient:
-    """Sends requests. most_bytes: of an answer. tls: of https, by default the system's authorities. clock: seconds of a
-    clock that never goes back."""
+    """Sends requests. most_bytes: of an answer. tls: of https, by default the system's. clock: monotonic seconds."""
 
     most_bytes: int
     headers: Mapping[str, str]
