@@ -26,14 +26,14 @@ from kafkalog_broker.config.log_config import REMOTE_STORAGE_ENABLE
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.remote.copying import prepared_copy, segments_to_copy
 from kafkalog_broker.remote.expiration import expired_segments
-from kafkalog_broker.remote.remote_log_metadata_cache import (
+from kafkalog_broker.remote.remote_log_metadata_manager import (
     COPY_FINISHED,
     COPY_STARTED,
     DELETE_FINISHED,
     DELETE_STARTED,
     RemoteLogMetadataCache,
+    RemoteLogMetadataManager,
 )
-from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
 from kafkalog_broker.remote.remote_log_reader import RemoteLogReader, RemoteRead
 from kafkalog_broker.remote.restore import restore_log, restore_topics
 from kafkalog_broker.runtime.clock import Clock

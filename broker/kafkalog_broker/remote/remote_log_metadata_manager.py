@@ -1,24 +1,30 @@
 """What remote segments there are, kept in `__remote_log_metadata` (Kafka's TopicBasedRemoteLogMetadataManager).
 
 An event is on disk before it counts: objects are written only after it is known that they may be there, and a local
-segment goes only after it is known where its records are.
+segment goes only after it is known where its records are. All is changed in the event loop's thread only; lists are
+replaced as a whole, so that other threads may look things up.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.config.properties import MetadataTopic
 from kafkalog_broker.coordinator.coordinator_log import record_values
-from kafkalog_broker.remote.remote_log_metadata_cache import RemoteLogMetadataCache
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.topic_registry import Topic
 from kafkalog_spark.errors import CorruptRemoteMetadata, UnsupportedFormat
+from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.log.tiered.remote_log_metadata import (
+    NEXT_STATES,
     REMOTE_LOG_METADATA_TOPIC,
     PartitionDeleteState,
     PartitionDeletion,
@@ -36,6 +42,181 @@ from kafkalog_spark.log.write.encoded_batch import build_batch
 _log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 20  # bytes of the topic that are read at a time, some 4,000 events
+
+COPY_STARTED = RemoteSegmentState.COPY_SEGMENT_STARTED
+COPY_FINISHED = RemoteSegmentState.COPY_SEGMENT_FINISHED
+DELETE_STARTED = RemoteSegmentState.DELETE_SEGMENT_STARTED
+DELETE_FINISHED = RemoteSegmentState.DELETE_SEGMENT_FINISHED
+
+
+class EpochSegments:
+    """Finished segments with records of one leader epoch (RemoteLogLeaderEpochState). spans: (offset at which the epoch
+    begins in it, segment), by offset, without those that a later one covers, which are in `covered`. highest: the last
+    offset of the epoch that was copied."""
+
+    __slots__ = ("covered", "highest", "spans")
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[int, RemoteSegment]] = []
+        self.covered: list[RemoteSegment] = []
+        self.highest = -1
+
+    def add(self, segment: RemoteSegment, start: int, end: int) -> None:
+        """The epoch has the offsets [start, end] of the segment."""
+        spans = self.spans[:]
+        while spans and spans[-1][0] >= start and self.highest <= end:
+            self.covered = [*self.covered, spans.pop()[1]]
+        slot = bisect_right(spans, start, key=itemgetter(0))
+        if slot and spans[slot - 1][0] == start:
+            slot -= 1
+            self.covered = [*self.covered, spans.pop(slot)[1]]
+        spans.insert(slot, (start, segment))
+        self.highest = max(self.highest, end)
+        self.spans = spans
+
+    def remove(self, segment_id: UUID) -> None:
+        slot = next((slot for slot, (_, other) in enumerate(self.spans) if other.segment_id == segment_id), None)
+        if slot is None:
+            self.covered = [other for other in self.covered if other.segment_id != segment_id]
+            return
+        self.spans = self.spans[:slot] + self.spans[slot + 1 :]
+
+    def all(self) -> list[RemoteSegment]:
+        """By start offset, covered ones too."""
+        segments = [*(segment for _, segment in self.spans), *self.covered]
+        return sorted(segments, key=lambda segment: segment.start_offset) if self.covered else segments
+
+
+class RemoteLogMetadataCache:
+    """Remote segments of one partition (Kafka's class of that name); all have the one object `partition`. is_deleted:
+    its remote log is to be deleted, or is. odd: events that did not follow from those before; they change nothing."""
+
+    def __init__(self, partition: TopicIdPartition) -> None:
+        self.partition = partition
+        self.is_deleted = False
+        self.odd = 0
+        self.finished_bytes = 0
+        self._segments: dict[UUID, SegmentEvent] = {}
+        self._epochs: dict[int, EpochSegments] = {}
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    # ---- events
+
+    def take(self, event: RemoteLogEvent) -> None:
+        if isinstance(event, PartitionDeletion):
+            self.is_deleted = True
+            if event.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
+                self._segments, self._epochs, self.finished_bytes = {}, {}, 0
+        elif isinstance(event, SegmentEvent):
+            segment = replace(event.segment, partition=self.partition)
+            if segment.segment_id in self._segments:
+                self.odd += event.state is not self._segments[segment.segment_id].state
+                return
+            self._segments[segment.segment_id] = SegmentEvent(segment, event.state)
+            if event.state is COPY_FINISHED:  # RemoteLogMetadataSnapshot, and what --from-tier writes
+                self._finished(segment)
+        else:
+            self._update(event)
+
+    def _update(self, event: SegmentUpdate) -> None:
+        before = self._segments.get(event.segment_id)
+        if before is None:
+            self.odd += event.state is not DELETE_FINISHED
+            return
+        if event.state is before.state:
+            return
+        if event.state not in NEXT_STATES[before.state]:
+            self.odd += 1
+            return
+        if before.state is COPY_FINISHED:
+            for epoch, _ in before.segment.leader_epochs:
+                of_epoch = self._epochs[epoch]
+                of_epoch.remove(event.segment_id)
+                if not (of_epoch.spans or of_epoch.covered):
+                    # a highest offset of which nothing is left would keep it from being copied
+                    del self._epochs[epoch]
+            self.finished_bytes -= before.segment.size
+        if event.state is DELETE_FINISHED:
+            del self._segments[event.segment_id]
+            return
+        segment = replace(
+            before.segment, broker_id=event.broker_id, event_timestamp=event.event_timestamp,
+            custom_metadata=event.custom_metadata,
+        )  # fmt: skip
+        self._segments[event.segment_id] = SegmentEvent(segment, event.state)
+        if event.state is COPY_FINISHED:
+            self._finished(segment)
+
+    def _finished(self, segment: RemoteSegment) -> None:
+        self.finished_bytes += segment.size
+        epochs = segment.leader_epochs
+        ends = [following.start_offset - 1 for _, following in pairwise(epochs)]
+        for (epoch, start), end in zip(epochs, [*ends, segment.end_offset], strict=True):
+            if epoch not in self._epochs:
+                self._epochs[epoch] = EpochSegments()
+            self._epochs[epoch].add(segment, start, end)
+
+    # ---- questions
+
+    def event(self, segment_id: UUID) -> SegmentEvent | None:
+        return self._segments.get(segment_id)
+
+    def in_state(self, *states: RemoteSegmentState) -> list[RemoteSegment]:
+        """Segments in one of these states, in no order."""
+        return [segment for segment, state in self._segments.values() if state in states]
+
+    @property
+    def epochs(self) -> list[int]:
+        """Those of finished segments, rising."""
+        return sorted(self._epochs)
+
+    def of_epoch(self, epoch: int) -> Sequence[RemoteSegment]:
+        """Finished segments with records of the epoch, by start offset; overlapping ones too."""
+        segments = self._epochs.get(epoch)
+        return () if segments is None else segments.all()
+
+    def find(self, epoch: int, offset: int) -> RemoteSegment | None:
+        """The segment that holds the offset, which was written in that epoch (remoteLogSegmentMetadata)."""
+        of_epoch = self._epochs.get(epoch)
+        if of_epoch is None:
+            return None
+        spans = of_epoch.spans
+        slot = bisect_right(spans, offset, key=itemgetter(0)) - 1
+        if slot < 0:
+            return None
+        segment = spans[slot][1]
+        following = next((entry.start_offset for entry in segment.leader_epochs if entry.epoch > epoch), None)
+        end = segment.end_offset if following is None else following - 1
+        return segment if segment.start_offset <= offset <= end else None
+
+    def walk(self, lineage: Sequence[EpochEntry], offset: int) -> Iterator[RemoteSegment]:
+        """Segments of the log, by its leader epochs, from the one that holds `offset` on, until one is missing."""
+        while True:
+            slot = bisect_right(lineage, offset, key=lambda entry: entry.start_offset) - 1
+            segment = self.find(lineage[slot].epoch, offset) if slot >= 0 else None
+            if segment is None:
+                return
+            yield segment
+            offset = segment.until
+
+    def first_offset(self, lineage: Sequence[EpochEntry]) -> int | None:
+        """Where the log begins remotely (findLogStartOffset); None when it has no remote segment."""
+        for entry in lineage:
+            segments = self.of_epoch(entry.epoch)
+            if segments:
+                return segments[0].start_offset
+        return None
+
+    def highest_offset(self, lineage: Sequence[EpochEntry], log_end_offset: int) -> int:
+        """The last offset of the log that was copied (findHighestRemoteOffset); -1 for none."""
+        ends = [*(entry.start_offset for entry in lineage[1:]), log_end_offset]
+        for entry, end in zip(reversed(lineage), reversed(ends), strict=True):
+            of_epoch = self._epochs.get(entry.epoch)
+            if of_epoch is not None:
+                return min(of_epoch.highest, end - 1)
+        return -1
 
 
 def metadata_topic_configs(topic: MetadataTopic) -> Mapping[str, str]:
@@ -104,7 +285,7 @@ class RemoteLogMetadataManager:
 
     async def add(self, segment: RemoteSegment) -> None:
         """COPY_SEGMENT_STARTED: the segment's objects may be there from now on. Raises BrokerError."""
-        await self._append(segment.partition, [SegmentEvent(segment, RemoteSegmentState.COPY_SEGMENT_STARTED)])
+        await self._append(segment.partition, [SegmentEvent(segment, COPY_STARTED)])
 
     async def update(
         self, segments: Iterable[RemoteSegment], state: RemoteSegmentState, custom_metadata: bytes | None = None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.errors import ErrorCode
-from kafkalog_broker.remote.remote_log_metadata_cache import RemoteLogMetadataCache
+from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataCache
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import SCAN_READ, TimedSegment
 from kafkalog_broker.storage.partition.offset_lookup import TimestampAndOffset, aborted_in, offset_in_segment

@@ -81,10 +81,13 @@ class FolderStore(LocalStore):
         """Write an object of about `size` bytes; on return it is safe. Raises what `pieces` raises, too."""
         directory, aside = os.path.dirname(path), path + TEMPORARY_SUFFIX
         try:
-            with self._created(aside, directory) as fd:
+            fd = self._created(aside, directory)
+            try:
                 for piece in pieces():
                     write_all(fd, piece)
                 os.fsync(fd)
+            finally:
+                os.close(fd)
             os.replace(aside, path)
         except BaseException:
             with suppress(OSError):
@@ -92,17 +95,11 @@ class FolderStore(LocalStore):
             raise
         fsync_directory(directory)
 
-    @contextmanager
-    def _created(self, path: str, directory: str) -> Iterator[int]:
+    def _created(self, path: str, directory: str) -> int:
         while True:
             _make_directories(directory)
             with suppress(FileNotFoundError):  # `delete` has taken the directory, which was empty
-                fd = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-                break
-        try:
-            yield fd
-        finally:
-            os.close(fd)
+                return open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects, and what was left of writing them; one that is not there is no error."""

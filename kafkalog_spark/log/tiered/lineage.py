@@ -114,9 +114,6 @@ class LeftOut(NamedTuple):
     segment: RemoteSegment
     reason: NotOfTheLog | NotNeeded
 
-    def __str__(self) -> str:
-        return f"{self.segment}: {self.reason.value}"
-
 
 @dataclass(frozen=True, slots=True)
 class LineageMerge:

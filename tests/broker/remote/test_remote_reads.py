@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.remote.remote_log_metadata_cache import DELETE_STARTED
+from kafkalog_broker.remote.remote_log_metadata_manager import DELETE_STARTED
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.log.check.log_dir_check import check_log_dirs
 from tests.broker.remote.helpers.remote_logs import SEGMENT, TOPIC, RemoteLogs

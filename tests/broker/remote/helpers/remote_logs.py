@@ -10,8 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.remote.remote_log_manager import RemoteLogManager
-from kafkalog_broker.remote.remote_log_metadata_cache import COPY_FINISHED
-from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataManager
+from kafkalog_broker.remote.remote_log_metadata_manager import COPY_FINISHED, RemoteLogMetadataManager
 from kafkalog_spark.errors import RemoteStorageError
 from kafkalog_spark.format.records import read_records
 from kafkalog_spark.log.remote.remote_storage import RemoteStorage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from kafkalog_broker.remote.remote_log_metadata_cache import (
+from kafkalog_broker.remote.remote_log_metadata_manager import (
     COPY_FINISHED,
     COPY_STARTED,
     DELETE_FINISHED,
