@@ -344,12 +344,9 @@ class PartFinder:
         if held is None:
             raise FileNotFoundError(errno.ENOENT, "the segment was deleted", part.remote_path)
         until = held.segment.until
-        if following is None:
-            fits = until == part.until
-        elif following.is_local:
+        fits = until == part.until
+        if following is not None and following.is_local:
             fits = until >= part.until and (local is None or until <= local.segments[-1].base_offset)
-        else:
-            fits = until == part.until
         if not fits or why_not_of_the_log(held.segment, self._lineage) is not None:
             self._names_do = False
             raise FileNotFoundError(errno.ENOENT, "segments are not one after the other", part.remote_path)
@@ -385,11 +382,7 @@ class PartFinder:
         return parts if local is None else [*parts, *local_parts(local, floor, MAX_INT64)]
 
     def _by_walk(
-        self,
-        pending: Sequence[LogPart],
-        local: PartitionLog | None,
-        living: uuid.UUID | None,
-        log_start: int | None,
+        self, pending: Sequence[LogPart], local: PartitionLog | None, living: uuid.UUID | None, log_start: int | None
     ) -> list[LogPart]:
         held = {one.segment.segment_id: one for one in self.ask(pending) if one is not None}
         remote = [one.segment for one in held.values()]

@@ -37,11 +37,7 @@ from kafkalog_spark.log.tiered.manifest import (
     format_manifest,
     parse_manifest,
 )
-from kafkalog_spark.log.tiered.remote_log_metadata import (
-    CustomMetadata,
-    decode_custom_metadata,
-    encode_custom_metadata,
-)
+from kafkalog_spark.log.tiered.remote_log_metadata import custom_object_key, encode_custom_metadata
 from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteSegment, remote_key
 from kafkalog_spark.store.interface import FileFacts, LocalStore, is_local
 from kafkalog_spark.store.object_store import PART, ObjectStore
@@ -277,10 +273,10 @@ class RemoteStorage:
     def _path(self, segment: RemoteSegment, file: RemoteFile) -> str:
         prefix = self.options.key_prefix
         if file is not RemoteFile.MANIFEST and segment.custom_metadata and self.options.layout is Layout.AIVEN:
-            said = decode_custom_metadata(segment.custom_metadata)
-            prefix = prefix if said.object_prefix is None else said.object_prefix
-            if said.object_key is not None:
-                return f"{self.options.root}/{prefix}{said.object_key}{file.value}"
+            said_prefix, said_key = custom_object_key(segment.custom_metadata)
+            prefix = prefix if said_prefix is None else said_prefix
+            if said_key is not None:
+                return f"{self.options.root}/{prefix}{said_key}{file.value}"
         return f"{self.options.root}/{remote_key(self.options.layout, segment, file, prefix)}"
 
     @contextmanager
@@ -359,11 +355,9 @@ def _copy_aiven(
     storage.put(segment, RemoteFile.MANIFEST, partial(_piece, manifest), len(manifest), throttle)
     fields = options.custom_fields
     return encode_custom_metadata(
-        CustomMetadata(
-            log_bytes + len(indexes) + len(manifest) if "REMOTE_SIZE" in fields else None,
-            options.key_prefix if "OBJECT_PREFIX" in fields else None,
-            remote_key(Layout.AIVEN, segment, RemoteFile.LOG).removesuffix(".log") if "OBJECT_KEY" in fields else None,
-        )
+        log_bytes + len(indexes) + len(manifest) if "REMOTE_SIZE" in fields else None,
+        options.key_prefix if "OBJECT_PREFIX" in fields else None,
+        remote_key(Layout.AIVEN, segment, RemoteFile.LOG).removesuffix(".log") if "OBJECT_KEY" in fields else None,
     )
 
 

@@ -69,38 +69,39 @@ class ChunkCodec:
     def chunk(self, data: Buffer, chunk: Chunk, path: str | None = None) -> Buffer:
         """The original bytes of `chunk`, of which `data` lies in the object. Raises CorruptChunk with number, position,
         and `path`, the object's key."""
-        what = f"chunk {chunk.number}"
-        if len(data) != chunk.size:
-            raise _corrupt(what, f"{len(data)} bytes, the manifest says {chunk.size}", path, chunk.position, _CUT)
-        if self.cipher is not None:
-            data = self._decrypt(data, what, path, chunk.position)
-        if self.compressed:
-            data = _decompress(data, chunk.original_size, what, path, chunk.position)
-        if len(data) != chunk.original_size:
-            wrong = f"{len(data)} bytes came out of it, {chunk.original_size} went in"
-            raise _corrupt(what, wrong, path, chunk.position)
+        try:
+            data = self._decrypted(data, chunk.size)
+            if self.compressed:
+                data = _decompressed(data, chunk.original_size)
+            if len(data) != chunk.original_size:
+                raise CorruptChunk(f"{len(data)} bytes came out of it, {chunk.original_size} went in")
+        except CorruptChunk as error:
+            what = f"chunk {chunk.number}: {error.what}"
+            raise CorruptChunk(what, path=path, position=chunk.position, hint=error.hint) from None
         return data
 
     def index(self, data: Buffer, place: IndexRange, path: str | None = None) -> Buffer:
         """The bytes of an index, of which `data` lies at `place` in the `.indexes` object. Raises CorruptChunk."""
-        what = "an index"
-        if len(data) != place.size:
-            raise _corrupt(what, f"{len(data)} bytes, the manifest says {place.size}", path, place.position, _CUT)
-        if self.cipher is None or not place.size:  # an empty one is not encrypted
-            return data
-        return self._decrypt(data, what, path, place.position)
+        try:
+            return self._decrypted(data, place.size)
+        except CorruptChunk as error:
+            what = f"an index: {error.what}"
+            raise CorruptChunk(what, path=path, position=place.position, hint=error.hint) from None
 
-    def _decrypt(self, data: Buffer, what: str, path: str | None, position: int) -> bytes:
+    def _decrypted(self, data: Buffer, size: int) -> Buffer:
+        if len(data) != size:
+            raise CorruptChunk(f"{len(data)} bytes, the manifest says {size}", hint=_CUT)
+        if self.cipher is None or not size:  # an empty index is not encrypted
+            return data
+        if size < ENCRYPTION_OVERHEAD:
+            raise CorruptChunk(f"{size} bytes, fewer than the {ENCRYPTION_OVERHEAD} that encryption adds")
         from cryptography.exceptions import InvalidTag
 
-        if len(data) < ENCRYPTION_OVERHEAD:
-            wrong = f"{len(data)} bytes, fewer than the {ENCRYPTION_OVERHEAD} that encryption adds"
-            raise _corrupt(what, wrong, path, position)
         view = memoryview(data)
         try:
             plain: bytes = self.cipher.decrypt(view[:IV_SIZE], view[IV_SIZE:], self.aad)
         except InvalidTag:
-            raise _corrupt(what, "its authentication tag does not match", path, position, _TAMPERED) from None
+            raise CorruptChunk("its authentication tag does not match", hint=_TAMPERED) from None
         return plain
 
 
@@ -117,23 +118,18 @@ _CUT = "the object was cut short or is not the one that the manifest is of"
 _TAMPERED = "the object, its manifest's aad or the data key was changed or damaged after it was written"
 
 
-def _decompress(data: Buffer, expected: int, what: str, path: str | None, position: int) -> bytes:
-    """Decompress a zstd frame of `expected` bytes; no more than that is ever allocated."""
+def _decompressed(data: Buffer, expected: int) -> bytes:
+    """Content of a zstd frame of `expected` bytes; no more than that is ever allocated."""
     try:
         # the library allocates what the frame announces, whatever it is allowed to give back
         announced = zstandard.get_frame_parameters(data).content_size
         if announced not in (expected, zstandard.CONTENTSIZE_UNKNOWN):
-            wrong = f"its zstd frame announces {announced} bytes, {expected} went in"
-            raise _corrupt(what, wrong, path, position)
+            raise CorruptChunk(f"its zstd frame announces {announced} bytes, {expected} went in")
         context = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
         # one more: with 0 the library would take any size
         return context.decompress(data, max_output_size=expected + 1, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise _corrupt(what, f"cannot be decompressed (zstd): {error}", path, position) from None
+        raise CorruptChunk(f"cannot be decompressed (zstd): {error}") from None
 
 
 _MAX_WINDOW = 1 << 27  # bytes; zstd's own limit. A frame that announces its size needs none.
-
-
-def _corrupt(what: str, wrong: str, path: str | None, position: int, hint: str | None = None) -> CorruptChunk:
-    return CorruptChunk(f"{what}: {wrong}", path=path, position=position, hint=hint)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from kafkalog_spark.errors import CorruptRemoteMetadata, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.messages import Malformed, message, read_tagged_fields, read_unsigned_varint, sized
-from kafkalog_spark.format.varints import read_varlong, uvarint, write_varint
+from kafkalog_spark.format.varints import uvarint, write_varint
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
 
 REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
@@ -242,38 +242,25 @@ class RemoteLogState:
 # Tagged fields (SegmentCustomMetadataSerde): 0 `remote_size` (varlong), 1 `object_prefix` and 2 `object_key` (compact
 # strings), where the configuration of today may be another one than when the segment was copied.
 
-_REMOTE_SIZE, _OBJECT_PREFIX, _OBJECT_KEY = range(3)
 _TEXT = sized(is_text=True, flexible=True, nullable=False)
 
 
-@dataclass(frozen=True)
-class CustomMetadata:
-    """remote_size: bytes of all objects of the segment. object_prefix: its `key.prefix`. object_key: of its objects,
-    without prefix and suffix. Each None where it is not said."""
-
-    remote_size: int | None = None
-    object_prefix: str | None = None
-    object_key: str | None = None
-
-
-def encode_custom_metadata(metadata: CustomMetadata) -> bytes | None:
-    """The bytes; None where nothing is said."""
+def encode_custom_metadata(remote_size: int | None, object_prefix: str | None, object_key: str | None) -> bytes | None:
+    """The bytes; None where nothing is said. remote_size: bytes of all objects of the segment. object_prefix: its
+    `key.prefix`. object_key: of its objects, without prefix and suffix."""
     size = bytearray()
-    if metadata.remote_size is not None:
-        write_varint(size, metadata.remote_size)
-    texts = (b"" if text is None else _TEXT.write(text) for text in (metadata.object_prefix, metadata.object_key))
+    if remote_size is not None:
+        write_varint(size, remote_size)
+    texts = (b"" if text is None else _TEXT.write(text) for text in (object_prefix, object_key))
     said = [uvarint(tag) + uvarint(len(data)) + data for tag, data in enumerate((bytes(size), *texts)) if data]
     return uvarint(len(said)) + b"".join(said) if said else None
 
 
-def decode_custom_metadata(data: bytes | None) -> CustomMetadata:
-    """Unknown fields are passed over. Raises CorruptRemoteMetadata."""
-    if not data:
-        return CustomMetadata()
+def custom_object_key(data: bytes) -> tuple[str | None, str | None]:
+    """(object_prefix, object_key), None where it is not said. Raises CorruptRemoteMetadata."""
     try:
         fields, _ = read_tagged_fields(data, 0)
-        texts = {tag: _TEXT.read(fields[tag], 0)[0] for tag in (_OBJECT_PREFIX, _OBJECT_KEY) if tag in fields}
-        size = read_varlong(fields[_REMOTE_SIZE], 0, len(fields[_REMOTE_SIZE]))[0] if _REMOTE_SIZE in fields else None
+        prefix, key = (_TEXT.read(fields[tag], 0)[0] if tag in fields else None for tag in (1, 2))
     except (Malformed, IndexError, ValueError) as error:
         raise CorruptRemoteMetadata(f"custom metadata of a segment: {error}") from None
-    return CustomMetadata(size, texts.get(_OBJECT_PREFIX), texts.get(_OBJECT_KEY))
+    return prefix, key

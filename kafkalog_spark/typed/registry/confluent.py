@@ -186,11 +186,7 @@ class _SchemaFormat:
 
 
 class _Avro(_SchemaFormat):
-    OPTIONS = (
-        *avro_types.OPTIONS,
-        *REGISTRY_OPTIONS,
-        OptionSpec("schema", plain_text),
-    )
+    OPTIONS = (*avro_types.OPTIONS, *REGISTRY_OPTIONS, OptionSpec("schema", plain_text))
     kind, inner = AVRO, avro_format
 
     def resolve(self, format: formats.ResolvedFormat, sources: formats.SchemaSources) -> formats.ResolvedFormat:
@@ -226,11 +222,7 @@ class _Avro(_SchemaFormat):
 
 
 class _Protobuf(_SchemaFormat):
-    OPTIONS = (
-        *protobuf_types.OPTIONS,
-        *REGISTRY_OPTIONS,
-        OptionSpec("messageName", plain_text),
-    )
+    OPTIONS = (*protobuf_types.OPTIONS, *REGISTRY_OPTIONS, OptionSpec("messageName", plain_text))
     kind, inner, indexed = PROTOBUF, protobuf_format, True
 
     def reader(self, format: formats.ResolvedFormat, store: SchemaStore) -> Any:

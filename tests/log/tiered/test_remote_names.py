@@ -125,9 +125,9 @@ def test_aivens_keys_both_ways(segment: RemoteSegment, file: RemoteFile, prefix:
     # The expression that the plugin's authors give for their keys.
     theirs = r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<topicId>[A-Za-z0-9_-]{22})/(?P<partition>\d+)/(?P<start>\d{20})-.{22}\."
     if file in (RemoteFile.LOG, RemoteFile.INDEXES, RemoteFile.MANIFEST):
-        found = re.search(theirs, key[len(prefix) :])
-        assert found is not None
-        assert (found["topic"], found["topicId"]) == (segment.partition.topic, uuid_to_text(segment.partition.topic_id))
+        match = re.search(theirs, key[len(prefix) :])
+        assert match is not None
+        assert (match["topic"], match["topicId"]) == (segment.partition.topic, uuid_to_text(segment.partition.topic_id))
 
 
 @given(segments, st.sampled_from(RemoteFile), st.sampled_from(["", "a/", "a/b-c-0/"]))
