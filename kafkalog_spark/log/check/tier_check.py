@@ -111,8 +111,8 @@ class RemoteSegmentCheck:
         except FileNotFoundError:
             raise
         except (CorruptLog, UnsupportedFormat, OSError) as error:
-            path = self.held.path_of(file if file in self.held.objects else RemoteFile.INDEXES)
-            self.findings.add_unreadable(error, path)
+            places = (file, RemoteFile.INDEXES, RemoteFile.LOG)
+            self.findings.add_unreadable(error, self.held.path_of(next(at for at in places if at in self.held.objects)))
         return None
 
     def _epoch_faults(self, epochs: list[EpochEntry]) -> Iterator[Fault]:

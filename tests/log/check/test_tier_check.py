@@ -123,6 +123,10 @@ TABLE = [
         "an index: its authentication tag does not match",
     ),
     Damage(
+        "an indexes object that was lost", lambda m: of(m[0], ".indexes").unlink(), ".log",
+        "the manifest tells of indexes, and there is no .indexes object",
+    ),
+    Damage(
         "an indexes object that is too long",
         lambda m: of(m[0], ".indexes").write_bytes(of(m[0], ".indexes").read_bytes() + b"\0"),
         ".indexes",
