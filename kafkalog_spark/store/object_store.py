@@ -39,8 +39,7 @@ _CANNOT_REPLACE = Failure(
 
 
 class AgedObject(NamedTuple):
-    """An object below a directory. name: its path from the directory on. modified_s: seconds since 1970, by the clock
-    of the store."""
+    """An object below a directory. name: its path from there on. modified_s: since 1970, by the store's clock."""
 
     name: str
     size: int

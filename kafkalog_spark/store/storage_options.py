@@ -22,15 +22,9 @@ FSSPEC_PREFIX = "storage.fsspec."
 """Prefix of an argument of the fsspec file system, whose names nobody here knows."""
 
 HADOOP_NAMES = (
-    "access.key",
-    "secret.key",
-    "session.token",
-    "endpoint",
-    "endpoint.region",
-    "path.style.access",
-    "connection.ssl.enabled",
-    "aws.credentials.provider",
-)
+    "access.key", "secret.key", "session.token", "endpoint", "endpoint.region", "path.style.access",
+    "connection.ssl.enabled", "aws.credentials.provider",
+)  # fmt: skip
 """After `fs.s3a.`, or after `fs.s3a.bucket.NAME.` for one bucket."""
 
 MAX_RETRIES = 10

@@ -55,8 +55,7 @@ def as_os_errors(path: str, call: Callable[[], T]) -> T:
 
 @dataclass(frozen=True)
 class FsspecStore:
-    """Store of a scheme and an authority: `bucket`, or `host:port` of a name node; empty for the one in Hadoop's
-    configuration (fs.defaultFS)."""
+    """Store of a scheme and an authority: `bucket`, `host:port` of a name node, or empty for fs.defaultFS of Hadoop."""
 
     scheme: str
     authority: str

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from kafkalog_spark.format.atomic_file import read_whole, replace_file
 from kafkalog_spark.format.partition_metadata import uuid_to_text
-from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
+from kafkalog_spark.log.tiered.remote_names import INDEX_FILES, RemoteFile, RemoteSegment
 
 _THREADS = 8  # pieces read ahead at once, of all who read
 
@@ -96,7 +96,6 @@ class ChunkCache:
                 self._bytes -= self._pieces.pop(key).size
 
 
-CACHED_INDEXES = (RemoteFile.OFFSET_INDEX, RemoteFile.TIME_INDEX, RemoteFile.TRANSACTION_INDEX)
 BoundedDirectory = tuple[Path, Callable[[], int]]  # where the cache is, and how many bytes it may have now
 _LOCKS = 64  # segments whose indexes are fetched at once; those that share a lock wait for each other
 
@@ -121,7 +120,7 @@ class RemoteIndexCache:
         directory.mkdir(parents=True)
 
     def get(self, segment: RemoteSegment, kind: RemoteFile, fetch: Callable[[], Mapping[RemoteFile, bytes]]) -> bytes:
-        """An index of CACHED_INDEXES, by `fetch`, which gets all of them, where they are not held. Raises what `fetch`
+        """An index of INDEX_FILES, by `fetch`, which gets all of them, where they are not held. Raises what `fetch`
         raises; a disk that takes nothing keeps nothing back."""
         key = (segment.start_offset, segment.segment_id)
         data = self._held(key, kind)
@@ -154,15 +153,15 @@ class RemoteIndexCache:
             return None
 
     def _keep(self, key: tuple[int, UUID], indexes: Mapping[RemoteFile, bytes]) -> None:
-        size = sum(len(indexes.get(kind, b"")) for kind in CACHED_INDEXES)
+        size = sum(len(indexes.get(kind, b"")) for kind in INDEX_FILES)
         most = self._most()
         if size > most:
             return
         try:
-            for kind in CACHED_INDEXES:
+            for kind in INDEX_FILES:
                 replace_file(self._path(key, kind), indexes.get(kind, b""), sync=False)
         except OSError:
-            for kind in CACHED_INDEXES:
+            for kind in INDEX_FILES:
                 self._path(key, kind).unlink(missing_ok=True)
             return
         with self._lock:
@@ -176,5 +175,5 @@ class RemoteIndexCache:
         if size is None:
             return
         self._bytes -= size
-        for kind in CACHED_INDEXES:
+        for kind in INDEX_FILES:
             self._path(key, kind).unlink(missing_ok=True)

@@ -25,13 +25,9 @@ from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.chunks import ChunkIndex
 from kafkalog_spark.log.tiered.manifest import IndexRange, SegmentManifest
-from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
+from kafkalog_spark.log.tiered.remote_names import INDEX_FILES, RemoteFile, RemoteSegment
 from kafkalog_spark.log.tiered.tier_options import KeyRing
 from kafkalog_spark.store.interface import FetchBlock, FileFacts, OpenFile, Store
-
-_INDEX_FILES = {
-    file.value: file for file in (RemoteFile.OFFSET_INDEX, RemoteFile.TIME_INDEX, RemoteFile.TRANSACTION_INDEX)
-}
 
 DECODED_BLOCK = 4 << 20
 """Bytes of a block of chunks, at least one chunk: as long as it is being decoded, what was fetched is there as well."""
@@ -67,14 +63,8 @@ class StoredSegment:
     @property
     def files(self) -> SegmentFiles:
         """Names as a SegmentFile has them; those of indexes end in what is meant, and are not names of objects."""
-        given = {file: self.segment.name + file.value if self.has(file) else None for file in _INDEX_FILES.values()}
-        return SegmentFiles(
-            self.segment.start_offset,
-            self.objects[RemoteFile.LOG][0],
-            given[RemoteFile.OFFSET_INDEX],
-            given[RemoteFile.TIME_INDEX],
-            given[RemoteFile.TRANSACTION_INDEX],
-        )
+        indexes = (self.segment.name + file.value if self.has(file) else None for file in INDEX_FILES)
+        return SegmentFiles(self.segment.start_offset, self.objects[RemoteFile.LOG][0], *indexes)
 
     def has(self, file: RemoteFile) -> bool:
         """True if there is such an index; None of a segment without aborted transactions has a transaction index."""
@@ -119,8 +109,7 @@ def open_remote(
             _log.warning("mode=DROPMALFORMED: %s", wrong)
         plain = manifest is None or manifest.plain
         if manifest is not None and not plain:
-            path = held.path_of(RemoteFile.MANIFEST) if RemoteFile.MANIFEST in held.objects else held.log_path
-            check_chunk_size(manifest, topic_partition, path)
+            check_chunk_size(manifest, topic_partition, held.path_of(RemoteFile.MANIFEST))
             file = _chunked(file, held, manifest.chunks, ChunkCodec.of(manifest, keys), pass_over_damage)
     except BaseException:
         file.close()
@@ -201,9 +190,8 @@ def read_chunks(
 
 def _entries(held: StoredSegment, keys: KeyRing, name: str, entry_size: int) -> bytes:
     """IndexBytes of a SegmentFile. A damaged index is an OSError: to who reads the log, it is a hint."""
-    file = _INDEX_FILES["." + name.rpartition(".")[2]]
     try:
-        data = index_bytes(held, keys, file)
+        data = index_bytes(held, keys, RemoteFile("." + name.rpartition(".")[2]))
     except CorruptChunk as error:
         raise OSError(errno.EIO, str(error)) from error
     return entries_of(lambda position, size: data[position : position + size], entry_size)

@@ -24,7 +24,7 @@ from kafkalog_spark.errors import KafkalogError, RemoteResourceNotFound, RemoteS
 from kafkalog_spark.format.atomic_file import TEMPORARY_SUFFIX, fsync_directory, open_regular, write_all
 from kafkalog_spark.format.batch_header import parse_header
 from kafkalog_spark.format.layout import RECORDS_AT
-from kafkalog_spark.log.remote.remote_caches import CACHED_INDEXES, BoundedDirectory, ChunkCache, RemoteIndexCache
+from kafkalog_spark.log.remote.remote_caches import BoundedDirectory, ChunkCache, RemoteIndexCache
 from kafkalog_spark.log.remote.remote_segment_file import DECODED_BLOCK, check_chunk_size, read_chunks, read_indexes
 from kafkalog_spark.log.remote.remote_storage_options import RemoteStorageOptions
 from kafkalog_spark.log.tiered.chunk_codec import ENCRYPTION_OVERHEAD, ChunkCodec
@@ -38,7 +38,7 @@ from kafkalog_spark.log.tiered.manifest import (
     parse_manifest,
 )
 from kafkalog_spark.log.tiered.remote_log_metadata import custom_object_key, encode_custom_metadata
-from kafkalog_spark.log.tiered.remote_names import Layout, RemoteFile, RemoteSegment, remote_key
+from kafkalog_spark.log.tiered.remote_names import INDEX_FILES, Layout, RemoteFile, RemoteSegment, remote_key
 from kafkalog_spark.store.interface import FileFacts, LocalStore, is_local
 from kafkalog_spark.store.object_store import PART, ObjectStore
 from kafkalog_spark.store.stores import store_of
@@ -120,10 +120,6 @@ def _make_directories(directory: str) -> None:
     fsync_directory(above)
 
 
-def _unlimited(_: int) -> None:
-    """No throttle."""
-
-
 _MANIFESTS = 1000  # manifests kept, those used last, as the plugin does: some kB each
 _READ = 1 << 20  # bytes of a file read at once where it is not cut into chunks
 
@@ -154,7 +150,7 @@ class RemoteStorage:
 
     # Writing.
 
-    def copy(self, segment: RemoteSegment, data: LogSegmentData, throttle: Throttle = _unlimited) -> bytes | None:
+    def copy(self, segment: RemoteSegment, data: LogSegmentData, throttle: Throttle = lambda _: None) -> bytes | None:
         """Copy a segment, whose metadata `segment` is; returns custom metadata for `__remote_log_metadata`. The object
         that makes it complete is written last. Where it fails, what was written is deleted as far as that is possible;
         `delete` does so later. Raises RemoteStorageError, OptionError or KeyNotGiven for the key pair."""
@@ -212,8 +208,8 @@ class RemoteStorage:
     def fetch_index(self, segment: RemoteSegment, kind: RemoteFile) -> bytes:
         """An index, snapshot or leader epochs as the broker had it; empty where there is none. Raises as `fetch`."""
         with self._errors(segment):
-            if self._indexes is not None and kind in CACHED_INDEXES:
-                return self._indexes.get(segment, kind, partial(self._read_indexes, segment, CACHED_INDEXES))
+            if self._indexes is not None and kind in INDEX_FILES:
+                return self._indexes.get(segment, kind, partial(self._read_indexes, segment, INDEX_FILES))
             return self._read_indexes(segment, [kind]).get(kind, b"")
 
     def _plain(self, segment: RemoteSegment, size: int, begin: int, end: int) -> bytes:

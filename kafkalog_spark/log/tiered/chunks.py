@@ -64,8 +64,7 @@ def decode_chunk_sizes(data: bytes) -> Sizes:
 
 
 def chunk_sizes_from_text(text: str, expected: int) -> Sizes:
-    """The sizes in the manifest's base64 text, of which there must be `expected`; no more is decompressed than these
-    take. Raises CorruptManifest."""
+    """The sizes in a manifest's base64 text; no more is decompressed than `expected` take. Raises CorruptManifest."""
     expect_count(expected)
     most = _HEAD.size + 4 * expected + 4
     try:

@@ -40,8 +40,7 @@ def without_empty_epochs(epochs: Iterable[EpochEntry]) -> list[EpochEntry]:
 
 
 def why_not_of_the_log(segment: RemoteSegment, lineage: Lineage, log_end: int | None = None) -> NotOfTheLog | None:
-    """None when the segment is part of the log of that lineage; else the first reason against it. log_end: of the live
-    log; None where there is none."""
+    """The first reason against a segment; None when it is part of the log. log_end: of a live log, else None."""
     epochs = without_empty_epochs(segment.leader_epochs)
     if not epochs or not lineage:
         return NotOfTheLog.NO_EPOCHS

@@ -29,8 +29,7 @@ T = TypeVar("T")
 
 
 class JsonFields:
-    """Typed access to the fields of a JSON object. Every method takes a field's name and raises CorruptManifest, which
-    names it, when it is not of that type."""
+    """Typed access to the fields of a JSON object, by name. Raises CorruptManifest for another type, with the name."""
 
     def __init__(self, value: Any, name: str = "") -> None:
         if not isinstance(value, dict):
@@ -126,8 +125,7 @@ class SegmentManifest:
 
 
 def parse_manifest(data: bytes) -> SegmentManifest:
-    """Fields that are not known are passed over. Raises CorruptManifest, UnsupportedFormat for another version; the key
-    is the caller's to add (`at(path=...)`)."""
+    """Fields not known are passed over. Raises CorruptManifest without a path, UnsupportedFormat for other versions."""
     try:
         manifest = JsonFields(json.loads(data))
     except (ValueError, RecursionError) as error:
@@ -237,16 +235,12 @@ def format_manifest(manifest: SegmentManifest) -> bytes:
     value["compression"] = manifest.compressed
     if manifest.encryption is not None:
         value["encryption"] = {
-            "dataKey": f"{manifest.encryption.key_id}:{_to_base64(manifest.encryption.wrapped_key)}",
-            "aad": _to_base64(manifest.encryption.aad),
+            "dataKey": f"{manifest.encryption.key_id}:{base64.b64encode(manifest.encryption.wrapped_key).decode()}",
+            "aad": base64.b64encode(manifest.encryption.aad).decode(),
         }
     if manifest.segment is not None:
         value["remoteLogSegmentMetadata"] = _segment_fields(manifest.segment)
     return json.dumps(value, separators=(",", ":")).encode("utf-8")
-
-
-def _to_base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
 
 
 def _segment_fields(segment: RemoteSegment) -> dict[str, Any]:

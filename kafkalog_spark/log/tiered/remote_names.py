@@ -101,14 +101,10 @@ class RemoteFile(Enum):
     LEADER_EPOCHS = ".leader-epoch-checkpoint"
 
 
+INDEX_FILES = (RemoteFile.OFFSET_INDEX, RemoteFile.TIME_INDEX, RemoteFile.TRANSACTION_INDEX)
 LOCAL_TIERED_SUFFIX = {
-    RemoteFile.LOG: ".log",
-    RemoteFile.OFFSET_INDEX: ".index",
-    RemoteFile.TIME_INDEX: ".timeindex",
-    RemoteFile.PRODUCER_SNAPSHOT: ".snapshot",
-    RemoteFile.TRANSACTION_INDEX: ".txnindex",
-    RemoteFile.LEADER_EPOCHS: ".leader_epoch_checkpoint",  # underscores
-}
+    file: file.value for file in RemoteFile if file not in (RemoteFile.MANIFEST, RemoteFile.INDEXES)
+} | {RemoteFile.LEADER_EPOCHS: ".leader_epoch_checkpoint"}  # underscores
 _FILE_OF_SUFFIX = {
     Layout.AIVEN: {file.value: file for file in RemoteFile},
     Layout.LOCAL_TIERED: {suffix: file for file, suffix in LOCAL_TIERED_SUFFIX.items()},
