@@ -38,9 +38,7 @@ from kafkalog_spark.typed.registry.schemas import (
     Record,
     RegisteredSchema,
     SchemaRecords,
-    SchemaStore,
     listed_records,
-    referenced,
 )
 
 # Options about a schema registry, and the store of schemas that they name.
@@ -54,6 +52,12 @@ def _version(name: str, text: str) -> int | None:
         raise OptionError(f"option '{name}' is '{text}': expected a number, or latest")
     return None if text == "latest" else int(text)
 
+
+SchemaStore = RegistryClient | SchemaRecords
+"""Where schemas come from. Each is None where there is no such schema; SchemaRegistryError is raised when that cannot
+be known. `described`: where this is, in a sentence."""
+MOST_REFERENCES = 1000
+"""Schemas that one stands on, which are as many requests: large systems have some hundred .proto files."""
 
 REGISTRY_OPTIONS = (
     *specs_of(RegistryOptions),
@@ -130,6 +134,36 @@ def subject_schema(options: Mapping[str, str], store: SchemaStore, kind: str) ->
     if schema.kind != kind:
         raise OptionError(f"subject {subject} has schemas of {schema.kind}, not of {_KIND_NAMES[kind]}")
     return schema
+
+
+def referenced(schema: RegisteredSchema, store: SchemaStore) -> dict[str, RegisteredSchema]:
+    """Schemas that a schema refers to, directly or not, by name: each after those that it refers to. Of two by one name
+    the first counts, as in Confluent's `resolveReferences`.
+
+    Raises OptionError for one that the store does not have; SchemaRegistryError when that cannot be known.
+    """
+    result: dict[str, RegisteredSchema] = {}
+    seen: set[str] = set()
+    open_ = [("", schema, iter(schema.references))]
+    while open_:
+        name, current, left = open_[-1]
+        reference = next(left, None)
+        if reference is None:
+            open_.pop()
+            if open_:
+                result[name] = current
+        elif reference.name not in seen:
+            seen.add(reference.name)
+            below = store.by_version(reference.subject, reference.version)
+            if below is None:
+                raise OptionError(
+                    f"schema {current.id} refers to version {reference.version} of {reference.subject}, which "
+                    f"{store.described} does not have"
+                )
+            if len(seen) > MOST_REFERENCES:
+                raise OptionError(f"schema {schema.id} refers to more than {MOST_REFERENCES:,} others")
+            open_.append((reference.name, below, iter(below.references)))
+    return result
 
 
 # The formats.

@@ -1,22 +1,14 @@
-"""Schemas of a registry, with their ids, the subjects and versions that they are, and the schemas they refer to."""
+"""Schemas of a registry, with their ids, the subjects and versions that they are, and what they refer to."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
-from kafkalog_spark.errors import OptionError, SchemaRegistryError
+from kafkalog_spark.errors import SchemaRegistryError
 
-if TYPE_CHECKING:
-    from kafkalog_spark.typed.registry.client import RegistryClient
-
-SchemaStore: TypeAlias = "RegistryClient | SchemaRecords"
-"""Where schemas come from. Each is None where there is no such schema; SchemaRegistryError is raised when that cannot
-be known. `described`: where this is, in a sentence."""
-MOST_REFERENCES = 1000
-"""Schemas that one stands on, which are as many requests: large systems have some hundred .proto files."""
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 
 
@@ -57,36 +49,6 @@ class RegisteredSchema:
             int(answer.get("version") or 0),
             str(answer.get("guid") or "").lower(),
         )
-
-
-def referenced(schema: RegisteredSchema, store: SchemaStore) -> dict[str, RegisteredSchema]:
-    """Schemas that a schema refers to, directly or not, by name: each after those that it refers to. Of two by one name
-    the first counts, as in Confluent's `resolveReferences`.
-
-    Raises OptionError for one that the store does not have; SchemaRegistryError when that cannot be known.
-    """
-    result: dict[str, RegisteredSchema] = {}
-    seen: set[str] = set()
-    open_ = [("", schema, iter(schema.references))]
-    while open_:
-        name, current, left = open_[-1]
-        reference = next(left, None)
-        if reference is None:
-            open_.pop()
-            if open_:
-                result[name] = current
-        elif reference.name not in seen:
-            seen.add(reference.name)
-            below = store.by_version(reference.subject, reference.version)
-            if below is None:
-                raise OptionError(
-                    f"schema {current.id} refers to version {reference.version} of {reference.subject}, which "
-                    f"{store.described} does not have"
-                )
-            if len(seen) > MOST_REFERENCES:
-                raise OptionError(f"schema {schema.id} refers to more than {MOST_REFERENCES:,} others")
-            open_.append((reference.name, below, iter(below.references)))
-    return result
 
 
 # Schemas by the records of a registry's own topic, `_schemas`, which is a table: the last record of a key counts.

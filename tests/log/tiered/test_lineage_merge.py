@@ -118,7 +118,7 @@ def test_what_an_unclean_election_put_aside_is_not_read() -> None:
     walk = merge_lineage([kept, aside, goes_on, same], lineage, log_end=200)
     assert walk.pieces == (LogPiece(kept, 0, 50), LogPiece(same, 50, 80), LogPiece(goes_on, 80, 121))
     assert reasons(walk) == {aside: NotOfTheLog.ENDS_AFTER_EPOCH}
-    assert str(walk.left_out[0]).endswith("[50, 99]: it ends after the log's next leader epoch begins")
+    assert walk.left_out[0].reason.value == "it ends after the log's next leader epoch begins"
 
 
 def test_without_a_live_log_the_newest_segment_has_the_lineage() -> None:
