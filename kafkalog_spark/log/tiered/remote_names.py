@@ -102,9 +102,10 @@ class RemoteFile(Enum):
 
 
 INDEX_FILES = (RemoteFile.OFFSET_INDEX, RemoteFile.TIME_INDEX, RemoteFile.TRANSACTION_INDEX)
-LOCAL_TIERED_SUFFIX = {
+LOCAL_TIERED_SUFFIX: dict[RemoteFile, str] = {
     file: file.value for file in RemoteFile if file not in (RemoteFile.MANIFEST, RemoteFile.INDEXES)
-} | {RemoteFile.LEADER_EPOCHS: ".leader_epoch_checkpoint"}  # underscores
+}
+LOCAL_TIERED_SUFFIX[RemoteFile.LEADER_EPOCHS] = ".leader_epoch_checkpoint"  # underscores
 _FILE_OF_SUFFIX = {
     Layout.AIVEN: {file.value: file for file in RemoteFile},
     Layout.LOCAL_TIERED: {suffix: file for file, suffix in LOCAL_TIERED_SUFFIX.items()},
