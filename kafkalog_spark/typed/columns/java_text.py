@@ -91,11 +91,11 @@ def double_text(number: float) -> str:
     if "e-3" in shortest:  # only the smallest numbers leave a choice: 4.9E-324 where Python has 5e-324
         two_digits = f"{number:.1e}"
         shortest = two_digits if float(two_digits) == number else shortest
-    decimal = Decimal(shortest).normalize()
-    sign, digits = "-" * decimal.is_signed(), "".join(map(str, decimal.as_tuple().digits))
-    if not decimal:
-        return f"{sign}0.0"
-    point = decimal.adjusted() + 1  # digits before it
+    if not number:
+        return shortest
+    mantissa, _, exponent = f"{Decimal(shortest).normalize():e}".partition("e")
+    sign, digits = "-" * (number < 0), mantissa.lstrip("-").replace(".", "")
+    point = int(exponent) + 1  # digits before it
     if -3 < point <= 7:
         if point <= 0:
             return f"{sign}0.{'0' * -point}{digits}"
