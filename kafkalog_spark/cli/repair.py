@@ -54,7 +54,6 @@ def parser() -> argparse.ArgumentParser:
 
 @common.command("kafkalog-repair")
 def main(argv: Sequence[str] | None = None) -> int:
-    """Repair, print, and return the exit code."""
     arguments = parser().parse_args(argv)
     with common.Progress(unit=" partitions", desc="repairing") as progress:
         try:
@@ -63,12 +62,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             def count(_: object, total: int) -> None:
                 progress.update(next(done), total)
 
+            storage = common.storage_of(arguments)
             report: RepairReport | TierReport
             if arguments.from_tier:
-                dirs = LogDirs.open(arguments.paths, *common.storage_of(arguments))
+                dirs = LogDirs.open(arguments.paths, *storage)
                 report = metadata_from_tier(dirs, arguments.to, partitions=arguments.partitions, on_partition=count)
             else:
-                report = repair_log_dirs(arguments.paths, arguments.to, records=arguments.records, on_partition=count)
+                source = arguments.paths, arguments.to, storage[0]
+                report = repair_log_dirs(*source, records=arguments.records, on_partition=count)
         except OSError as error:
             print(f"kafkalog-repair: {error}", file=sys.stderr)
             return common.WRONG_USAGE

@@ -62,6 +62,16 @@ def test_help_that_cannot_be_written_is_no_success(module: str) -> None:
     assert re.fullmatch(r"kafkalog-\w+: stdout cannot be written: No space left on device\n", ran.stderr)
 
 
+def test_an_option_of_a_repair_is_one_of_stores_or_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_segments(tmp_path / "old", {0: batch(0, [V2Record(0, TIME, None, b"v")])})
+    arguments = [str(tmp_path / "old"), "--to", str(tmp_path / "new"), "--option"]
+    assert repair.main([*arguments, "no.such=1"]) == 2
+    assert "got 'no.such'" in capsys.readouterr().err
+    assert repair.main([*arguments, "fs.s3a.endpoint=http://127.0.0.1:1"]) == 0
+
+
 def test_any_other_failure_of_the_system_is_not_said_to_be_of_stdout() -> None:
     @command("kafkalog-test")
     def main(argv: object = None) -> int:
