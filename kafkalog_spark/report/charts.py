@@ -137,8 +137,7 @@ def _topic_colors(facts: Facts) -> alt.Scale:
 
 
 def _rate(facts: Facts, what: str) -> Spec | None:
-    """what: bytes or records, over the time of a slice in which something was written; of a unit of time in which the
-    busiest slice has one at least."""
+    """what: bytes or records, over the time of a slice with some; in a unit of which the busiest slice has one."""
     span = facts.span
     if span is None:
         return None
@@ -246,7 +245,6 @@ def _producers(facts: Facts) -> Spec | None:
 
 
 def producer_name(producer_id: int, transactional_id: str | None) -> str:
-    """As it is called in charts and tables."""
     if producer_id < 0:
         return "without producer id"
     return str(producer_id) if transactional_id is None else f"{transactional_id} ({producer_id})"

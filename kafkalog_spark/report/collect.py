@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from kafkalog_spark.errors import KafkalogError, UnknownPartition
 from kafkalog_spark.format.checkpoint import TopicPartition
@@ -13,7 +14,7 @@ from kafkalog_spark.log.read.discovery import chosen_locations
 from kafkalog_spark.log.read.partition_log import PartitionLocation, readable_meta_properties
 from kafkalog_spark.log.tables.batches import Uncompressed
 from kafkalog_spark.log.tables.read_table import rows_of_units
-from kafkalog_spark.log.tables.table_query import TableUnit, surroundings_of, table_query, units_of
+from kafkalog_spark.log.tables.table import TableUnit, surroundings_of, table_query, units_of
 from kafkalog_spark.report import summary
 from kafkalog_spark.report.facts import CodecTotal, Facts, KeyCounts, Row, TopKeys
 from kafkalog_spark.report.summary import COLUMNS, BatchTotals, LagTotals
@@ -39,16 +40,16 @@ def collect(
     return _Collector(dirs, on_progress, check).facts(made_at, top_keys)
 
 
+@dataclass
 class _Collector:
-    def __init__(self, dirs: LogDirs, on_progress: OnProgress, check: bool) -> None:
-        self._dirs = dirs
-        self._has_check = check
-        self._on_progress = on_progress
-        self._places: Mapping[TopicPartition, PartitionLocation] = chosen_locations(
-            dirs.places, dirs.copies, list(dirs.places), pass_over_damage=True
-        )
-        self._done = 0
-        self._total = 0
+    _dirs: LogDirs
+    _on_progress: OnProgress
+    _has_check: bool
+
+    def __post_init__(self) -> None:
+        places = self._dirs.places
+        self._places = chosen_locations(places, self._dirs.copies, list(places), pass_over_damage=True)
+        self._done = self._total = 0
 
     def facts(self, made_at: int, top_keys: Sequence[str]) -> Facts:
         totals = self._walk_batches()

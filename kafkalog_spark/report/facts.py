@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -83,43 +82,32 @@ _Ints = npt.NDArray[np.int64]
 
 
 class TimeBins:
-    """Sums in bins of equal width (ms, a power of two), which doubles when there are more than MOST_BINS with something
-    in them: one wrong timestamp, a thousand years away, costs one bin and no precision."""
+    """Sums in bins of equal width (ms, a power of two), which doubles with more than MOST_BINS that hold something: a
+    wrong timestamp costs one bin and no precision. starts: int64[bins], ms; sums: int64[bins, 2]."""
 
     def __init__(self) -> None:
         self.width_ms = 1
-        self._sums: dict[int, _Ints] = {}
+        self.starts: _Ints = np.zeros(0, np.int64)
+        self.sums: _Ints = np.zeros((0, 2), np.int64)
 
     def add(self, times_ms: _Ints, values: _Ints) -> None:
-        """times_ms: int64[n]; values: int64[n, k], with the same k at every call."""
-        bins, which = np.unique(times_ms // self.width_ms, return_inverse=True)
-        sums = np.zeros((len(bins), values.shape[1]), np.int64)
-        np.add.at(sums, which, values)
-        self._add(bins, sums)
-        while len(self._sums) > MOST_BINS:
+        """times_ms: int64[n]; values: int64[n, 2]."""
+        self._group(np.concatenate([self.starts, times_ms]), np.concatenate([self.sums, values]))
+        while len(self) > MOST_BINS:
             self.widen(self.width_ms * 2)
 
     def widen(self, width_ms: int) -> None:
         """width_ms: a multiple of the one that it has."""
-        bins, sums = self.starts() // width_ms, self._sums.values()
-        self.width_ms, self._sums = width_ms, {}
-        self._add(bins, sums)
+        self.width_ms = width_ms
+        self._group(self.starts, self.sums)
 
-    def _add(self, bins: _Ints, sums: Iterable[_Ints]) -> None:
-        for at, added in zip(bins.tolist(), sums, strict=True):
-            before = self._sums.get(at)
-            self._sums[at] = added if before is None else before + added
-
-    def starts(self) -> _Ints:
-        """int64[bins], ms: where each bin with something in it begins, in the order of `sums`."""
-        return np.fromiter(self._sums, np.int64, len(self._sums)) * self.width_ms
-
-    def sums(self) -> _Ints:
-        """int64[bins, k]."""
-        return np.array(list(self._sums.values()), np.int64)
+    def _group(self, times_ms: _Ints, values: _Ints) -> None:
+        bins, which = np.unique(times_ms // self.width_ms, return_inverse=True)
+        self.starts, self.sums = bins * self.width_ms, np.zeros((len(bins), 2), np.int64)
+        np.add.at(self.sums, which, values)
 
     def __len__(self) -> int:
-        return len(self._sums)
+        return len(self.starts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +125,11 @@ _FAR = 3  # times the length of the span without them
 
 
 def span_of(bins: list[TimeBins]) -> Span | None:
-    """The times that a chart draws: from the first to the last, without a few outliers; None where there are none. The
-    first of each value is its weight."""
-    times = np.concatenate([series.starts() for series in bins if len(series)] or [np.zeros(0, np.int64)])
-    if not len(times):
+    """The times that a chart draws, without a few outliers; None where there are none. First sums are weights."""
+    if not any(map(len, bins)):
         return None
-    weights = np.concatenate([series.sums()[:, 0] for series in bins if len(series)])
+    times = np.concatenate([series.starts for series in bins])
+    weights = np.concatenate([series.sums[:, 0] for series in bins])
     width = max(series.width_ms for series in bins)
     order = np.argsort(times, kind="stable")
     times, below = times[order], np.cumsum(weights[order])
@@ -156,15 +143,10 @@ def span_of(bins: list[TimeBins]) -> Span | None:
 
 
 def slices(bins: TimeBins, span: Span, count: int) -> _Ints:
-    """int64[count, k]: the sums in `count` slices of the span; what lies outside is left out."""
-    sums = bins.sums()
-    made = np.zeros((count, sums.shape[1] if len(bins) else 1), np.int64)
-    if not len(bins):
-        return made
-    starts = bins.starts()
-    inside = (starts >= span.start) & (starts < span.end)
-    where = (starts[inside] - span.start) * count // (span.end - span.start)
-    np.add.at(made, where, sums[inside])
+    """int64[count, 2]: the sums in `count` slices of the span; what lies outside is left out."""
+    made = np.zeros((count, 2), np.int64)
+    inside = (bins.starts >= span.start) & (bins.starts < span.end)
+    np.add.at(made, (bins.starts[inside] - span.start) * count // (span.end - span.start), bins.sums[inside])
     return made
 
 
@@ -172,7 +154,7 @@ def written_ms(bins: list[TimeBins], span: Span, count: int) -> _Ints:
     """int64[count]: how long something was written in each of `count` slices of the span. Each minute (or bin, where
     these are wider) with a record counts, so that the rate of a busy hour is not one over the empty years around it."""
     width = max(max(series.width_ms for series in bins), _MINUTE_MS)
-    starts = np.unique(np.concatenate([series.starts() for series in bins]))
+    starts = np.unique(np.concatenate([series.starts for series in bins]))
     since = starts[(starts >= span.start) & (starts < span.end)] - span.start
     length = span.end - span.start
     used, _ = np.unique(np.stack([since * count // length, since // width]), axis=1)
@@ -205,7 +187,6 @@ class CodecTotal:
     ratio: float | None = None
 
     def take(self, partition: int, segment: int, positions: _Ints, sizes: _Ints, records: _Ints) -> None:
-        """The next batches of this codec."""
         while (self.batches + len(sizes) + self.stride - 1) // self.stride > MOST_SAMPLES:
             self.samples, self.stride = self.samples[::2], self.stride * 2
         first = -self.batches % self.stride
@@ -232,8 +213,7 @@ class TimelineSegment:
 @dataclass(slots=True)
 class PartitionTotal:
     """missing: offsets between start and end without a record (compaction, damage, and what transactions left out).
-    longest_pause: between two batches, ms. timeline: its segments, or neighbours put together. segments, size and the
-    offsets: of the table `partitions`."""
+    longest_pause: between two batches, ms. segments, size and the offsets: of the table `partitions`."""
 
     topic: str
     partition: int
@@ -268,9 +248,6 @@ class TopicFacts:
     batches: int
     first_timestamp: int | None
     last_timestamp: int | None
-    missing: int
-    longest_pause: int | None
-    damaged_bytes: int
     codecs: tuple[CodecTotal, ...]
 
 

@@ -43,18 +43,16 @@ def size(value: int, of: int = 0) -> Cell:
     return Cell(words.size_text(value), value, value / of if of else None)
 
 
-def time(value: int | None) -> Cell:
-    """ms."""
-    return Cell(words.time_text(value), -1 if value is None else value)
+def time(ms: int | None) -> Cell:
+    return Cell(words.time_text(ms), -1 if ms is None else ms)
 
 
 def moment(value: datetime | None) -> Cell:
     return time(None if value is None else round(value.timestamp() * 1000))
 
 
-def duration(value: int | None) -> Cell:
-    """ms."""
-    return Cell(words.duration_text(value), -1 if value is None else value)
+def duration(ms: int | None) -> Cell:
+    return Cell(words.duration_text(ms), -1 if ms is None else ms)
 
 
 def mark(value: str, kind: str) -> Cell:
@@ -65,8 +63,13 @@ def mark(value: str, kind: str) -> Cell:
 MOST_ROWS = 1000  # rows of a table on the page: it stays readable, and below its size
 
 
-def html_table(columns: Mapping[str, Callable[[Any], Cell]], items: Sequence[Any], what: str) -> str:
-    """A table that scrolls, a row an item. columns: heads, and what makes a cell; what: its rows, like "partitions"."""
+def html_table(
+    columns: Mapping[str, Callable[[Any], Cell]], items: Sequence[Any], what: str, nothing: str = "", note: str = ""
+) -> str:
+    """A table that scrolls, a row an item, after a note. columns: heads, and what makes a cell; what: its rows, like
+    "partitions"; nothing: the text in place of both where there are no items."""
+    if nothing and not items:
+        return _nothing(nothing)
     rows = [[cell(item) for cell in columns.values()] for item in items[:MOST_ROWS]]
     numeric = [cell.value is not None for cell in rows[0]] if rows else [False] * len(columns)
     head = "".join(
@@ -77,7 +80,7 @@ def html_table(columns: Mapping[str, Callable[[Any], Cell]], items: Sequence[Any
     more, what = len(items) - MOST_ROWS, escape(what)
     search = f'<input class="filter" type="search" placeholder="filter {what}" aria-label="filter {what}">'
     return (
-        f"{search if len(items) > 12 else ''}"
+        f"{_note(note)}{search if len(items) > 12 else ''}"
         f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
         f"{_note(f'{words.count_text(more)} more {what} are not shown.' if more > 0 else '')}"
     )
@@ -206,10 +209,11 @@ def _note(text: str) -> str:
     return f'<p class="note">{text}</p>' if text else ""
 
 
+_NO_PARTITIONS = "There are no partitions here."
+
+
 def _topic_table(topics: Sequence[TopicFacts]) -> str:
-    if not topics:
-        return _nothing("There are no partitions here.")
-    largest = max(topic.size for topic in topics)
+    largest = max((topic.size for topic in topics), default=0)
     columns: dict[str, Callable[[TopicFacts], Cell]] = {
         "topic": lambda topic: text(topic.topic + (" (internal)" if topic.internal else "")),
         "size": lambda topic: size(topic.size, largest),
@@ -223,7 +227,7 @@ def _topic_table(topics: Sequence[TopicFacts]) -> str:
         "oldest": lambda topic: time(topic.first_timestamp),
         "newest": lambda topic: time(topic.last_timestamp),
     }
-    return html_table(columns, topics, "topics")
+    return html_table(columns, topics, "topics", _NO_PARTITIONS)
 
 
 def _per(total: int, count: int, written: Callable[[float], str]) -> Cell:
@@ -240,13 +244,11 @@ def _ratio(topic: TopicFacts) -> Cell:
 
 
 def _partition_table(partitions: Sequence[PartitionTotal]) -> str:
-    if not partitions:
-        return _nothing("There are no partitions here.")
-    note = _note(
+    note = (
         "Missing: offsets between start and end without a record, as compaction and damage leave them. "
         "Longest pause: between two batches of the partition."
     )
-    largest = max(partition.size for partition in partitions)
+    largest = max((partition.size for partition in partitions), default=0)
     columns: dict[str, Callable[[PartitionTotal], Cell]] = {
         "partition": lambda of: text(f"{of.topic}-{of.partition}"),
         "size": lambda of: size(of.size, largest),
@@ -261,7 +263,7 @@ def _partition_table(partitions: Sequence[PartitionTotal]) -> str:
         "longest pause": lambda of: duration(of.longest_pause),
         "damage": lambda of: mark(words.size_text(of.damaged_bytes), "bad") if of.damaged_bytes else text(None),
     }
-    return note + html_table(columns, partitions, "partitions")
+    return html_table(columns, partitions, "partitions", _NO_PARTITIONS, note)
 
 
 def _partition(row: Row) -> Cell:
@@ -274,9 +276,7 @@ def _covers(partition: PartitionTotal) -> Cell:
 
 
 def _producer_table(facts: Facts) -> str:
-    if not facts.producers:
-        return _nothing("There are no batches here.")
-    largest = max(producer.size for producer in facts.producers)
+    largest = max((producer.size for producer in facts.producers), default=0)
     columns: dict[str, Callable[[ProducerTotal], Cell]] = {
         "producer id": lambda producer: text(producer_name(producer.producer_id, None)),
         "transactional id": lambda producer: text(producer.transactional_id),
@@ -286,12 +286,10 @@ def _producer_table(facts: Facts) -> str:
         "partitions": lambda producer: number(producer.partitions),
         "last record": lambda producer: time(producer.last_timestamp),
     }
-    return html_table(columns, facts.producers, "producers")
+    return html_table(columns, facts.producers, "producers", "There are no batches here.")
 
 
 def _transaction_table(facts: Facts) -> str:
-    if not facts.open_transactions:
-        return _nothing("No transaction is open.")
     columns: dict[str, Callable[[Row], Cell]] = {
         "partition": _partition,
         "state": lambda row: mark(row["state"], "bad" if row["state"] == "hanging" else "warn"),
@@ -300,8 +298,8 @@ def _transaction_table(facts: Facts) -> str:
         "records": lambda row: number(row["records"]),
         "since": lambda row: moment(row["started_at"]),
     }
-    note = _note("Consumers with read_committed stop before the first of them in each partition.")
-    return note + html_table(columns, facts.open_transactions, "transactions")
+    note = "Consumers with read_committed stop before the first of them in each partition."
+    return html_table(columns, facts.open_transactions, "transactions", "No transaction is open.", note)
 
 
 _GROUP_COLUMNS: dict[str, Callable[[Row], Cell]] = {
@@ -354,8 +352,7 @@ def _top_keys(facts: Facts, index: int, specs: Mapping[str, object]) -> str:
 def _findings(facts: Facts) -> str:
     if facts.errors is None:
         return _nothing("Not looked for (--no-check).")
-    if not facts.findings:
-        return _nothing("Every batch, index, snapshot and checkpoint is as a broker leaves it.")
+    nothing = "Every batch, index, snapshot and checkpoint is as a broker leaves it."
     columns: dict[str, Callable[[Row], Cell]] = {
         "": lambda row: mark(row["severity"], "bad" if row["severity"] == "error" else "plain"),
         "partition": _partition,
@@ -368,4 +365,4 @@ def _findings(facts: Facts) -> str:
     }
     more = facts.errors + (facts.notes or 0) - len(facts.findings)
     note = _note(f"{words.count_text(more)} more: kafkalog-check tells all of them." if more > 0 else "")
-    return html_table(columns, facts.findings, "findings") + note
+    return html_table(columns, facts.findings, "findings", nothing) + note

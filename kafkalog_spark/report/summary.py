@@ -1,10 +1,9 @@
-"""Rows of tables to the facts of a report: sums over record batches and lags in bounded memory, then what of them is
-shown, and in which order."""
+"""Rows of tables to the facts of a report: sums in bounded memory, then what of them is shown, in which order."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,7 +52,7 @@ class BatchTotals:
         columns = _Columns.of(rows, segment if not total.batches else total.next_offset)
         self._count(total, columns)
         self._add_segment(total, columns, segment)
-        self._count_codecs(key, rows, columns)
+        self._count_codecs(key, segment, rows, columns)
         self._count_producers(key, rows, columns)
         timed = columns.last_times != _NONE
         if timed.any():
@@ -77,8 +76,7 @@ class BatchTotals:
                 pause = int(np.diff(np.maximum.accumulate(ends)).max())
                 total.longest_pause = max(total.longest_pause or 0, pause)
             firsts = columns.first_times[columns.first_times != _NONE]
-            first = int(min(firsts.min() if len(firsts) else times.min(), times.min()))
-            total.first_timestamp = first if total.first_timestamp is None else min(first, total.first_timestamp)
+            total.first_timestamp = _known(min, (total.first_timestamp, int(np.concatenate([firsts, times]).min())))
             total.last_timestamp = int(ends.max())
 
     def _add_segment(self, total: facts.PartitionTotal, columns: _Columns, segment: int) -> None:
@@ -102,8 +100,7 @@ class BatchTotals:
         if len(timeline) > 2 * MOST_SEGMENTS:
             total.timeline = merged_pairs(timeline)
 
-    def _count_codecs(self, key: tuple[str, int], rows: pa.RecordBatch, columns: _Columns) -> None:
-        segment = rows.column("segment")[0].as_py()
+    def _count_codecs(self, key: tuple[str, int], segment: int, rows: pa.RecordBatch, columns: _Columns) -> None:
         coded = rows.column("codec").dictionary_encode()
         indices = coded.indices.to_numpy(zero_copy_only=False)
         positions = rows.column("position").to_numpy(zero_copy_only=False)
@@ -146,8 +143,7 @@ class _Columns(NamedTuple):
 
     @classmethod
     def of(cls, rows: pa.RecordBatch, next_offset: int | None) -> _Columns:
-        """Columns of valid batches as arrays. A wrapper (magic 0, 1) says its last offset only: it is taken to hold all
-        offsets since the batch before it."""
+        """Columns of valid batches; a wrapper (magic 0, 1) is taken to hold all offsets since the batch before it."""
         nexts = _ints(rows.column("last_offset"), 0) + 1
         before = np.concatenate([[nexts[0] - 1 if next_offset is None else next_offset], nexts[:-1]])
         bases = _ints(rows.column("base_offset"), _NONE)
@@ -178,18 +174,19 @@ def _ms(column: pa.Array) -> _Ints:
 
 
 def _merged(first: facts.TimelineSegment, second: facts.TimelineSegment, segments: int) -> facts.TimelineSegment:
-    starts = [at for at in (first.first_timestamp, second.first_timestamp) if at is not None]
-    ends = [at for at in (first.last_timestamp, second.last_timestamp) if at is not None]
-    return facts.TimelineSegment(
-        first.topic,
-        first.partition,
-        first.base_offset,
-        max(first.end_offset, second.end_offset),
-        first.size + second.size,
-        min(starts, default=None),
-        max(ends, default=None),
-        segments,
+    return replace(
+        first,
+        end_offset=max(first.end_offset, second.end_offset),
+        size=first.size + second.size,
+        first_timestamp=_known(min, (first.first_timestamp, second.first_timestamp)),
+        last_timestamp=_known(max, (first.last_timestamp, second.last_timestamp)),
+        segments=segments,
     )
+
+
+def _known(which: Callable[..., int | None], times: Iterable[int | None]) -> int | None:
+    """The first or the last (min, max) of the times that are known."""
+    return which((time for time in times if time is not None), default=None)
 
 
 def merged_pairs(segments: list[facts.TimelineSegment]) -> list[facts.TimelineSegment]:
@@ -214,7 +211,7 @@ class LagTotals:
         self._kept: list[facts.Row] = []
 
     def add(self, row: facts.Row) -> None:
-        """The next committed offset: a row of the table `consumer_offsets`."""
+        """row: of the table `consumer_offsets`."""
         if row["lag"] is not None:
             sums = self._sums.setdefault(row["group_id"], {})
             sums[row["topic"]] = sums.get(row["topic"], 0) + row["lag"]
@@ -224,20 +221,18 @@ class LagTotals:
 
     def largest(self) -> tuple[facts.Row, ...]:
         """At most MOST_LAGS of what was added, those with the largest lag first."""
-        order = sorted(
-            self._kept, key=lambda row: (-(row["lag"] or 0), row["group_id"], row["topic"], row["partition"])
-        )
-        return tuple(order[:MOST_LAGS])
+        self._kept.sort(key=lambda row: (-(row["lag"] or 0), row["group_id"], row["topic"], row["partition"]))
+        return tuple(self._kept[:MOST_LAGS])
 
     def by_topic(self) -> tuple[facts.TopicLag, ...]:
         """Lag by group and topic: groups with the largest lag first, and within each the topics with the largest first;
         the topics after MOST_TOPICS of them are one sum, with None for a topic."""
         made: list[facts.TopicLag] = []
         for group, sums in sorted(self._sums.items(), key=lambda item: (-sum(item[1].values()), item[0])):
-            first = heapq.nsmallest(MOST_TOPICS, sums.items(), key=lambda item: (-item[1], item[0]))
-            made += [facts.TopicLag(group, topic, lag) for topic, lag in first]
-            if len(sums) > len(first):
-                made.append(facts.TopicLag(group, None, sum(sums.values()) - sum(lag for _, lag in first)))
+            ordered = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
+            made += [facts.TopicLag(group, topic, lag) for topic, lag in ordered[:MOST_TOPICS]]
+            if len(ordered) > MOST_TOPICS:
+                made.append(facts.TopicLag(group, None, sum(lag for _, lag in ordered[MOST_TOPICS:])))
         return tuple(made)
 
 
@@ -261,11 +256,11 @@ def rates(series: Mapping[str | None, facts.TimeBins]) -> dict[str, Any]:
         return {"span": None, "rates": (), "outside": 0}
     made = []
     shown = 0
-    for topic, of in sorted(bins.items(), key=lambda item: (item[0] is None, -int(item[1].sums()[:, 0].sum()))):
+    for topic, of in sorted(bins.items(), key=lambda item: (item[0] is None, -int(item[1].sums[:, 0].sum()))):
         sums = facts.slices(of, span, SLICES)
         shown += int(sums[:, 1].sum())
         made.append(facts.RateSeries(topic, tuple(sums[:, 0].tolist()), tuple(sums[:, 1].tolist())))
-    timed = sum(int(of.sums()[:, 1].sum()) for of in bins.values())
+    timed = sum(int(of.sums[:, 1].sum()) for of in bins.values())
     written = tuple(facts.written_ms(list(bins.values()), span, SLICES).tolist())
     return {"span": span, "rates": tuple(made), "outside": timed - shown, "written_ms": written}
 
@@ -283,7 +278,7 @@ def partitions_of(rows: Iterable[facts.Row], totals: BatchTotals) -> tuple[facts
 
 
 _OF_TABLE = ("segments", "size", "log_start_offset", "log_end_offset", "last_stable_offset")
-_SUMS = ("segments", "size", "records", "missing", "damaged_bytes")
+_SUMMED = ("segments", "size", "records", "batches")
 
 
 def topics_of(partitions: Iterable[facts.PartitionTotal], totals: BatchTotals) -> tuple[facts.TopicFacts, ...]:
@@ -294,20 +289,14 @@ def topics_of(partitions: Iterable[facts.PartitionTotal], totals: BatchTotals) -
     made = []
     for topic, own in by_topic.items():
         codecs = [of for of in totals.codecs.values() if of.topic == topic]
-        starts = [partition.first_timestamp for partition in own if partition.first_timestamp is not None]
-        ends = [partition.last_timestamp for partition in own if partition.last_timestamp is not None]
         made.append(
             facts.TopicFacts(
                 topic=topic,
                 internal=is_internal(topic),
                 partitions=len(own),
-                **{name: sum(getattr(partition, name) for partition in own) for name in _SUMS},
-                batches=sum(of.batches for of in codecs),
-                first_timestamp=min(starts, default=None),
-                last_timestamp=max(ends, default=None),
-                longest_pause=max(
-                    (partition.longest_pause for partition in own if partition.longest_pause is not None), default=None
-                ),
+                **{name: sum(getattr(partition, name) for partition in own) for name in _SUMMED},
+                first_timestamp=_known(min, (partition.first_timestamp for partition in own)),
+                last_timestamp=_known(max, (partition.last_timestamp for partition in own)),
                 codecs=tuple(sorted(codecs, key=lambda codec: -codec.size)),
             )
         )
