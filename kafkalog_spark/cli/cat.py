@@ -9,10 +9,9 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -32,34 +31,17 @@ if TYPE_CHECKING:
     from kafkalog_spark.source.live_logs import LiveLog
 
 
-class Where(Enum):
-    """Where reading a partition begins."""
+class Start(NamedTuple):
+    """Where reading a partition begins. value: an offset, how many of the last records, or ms."""
 
-    BEGINNING = "beginning"
-    END = "end"
-    OFFSET = "offset"
-    TAIL = "last records"
-    TIMESTAMP = "timestamp"
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """value: an offset, a number of records, or ms."""
-
-    where: Where
+    where: Literal["beginning", "end", "offset", "tail", "timestamp"] = "beginning"
     value: int = 0
-
-    @property
-    def floor(self) -> int:
-        """The offset below which nothing is asked for."""
-        return self.value if self.where is Where.OFFSET else 0
 
 
 @dataclass(frozen=True, slots=True)
 class CatOptions:
     """topics: in the order given. partitions: empty for all. stop_ms: a partition ends at its first record with such a
-    timestamp or a later one; None for its end. request: which records, past damage or not. count: how many at most,
-    None for all."""
+    timestamp or a later one. request: which records, past damage or not. count: how many at most, None for all."""
 
     topics: tuple[str, ...]
     partitions: tuple[int, ...]
@@ -68,10 +50,6 @@ class CatOptions:
     request: ScanRequest
     count: int | None
     follow: bool
-
-    @property
-    def past_damage(self) -> bool:
-        return self.request.drop_malformed
 
 
 def bounds_of(texts: Sequence[str]) -> tuple[Start, int | None]:
@@ -87,20 +65,19 @@ def bounds_of(texts: Sequence[str]) -> tuple[Start, int | None]:
         if start is not None:
             raise OptionError(f"-o is given twice: a read has one start, got '{text}', too")
         start = _start(text)
-    return start or Start(Where.BEGINNING), stop
+    return start or Start(), stop
 
 
 def _start(text: str) -> Start:
     if text.startswith("s@"):
-        return Start(Where.TIMESTAMP, moment_ms(text[2:], "-o s@"))
-    for where in (Where.BEGINNING, Where.END):
-        if text == where.value:
-            return Start(where)
+        return Start("timestamp", moment_ms(text[2:], "-o s@"))
+    if text in ("beginning", "end"):
+        return Start("end" if text == "end" else "beginning")
     if re.fullmatch(r"-?\d+", text):
         number = int(text)
         if abs(number) > MAX_INT64:
             raise OptionError(f"-o {text} is no offset: offsets have 64 bits")
-        return Start(Where.TAIL, -number) if text.startswith("-") else Start(Where.OFFSET, number)
+        return Start("tail", -number) if text.startswith("-") else Start("offset", number)
     hint = "committed offsets: table consumer_offsets, docs/tables.md" if text == "stored" else None
     raise OptionError(f"-o takes beginning, end, N, -N, s@TIME or e@TIME, got '{text}'", hint=hint)
 
@@ -126,20 +103,14 @@ def wanted_of(
     """The conditions of a search, as the options where.* of a read. Raises OptionError."""
     if key is not None and key_hex is not None:
         raise OptionError("--key and --key-hex are both given: a record has one key")
-    exact = None if key is None else key.encode()
-    if key_hex is not None:
-        try:
-            exact = bytes.fromhex(key_hex)
-        except ValueError:
-            raise OptionError(f"--key-hex takes pairs of hexadecimal digits, got '{key_hex}'") from None
+    try:
+        exact = None if key_hex is None else bytes.fromhex(key_hex)
+    except ValueError:
+        raise OptionError(f"--key-hex takes pairs of hexadecimal digits, got '{key_hex}'") from None
     name, equals, value = (None, "", "") if header is None else header.partition("=")
-    return RecordPredicate(
-        exact,
-        None if key_prefix is None else key_prefix.encode(),
-        None if value_contains is None else value_contains.encode(),
-        None if name is None else name.encode(),
-        value.encode() if equals else None,
-    )
+    texts = key, key_prefix, value_contains, name, value if equals else None
+    of_key, *others = (None if text is None else text.encode() for text in texts)
+    return RecordPredicate(exact if of_key is None else of_key, *others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,26 +126,24 @@ class Followed:
     was_gone: bool = False
 
 
+@dataclass
 class CatReader:
-    """Reads partition by partition. on_error: called with damage that is passed over, and with records that went away
-    meanwhile. on_progress: with a partition's name, offsets done, and offsets in all that are known of. Raises
-    UnknownPartition for a topic or a partition that is not there."""
+    """Reads partition by partition. on_error: called with damage that is passed over, and with records that went away.
+    on_progress: with a partition's name, offsets done, and known in all. Raises UnknownPartition."""
 
-    def __init__(
-        self,
-        dirs: LogDirs,
-        options: CatOptions,
-        columns: tuple[str, ...],
-        on_error: Callable[[KafkalogError], None],
-        on_progress: Callable[[str, int, int], None],
-        on_note: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self.dirs, self.options = dirs, options
-        self.on_error, self.on_progress, self.on_note = on_error, on_progress, on_note
-        self.followed: dict[TopicPartition, Followed] = {}
+    dirs: LogDirs
+    options: CatOptions
+    columns: tuple[str, ...]
+    on_error: Callable[[KafkalogError], None]
+    on_progress: Callable[[str, int, int], None]
+    on_note: Callable[[str], None] = lambda _: None
+    followed: dict[TopicPartition, Followed] = field(default_factory=dict)
+    partitions: list[TopicPartition] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        dirs, options = self.dirs, self.options
         self.left = options.count
-        self.request = replace(options.request, columns=columns)
-        self.partitions: list[TopicPartition] = []
+        self.request = replace(options.request, columns=self.columns)
         for topic in options.topics:
             partitions = dirs.topics.get(topic)
             if partitions is None:
@@ -194,7 +163,8 @@ class CatReader:
     def records(self) -> Iterator[pa.RecordBatch]:
         """Records in the log. Raises as scan_partition."""
         options = self.options
-        past_damage, read_committed, floor = options.past_damage, self.request.read_committed, options.start.floor
+        past_damage, read_committed = options.request.drop_malformed, self.request.read_committed
+        floor = options.start.value if options.start.where == "offset" else 0  # below it nothing is asked for
         locations = chosen_locations(self.dirs.places, self.dirs.copies, self.partitions, pass_over_damage=past_damage)
         done = total = 0
         for tp in self.partitions:
@@ -202,7 +172,7 @@ class CatReader:
             log = locations[tp].open(pass_over_damage=past_damage)
             end = last_stable_offset(log) if read_committed else log.log_end_offset
             start = self._start(log, end, options.start)
-            if floor >= end and options.start.where is Where.OFFSET and not options.follow:
+            if floor >= end and options.start.where == "offset" and not options.follow:
                 what = "its last stable offset is" if read_committed else "the log ends at offset"
                 self.on_note(f"{log.name}: nothing to read at offset {floor}: {what} {end}")
             stop = None if options.stop_ms is None else offset_for_timestamp(log, options.stop_ms)
@@ -218,31 +188,30 @@ class CatReader:
 
     def _scan(self, log: PartitionLog, start: int, end: int) -> Iterator[pa.RecordBatch]:
         statistics = ScanStatistics()
-        for rows in scan_partition(log, start, end, self.request, statistics=statistics, on_loss=self.on_error):
-            self._report(statistics)
+        batches = scan_partition(log, start, end, self.request, statistics=statistics, on_loss=self.on_error)
+        while self.left != 0:
+            rows = next(batches, None)
+            for error in statistics.dropped:
+                self.on_error(error)
+            statistics.dropped.clear()
+            if rows is None:
+                return
             if self.left is not None:
                 rows = rows.slice(0, self.left)
                 self.left -= rows.num_rows
             yield rows
-            if self.left == 0:
-                return
-        self._report(statistics)
-
-    def _report(self, statistics: ScanStatistics) -> None:
-        for error in statistics.dropped:
-            self.on_error(error)
-        statistics.dropped.clear()
 
     def _start(self, log: PartitionLog, end: int, start: Start) -> int:
         first = log.log_start_offset
-        if start.where is Where.TAIL:
-            return tail_start(log, first, end, start.value, self.request) if start.value else end
-        if start.where is Where.TIMESTAMP:
-            offset = offset_for_timestamp(log, start.value)
-            return end if offset is None else offset
-        if start.where is Where.END:
-            return end
-        return max(first, start.value) if start.where is Where.OFFSET else first
+        match start.where:
+            case "tail":
+                return tail_start(log, first, end, start.value, self.request) if start.value else end
+            case "timestamp":
+                offset = offset_for_timestamp(log, start.value)
+                return end if offset is None else offset
+            case "end":
+                return end
+        return max(first, start.value)
 
     def follow(
         self, paths: tuple[str, ...], storage: Mapping[str, str], wait: Callable[[], bool]
@@ -254,7 +223,7 @@ class CatReader:
 
         options = {"paths": json.dumps(list(paths)), "subscribe": ",".join(self.options.topics), **storage}
         options["isolationLevel"] = "read_committed" if self.request.read_committed else "read_uncommitted"
-        options["mode"] = "DROPMALFORMED" if self.options.past_damage else "FAILFAST"
+        options["mode"] = "DROPMALFORMED" if self.request.drop_malformed else "FAILFAST"
         logs = LiveLogs(parse_read_options(options, streaming=True, quiet=True))
         while self.left != 0:
             seen = False
@@ -365,11 +334,9 @@ def parser() -> argparse.ArgumentParser:
 
 @common.command("kafkalog-cat")
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print, and return the exit code."""
     arguments = parser().parse_args(argv)
     try:
         options = _options(arguments)
-        format = _format(arguments)
         paths = tuple(arguments.paths)
         given = common.named_options(arguments.option)
         of_formats = {name: value for name, value in given.items() if name.startswith(("value.", "key."))}
@@ -380,7 +347,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if arguments.format != "json":
                 raise OptionError("-s is of -f json: raw and tokens print the bytes as they are")
             shown = record_output.shown_parts(arguments.serialized, of_formats, options.topics, dirs)
-        columns, text = _text(format, dirs, unescaped(arguments.delimiter), shown)
+        columns, text = _text(arguments, dirs, shown)
         failures: list[KafkalogError] = []
 
         def leave_out(error: KafkalogError) -> None:
@@ -432,28 +399,19 @@ def _options(arguments: argparse.Namespace) -> CatOptions:
     return CatOptions(topics, partitions, start, stop_ms, request, arguments.count, arguments.follow)
 
 
-def _format(arguments: argparse.Namespace) -> RecordFormat | None:
-    """None for JSON. Raises OptionError."""
+def _text(arguments: argparse.Namespace, dirs: LogDirs, shown: Mapping[str, Shown]) -> tuple[tuple[str, ...], Text]:
+    """Columns to read, and what makes text of them. Raises OptionError."""
+    delimiter, null = unescaped(arguments.delimiter), b"NULL" if arguments.null else b""
     if arguments.format == "json":
-        return None
-    null = b"NULL" if arguments.null else b""
+        nodes = (readable_meta_properties(root.store, root.path).node_id for root in dirs.roots)
+        broker = next((node for node in nodes if node is not None), -1)
+        return record_output.COLUMNS, lambda rows: record_output.json_lines(rows, broker, delimiter, shown)
     if arguments.format != "raw":
-        return RecordFormat.of(arguments.format, null)
-    keys: tuple[bytes | str, ...] = ()
-    if arguments.key_delimiter is not None:
-        keys = ("k", unescaped(arguments.key_delimiter))
-    return RecordFormat((*keys, "s", unescaped(arguments.delimiter)), null)
-
-
-def _text(
-    format: RecordFormat | None, dirs: LogDirs, delimiter: bytes, shown: Mapping[str, Shown]
-) -> tuple[tuple[str, ...], Text]:
-    """Columns to read, and what makes text of them."""
-    if format is not None:
-        return format.columns, format.text_of
-    nodes = (readable_meta_properties(root.store, root.path).node_id for root in dirs.roots)
-    broker = next((node for node in nodes if node is not None), -1)
-    return record_output.COLUMNS, lambda rows: record_output.json_lines(rows, broker, delimiter, shown)
+        format = RecordFormat.of(arguments.format, null)
+    else:
+        keys = () if arguments.key_delimiter is None else ("k", unescaped(arguments.key_delimiter))
+        format = RecordFormat((*keys, "s", delimiter), null)
+    return format.columns, format.text_of
 
 
 def _print(batches: Iterator[pa.RecordBatch], text: Text, *, flush: bool) -> None:

@@ -1,5 +1,4 @@
-"""kafkalog-check: whether log directories hold what a broker may leave there. One line a finding on stdout, and a
-summary; a progress bar on stderr where that is a terminal."""
+"""kafkalog-check: whether log directories hold what a broker may leave there. One line a finding, and a summary."""
 
 from __future__ import annotations
 
@@ -53,7 +52,6 @@ def parser() -> argparse.ArgumentParser:
 
 @common.command("kafkalog-check")
 def main(argv: Sequence[str] | None = None) -> int:
-    """Check, print, and return the exit code."""
     arguments = parser().parse_args(argv)
     if arguments.estimate:
         return _print_estimate(arguments)
@@ -99,7 +97,6 @@ def as_json(finding: Finding) -> dict[str, object]:
 
 
 def summary_json(result: CheckResult, seconds: float) -> dict[str, object]:
-    """The last line of --json."""
     of = result.partitions.values()
     return {
         "type": "summary", "partitions": len(of), "segments": sum(p.segments for p in of),
@@ -109,7 +106,6 @@ def summary_json(result: CheckResult, seconds: float) -> dict[str, object]:
 
 
 def summary(result: CheckResult, seconds: float) -> str:
-    """A line: the things that were checked, and the number of findings."""
     of = result.partitions.values()
     rate = result.bytes / 1e6 / seconds if seconds > 0 else 0.0
     return (

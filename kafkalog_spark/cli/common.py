@@ -202,7 +202,6 @@ def named_options(given: Sequence[str]) -> dict[str, str]:
 
 
 def storage_of(arguments: argparse.Namespace) -> tuple[StorageOptions, TierOptions]:
-    """As `storage_and_tier`, of what --option gives."""
     return storage_and_tier(named_options(arguments.option))
 
 

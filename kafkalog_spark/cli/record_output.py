@@ -1,5 +1,4 @@
-"""Format strings of kcat, applied to columns: a batch of records becomes bytes without an object a record.
-`kafkalog-cat --help` lists their tokens."""
+"""kcat's format strings (`kafkalog-cat --help`) applied to columns: bytes without an object a record."""
 
 from __future__ import annotations
 
@@ -129,11 +128,8 @@ def milliseconds(column: pa.Array) -> pa.Array:
     return pa.array(column.cast(pa.int64()).to_numpy(zero_copy_only=False) // 1000)
 
 
-def header_text(
-    column: pa.Array, one: Callable[[pa.Array, pa.Array], Sequence[bytes | pa.Array]], between: bytes = b","
-) -> pa.Array:
-    """A column of headers as text: `one` makes the parts of each of names and values (_LARGE, values with nulls).
-    Records without headers become empty."""
+def header_text(column: pa.Array, one: Callable[[pa.Array, pa.Array], Sequence[bytes | pa.Array]]) -> pa.Array:
+    """Headers as text, empty without: `one` makes the parts of names and values (_LARGE, values with nulls)."""
     sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     flat = column.flatten()  # of a slice only its own, and nothing of nulls
     parts = [
@@ -142,7 +138,7 @@ def header_text(
     ]
     text = pc.binary_join_element_wise(*parts, pa.scalar(b"", _LARGE)) if len(flat) else pa.array([], _LARGE)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-    return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), text), pa.scalar(between, _LARGE))
+    return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), text), pa.scalar(b",", _LARGE))
 
 
 # Records as JSON, a line each, with the names that kcat -J gives its fields.
@@ -157,8 +153,7 @@ def header_text(
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "headers", "key", "value")
 _NULL, _QUOTE = pa.scalar(b"null", _LARGE), pa.scalar(b'"', _LARGE)
 _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r"))
-"""Replacements in a column of texts, in this order; other control characters are left to the json module, a record at a
-time."""
+"""Replacements in a column of texts, in order; other control characters are left to the json module, one by one."""
 _TO_ESCAPE = '["\\\\\n\t\r]'
 _RARE = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}]"
 _C1 = re.compile("[\x7f-\x9f]")  # control characters that JSON allows as they are, and that a terminal obeys
@@ -271,8 +266,7 @@ _YEAR = re.compile(r"(-?)(\d+)(.*)")
 def shown_parts(
     serialized: Sequence[str], options: Mapping[str, str], topics: tuple[str, ...], dirs: LogDirs
 ) -> dict[str, Shown]:
-    """serialized: texts PART=FORMAT; options: of formats, by their names with `value.` or `key.`. Raises OptionError,
-    and what formats raise for their options."""
+    """serialized: texts PART=FORMAT; options: of formats, `value.X`, `key.X`. Raises OptionError, and as formats do."""
     found: dict[str, Shown] = {}
     formats = tuple(name for name in FORMATS if name != "string")
     for text in serialized:

@@ -42,7 +42,6 @@ def parser() -> argparse.ArgumentParser:
 
 @common.command("kafkalog-report")
 def main(argv: Sequence[str] | None = None) -> int:
-    """Read, write the file, and return the exit code."""
     arguments = parser().parse_args(argv)
     made_at = time.time_ns() // 1_000_000
     try:

@@ -40,7 +40,6 @@ def parser() -> argparse.ArgumentParser:
 
 @command("kafkalog-schema")
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print, and return the exit code."""
     arguments = parser().parse_args(argv)
     column = "key" if arguments.key else "value"
     if arguments.records < 1:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from kafkalog_spark.cli import cat
-from kafkalog_spark.cli.cat import CatOptions, CatReader, Start, Where, bounds_of, moment_ms, wanted_of
+from kafkalog_spark.cli.cat import CatOptions, CatReader, Start, bounds_of, moment_ms, wanted_of
 from kafkalog_spark.cli.common import BROKEN_PIPE
 from kafkalog_spark.cli.record_output import RecordFormat, json_text
 from kafkalog_spark.errors import KafkalogError, OptionError
@@ -160,11 +160,11 @@ def test_a_path_that_is_none_is_wrong_usage(tmp_path: Path, printed: Printed) ->
 
 
 def test_offsets_and_times_as_they_are_said() -> None:
-    assert bounds_of([]) == (Start(Where.BEGINNING), None)
-    assert bounds_of(["end"]) == (Start(Where.END), None)
-    assert bounds_of(["-10"]) == (Start(Where.TAIL, 10), None)
-    assert bounds_of(["17", "e@1700000000000"]) == (Start(Where.OFFSET, 17), 1_700_000_000_000)
-    assert bounds_of(["s@2026-01-01"]) == (Start(Where.TIMESTAMP, 1_767_225_600_000), None)
+    assert bounds_of([]) == (Start("beginning"), None)
+    assert bounds_of(["end"]) == (Start("end"), None)
+    assert bounds_of(["-10"]) == (Start("tail", 10), None)
+    assert bounds_of(["17", "e@1700000000000"]) == (Start("offset", 17), 1_700_000_000_000)
+    assert bounds_of(["s@2026-01-01"]) == (Start("timestamp", 1_767_225_600_000), None)
     assert moment_ms("2026-01-01T01:00:00.250+01:00", "--to") == 1_767_225_600_250
     with pytest.raises(OptionError, match="64 bits"):
         bounds_of([str(2**64)])
