@@ -68,17 +68,22 @@ def check_partition(
     records: bool = False,
 ) -> PartitionResult | None:
     """Check a partition: its directory, its entries in the checkpoints, its remote segments. None when nothing of it
-    can be read, or it is gone. files: of its log directory, read where they are not given; what is wrong with them is
-    for check_directories to tell."""
+    can be read, or it is gone. files: of its log directory, whose own faults are for check_directories to tell."""
     result = None
     findings = findings.of(f"{place.topic}-{place.partition}")
     if _is_local(place):
         local = place.local
         files = files or DirFiles.read(local.log_dir, local.store, Findings())
         closed = closed or files.closed
-        result = _check_local(local, files, findings, closed=closed, on_bytes=on_bytes, records=records)
-        if result is not None:
+        hints = (checkpoint.RECOVERY_POINT_CHECKPOINT, checkpoint.LOG_START_OFFSET_CHECKPOINT)
+        known = (files.checkpoints[name].get((place.topic, place.partition)) for name in hints)
+        try:
+            log = local.open_unread(OpenHints(*known, pass_over_damage=True))
+            result = PartitionCheck(log, findings, closed, on_bytes, records).run()
             _check_checkpoints(local, files, result, findings, closed=closed)
+        except (KafkalogError, OSError) as error:
+            if isinstance(error, OSError) or local.exists():
+                findings.add_unreadable(error, local.directory)
     if isinstance(place, TieredLocation):
         result = TierCheck(place, findings, on_bytes, records, result or PartitionResult()).run()
     return result
@@ -106,29 +111,6 @@ def _is_local(place: PartitionLocation) -> bool:
 
 def local_places(places: Mapping[TopicPartition, PartitionLocation]) -> dict[TopicPartition, PartitionLocation]:
     return {key: place.local for key, place in places.items() if _is_local(place)}
-
-
-def _check_local(
-    place: PartitionLocation,
-    files: DirFiles,
-    findings: Findings,
-    *,
-    closed: bool,
-    on_bytes: Callable[[int], None],
-    records: bool,
-) -> PartitionResult | None:
-    key = (place.topic, place.partition)
-    recovery_point = files.checkpoints[checkpoint.RECOVERY_POINT_CHECKPOINT].get(key)
-    log_start = files.checkpoints[checkpoint.LOG_START_OFFSET_CHECKPOINT].get(key)
-    try:
-        log = place.open_unread(OpenHints(recovery_point, log_start, pass_over_damage=True))
-        return PartitionCheck(log, findings, closed, on_bytes, records).run()
-    except KafkalogError as error:
-        if place.exists():
-            findings.add_unreadable(error, place.directory)
-    except OSError as error:
-        findings.add_unreadable(error, place.directory)
-    return None
 
 
 def _check_listing(path: str, store: Store, findings: Findings) -> None:

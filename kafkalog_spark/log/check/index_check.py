@@ -56,8 +56,7 @@ class OffsetIndexCheck(_IndexCheck):
         super().__init__(data, len(self._index), base_offset, offset_index.check_offset_index)
 
     def take(self, table: Table, previous: int, begin: int) -> Iterator[Fault]:
-        """Entries that point into the batches of `table`, which begin at byte `begin` after the offset `previous`. Of
-        those that point before, into damage, nothing can be said."""
+        """Faults of entries that point into `table`, which begins at byte `begin` after `previous`; not into damage."""
         index, slot = self._index, self._next
         positions, last = table[:, H.POSITION], table[:, H.LAST_OFFSET]
         end = int(positions[-1] + table[-1, H.SIZE])
@@ -177,28 +176,21 @@ class ProducerCheck:
         """The next batches. Sequences of a producer epoch follow each other, unless batches are missing (has_gaps)."""
         has_sequence = (table[:, H.PRODUCER_ID] >= 0) & (table[:, H.BASE_SEQUENCE] >= 0)  # markers have none
         rows = np.flatnonzero(has_sequence & ((table[:, H.ATTRIBUTES] & layout.ATTRIBUTE_CONTROL) == 0))
+        rows = rows[np.argsort(table[rows, H.PRODUCER_ID], kind="stable")]
         ids, epochs = table[rows, H.PRODUCER_ID], table[rows, H.PRODUCER_EPOCH]
         first = table[rows, H.BASE_SEQUENCE]
         last = (first + table[rows, H.LAST_OFFSET] - table[rows, H.BASE_OFFSET]) & MAX_INT32
-        order = np.argsort(ids, kind="stable")
-        begins = np.flatnonzero(np.concatenate(([True], ids[order][1:] != ids[order][:-1]))) if len(order) else order
+        epochs_before, lasts_before = np.roll(epochs, 1), np.roll(last, 1)
+        for begin in np.flatnonzero(np.diff(ids, prepend=-1)).tolist():
+            before = self._last_batches.get(int(ids[begin]))
+            epochs_before[begin], lasts_before[begin] = (-1, 0) if before is None else before[:2]
         if not has_gaps:
-            follows = (last[order][:-1] + 1) & MAX_INT32
-            same = (ids[order][1:] == ids[order][:-1]) & (epochs[order][1:] == epochs[order][:-1])
-            for at in np.flatnonzero(same & (first[order][1:] != follows)).tolist():
-                yield _sequence_fault(table[rows[order[at + 1]]], int(follows[at]))
-        for slot, begin in enumerate(begins.tolist()):
-            row = order[begin]
-            before = self._last_batches.get(int(ids[row]))
-            if not has_gaps and before is not None and before.epoch == epochs[row]:
-                expected = (before.last_sequence + 1) & MAX_INT32
-                if first[row] != expected:
-                    yield _sequence_fault(table[rows[row]], expected)
-            end = begins[slot + 1] if slot + 1 < len(begins) else len(order)
-            row = order[end - 1]
-            self._last_batches[int(ids[row])] = LastBatch(
-                int(epochs[row]), int(last[row]), int(table[rows[row], H.LAST_OFFSET])
-            )
+            expected = (lasts_before + 1) & MAX_INT32
+            for at in np.flatnonzero((epochs_before == epochs) & (first != expected)).tolist():
+                yield _sequence_fault(table[rows[at]], int(expected[at]))
+        for end in np.flatnonzero(np.diff(ids, append=-1)).tolist():
+            offset = int(table[rows[end], H.LAST_OFFSET])
+            self._last_batches[int(ids[end])] = LastBatch(int(epochs[end]), int(last[end]), offset)
 
     def compare(self, entries: Sequence[ProducerEntry], *, has_gaps: bool) -> Iterator[Fault]:
         """A snapshot taken after the batches seen so far. A producer that is not in it has expired."""
@@ -288,8 +280,7 @@ def _entry_fault(slot: int, entry: AbortedTransaction, expected: str, got: str) 
 def _expected(
     entry: AbortedTransaction, kind: int, producer_id: int, known: AbortedTransaction | None, *, exact: bool
 ) -> str | None:
-    """The marker at an entry's last offset in words, where the entry says something else. exact: every batch before is
-    in the log, so nothing may differ."""
+    """The marker at an entry's last offset, where the entry says something else. exact: no batch is missing before."""
     if kind != ControlType.ABORT:
         return "no entry: the transaction was committed"
     if entry.producer_id != producer_id:

@@ -1,8 +1,4 @@
-"""Check of log directories: all pieces (dir_files.py), in one process.
-
-result = check_log_dirs(["/data/kafka-logs"])
-result.findings.errors, result.findings.notes
-"""
+"""Check of log directories: all pieces (dir_files.py), in one process."""
 
 from __future__ import annotations
 
@@ -51,9 +47,8 @@ def check_log_dirs(
 
     closed: the brokers were stopped cleanly, so that a torn tail or a padded index is an error; a directory with a
     clean-shutdown marker is taken so anyway. records: decode them, too: a valid CRC does not say that they can be read.
-    storage: how object stores among the paths are reached; tier: of remote segments. on_bytes: called with (bytes done,
-    bytes in all) as it goes on. Raises NotALogDirectory when a path is none, or where a partition lies in two of them:
-    each is checked alone.
+    storage: how object stores are reached; tier: of remote segments. on_bytes: called with (bytes done, bytes in all).
+    Raises NotALogDirectory when a path is none, or where a partition lies in two of them: each is checked alone.
     """
     dirs = LogDirs.open(paths, storage, tier)
     _refuse_what_only_has_such_names(dirs)
@@ -77,8 +72,7 @@ def check_log_dirs(
 
 
 def _refuse_what_only_has_such_names(dirs: LogDirs) -> None:
-    """Raise NotALogDirectory for a local directory that holds nothing of Kafka's but directories with names like
-    x-1: of those, and of all else in it, there would be a note each."""
+    """Raise NotALogDirectory for a local directory that has nothing of Kafka's but directories named like x-1."""
     for path, store in dirs.roots:
         of_root = [place.directory for place in dirs.places.values() if place.log_dir == path]
         tiered = any(isinstance(place, TieredLocation) and place.remote for place in dirs.places.values())

@@ -34,7 +34,6 @@ class PartitionResult:
     gone: bool = False
 
     def add(self, segment: SegmentResult) -> None:
-        """Add what a segment has."""
         self.batches += segment.batches
         self.records += segment.records
         self.is_damaged |= segment.is_damaged
@@ -44,8 +43,7 @@ class PartitionResult:
 
 @dataclass(slots=True)
 class PartitionCheck:
-    """`log`: opened with what the checkpoints say. findings: of the partition. closed: as for SegmentCheck. records:
-    whether they are decoded."""
+    """`log`: opened with what the checkpoints say. closed: as for SegmentCheck. records: whether they are decoded."""
 
     log: partition_log.PartitionLog
     findings: Findings
@@ -174,8 +172,7 @@ class PartitionCheck:
         return None
 
     def _check_ends(self) -> None:
-        """Report files that name offsets past the log's end. Skipped for a damaged log, whose end is unknown: a torn
-        tail may have been longer."""
+        """Report files that name offsets past the end, unless damage, perhaps a longer torn tail, leaves it unknown."""
         if self._result.is_damaged:
             return
         end = self._result.log_end_offset

@@ -15,8 +15,7 @@ from kafkalog_spark.format import layout, offset_index, time_index
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import Codec, H
 from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
-from kafkalog_spark.format.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZE
-from kafkalog_spark.format.transaction_index import AbortedTransaction, parse_transaction_index
+from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
 from kafkalog_spark.log.read.batch_search import find_batch_behind, judge_tail
@@ -118,8 +117,7 @@ def _fault(table: Table, row: int, what: str, expected: str, got: str) -> Fault:
 
 
 class RecordCheck:
-    """Decodes the batches of one segment, in order, as a reader does, and throws the rows away: a valid CRC only shows
-    that nothing has changed since. Loads Numba when it is made."""
+    """Decodes a segment's batches in order, as a reader does, for faults under valid CRCs. Loads Numba when made."""
 
     def __init__(self) -> None:
         from kafkalog_spark.log.decode.decompress import Scratch
@@ -219,14 +217,7 @@ class SegmentCheck:
 
     def aborted(self) -> list[AbortedTransaction]:
         """The entries of the segment's .txnindex; a damaged one is reported, and has none."""
-        file, name = self.file, self.file.files.transaction_index
-        if name is None:
-            return []
-
-        def entries() -> list[AbortedTransaction]:
-            return parse_transaction_index(file.read_index(name, TRANSACTION_ENTRY_SIZE), file.base_offset)
-
-        return self.findings.read(self._path(name), entries) or []
+        return self.findings.read(self._path(self.file.files.transaction_index), self.file.aborted) or []
 
     def _walk(self) -> None:
         file, result, begin = self.file, self._result, 0

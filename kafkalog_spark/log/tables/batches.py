@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -28,23 +29,22 @@ class Uncompressed:
     def __init__(self, file: SegmentFile, limit: int | None = None) -> None:
         self._file = file
         self._limit = limit or MAX_DECOMPRESSED
-        self._scratch: Scratch | None = None
+        self._scratch = Scratch(_SCRATCH)
 
     def size_of(self, header: BatchHeader) -> int | None:
         """Bytes of the records; None where they do not decompress."""
         begins = _records_begin(header)
         if header.codec == Codec.NONE:
             return header.size - begins
-        scratch = self._scratch = self._scratch or Scratch(_SCRATCH)
         data = memoryview(self._file.read(header.position, header.size))
         try:
             if header.magic < 2:
                 begins = wrapper_value_at(data, header.magic)
-            return decompress(header.codec, data[begins:], Output(scratch, 0, self._limit))
+            return decompress(header.codec, data[begins:], Output(self._scratch, 0, self._limit))
         except (CorruptBatch, UnsupportedFormat):
             return None
         finally:
-            scratch.shrink(_SCRATCH)
+            self._scratch.shrink(_SCRATCH)
 
     def ratio_of(self, header: BatchHeader) -> float | None:
         """That size to the bytes that the records take in the file; None where there are none of one of them."""
@@ -93,6 +93,9 @@ def _flag(table: HeaderTable, mask: int) -> _Rows:
     return rows
 
 
+_has_horizon = partial(_flag, mask=layout.ATTRIBUTE_DELETE_HORIZON)
+
+
 def _names(codes: npt.NDArray[np.int64], unknown: _Rows, names: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32(), mask=unknown), names).cast(pa.string())
 
@@ -113,12 +116,10 @@ def _last_sequence(table: HeaderTable) -> pa.Array:
     return pa.array(np.where(base < 0, layout.NO_SEQUENCE, last), pa.int32())
 
 
-def _plain(name: str, column: H) -> Callable[[HeaderTable], pa.Array]:
-    return lambda table: pa.array(table[:, column], BATCHES.columns[name])
-
-
-def _not_of_wrappers(name: str, column: H) -> Callable[[HeaderTable], pa.Array]:
-    return lambda table: pa.array(table[:, column], BATCHES.columns[name], mask=table[:, H.COUNT] < 0)
+def _plain(name: str, column: H, *, of_wrappers: bool = True) -> Callable[[HeaderTable], pa.Array]:
+    return lambda table: pa.array(
+        table[:, column], BATCHES.columns[name], mask=None if of_wrappers else table[:, H.COUNT] < 0
+    )
 
 
 _NAMED_ALIKE = (
@@ -126,17 +127,13 @@ _NAMED_ALIKE = (
 )  # fmt: skip
 _OF_TABLE: dict[str, Callable[[HeaderTable], pa.Array]] = {
     **{name: _plain(name, H[name.upper()]) for name in _NAMED_ALIKE},
-    "base_offset": _not_of_wrappers("base_offset", H.BASE_OFFSET),
-    "record_count": _not_of_wrappers("record_count", H.COUNT),
+    "base_offset": _plain("base_offset", H.BASE_OFFSET, of_wrappers=False),
+    "record_count": _plain("record_count", H.COUNT, of_wrappers=False),
     "codec": _codec,
     "timestamp_type": _timestamp_type,
-    "base_timestamp": lambda table: timestamps(
-        table[:, H.BASE_TIMESTAMP], ~_flag(table, layout.ATTRIBUTE_DELETE_HORIZON)
-    ),
+    "base_timestamp": lambda table: timestamps(table[:, H.BASE_TIMESTAMP], ~_has_horizon(table)),
     "max_timestamp": lambda table: timestamps(table[:, H.MAX_TIMESTAMP]),
-    "delete_horizon": lambda table: timestamps(
-        table[:, H.BASE_TIMESTAMP], _flag(table, layout.ATTRIBUTE_DELETE_HORIZON)
-    ),
+    "delete_horizon": lambda table: timestamps(table[:, H.BASE_TIMESTAMP], _has_horizon(table)),
     "last_sequence": _last_sequence,
     "transactional": lambda table: pa.array(_flag(table, layout.ATTRIBUTE_TRANSACTIONAL)),
     "control": lambda table: pa.array(_flag(table, layout.ATTRIBUTE_CONTROL)),
@@ -164,13 +161,8 @@ class _Columns:
 
     def of_damage(self, damage: Damage) -> dict[str, object]:
         """A row about a stretch that is no good batch. Header fields where exactly one batch takes it all."""
-        row: dict[str, object] = {
-            **self._constants,
-            "position": damage.position,
-            "size": damage.size,
-            "valid": False,
-            "error": damage.error,
-        }
+        row: dict[str, object] = {"position": damage.position, "size": damage.size}
+        row |= {**self._constants, "valid": False, "error": damage.error}
         header = damage.header
         if header is None:
             return row

@@ -37,8 +37,7 @@ EndOf = Callable[[str, int], int | None]
 
 
 def committed_records(log: PartitionLog) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    """(offset, key, value) of all records but those of aborted and of open transactions. Raises CorruptBatch for damage
-    unless the log was opened to pass over it."""
+    """(offset, key, value) of all records but those of aborted and of open transactions. Raises as scan_partition."""
     from kafkalog_spark.log.decode.record_schema import ScanRequest
     from kafkalog_spark.log.read.partition_scan import scan_partition  # loads the kernels
 
@@ -117,8 +116,7 @@ class MemberKey(NamedTuple):
 
 
 def _group_entries(log: PartitionLog) -> Iterator[_Entry]:
-    """The records about offsets (value: its message), groups (of a classic one its message, of another the epoch) and
-    members (bytes)."""
+    """The records about offsets (value: a message), groups (a classic one's message, or the epoch), members (bytes)."""
     for offset, data, value in committed_records(log):
         key: OffsetKey | GroupKey | MemberKey | None = None
         try:

@@ -11,13 +11,11 @@ from kafkalog_spark.format import names, offset_index, time_index
 from kafkalog_spark.format.checkpoint import HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from kafkalog_spark.format.layout import NO_TIMESTAMP, H
 from kafkalog_spark.format.partition_metadata import uuid_to_text
-from kafkalog_spark.format.transaction_index import ENTRY_SIZE as TRANSACTION_ENTRY_SIZE
-from kafkalog_spark.format.transaction_index import parse_transaction_index
 from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog, leader_epochs, offset_checkpoint
-from kafkalog_spark.log.read.segment_file import SegmentFile, Window
-from kafkalog_spark.log.repair.damaged_segment import Damage, stretches
+from kafkalog_spark.log.read.segment_file import SegmentFile
+from kafkalog_spark.log.repair.damaged_segment import Damage, end_of, stretches
 from kafkalog_spark.log.tables.table import timestamp_us
 from kafkalog_spark.log.tables.table_query import left_overs, segment_size
 
@@ -26,9 +24,36 @@ _TRANSIENT = {names.DELETED_SUFFIX: "deleted", names.CLEANED_SUFFIX: "cleaned", 
 
 def segment_row(file: SegmentFile, log: PartitionLog) -> dict[str, Any]:
     """The row of `log`'s open segment. Raises FileNotFoundError when an index goes away meanwhile, NotALogDirectory."""
-    walk = _Walk(file)
+    files = file.files
+    # read before the batches: a live index may tell of batches that come after them
+    offsets = OffsetIndexCheck(_index(file, files.offset_index, offset_index.ENTRY_SIZE), file.base_offset)
+    times = TimeIndexCheck(_index(file, files.time_index, time_index.ENTRY_SIZE), file.base_offset)
+    offsets_wrong, times_wrong = len(offsets.faults), len(times.faults)
+    batches = damaged = position = 0
+    records: int | None = 0
+    error: str | None = None
+    first_timestamp = max_timestamp = NO_TIMESTAMP
+    end_offset = file.base_offset
     for part in stretches(file, 0, log.recovery_point):
-        walk.take(part)
+        if isinstance(part, Damage):
+            damaged += part.size
+            error = error or part.error
+            offsets.lost()
+            continue
+        table = part.table
+        offsets_wrong += sum(1 for _ in offsets.take(table, end_offset - 1, int(table[0, H.POSITION])))
+        if not damaged:  # what lies in damage may have been the latest record
+            times_wrong += sum(1 for _ in times.take(table))
+        if not batches:
+            first_timestamp = int(table[0, H.BASE_TIMESTAMP])
+        batches += len(table)
+        if records is not None:
+            records = None if (table[:, H.COUNT] < 0).any() else records + int(table[:, H.COUNT].sum())
+        max_timestamp = max(max_timestamp, int(table[:, H.MAX_TIMESTAMP].max()))
+        end_offset, position = int(table[-1, H.LAST_OFFSET]) + 1, end_of(table[-1])
+    if not damaged and not file.is_last:  # as kafkalog-check: of a live or damaged one nobody knows
+        offsets_wrong += sum(1 for _ in offsets.finish(position))
+        times_wrong += sum(1 for _ in times.finish())
     return {
         "topic": log.topic,
         "partition": log.partition,
@@ -37,14 +62,23 @@ def segment_row(file: SegmentFile, log: PartitionLog) -> dict[str, Any]:
         "file": file.path,
         "size": file.size,
         "closed": not file.is_last,
-        "has_snapshot": any(at == file.base_offset for at, _ in names.producer_snapshots(log.names)),
+        "end_offset": end_offset,
+        "batches": batches,
+        "records": records,
+        "first_timestamp": timestamp_us(first_timestamp),
+        "max_timestamp": timestamp_us(max_timestamp),
+        "offset_index_entries": files.offset_index and offsets.entries,
+        "offset_index_wrong": files.offset_index and offsets_wrong,
+        "time_index_entries": files.time_index and times.entries,
+        "time_index_wrong": files.time_index and times_wrong,
         "aborted_transactions": _aborted(file),
-        **walk.row(),
+        "has_snapshot": any(at == file.base_offset for at, _ in names.producer_snapshots(log.names)),
+        "damaged_bytes": damaged,
+        "error": error,
     }
 
 
 def left_over_rows(log: PartitionLog) -> Iterator[dict[str, Any]]:
-    """The .log files of a partition's directory that are not part of its log."""
     for name, file in left_overs(log).items():
         path = os.path.join(log.directory, name)
         facts = log.facts.get(name)
@@ -59,11 +93,8 @@ def left_over_rows(log: PartitionLog) -> Iterator[dict[str, Any]]:
 
 
 def _aborted(file: SegmentFile) -> int | None:
-    name = file.files.transaction_index
-    if name is None:
-        return None
     try:
-        return len(parse_transaction_index(file.read_index(name, TRANSACTION_ENTRY_SIZE), file.base_offset))
+        return None if file.files.transaction_index is None else len(file.aborted())
     except FileNotFoundError:
         raise
     except (CorruptIndex, OSError):
@@ -78,64 +109,6 @@ def _index(file: SegmentFile, name: str | None, entry_size: int) -> bytes:
         raise
     except OSError:
         return b""
-
-
-class _Walk:
-    """Walk over a segment's batches, and comparison of its indexes with them."""
-
-    def __init__(self, file: SegmentFile) -> None:
-        self._file = file
-        # read before the batches: a live index may tell of batches that come after them
-        data = _index(file, file.files.offset_index, offset_index.ENTRY_SIZE)
-        self._offsets = OffsetIndexCheck(data, file.base_offset)
-        data = _index(file, file.files.time_index, time_index.ENTRY_SIZE)
-        self._times = TimeIndexCheck(data, file.base_offset)
-        self._offsets_wrong, self._times_wrong = len(self._offsets.faults), len(self._times.faults)
-        self._batches = self._damaged = self._position = 0
-        self._records: int | None = 0
-        self._error: str | None = None
-        self._first_timestamp = self._max_timestamp = NO_TIMESTAMP
-        self._end_offset = file.base_offset
-
-    def take(self, part: Window | Damage) -> None:
-        if isinstance(part, Damage):
-            self._damaged += part.size
-            self._error = self._error or part.error
-            self._offsets.lost()
-            return
-        table = part.table
-        begin = int(table[0, H.POSITION])
-        self._offsets_wrong += len(list(self._offsets.take(table, self._end_offset - 1, begin)))
-        if not self._damaged:  # what lies in damage may have been the latest record
-            self._times_wrong += len(list(self._times.take(table)))
-        if not self._batches:
-            self._first_timestamp = int(table[0, H.BASE_TIMESTAMP])
-        self._batches += len(table)
-        if self._records is not None:
-            self._records = None if (table[:, H.COUNT] < 0).any() else self._records + int(table[:, H.COUNT].sum())
-        self._max_timestamp = max(self._max_timestamp, int(table[:, H.MAX_TIMESTAMP].max()))
-        self._end_offset = int(table[-1, H.LAST_OFFSET]) + 1
-        self._position = int(table[-1, H.POSITION] + table[-1, H.SIZE])
-
-    def row(self) -> dict[str, Any]:
-        """The columns that it found out, after the last stretch."""
-        if not self._damaged and not self._file.is_last:  # as kafkalog-check: of a live or damaged one nobody knows
-            self._offsets_wrong += len(list(self._offsets.finish(self._position)))
-            self._times_wrong += len(list(self._times.finish()))
-        files = self._file.files
-        return {
-            "end_offset": self._end_offset,
-            "batches": self._batches,
-            "records": self._records,
-            "first_timestamp": timestamp_us(self._first_timestamp),
-            "max_timestamp": timestamp_us(self._max_timestamp),
-            "offset_index_entries": files.offset_index and self._offsets.entries,
-            "offset_index_wrong": files.offset_index and self._offsets_wrong,
-            "time_index_entries": files.time_index and self._times.entries,
-            "time_index_wrong": files.time_index and self._times_wrong,
-            "damaged_bytes": self._damaged,
-            "error": self._error,
-        }
 
 
 # The table `partitions`: where each begins and ends, and what the files alongside its log say.

@@ -39,8 +39,7 @@ class TableQuery:
 @dataclass(frozen=True, slots=True)
 class TableUnit:
     """A piece of work. place: None for the log directories themselves. segment: base offset, None for the whole
-    partition; of the table `segments`, for the files that are not part of its log. Offsets [start, end). size: bytes
-    of .log files that it reads, about."""
+    partition; of the table `segments`, for files outside its log. Offsets [start, end). size: bytes of .log files."""
 
     place: PartitionLocation | None
     segment: int | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafkalog_spark.errors import CorruptBatch, CorruptLog, UnsupportedFormat
+from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader, transaction_end
 from kafkalog_spark.format.layout import NO_SEQUENCE, NO_TIMESTAMP, ControlType, H
@@ -92,7 +92,8 @@ def _marker(window: Window, row: int, header: BatchHeader) -> tuple[ControlType,
 
 def producer_rows(log: PartitionLog, coordinators: Coordinators) -> Iterator[dict[str, Any]]:
     """The producers that a broker would know at the partition's end, by id. Raises as transaction_rows."""
-    snapshot, producers = _latest_snapshot(log)
+    snapshot, entries = log.latest_snapshot(log.log_end_offset) or (None, [])
+    producers = {entry.producer_id: entry for entry in entries}
     start = log.log_start_offset if snapshot is None else snapshot
     for window in windows_from(log, start):
         for at in (window.table[:, H.PRODUCER_ID] >= 0).nonzero()[0].tolist():
@@ -109,18 +110,6 @@ def producer_rows(log: PartitionLog, coordinators: Coordinators) -> Iterator[dic
             "transactional_id": None if owner is None else owner["transactional_id"],
         } | entry._asdict()
         yield row if entry.has_open_transaction else row | {"transaction_first_offset": None}
-
-
-def _latest_snapshot(log: PartitionLog) -> tuple[int | None, dict[int, ProducerEntry]]:
-    """Offset and producers of the latest snapshot that can be read."""
-    for offset, path in log.snapshots_up_to(log.log_end_offset):
-        if offset < log.log_start_offset:
-            break
-        try:
-            return offset, {entry.producer_id: entry for entry in log.read_snapshot(path)}
-        except (CorruptLog, UnsupportedFormat, OSError):
-            continue  # Kafka takes an older one
-    return None, {}
 
 
 def _update(producers: dict[int, ProducerEntry], window: Window, row: int, header: BatchHeader) -> None:
