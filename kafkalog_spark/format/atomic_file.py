@@ -29,16 +29,13 @@ TEMPORARY_SUFFIX = ".tmp"
 
 NOT_REGULAR = "is not a regular file"
 MOST_STATE_BYTES = 64 << 20
-"""Bytes of a file that is read whole, unless its kind has a lower bound: a checkpoint of a million partitions has 50
-MB."""
+"""Bytes of a file that is read whole, unless its kind has fewer: a checkpoint of a million partitions has 50 MB."""
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
-    """A file descriptor. A file that it makes may be read by all. Raises FileNotFoundError, OSError with NOT_REGULAR
-    for a pipe, a socket, a device or a directory, and other OSErrors."""
+    """A file descriptor. Raises OSError, with NOT_REGULAR for a pipe, a socket, a device or a directory."""
     # without O_NONBLOCK a pipe would not even be opened before somebody writes to it
-    for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY"):
-        flags |= getattr(os, name, 0)
+    flags |= os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
     try:
         fd = os.open(path, flags, FILE_MODE)
         if stat.S_ISREG(os.fstat(fd).st_mode):
@@ -90,8 +87,7 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
 
 
 def read_whole(path: str | os.PathLike[str], most: int = MOST_STATE_BYTES) -> bytes:
-    """A small file's bytes. Raises CorruptFile for one of more than `most` bytes, of which none is read,
-    FileNotFoundError, OSError."""
+    """A small file's bytes. Raises CorruptFile for more than `most`, of which none is read, and OSError."""
     with descriptor(path) as fd:
         size = os.fstat(fd).st_size
         if size > most:
@@ -103,8 +99,7 @@ def read_whole(path: str | os.PathLike[str], most: int = MOST_STATE_BYTES) -> by
 def parsed(
     read: Callable[[int], bytes], parse: Callable[[bytes], Content], path: str, most: int = MOST_STATE_BYTES
 ) -> Content:
-    """`parse` of a file's bytes; its errors get the path. read: called with how many bytes at most. Raises CorruptFile
-    for a file of more than `most` bytes."""
+    """`parse` of what `read` gives of so many bytes at most. Errors get the path; CorruptFile for more than `most`."""
     try:
         data = read(most + 1)
         if len(data) > most:
@@ -130,7 +125,7 @@ def read_state(
 
 def fsync_file(path: str | os.PathLike[str]) -> None:
     """Return when what has been written to the file, or changed in the directory, is on disk."""
-    _fsync(path, getattr(os, "O_NONBLOCK", 0))  # which no pipe keeps waiting
+    _fsync(path, os.O_NONBLOCK)  # which no pipe keeps waiting
 
 
 def fsync_directory(path: str | os.PathLike[str]) -> None:
@@ -147,8 +142,7 @@ def _fsync(path: str | os.PathLike[str], flags: int) -> None:
 
 
 def replace_files(paths: Sequence[Path], data: bytes, *, private: bool = False) -> None:
-    """`replace_file` of all these copies, one a log directory. Raises the first OSError when none of them could be
-    written: one that fails forgets nothing that another has."""
+    """`replace_file` of all copies, one a log directory. Raises the first OSError when none can be written."""
     failures = []
     for path in paths:
         try:

@@ -51,17 +51,13 @@ class EpochEntry(NamedTuple):
 
 
 def parse_offset_checkpoint(data: bytes) -> dict[TopicPartition, int]:
-    """{(topic, partition): offset} in the order of the lines; empty data is an empty checkpoint. Raises CorruptFile
-    with the line's number, UnsupportedFormat for a version other than 0."""
-    form = "topic partition offset"
+    """In the order of the lines; none in empty data. Raises CorruptFile with the line's number, UnsupportedFormat."""
     offsets: dict[TopicPartition, int] = {}
-    for line in _entries(data):
-        if len(line.words) != 3 or not valid_topic_name(line.words[0]):
-            raise line.malformed(form)
-        partition = line.integer(1, MAX_INT32, form)
-        if partition < 0:
-            raise line.malformed(form)
-        offsets[line.words[0], partition] = line.integer(2, MAX_INT64, form)
+    for line in _entries(data, "topic partition offset"):
+        partition = line.integer(1, MAX_INT32)
+        if partition < 0 or not valid_topic_name(line.words[0]):
+            raise line.malformed()
+        offsets[line.words[0], partition] = line.integer(2, MAX_INT64)
     return offsets
 
 
@@ -70,15 +66,9 @@ def format_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def parse_leader_epochs(data: bytes) -> list[EpochEntry]:
-    """In the order of the lines; raises as `parse_offset_checkpoint`. Kafka writes both rising and does not check that
-    on reading, nor does this."""
-    form = "epoch startOffset"
-    epochs = []
-    for line in _entries(data):
-        if len(line.words) != 2:
-            raise line.malformed(form)
-        epochs.append(EpochEntry(line.integer(0, MAX_INT32, form), line.integer(1, MAX_INT64, form)))
-    return epochs
+    """In the order of the lines, which, as in Kafka, need not rise; raises as `parse_offset_checkpoint`."""
+    lines = _entries(data, "epoch startOffset")
+    return [EpochEntry(line.integer(0, MAX_INT32), line.integer(1, MAX_INT64)) for line in lines]
 
 
 def format_leader_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
@@ -90,10 +80,8 @@ def read_offset_checkpoint(path: str | os.PathLike[str]) -> dict[TopicPartition,
     return read_state(path, parse_offset_checkpoint) or {}
 
 
-def write_offset_checkpoint(
-    path: str | os.PathLike[str], offsets: Mapping[TopicPartition, int], *, sync: bool = True
-) -> None:
-    replace_file(path, format_offset_checkpoint(offsets), sync=sync)
+def write_offset_checkpoint(path: str | os.PathLike[str], offsets: Mapping[TopicPartition, int]) -> None:
+    replace_file(path, format_offset_checkpoint(offsets))
 
 
 def read_leader_epochs(path: str | os.PathLike[str]) -> list[EpochEntry]:
@@ -106,50 +94,56 @@ def write_leader_epochs(path: str | os.PathLike[str], epochs: Iterable[tuple[int
 
 
 class _Line(NamedTuple):
-    """A line of a checkpoint: its number from 1, and the byte where it begins."""
+    """A line of a checkpoint: its number from 1, the byte where it begins, and what it should be."""
 
     number: int
     position: int
     words: list[str]
+    form: str
 
-    def malformed(self, form: str) -> CorruptFile:
+    def malformed(self) -> CorruptFile:
         given = " ".join(self.words)
         shown = repr(given if len(given) <= 60 else given[:60] + "...")
-        return CorruptFile(f"line {self.number} is {shown}, expected {form!r}", position=self.position)
+        return CorruptFile(f"line {self.number} is {shown}, expected {self.form!r}", position=self.position)
 
-    def integer(self, word: int, largest: int, form: str) -> int:
+    def integer(self, word: int, largest: int) -> int:
         """The word as an integer of -largest-1 to largest."""
         text = self.words[word]
         value = int(text) if _INTEGER.fullmatch(text) else None
         if value is None or not -largest - 1 <= value <= largest:
-            raise self.malformed(form)
+            raise self.malformed()
         return value
 
 
-def _lines(data: bytes) -> Iterator[_Line]:
+def _lines(data: bytes, form: str) -> Iterator[_Line]:
     # As Java's readLine: a line ends at \n, \r\n or the end of the file. Every byte is a character here, so that no
     # byte fails to decode; a byte that does not belong makes its line malformed.
     position = 0
     for number, line in enumerate(io.BytesIO(data), start=1):
-        yield _Line(number, position, [word.decode("latin-1") for word in line.split()])
+        yield _Line(number, position, [word.decode("latin-1") for word in line.split()], form)
         position += len(line)
 
 
-def _entries(data: bytes) -> Iterator[_Line]:
-    """The lines after the version and the count; CorruptFile at the end when there are not as many as the count."""
-    lines = _lines(data)
+def _entries(data: bytes, form: str) -> Iterator[_Line]:
+    """The lines after the version and the count, with as many words as `form`; CorruptFile at the end when there are
+    not as many as the count."""
+    lines = _lines(data, form)
     head: list[int] = []
-    for form in ("version", "number of entries"):
+    for head_form in ("version", "number of entries"):
         line = next(lines, None)
         if line is None:
             return  # Kafka reads a file that ends before its count as empty
+        line = line._replace(form=head_form)
         if len(line.words) != 1:
-            raise line.malformed(form)
-        head.append(line.integer(0, MAX_INT32, form))
+            raise line.malformed()
+        head.append(line.integer(0, MAX_INT32))
         if head[0] != VERSION:
             raise UnsupportedFormat(f"line 1: version {head[0]} of a checkpoint file, only {VERSION} is known")
     expected, found, last = head[1], 0, 2
+    words = form.count(" ") + 1
     for line in lines:
+        if len(line.words) != words:
+            raise line.malformed()
         yield line
         found, last = found + 1, line.number
     if found != expected:

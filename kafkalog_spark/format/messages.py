@@ -89,7 +89,6 @@ class Message:
 
 @cache
 def message(name: str) -> Message:
-    """The message of that name."""
     return next(
         Message(definition) for topic in _definitions().values() for definition in topic if definition["name"] == name
     )
@@ -367,11 +366,8 @@ def _cut(data: bytes, at: int, form: str) -> None:
         at += size
 
 
-_Tagged = list[tuple[int, Codec, Any]]  # tag, codec and default
-
-
-def _read_tags(known: _Tagged, data: bytes, at: int) -> list[Any]:
-    """The position after the tagged fields, then the values of the known ones."""
+def _read_tags(known: list[tuple[int, Codec, Any]], data: bytes, at: int) -> list[Any]:
+    """The position after the tagged fields, then the values of the known ones. known: tag, codec and default."""
     fields, end = read_tagged_fields(data, at)
     values: list[Any] = [end]
     for tag, codec, default in known:

@@ -119,9 +119,8 @@ def metrics_name(topic: str) -> str:
 
 
 def parse_partition_dir(name: str) -> PartitionDir | None:
-    """None when no broker would have made such a directory. `topic-N` is LIVE; `topic-N.<id>-delete`, `-future`,
-    `-stray` are the others (Kafka accepts any id). The last dash before N ends the topic: `a-1-2` is partition 2 of
-    `a-1`."""
+    """None when no broker would have made it. `topic-N` is LIVE; `topic-N.<id>-delete`, `-future`, `-stray` are the
+    others (Kafka accepts any id). The last dash before N ends the topic: `a-1-2` is partition 2 of `a-1`."""
     kind = DirKind.LIVE
     renamed = _RENAMED_DIR.fullmatch(name)
     if renamed:
@@ -167,8 +166,7 @@ def live_segments(names: Iterable[str], next_offset: Callable[[str], int]) -> li
       A plain log takes a `.swap` index, because the .log is the first file to lose the suffix.
 
     next_offset(name): the offset after the last one in that `.log.swap` (its base offset when it is empty), asked once
-    for each that counts. On a running broker the file may be gone by then: its FileNotFoundError passes through, to
-    list again.
+    for each that counts. A file that a running broker renamed meanwhile raises FileNotFoundError: list again.
     """
     plain: dict[tuple[int, str], str] = {}
     swap: dict[tuple[int, str], str] = {}

@@ -8,8 +8,6 @@ next ones get one whenever more than index.interval.bytes were appended since th
 An index is a hint: an active or crashed one ends in zeros, a truncated log may leave entries of dropped batches
 after the valid ones, and a file may be damaged. So `parse_offset_index` never raises and stops at the first entry
 that cannot be right; whoever uses an entry checks it against the batch it points to.
-
-What a time index has in common with it is here, too.
 """
 
 from __future__ import annotations
@@ -42,8 +40,7 @@ _READ_SIZE = 240 * 1024  # a multiple of both entry sizes (8 and 12 bytes), larg
 
 
 def check_end(size: int, entry_size: int, kind: str, relative: npt.NDArray[np.int64], base_offset: int) -> None:
-    """Raise CorruptIndex for a file of `size` bytes that ends within an entry, or with an offset below the base offset.
-    kind: "an offset index". relative: offsets of the entries."""
+    """Raise CorruptIndex for a file of `size` bytes that ends within an entry, or with one below the base offset."""
     if size % entry_size:
         what = f"{kind} has a multiple of {entry_size} bytes, this one has {size}"
         raise CorruptIndex(what, position=size - size % entry_size)
@@ -67,9 +64,8 @@ def most_index_bytes(log_size: int, entry_size: int) -> int:
 
 
 def entries_of(read: Callable[[int, int], bytes], entry_size: int, most: int = MAX_INT32) -> bytes:
-    """An index file's bytes, at most about `most` of them (segment.index.bytes is an i32), up to the first piece that
-    ends in an entry of zeros: the rest is padding, up to 10 MiB of it. read: gives the bytes at (position, size),
-    called from the file's beginning on."""
+    """An index file's bytes, at most about `most` (segment.index.bytes is an i32), up to the first piece that ends in
+    an entry of zeros: the rest is padding, up to 10 MiB. read: the bytes at (position, size), asked in order."""
     pieces: list[bytes] = []
     size = 0
     while size < most and (piece := read(size, _READ_SIZE)):
@@ -81,8 +77,7 @@ def entries_of(read: Callable[[int, int], bytes], entry_size: int, most: int = M
 
 
 class IndexFile(OpenFile):
-    """An index file open for appending, to be trimmed before a clean close. Not thread safe: a segment has one writer.
-    max_entries: how many the file has room for."""
+    """An index file that one writer appends to, and trims before a clean close. max_entries: how many have room."""
 
     ENTRY_SIZE: ClassVar[int]
     path: str
@@ -92,11 +87,8 @@ class IndexFile(OpenFile):
 
     def __init__(self, path: str | os.PathLike[str], base_offset: int, max_index_size: int = MAX_INDEX_SIZE) -> None:
         """Make the file, empty, with zeros up to `max_index_size` bytes rounded down to whole entries, in place of one
-        that is there: an index can always be built again from the .log.
-
-        There is room for one entry at least: segment.index.bytes may be 4, with which Kafka cannot make a segment
-        ("Invalid max index size").
-        """
+        that is there: an index can always be built again from the .log. There is room for one entry at least:
+        segment.index.bytes may be 4, with which Kafka cannot make a segment ("Invalid max index size")."""
         self._attach(path, base_offset, max_index_size, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         self.resize_to_max()
 
@@ -104,8 +96,7 @@ class IndexFile(OpenFile):
     def open_existing(
         cls, path: str | os.PathLike[str], base_offset: int, max_index_size: int = MAX_INDEX_SIZE
     ) -> Self:
-        """Open the index of an active segment to go on appending: it is read up to its first zero or unsorted entry,
-        and gets its full size again. Raises FileNotFoundError."""
+        """Open an active segment's index, up to its first bad entry, with room to go on. Raises FileNotFoundError."""
         self = cls.__new__(cls)
         self._attach(path, base_offset, max_index_size, os.O_RDWR)
         try:
@@ -222,8 +213,7 @@ def _columns(data: bytes | bytearray | memoryview) -> tuple[npt.NDArray[np.int64
 
 
 def _valid_prefix(relative: npt.NDArray[np.int64], positions: npt.NDArray[np.int64], base_offset: int) -> int:
-    """How many entries at the beginning can be right: offsets rise from above 0 (the first batch gets no entry, so
-    relative offset 0 is padding), positions from 0."""
+    """How many entries at the beginning can be right: offsets rise from above 0, which is padding, positions from 0."""
     good = np.diff(relative, prepend=0) > 0
     good &= np.diff(positions, prepend=-1) > 0
     good &= relative <= MAX_INT64 - base_offset
@@ -263,9 +253,8 @@ def search_file(fd: int, entries: int, target: int, field: int) -> int:
 
 
 def check_offset_index(data: bytes | bytearray | memoryview, base_offset: int) -> None:
-    """Raise CorruptIndex, with the byte position of the entry, where OffsetIndex.sanityCheck (DumpLogSegments
-    --index-sanity-check) would: the size is a multiple of 8 and the last offset is not below the base offset. Further:
-    up to the zero padding, entries rise. Padding itself is no fault."""
+    """Raise CorruptIndex, with the byte position of the entry, where OffsetIndex.sanityCheck would (a size that is no
+    multiple of 8, a last offset below the base offset), and where entries do not rise up to the zero padding."""
     relative, positions = _columns(data)
     check_end(len(data), ENTRY_SIZE, "an offset index", relative, base_offset)
     slot = _valid_prefix(relative, positions, base_offset)

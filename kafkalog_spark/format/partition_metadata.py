@@ -85,5 +85,4 @@ def write_partition_metadata(path: str | os.PathLike[str], metadata: PartitionMe
 
 OWN_FILES = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE})
 UNFINISHED = frozenset(name + TEMPORARY_SUFFIX for name in OWN_FILES)
-"""Files that a crash leaves between the writing of one of them and its renaming. The next start of a broker removes it.
-"""
+"""Files that a crash leaves between the writing of one of them and its renaming; the next start removes them."""

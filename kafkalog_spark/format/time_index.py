@@ -53,8 +53,7 @@ class TimeIndex:
         return TimestampOffset(int(self.timestamps[-1]), int(self.offsets[-1])) if len(self) else None
 
     def floor_before(self, timestamp: int) -> TimestampOffset | None:
-        """The last entry whose timestamp is < `timestamp` ms, or None. Every record up to and including its offset is
-        earlier than `timestamp`."""
+        """The last entry whose timestamp is < `timestamp` ms: no record up to its offset is as late. None without."""
         slot = int(np.searchsorted(self.timestamps, timestamp, side="left")) - 1
         return None if slot < 0 else TimestampOffset(int(self.timestamps[slot]), int(self.offsets[slot]))
 
@@ -125,13 +124,10 @@ class TimeIndexWriter(IndexFile):
         return self.entries >= self.max_entries - 1
 
     def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> bool:
-        """Add an entry if `timestamp` (ms), the largest of the segment so far, is above the last one's; True if it was
-        added. offset: of the batch that has it.
-
-        skip_full_check: on roll and close, when the slot kept for that is used too. Raises CorruptIndex when the offset
-        is below the last entry's (Kafka's InvalidOffsetException), SegmentFull when the index is full or the offset
-        lies more than 2^31-1 above the base offset.
-        """
+        """Add an entry if `timestamp` (ms), the segment's largest so far, is above the last one's; True if it was
+        added. offset: of the batch that has it. skip_full_check: on roll and close, when the slot kept for that is used
+        too. Raises CorruptIndex when the offset is below the last entry's (Kafka's InvalidOffsetException), SegmentFull
+        when the index is full or the offset lies more than 2^31-1 above the base offset."""
         if timestamp <= self.last_timestamp:
             return False
         if self.entries >= (self.max_entries if skip_full_check else self.max_entries - 1):

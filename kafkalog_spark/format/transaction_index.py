@@ -41,11 +41,8 @@ class AbortedSearch(NamedTuple):
     complete: bool
 
 
-def parse_transaction_index(
-    data: bytes | bytearray | memoryview, base_offset: int = 0, *, strict: bool = True
-) -> list[AbortedTransaction]:
-    """Entries below `base_offset` are damage (TransactionIndex.sanityCheck). strict: damage raises CorruptIndex with
-    the entry's byte position. Otherwise parsing stops there: for a file that is being appended to."""
+def parse_transaction_index(data: bytes | bytearray | memoryview, base_offset: int = 0) -> list[AbortedTransaction]:
+    """Raises CorruptIndex with the entry's byte, also for those below `base_offset` (TransactionIndex.sanityCheck)."""
     transactions: list[AbortedTransaction] = []
     whole = len(data) // ENTRY_SIZE * ENTRY_SIZE
     for slot, (version, *fields) in enumerate(_ENTRY.iter_unpack(memoryview(data)[:whole])):
@@ -53,11 +50,9 @@ def parse_transaction_index(
         previous = transactions[-1].last_offset if transactions else base_offset - 1
         wrong = _fault(version, transaction, previous, base_offset)
         if wrong:
-            if strict:
-                raise CorruptIndex(f"entry {slot}: {wrong}", position=slot * ENTRY_SIZE, hint=_HINT)
-            return transactions
+            raise CorruptIndex(f"entry {slot}: {wrong}", position=slot * ENTRY_SIZE, hint=_HINT)
         transactions.append(transaction)
-    if strict and whole != len(data):
+    if whole != len(data):
         raise CorruptIndex(f"the last entry has {len(data) - whole} of {ENTRY_SIZE} bytes", position=whole, hint=_HINT)
     return transactions
 
@@ -79,11 +74,9 @@ def _fault(version: int, transaction: AbortedTransaction, previous: int, base_of
     return None
 
 
-def load_transaction_index(
-    path: str | os.PathLike[str], base_offset: int = 0, *, strict: bool = True
-) -> list[AbortedTransaction]:
+def load_transaction_index(path: str | os.PathLike[str], base_offset: int = 0) -> list[AbortedTransaction]:
     """As `parse_transaction_index`; a missing file has no entries."""
-    return read_state(path, lambda data: parse_transaction_index(data, base_offset, strict=strict)) or []
+    return read_state(path, lambda data: parse_transaction_index(data, base_offset)) or []
 
 
 def format_transaction(transaction: AbortedTransaction) -> bytes:
@@ -92,8 +85,7 @@ def format_transaction(transaction: AbortedTransaction) -> bytes:
 
 def collect_aborted(transactions: Sequence[AbortedTransaction], fetch_offset: int, upper_bound: int) -> AbortedSearch:
     """Those of one segment with records in [fetch_offset, upper_bound) (TransactionIndex.collectAbortedTxns). Ask the
-    segment that holds `fetch_offset`, then the following ones until `complete`: an entry whose LSO is at or above
-    `upper_bound` proves that no later marker aborts a record below it."""
+    following segments too until `complete`: an LSO at or above `upper_bound` proves that no later marker matters."""
     aborted = []
     first = bisect_left(transactions, fetch_offset, key=lambda transaction: transaction.last_offset)
     for slot in range(first, len(transactions)):
@@ -106,8 +98,7 @@ def collect_aborted(transactions: Sequence[AbortedTransaction], fetch_offset: in
 
 
 class TransactionIndexWriter(OpenFile):
-    """A .txnindex file open for appending; the file is made by the first entry. Not thread safe: one writer. An
-    existing file is read and checked (CorruptIndex)."""
+    """A .txnindex that one writer appends to; the first entry makes the file. Raises CorruptIndex for a damaged one."""
 
     def __init__(self, path: str | os.PathLike[str], base_offset: int = 0) -> None:
         self.path = os.fspath(path)
