@@ -107,8 +107,7 @@ class LogDirs:
         return {topic: tuple(partitions) for topic, partitions in topics.items()}
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
-        """Open a partition; of several copies the one that `replicas.best` names. Raises UnknownPartition, with what
-        there is."""
+        """Open a partition; of several copies the one that `discovery.best` names. Raises UnknownPartition."""
         place = self.places.get((topic, partition))
         if place is None:
             partitions = self.topics.get(topic)

@@ -75,10 +75,11 @@ def check_partition(
         local = place.local
         files = files or DirFiles.read(local.log_dir, local.store, Findings())
         closed = closed or files.closed
-        hints = (checkpoint.RECOVERY_POINT_CHECKPOINT, checkpoint.LOG_START_OFFSET_CHECKPOINT)
-        known = (files.checkpoints[name].get((place.topic, place.partition)) for name in hints)
+        key = (place.topic, place.partition)
+        recovery_point = files.checkpoints[checkpoint.RECOVERY_POINT_CHECKPOINT].get(key)
+        log_start = files.checkpoints[checkpoint.LOG_START_OFFSET_CHECKPOINT].get(key)
         try:
-            log = local.open_unread(OpenHints(*known, pass_over_damage=True))
+            log = local.open_unread(OpenHints(recovery_point, log_start, pass_over_damage=True))
             result = PartitionCheck(log, findings, closed, on_bytes, records).run()
             _check_checkpoints(local, files, result, findings, closed=closed)
         except (KafkalogError, OSError) as error:

@@ -37,8 +37,7 @@ _MOST_RESERVED = 256 << 20
 
 
 class Scratch:
-    """uint8 buffer of at least `capacity` bytes. Views handed out before it grew go on showing the old memory. most:
-    bytes that it is expected to hold at most; it doubles after that."""
+    """uint8 buffer of `capacity` bytes or more; views keep the memory from before it grew. most: expected at most."""
 
     def __init__(self, capacity: int = 1 << 20, most: int = 0) -> None:
         self.expect(most)
@@ -81,8 +80,6 @@ class Scratch:
 
 
 def _reserved(size: int) -> np.ndarray:
-    if not hasattr(mmap, "MAP_PRIVATE"):  # Windows
-        return np.empty(size, np.uint8)
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
     return np.frombuffer(mmap.mmap(-1, size, flags=flags), np.uint8)
 
@@ -96,8 +93,7 @@ _GZIP_MEMBERS = 10_000
 """Every client writes one. Each takes 10 us however small it is, and a megabyte holds 50 thousand empty ones."""
 MAX_PIECES = 64 << 10
 """Blocks or members that the stream of one batch may consist of. Each takes about 1 us of Python however small it is,
-and a megabyte holds 200 thousand empty ones. Clients fill blocks of 64 KB (lz4) or 32 KB (snappy; 1 KB is the least
-that snappy-java can be set to, and then 64 MB are so many)."""
+and a megabyte holds 200 thousand empty ones. Clients fill blocks of 64 KB (lz4) or 32 KB (snappy; 1 KB at least)."""
 _KEPT_CONTEXT = 4 << 20
 """Bytes of output after which zstd's context is dropped: it holds a window as large as a batch asked for."""
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
@@ -142,7 +138,6 @@ class Output:
 
     @property
     def left(self) -> int:
-        """Bytes up to the limit."""
         return self.limit - (self.at - self.start)
 
     def demand(self, size: int) -> None:
@@ -164,7 +159,6 @@ class Output:
         return self.scratch.room(self.at, min(wish, self.left))
 
     def wrote(self, size: int) -> None:
-        """`size` bytes have been written to room()."""
         self.at += size
         if self._served is not None and self.at - self.start >= self._ask_at:
             self._ask_at = 2 * (self.at - self.start)

@@ -22,16 +22,14 @@ HEADERS = 2 * BATCH_ROWS
 HEADER_BYTES = 2 << 20
 
 _SPARE_SETS = 2
-"""Sets of buffers kept to be filled again: the consumer has one batch in hand while the next is decoded. Their pages
-are there already, whereas fresh memory faults in at 0.1 us a row."""
+"""Sets of buffers kept to be filled again, one while the consumer has the other: fresh memory costs 0.1 us a row."""
 
 _I64 = np.iinfo(np.int64)
 _BINARY = pa.binary()
 
 
 class RowBuffers:
-    """Buffers for the columns of a request, of one partition at a time. `limits` (the row filter among them) and
-    `cursor` are the kernels' (rows.L, rows.C)."""
+    """Buffers for the columns of a request, of a partition at a time. `limits`, `cursor`: the kernels' (rows.L, C)."""
 
     def __init__(self, topic: str, partition: int, request: ScanRequest) -> None:
         columns = request.columns

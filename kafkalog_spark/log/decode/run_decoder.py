@@ -110,14 +110,12 @@ def open_wrapper(
 
 
 WINDOW = 2 << 20
-"""Bytes read at once: what a window costs whatever it holds is then 2 % of its time, and CRC, decompression and
-decoding still find its bytes in a cache."""
+"""Bytes read at once: a window's fixed cost is then 2 % of its time, and every step finds its bytes in a cache."""
 _TABLE_ROWS = 16 << 10  # of the smallest batches, a window holds about this many
 
 
 class ScanBuffers:
-    """Buffers of one scan at a time, 10 to 20 MB that scans of many partitions use one after the other. Who keeps a
-    batch that a scan has given keeps the memory of its rows' buffers."""
+    """Buffers, 10 to 20 MB, of one scan after the other. Who keeps a batch keeps the memory of its rows' buffers."""
 
     def __init__(self) -> None:
         self.window = Scratch(WINDOW)
@@ -192,7 +190,6 @@ class Chosen:
 
 
 def patterns_of(wanted: RecordPredicate) -> Patterns:
-    """The conditions as kernels take them."""
     given = {
         Condition.KEY: wanted.key,
         Condition.PREFIX: wanted.key_prefix,
@@ -220,7 +217,6 @@ class RunDecoder:
         self._decompressor = Decompressor(decompressed, request.max_decompressed)
 
     def decode(self, chosen: Chosen, position: int) -> Iterator[pa.RecordBatch]:
-        """Decode neighbours of the same kind together."""
         for first, end in runs(chosen.kinds):
             run = chosen[first:end]
             match int(run.kinds[0]):

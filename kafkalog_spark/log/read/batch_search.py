@@ -1,10 +1,9 @@
 """Search a segment by its batch headers: for the next good batch after damage, wrong offsets, timestamps, its end.
 
 A log that may still be written, or that a crash cut short, ends after its last whole batch with a valid CRC. What
-follows a torn write is the end; what follows damage is not. The two are told apart by what else is known: a batch
-that lies below the recovery point was flushed, so it cannot be torn, and a batch that has a good one after it was
-whole once. `find_log_end` decides it for every reader; `log.write.segment_recovery` has the ends of segments that were
-closed cleanly, and of those that are cut before they are written to.
+follows a torn write is the end; what follows damage is not. Two facts tell them apart: a batch below the recovery point
+was flushed, so it cannot be torn, and a batch that has a good one after it was whole once. `find_log_end` decides for
+every reader; `log.write.segment_recovery` has the ends for writers.
 """
 
 from __future__ import annotations
@@ -81,8 +80,7 @@ def _candidates(data: np.ndarray, high: int, left: int) -> np.ndarray:
     return likely[good]
 
 
-# Offsets rise from batch to batch. They lie outside the CRC, so of two neighbours that contradict each other either
-# may be the damaged one.
+# Offsets rise from batch to batch, outside the CRC: of two neighbours that contradict each other either may be damaged.
 
 
 def follower_lies(previous: int, base: int, last: int, follower: int, after: int | None) -> bool:
@@ -179,8 +177,7 @@ def largest_timestamp(file: SegmentFile) -> int:
 
 
 def position_for_timestamp(file: SegmentFile, timestamp: int) -> tuple[int, int]:
-    """(position, offset) from which reading on finds every record of the segment with a timestamp >= `timestamp` ms;
-    (0, base offset) where the time index cannot help, which is one of whole files."""
+    """(position, offset) from which every record >= `timestamp` ms is found, of whole files by the time index."""
     entry = file.time_index.floor_before(timestamp) if file.is_whole else None
     return _proven(file, entry) or (file.begin, file.first_offset)
 
@@ -221,10 +218,9 @@ class LogEnd(NamedTuple):
 def find_log_end(file: SegmentFile, recovery_point: int | None = None, known: LogEnd | None = None) -> LogEnd:
     """The end of the log in its last segment.
 
-    recovery_point: offset up to which the log was flushed, where a checkpoint tells; read it before the log.
-    known: where the log ended once. Looked for from there on if the batch that ended there still does.
-    Raises CorruptBatch (UnsupportedFormat) where a batch is bad that is not a torn tail; with file.pass_over_damage the
-    log ends after the last good batch, whatever lies before it.
+    recovery_point: offset up to which the log was flushed, read before the log. known: where the log ended once, gone
+    on from if the batch there still does. Raises CorruptBatch (UnsupportedFormat) where a batch is bad that is not a
+    torn tail; with file.pass_over_damage the log ends after the last good batch, whatever lies before it.
     """
     position, next_offset = _last_known(file, known)
     last_batch = -1
@@ -277,8 +273,7 @@ def still_there(file: SegmentFile, known: LogEnd) -> BatchHeader | None:
 def judge_tail(
     file: SegmentFile, position: int, next_offset: int, recovery_point: int | None, error: KafkalogError
 ) -> None:
-    """Raise `error` unless what lies at `position` is a torn tail: what an interrupted write leaves of a log's end.
-    next_offset: offset after the last good batch."""
+    """Raise `error` unless what lies at `position`, after the offset before `next_offset`, is a torn write's tail."""
     error.at(offset=next_offset)
     if file.proven_header(position) is not None:
         raise file.blame(error)  # offsets that do not follow, with a valid CRC: not a torn write

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 Replicas = Literal["longest", "error", "merge"]
 """How a partition in several log directories is read. "longest": read the copy that `best` names; "error";
-"merge": that copy, and what is damaged in it from the others (repair/merged_copies)."""
+"merge": that copy, and what is damaged in it from the others (repair/merged_log)."""
 REPLICAS: tuple[Replicas, ...] = ("longest", "error", "merge")
 
 NO_EPOCH = -1  # epoch of a copy without entries in its leader-epoch-checkpoint: Kafka's UNDEFINED_EPOCH
@@ -96,9 +96,8 @@ def refuse_copies(
 def leading_copy(
     places: Sequence[PartitionLocation], log_end: Callable[[PartitionLocation], int | None], *, alone_too: bool
 ) -> tuple[ReplicaCopy, list[ReplicaCopy]] | None:
-    """The copy to read, of those of the highest leader epoch, and all there are; None when every one has been deleted.
-    log_end: of a copy's log, None for one that has been deleted; asked where epochs do not decide, and with alone_too
-    of a copy that is alone with its epoch."""
+    """The copy to read, of those of the highest leader epoch, and all; None when every one has been deleted. log_end:
+    of a copy's log, None for a deleted one; asked where epochs do not decide, and with alone_too always."""
     copies = []
     for place in places:
         epochs = leader_epochs(place.store, place.directory)
@@ -205,8 +204,7 @@ def partition_dirs(log_dir: str | os.PathLike[str]) -> Iterator[tuple[PartitionD
 
 
 def log_files(directory: str | os.PathLike[str]) -> dict[int, os.stat_result]:
-    """By base offset, in order: the .log files in a partition's directory that are not on their way in or out,
-    with what the system says of them. Raises OSError."""
+    """By base offset, in order: the .log files that are not on their way in or out, and their facts. Raises OSError."""
     found: dict[int, os.stat_result] = {}
     for entry in os.scandir(directory):
         if entry.name.endswith(LOG_SUFFIX) and (file := names.parse_segment_file(entry.name)):
@@ -231,8 +229,7 @@ class Root(NamedTuple):
 
 
 def is_pattern(path: str) -> bool:
-    """True if a path stands for directories that have to be looked up: a directory of just that name comes first, so
-    that `[` and `*` may be in a name. A URL with one is a pattern."""
+    """True if a path must be looked up: a URL with wildcards, or a local path unless something has just that name."""
     return glob.has_magic(path) and (not is_local(path) or not os.path.lexists(os.path.expanduser(path)))
 
 
@@ -373,7 +370,6 @@ def _listed(path: str, store: Store) -> Listing:
 
 
 def _layout_of(root: Root, listing: Listing, options: TierOptions) -> Layout | None:
-    """The layout of the directories in a root; None where there are none of any."""
     first: dict[Layout | None, str] = {}
     for name in sorted(listing.names):
         layouts = _layouts_of(name, options.key_prefix)
@@ -399,8 +395,7 @@ def _layout_of(root: Root, listing: Listing, options: TierOptions) -> Layout | N
 
 
 def _layouts_of(name: str, key_prefix: str) -> list[Layout]:
-    """Those in which a directory may have this name: a topic of Aiven's may look like a partition of
-    LocalTieredStorage's."""
+    """Those in which a directory may have this name: `a-0-<id>` may be a topic of Aiven's, too."""
     if names.parse_partition_dir(name) is not None:
         return [Layout.BROKER]
     found = []

@@ -26,14 +26,12 @@ from kafkalog_spark.log.read.segment_file import SegmentFile
 
 @dataclass
 class TransactionState:
-    """Transactions open at an offset (producer id -> first offset), and those found aborted before it. Feed the batches
-    in offset order."""
+    """Transactions open at an offset (producer id -> first offset), those aborted before it. Feed batches in order."""
 
     open: dict[int, int] = field(default_factory=dict)
     aborted: list[AbortedTransaction] = field(default_factory=list)
 
     def data_batch(self, header: BatchHeader) -> None:
-        """A transactional batch of records."""
         self.open.setdefault(header.producer_id, header.base_offset)
 
     def marker(self, header: BatchHeader, control_type: int) -> None:
@@ -93,40 +91,25 @@ def last_stable_offset(log: PartitionLog) -> int:
 
 
 class StableOffsetWalk:
-    """The LSO of a log that is looked at again and again: a look goes on where the one before ended, if the batch there
-    still is what it was."""
+    """The LSO of a log at repeated looks: each goes on where the last one ended, if its batch is still there."""
 
     def __init__(self) -> None:
         self._state = TransactionState()
         self._reached: LogEnd | None = None
 
     def last_stable_offset(self, log: PartitionLog) -> int:
-        """As the function of this name."""
         end, reached = log.log_end, self._reached
         self._reached = None  # a walk that fails leaves half a state
         if reached is not None and log.still_holds(reached):
             start = reached.offset
         else:
-            start, self._state = _known_transactions(log, end.offset)
+            start, producers = log.latest_snapshot(end.offset) or (log.log_start_offset, [])
+            self._state = TransactionState(open_transactions(producers))
         _walk(log, start, end.offset, self._state)
         self._state.aborted.clear()
         self._reached = end
         # Of a transaction that began before records were deleted, what is left is unstable.
         return max(self._state.last_stable_offset(end.offset), log.log_start_offset)
-
-
-def _known_transactions(log: PartitionLog, end: int) -> tuple[int, TransactionState]:
-    """(offset, transactions open there) by the latest producer snapshot up to `end` that can be read, else the log's
-    start."""
-    for at, path in log.snapshots_up_to(end):
-        if at < log.log_start_offset:
-            break
-        try:
-            entries = log.read_snapshot(path)
-        except (CorruptLog, UnsupportedFormat, OSError):
-            continue  # an older one, or the log itself, tells the same
-        return at, TransactionState(open_transactions(entries))
-    return log.log_start_offset, TransactionState()
 
 
 def aborted_transactions(
@@ -135,8 +118,7 @@ def aborted_transactions(
     """Transactions with records in [start, end) that were aborted; `open` holds those without a marker up to the LEO.
 
     Reads on past `end` only while transactions of the range are open. Remote segments' transaction indexes are asked
-    instead of their batches. dropped: gets the damage there that a log opened with pass_over_damage goes past; a scan
-    of the range finds that inside it.
+    instead of their batches. dropped: gets the damage after `end` that a log opened with pass_over_damage goes past.
     """
     whole = TransactionState()
     for begin, until, find in log.indexed_runs(start, end):

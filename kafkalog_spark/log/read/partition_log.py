@@ -16,11 +16,12 @@ import os
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Self, TypeVar
 
-from kafkalog_spark.errors import CorruptFile, KafkalogError, NotALogDirectory, UnsupportedFormat
+from kafkalog_spark.errors import CorruptFile, CorruptLog, KafkalogError, NotALogDirectory, UnsupportedFormat
 from kafkalog_spark.format import checkpoint, meta_properties, partition_metadata, producer_snapshot
 from kafkalog_spark.format.atomic_file import MOST_STATE_BYTES, parsed
 from kafkalog_spark.format.checkpoint import EpochEntry, TopicPartition
@@ -29,7 +30,6 @@ from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MetaProp
 from kafkalog_spark.format.names import SegmentFiles, live_segments, producer_snapshots
 from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
-    PartitionMetadata,
     parse_partition_metadata,
 )
 from kafkalog_spark.format.producer_snapshot import ProducerEntry, parse_producer_snapshot
@@ -44,25 +44,20 @@ _log = logging.getLogger(__name__)
 
 
 def parsed_file(store: Store, path: str, parse: Callable[[bytes], T], most: int = MOST_STATE_BYTES) -> T:
-    """Contents of a small file, parsed; errors of `parse` get the path. Raises CorruptFile for one of more than `most`
-    bytes, FileNotFoundError, OSError."""
+    """Contents of a small file, parsed; errors get the path. Raises CorruptFile for more than `most` bytes, OSError."""
     return parsed(lambda size: store.read_all(path, size), parse, path, most)
 
 
-def read_meta_properties(store: Store, directory: str) -> MetaProperties:
-    """Raises as `parsed_file`, as the next three do."""
-    path = os.path.join(directory, META_PROPERTIES_FILE)
-    return parsed_file(store, path, parse_meta_properties, meta_properties.MOST_BYTES)
+def _reader(name: str, parse: Callable[[bytes], T], most: int) -> Callable[[Store, str], T]:
+    """Reads the file of that name in a directory of a store. Raises as `parsed_file`."""
+    return lambda store, directory: parsed_file(store, os.path.join(directory, name), parse, most)
 
 
-def read_partition_metadata(store: Store, directory: str) -> PartitionMetadata:
-    path = os.path.join(directory, PARTITION_METADATA_FILE)
-    return parsed_file(store, path, parse_partition_metadata, partition_metadata.MOST_BYTES)
-
-
-def read_leader_epochs(store: Store, directory: str) -> list[EpochEntry]:
-    path = os.path.join(directory, checkpoint.LEADER_EPOCH_CHECKPOINT)
-    return parsed_file(store, path, checkpoint.parse_leader_epochs, checkpoint.MOST_LEADER_EPOCH_BYTES)
+read_meta_properties = _reader(META_PROPERTIES_FILE, parse_meta_properties, meta_properties.MOST_BYTES)
+read_partition_metadata = _reader(PARTITION_METADATA_FILE, parse_partition_metadata, partition_metadata.MOST_BYTES)
+read_leader_epochs = _reader(
+    checkpoint.LEADER_EPOCH_CHECKPOINT, checkpoint.parse_leader_epochs, checkpoint.MOST_LEADER_EPOCH_BYTES
+)
 
 
 def read_producer_snapshot(store: Store, path: str) -> list[ProducerEntry]:
@@ -107,8 +102,7 @@ def readable_meta_properties(store: Store, directory: str) -> MetaProperties:
 
 
 class Checkpoints:
-    """Recovery points and log starts that log directories' checkpoints name, each file read once: for many partitions
-    that are opened one after the other."""
+    """Entries of log directories' checkpoints, each file read once for many partitions."""
 
     def __init__(self) -> None:
         self._read: dict[tuple[str, str], Mapping[TopicPartition, int]] = {}
@@ -125,8 +119,7 @@ way; where a gateway serves a segment that a broker appends to, most listings ar
 
 
 class IndexedAborts(NamedTuple):
-    """Aborted transactions with records in a range, all that ended before `reached`. open: producer id -> first offset,
-    of those that had not ended there."""
+    """Aborted transactions of a range that ended before `reached`; open: producer id -> first offset of the others."""
 
     aborted: list[AbortedTransaction]
     open: dict[int, int]
@@ -134,8 +127,7 @@ class IndexedAborts(NamedTuple):
 
 
 class IndexedRun(NamedTuple):
-    """Offsets [start, until) of a log. find: asks transaction indexes that are known to be complete; without it, and
-    where it gives None, only the batches tell."""
+    """Offsets [start, until). find: asks transaction indexes that are complete; without, or for None, batches tell."""
 
     start: int
     until: int
@@ -189,7 +181,6 @@ class PartitionLocation:
         return replace(hints, recovery_point=recovery_points.get(tp), log_start=log_starts.get(tp))
 
     def open_unread(self, hints: OpenHints = NO_HINTS) -> PartitionLog:
-        """Open the partition without reading checkpoints."""
         return PartitionLog(self, hints)
 
     @property
@@ -218,15 +209,13 @@ class PartitionLocation:
         return topic_id(self.store, self.directory)
 
     def carrying(self, log: PartitionLog, start: int, end: int | None) -> Self:
-        """The location for a task that reads [start, end) of the log that was opened here, with what saves it requests.
-        end: None for the end that the log has by then."""
+        """The location for a task that reads [start, end) of `log`, with what saves requests. end: None for its end."""
         return self
 
 
 class PartitionLog:
     """The log of a partition in one directory. names, facts: what the last listing said. gone: the directory was
-    deleted after this object was made, as of the last refresh. Raises NotALogDirectory when the directory is not there
-    or cannot be read."""
+    deleted by the last refresh. Raises NotALogDirectory when the directory is not there or cannot be read."""
 
     names: list[str]
     facts: Mapping[str, FileFacts]
@@ -242,7 +231,6 @@ class PartitionLog:
 
     @property
     def name(self) -> str:
-        """`topic-0`."""
         return f"{self.topic}-{self.partition}"
 
     def refresh(self) -> None:
@@ -259,7 +247,6 @@ class PartitionLog:
 
     @property
     def recovery_point(self) -> int | None:
-        """Offset up to which the log was flushed, by a checkpoint."""
         return self.hints.recovery_point
 
     @property
@@ -267,8 +254,7 @@ class PartitionLog:
         return self.hints.pass_over_damage
 
     def follow(self, *, recovery_point: int | None, log_start: int | None) -> None:
-        """Search the log's end again, from the one found before, with the checkpoints' entries of now. The listing
-        stays."""
+        """Search the log's end again, from the one found before, with the checkpoints' entries of now; list nothing."""
         known_end = self.__dict__.pop("log_end", self.hints.known_end)
         self.hints = replace(self.hints, recovery_point=recovery_point, log_start=log_start, known_end=known_end)
 
@@ -326,12 +312,10 @@ class PartitionLog:
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def next_base_offset(self, index: int) -> int | None:
-        """Base offset of the segment after `index`; None when it is the last."""
         return self._bases[index + 1] if index + 1 < len(self._bases) else None
 
     def open_segment(self, index: int) -> SegmentFile:
-        """Open a segment of the listing. Raises FileNotFoundError when it has gone since, NotALogDirectory when it is
-        there and cannot be opened."""
+        """Raises FileNotFoundError when it has gone since the listing, NotALogDirectory when it cannot be opened."""
         try:
             return self._opened(index)
         except FileNotFoundError:
@@ -351,14 +335,9 @@ class PartitionLog:
         self, files: SegmentFiles, next_base: int | None, facts: Mapping[str, FileFacts] | None = None
     ) -> SegmentFile:
         return SegmentFile.open(
-            self.store,
-            self.directory,
-            files,
-            next_base,
-            self.name,
-            facts=self.facts if facts is None else facts,
+            self.store, self.directory, files, next_base, self.name, facts=self.facts if facts is None else facts,
             pass_over_damage=self.pass_over_damage,
-        )
+        )  # fmt: skip
 
     def segment_path(self, index: int) -> str:
         return os.path.join(self.directory, self.segments[index].log)
@@ -381,8 +360,8 @@ class PartitionLog:
 
     def _read_listed(self, read: Callable[[], T], offset: int) -> T | None:
         """Result of `read` for the segment that holds `offset`, listing again while segments vanish; None without
-        segments. Raises NotALogDirectory when it is there and cannot be opened, or is listed LISTINGS times and never
-        there."""
+        segments. Raises as `open_segment`, and NotALogDirectory for one that is listed LISTINGS times and never there.
+        """
         for _ in range(LISTINGS):
             if not self.segments:
                 return None
@@ -399,8 +378,7 @@ class PartitionLog:
         )
 
     def list_again(self, file: SegmentFile, gone: FileNotFoundError, tries: int) -> None:
-        """List again after an object was replaced or deleted while it was read. Raises NotALogDirectory after LISTINGS
-        `tries` in a row."""
+        """List again after an object was replaced while it was read. Raises NotALogDirectory at LISTINGS `tries`."""
         if tries >= LISTINGS:
             raise NotALogDirectory(
                 f"the segment was replaced {tries} times while it was read: {gone.strerror}",
@@ -446,6 +424,15 @@ class PartitionLog:
     def read_snapshot(self, path: str) -> list[ProducerEntry]:
         """Entries of a producer snapshot of `snapshots_up_to`. Raises CorruptSnapshot, UnsupportedFormat, OSError."""
         return read_producer_snapshot(self.store, path)
+
+    def latest_snapshot(self, offset: int) -> tuple[int, list[ProducerEntry]] | None:
+        """(offset, entries) of the latest producer snapshot from the log's start to `offset` that can be read."""
+        for at, path in self.snapshots_up_to(offset):
+            if at < self.log_start_offset:
+                break
+            with suppress(CorruptLog, UnsupportedFormat, OSError):
+                return at, self.read_snapshot(path)
+        return None
 
     def indexed_runs(self, start: int, end: int) -> list[IndexedRun]:
         """[start, end) in runs by how aborted transactions are found. A .txnindex of a log directory is not asked:

@@ -39,39 +39,34 @@ class ScanState:
     next_offset: int  # every record below it has been read, or cannot be wanted
     done: bool = False  # the end of the offset range has been reached
     stopped_by: KafkalogError | None = None
-    """Why `position` holds no good batch: the caller knows whether that is the end of the log, damage, or a log that
-    has changed since it was listed."""
+    """Why `position` holds no good batch: the caller knows whether that is the log's end, damage, or a change since."""
     lowest_offset: int = 0
-    """No batch from `position` on begins below it. Unlike next_offset it is not raised to where a range starts: the
-    batch that holds the start may begin before it."""
+    """No batch from `position` on begins below it; unlike next_offset it is not raised to where a range starts."""
 
 
+@dataclass(eq=False)
 class SegmentScanner:
     """Reads segments of one partition, one after the other, into `rows`. The buffers are its own until it is through.
     Peak memory: a window (or the largest batch), what that decompresses to, and two Arrow batches."""
 
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        request: ScanRequest,
-        buffers: ScanBuffers,
-        aborted: AbortedRanges | None = None,
-    ) -> None:
-        self.rows = buffers.rows(topic, partition, request)
-        self._request = request
-        self._aborted = aborted
-        self._window = buffers.window
-        self._decoder = RunDecoder(self.rows, buffers.window, buffers.decompressed, request)
-        self._table = buffers.table
+    _topic: str
+    _partition: int
+    _request: ScanRequest
+    _buffers: ScanBuffers
+    _aborted: AbortedRanges | None = None
+
+    def __post_init__(self) -> None:
+        buffers = self._buffers
+        self.rows = buffers.rows(self._topic, self._partition, self._request)
+        self._window, self._table = buffers.window, buffers.table
+        self._decoder = RunDecoder(self.rows, buffers.window, buffers.decompressed, self._request)
         self._file: SegmentFile
         self._last_offset = -1
 
     def scan(self, file: SegmentFile, state: ScanState) -> Iterator[pa.RecordBatch]:
         """Add the rows of `file` from state.position on to the buffers, whose offset range counts; yields each batch
-        that gets full. On return `state` tells where the scan stands, and what stopped it. Raises CorruptBatch,
-        UnsupportedFormat, with position and offset, for records that are wrong although the CRC of their batch is
-        right."""
+        that gets full. Then `state` tells where the scan stands, and what stopped it. Raises CorruptBatch,
+        UnsupportedFormat, with position and offset, for wrong records under a valid CRC."""
         self._file = file
         self._last_offset = file.first_offset - 1 if state.position == file.begin else -1
         until = int(self.rows.limits[L.OFFSET_UNTIL])
@@ -145,8 +140,7 @@ class SegmentScanner:
         return row, CorruptBatch(what, position=position + int(table[row, H.POSITION]), offset=base)
 
     def _moved_upward(self, table: np.ndarray, row: int, after: int) -> CorruptBatch | None:
-        """The error for the batch before row `row` if the one at byte `after` of the file, where `row` lies or would
-        lie, proves that its offsets are too high."""
+        """The error for the batch before row `row` if the one at byte `after`, this row's place, proves it too high."""
         base, last, previous = (int(table[row - 1, at]) for at in (H.BASE_OFFSET, H.LAST_OFFSET, H.PREVIOUS))
         follower = self._file.header_or_none(after)
         if follower is None or follower.base_offset > last or self._file.proven_header(after) is None:
@@ -354,10 +348,9 @@ def _not_the_answer(gone: KafkalogError) -> None:
 
 
 def offset_for_timestamp(log: PartitionLog, timestamp_ms: int) -> int | None:
-    """The first offset whose record has a timestamp >= `timestamp_ms`; None when there is none (ListOffsets). Records
-    of control batches count, as for the broker (FileRecords.searchForTimestamp looks into every batch). Segments and
-    batches are passed over by their largest timestamps; damage is, if the log was opened with pass_over_damage, and
-    raises CorruptBatch, UnsupportedFormat otherwise."""
+    """The first offset whose record, in a control batch too, has a timestamp >= `timestamp_ms`; None when there is none
+    (ListOffsets, FileRecords.searchForTimestamp). Segments and batches are passed over by their largest timestamps.
+    Raises CorruptBatch, UnsupportedFormat for damage unless the log was opened with pass_over_damage."""
     request = ScanRequest(
         columns=("offset",),
         timestamp_from_ms=timestamp_ms,
@@ -406,9 +399,7 @@ _GROWTH = 4
 _LARGEST_STEP = 32 << 20  # bytes. What is kept of a step are the offsets of its records, 8 bytes each.
 
 
-def tail_start(
-    log: PartitionLog, start: int, end: int, count: int, request: ScanRequest, *, buffers: ScanBuffers | None = None
-) -> int:
+def tail_start(log: PartitionLog, start: int, end: int, count: int, request: ScanRequest) -> int:
     """The offset from which [start, end) holds the last `count` records of it; `start` where there are fewer.
 
     request: what `scan_partition` will be asked for; its conditions on timestamps, offsets and contents are no part of
@@ -416,7 +407,7 @@ def tail_start(
     read next, decides whether it is an error. What has gone since the log was listed is not there. Raises
     NotALogDirectory, and with read_committed what `aborted_transactions` raises.
     """
-    buffers = buffers or ScanBuffers()
+    buffers = ScanBuffers()
     # Damage inside a batch shows in the columns that are decoded: the same ones decide what is counted.
     shown = [name for name in request.columns if name in COLUMN_TYPES and name != "offset"]
     asked = replace(
@@ -458,8 +449,7 @@ def _last_offsets(
 
 
 def _offset_before(log: PartitionLog, until: int, size: int) -> int:
-    """An offset below `until` from which about `size` bytes lead there, within one segment. Any will do: the offset
-    index is asked, and nothing depends on its being right."""
+    """An offset below `until`, in one segment, about `size` bytes before it by the offset index, which may be wrong."""
     file = log.open_segment_at(until - 1)
     if file is None:
         return until - 1

@@ -1,17 +1,17 @@
 """A segment's files, open for reading: bytes, batch headers, and index look-ups of offsets.
 
 Headers of all batches come as tables (layout.H), a window of bytes at a time, every CRC checked. A large file is swept
-by a kernel at the speed of the disk. A small one is read in plain Python: whoever has little to look at never loads
-Numba.
+by a kernel at the speed of the disk, a small one read in plain Python, which never loads Numba.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from copy import copy
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptBatch, CorruptLog, KafkalogError, NotALogDirectory, UnsupportedFormat
-from kafkalog_spark.format import batch_header, layout, offset_index, time_index
+from kafkalog_spark.format import batch_header, layout, offset_index, time_index, transaction_index
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.format.names import SegmentFiles
@@ -32,6 +32,7 @@ from kafkalog_spark.format.offset_index import (
 )
 from kafkalog_spark.format.records import crc32c
 from kafkalog_spark.format.time_index import TimeIndex, parse_time_index
+from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.store.interface import FileFacts, OpenFile, RangeReader, Store
 
 if TYPE_CHECKING:
@@ -79,7 +80,6 @@ class Window:
         return np.frombuffer(self.data.toreadonly(), np.uint8)
 
     def first(self, rows: int) -> Window:
-        """Its first `rows` batches."""
         return Window(self.table[:rows], self.data, self.start)
 
     def header(self, row: int) -> BatchHeader:
@@ -178,14 +178,8 @@ def _swept_windows(
 def check_large(table: Table, data: memoryview, start: int) -> tuple[int, CorruptBatch | None]:
     """How many batches have a valid CRC: those that the sweep left to its caller are checked here."""
     unseen = np.flatnonzero(table[:, H.CRC_SEEN] == 0)
-    for row, at, size, magic, crc in zip(
-        unseen.tolist(),
-        table[unseen, H.POSITION].tolist(),
-        table[unseen, H.SIZE].tolist(),
-        table[unseen, H.MAGIC].tolist(),
-        table[unseen, H.CRC].tolist(),
-        strict=True,
-    ):
+    wanted = table[unseen][:, [H.POSITION, H.SIZE, H.MAGIC, H.CRC]]
+    for row, (at, size, magic, crc) in zip(unseen.tolist(), wanted.tolist(), strict=True):
         if magic == 2:
             found = crc32c(data[at + layout.ATTRIBUTES_AT : at + size])
         else:
@@ -214,47 +208,34 @@ _LARGE_BATCH = 4 << 10
 """From this batch size on, jumping from header to header touches less than reading through."""
 
 
-IndexBytes = Callable[[str, int], bytes]
-"""Called with an index file's name and the size of an entry: its bytes, see entries_of. Raises OSError."""
-
-
+@dataclass(eq=False)
 class SegmentFile:
     """A segment's .log, open, with its indexes; the file is as large as it was when it was opened.
 
-    files: names in `directory`. next_base_offset: where the next segment begins, None for the last one. remote: each
+    files: names in `directory`. _read_index: called with an index file's name and the size of an entry: its bytes, see
+    entries_of; raises OSError. next_base_offset: where the next segment begins, None for the last one. remote: each
     read may be a request. pass_over_damage: whoever walks its headers goes on after damage instead of raising. begin,
     size: the bytes [begin, size) are read, all of the file unless it is a `part`; first_offset: the lowest that may lie
     in them. excess: bytes of the file beyond those that a segment may have, which nothing reads. Every read of an
     object that has gone or was replaced since it was listed raises FileNotFoundError.
     """
 
-    def __init__(
-        self,
-        file: OpenFile,
-        directory: str,
-        files: SegmentFiles,
-        index_bytes: IndexBytes,
-        next_base_offset: int | None = None,
-        topic_partition: str | None = None,
-        *,
-        remote: bool = False,
-        pass_over_damage: bool = False,
-    ) -> None:
-        self._file = file
-        self.remote = remote
-        self._read_index = index_bytes
-        self.pass_over_damage = pass_over_damage
-        self.topic_partition = topic_partition
-        self.directory = directory
-        self.files = files
-        self.base_offset = files.base_offset
-        self.next_base_offset = next_base_offset
-        self.path = os.path.join(directory, files.log)
-        self.bytes_read = 0
-        self.begin = 0
-        self.size = min(file.size, layout.MAX_SEGMENT_SIZE)
-        self.excess = file.size - self.size
-        self.first_offset = files.base_offset
+    _file: OpenFile
+    directory: str
+    files: SegmentFiles
+    _read_index: Callable[[str, int], bytes]
+    next_base_offset: int | None = None
+    topic_partition: str | None = None
+    _: KW_ONLY
+    remote: bool = False
+    pass_over_damage: bool = False
+
+    def __post_init__(self) -> None:
+        self.base_offset = self.first_offset = self.files.base_offset
+        self.path = os.path.join(self.directory, self.files.log)
+        self.bytes_read = self.begin = 0
+        self.size = min(self._file.size, layout.MAX_SEGMENT_SIZE)
+        self.excess = self._file.size - self.size
         self.is_whole = True
 
     @classmethod
@@ -283,16 +264,15 @@ class SegmentFile:
                 position=layout.MAX_SEGMENT_SIZE,
                 hint="no broker wrote it; mode=DROPMALFORMED and kafkalog-repair read what a segment may have",
             )
+
+        def read_index(name: str, entry_size: int) -> bytes:
+            with closing(store.open(os.path.join(directory, name), facts.get(name))) as index:
+                return entries_of(index.read, entry_size, most_index_bytes(file.size, entry_size))
+
         return cls(
-            file,
-            directory,
-            files,
-            partial(_index_bytes, store, directory, facts, file.size),
-            next_base_offset,
-            topic_partition,
-            remote=store.remote,
+            file, directory, files, read_index, next_base_offset, topic_partition, remote=store.remote,
             pass_over_damage=pass_over_damage,
-        )
+        )  # fmt: skip
 
     def close(self) -> None:
         self._file.close()
@@ -343,8 +323,7 @@ class SegmentFile:
         return filled
 
     def expect(self, position: int, end: int) -> None:
-        """The batches from `position` on are going to be read, up to that of offset `end`: of an object store, their
-        bytes are fetched ahead. How far that is, is asked of the offset index."""
+        """Batches from `position` on to that of offset `end` will be read: have an object store's fetched ahead."""
         if not self.remote:
             return
         until = self.size
@@ -373,14 +352,11 @@ class SegmentFile:
 
     @cached_property
     def time_index(self) -> TimeIndex:
-        """As the offset index."""
         return parse_time_index(self._index_bytes(self.files.time_index, time_index.ENTRY_SIZE), self.base_offset)
 
     def _index_bytes(self, name: str | None, entry_size: int) -> bytes:
-        if name is None:
-            return b""
         try:
-            return self.read_index(name, entry_size)
+            return b"" if name is None else self.read_index(name, entry_size)
         except OSError:
             return b""  # an index is a hint: without it the .log is read from its first byte
 
@@ -389,6 +365,12 @@ class SegmentFile:
         data = self._read_index(name, entry_size)
         self.bytes_read += len(data)
         return data
+
+    def aborted(self) -> list[AbortedTransaction]:
+        """The entries of its .txnindex, none without one. Raises CorruptIndex, OSError."""
+        name = self.files.transaction_index
+        data = b"" if name is None else self.read_index(name, transaction_index.ENTRY_SIZE)
+        return transaction_index.parse_transaction_index(data, self.base_offset)
 
     def header_at(self, position: int) -> BatchHeader | None:
         """The header at `position`; None when the batch is not whole in the file. Raises as parse_header."""
@@ -419,8 +401,7 @@ class SegmentFile:
         batch_header.compare_crc(header, batch_header.crc_in_pieces(self.read, header))
 
     def check_offsets(self, header: BatchHeader, lowest: int) -> None:
-        """Raise CorruptBatch unless the offsets of `header`, which no CRC covers, begin at `lowest` or later and end
-        before the next segment."""
+        """Raise CorruptBatch unless the offsets, which no CRC covers, lie between `lowest` and the next segment."""
         end = layout.MAX_INT64 if self.next_base_offset is None else self.next_base_offset
         if not max(lowest, self.base_offset) <= header.base_offset <= header.last_offset < end:
             raise CorruptBatch(
@@ -471,8 +452,7 @@ class SegmentFile:
         return header if before < header.base_offset <= header.last_offset <= highest else None
 
     def locate(self, offset: int) -> int:
-        """Position of a batch from which reading on finds every record from `offset` on, by the offset index as far as
-        `proven_entry` believes it; else the first byte."""
+        """Position from which every record from `offset` on follows, as far as `proven_entry` believes the index."""
         entry = self.offset_index.floor(offset)
         while entry.position > self.begin:
             header = self.proven_entry(entry)
@@ -492,20 +472,8 @@ class SegmentFile:
             self._fail(error, position)
 
     def blame(self, error: KafkalogError) -> KafkalogError:
-        """Tell the error where it happened."""
         return error.at(topic_partition=self.topic_partition, path=self.path)
 
 
 def too_large(size: int) -> str:
-    """Message for a .log of this many bytes, more than a segment can have."""
     return f"the segment has {size} bytes; Kafka's segments have {layout.MAX_SEGMENT_SIZE} at most (positions are i32)"
-
-
-def _index_bytes(
-    store: Store, directory: str, facts: Mapping[str, FileFacts], log_size: int, name: str, entry_size: int
-) -> bytes:
-    file = store.open(os.path.join(directory, name), facts.get(name))
-    try:
-        return entries_of(file.read, entry_size, most_index_bytes(log_size, entry_size))
-    finally:
-        file.close()

@@ -189,7 +189,7 @@ def read_chunks(
 
 
 def _entries(held: StoredSegment, keys: KeyRing, name: str, entry_size: int) -> bytes:
-    """IndexBytes of a SegmentFile. A damaged index is an OSError: to who reads the log, it is a hint."""
+    """An index's bytes, for a SegmentFile. A damaged index is an OSError: to who reads the log, it is a hint."""
     try:
         data = index_bytes(held, keys, RemoteFile("." + name.rpartition(".")[2]))
     except CorruptChunk as error:

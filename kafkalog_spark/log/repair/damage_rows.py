@@ -59,9 +59,8 @@ def scan_with_damage(
     """As scan_partition, of a log opened with pass_over_damage, in these columns: of records, and of damage.
 
     is_first, is_last: no range before this one is read too, none after it. Of the stretches that several ranges touch,
-    each is in one of them: where its first missing offset is. What lies past the end, damage all of it, is reported
-    with the last range and with one that reaches the end of the log, even if there is no offset in it. Raises DataLoss
-    without `on_loss`, NotALogDirectory.
+    each is in one of them: where its first missing offset is. Damage past the end is reported with the last range and
+    with one that reaches the end of the log. Raises DataLoss without `on_loss`, NotALogDirectory.
     """
     before_last = log.segments and end < log.segments[-1].base_offset  # then the end of the log is not looked for
     until = MAX_INT64 if is_last or (not before_last and end >= log.log_end_offset) else end
@@ -73,7 +72,7 @@ def scan_with_damage(
     buffers = buffers or ScanBuffers()
     scanner = scanner_for(log, start, end, request, statistics, buffers)
     rows = scanner.rows
-    widened = _Widened(columns, log)
+    schema = pa.schema([(name, (COLUMN_TYPES | DAMAGE_COLUMN_TYPES)[name]) for name in columns])
     offset, tries = start, 0
     while offset < until:
         file = log.open_segment_at(offset)
@@ -101,18 +100,18 @@ def scan_with_damage(
             rows.set_offset_range(offset, end)
             for run in judged.runs:
                 for batch in _read_run(scanner, file, run, offset, end, statistics, judged):
-                    yield widened.records(batch)
+                    yield _widened(batch, schema)
             statistics.bytes_read += file.bytes_read
             in_range = [found for found in judged.stretches if _is_in_range(found, start, end, until, is_first)]
             if in_range:
-                yield widened.damage(in_range)
+                yield _damage(in_range, log, schema)
         tries = 0
         if file.next_base_offset is None:
             break
         offset = max(offset, file.next_base_offset)
     if rows.rows_filled:
         statistics.rows += rows.rows_filled
-        yield widened.records(rows.take())
+        yield _widened(rows.take(), schema)
 
 
 def _read_run(
@@ -124,7 +123,6 @@ def _read_run(
     statistics: ScanStatistics,
     judged: JudgedSegment,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of [start, end) in a run, as far as they can be read."""
     if run.last_offset < start or run.base_offset >= end:
         return
     located = file.locate(start) if start > run.base_offset else 0
@@ -148,31 +146,18 @@ def _is_in_range(stretch: Stretch, start: int, end: int, until: int, is_first: b
     return first < until or (first == end and stretch.to_the_end and (following is None or following <= end))
 
 
-class _Widened:
-    """Brings both kinds of rows into the same columns."""
+def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Records, with nulls in the columns about damage."""
+    arrays = [
+        pa.nulls(batch.num_rows, field.type) if field.name in DAMAGE_COLUMN_TYPES else batch.column(field.name)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def __init__(self, columns: tuple[str, ...], log: PartitionLog) -> None:
-        self._schema = pa.schema([(name, (COLUMN_TYPES | DAMAGE_COLUMN_TYPES)[name]) for name in columns])
-        self._place = {"topic": log.topic, "partition": log.partition}
 
-    def records(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = [
-            pa.nulls(batch.num_rows, field.type) if field.name in DAMAGE_COLUMN_TYPES else batch.column(field.name)
-            for field in self._schema
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-    def damage(self, stretches: list[Stretch]) -> pa.RecordBatch:
-        rows = [
-            {
-                **self._place,
-                "_error": stretch.error,
-                "_file": stretch.path,
-                "_position": stretch.position,
-                "_length": stretch.size,
-                "_first_offset": stretch.first_offset,
-                "_next_offset": stretch.next_offset,
-            }
-            for stretch in stretches
-        ]
-        return pa.RecordBatch.from_pylist(rows, self._schema)
+def _damage(stretches: list[Stretch], log: PartitionLog, schema: pa.Schema) -> pa.RecordBatch:
+    facts = ((of.error, of.path, of.position, of.size, of.first_offset, of.next_offset) for of in stretches)
+    place = {"topic": log.topic, "partition": log.partition}
+    return pa.RecordBatch.from_pylist(
+        [place | dict(zip(DAMAGE_COLUMN_TYPES, row, strict=True)) for row in facts], schema
+    )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnsupportedFormat
+from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, H
 from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes [position, position + size) that are no good batch, or none that stands in the log. header: where a batch
-    begins there whose own length takes it to the end of the stretch; its CRC, at least, is wrong, so any field may be.
-    is_torn_tail: an interrupted write explains it."""
+    """Bytes [position, position + size) that are no good batch, or none that stands in the log. header: of a batch that
+    begins there and ends with them; its CRC, at least, is wrong. is_torn_tail: an interrupted write explains it."""
 
     position: int
     size: int
@@ -40,8 +39,7 @@ class Damage:
 
 def stretches(file: SegmentFile, position: int = 0, recovery_point: int | None = None) -> Iterator[Window | Damage]:
     """The whole segment from the batch at `position` on. A window's bytes are gone when the next one comes.
-    recovery_point: offset up to which the log was flushed, None for unknown: a torn tail begins after it. Raises
-    NotALogDirectory."""
+    recovery_point: offset up to which the log was flushed: a torn tail begins after it. Raises NotALogDirectory."""
     next_offset = file.base_offset
     while True:
         wrong: KafkalogError | None = None
@@ -59,7 +57,9 @@ def stretches(file: SegmentFile, position: int = 0, recovery_point: int | None =
         found = None if torn else find_batch_behind(file, position, file.base_offset)
         end = file.size if found is None else found.position
         what = wrong.what if not torn else f"a torn tail, which the next start of a broker cuts off: {wrong.what}"
-        yield Damage(position, end - position, what, _whole(file, position, end), torn)
+        header = file.header_or_none(position)
+        whole = header if header is not None and header.end == end else None
+        yield Damage(position, end - position, what, whole, torn)
         if found is None:
             break
         position = end
@@ -77,18 +77,8 @@ def _is_torn_tail(
     return False
 
 
-def _whole(file: SegmentFile, position: int, end: int) -> BatchHeader | None:
-    """The header at `position` if its batch ends at `end`."""
-    try:
-        header = file.header_at(position)
-    except (CorruptBatch, UnsupportedFormat):
-        return None
-    return header if header is not None and header.end == end else None
-
-
 def windows_from(log: PartitionLog, start: int) -> Iterator[Window]:
-    """The good batches of a log from the one with the offset `start` on. Raises NotALogDirectory, FileNotFoundError
-    when a segment goes away."""
+    """The good batches from offset `start` on. Raises NotALogDirectory, FileNotFoundError when a segment goes away."""
     for index in range(log.segment_index(start), len(log.segments)):
         with log.open_segment(index) as file:
             position = file.locate(start) if start > file.base_offset else 0
@@ -127,8 +117,7 @@ def true_epochs(epochs: npt.NDArray[np.int64], highest: int) -> npt.NDArray[np.i
     rows = rows[_longest_chain(epochs[rows] + 1, epochs[rows])]  # an epoch may follow itself
     believed = np.full(len(epochs), highest, np.int64)
     believed[rows] = epochs[rows]
-    rising = np.maximum.accumulate(believed)
-    return rising
+    return np.maximum.accumulate(believed)
 
 
 def _longest_chain(firsts: npt.NDArray[np.int64], lasts: npt.NDArray[np.int64]) -> list[int]:
@@ -178,8 +167,7 @@ def judged_batches(
     bad_records: FirstBad | None = None,
 ) -> Iterator[Kept | Damage]:
     """The segment, or a part of one, from its first byte to its last: kept batches, and what is lost between them.
-    last_offset, leader_epoch: of the batch before the segment. recovery_point: see `stretches`. bad_records: finds
-    batches that are lost for what their records are. Raises NotALogDirectory."""
+    last_offset, leader_epoch: of the batch before it. recovery_point: see `stretches`. Raises NotALogDirectory."""
     judge = _Judge(file, last_offset, leader_epoch)
     for stretch in stretches(file, file.begin, recovery_point):
         if isinstance(stretch, Damage):
@@ -311,8 +299,7 @@ def judged_segment(file: SegmentFile, recovery_point: int | None) -> JudgedSegme
 
 
 def _add_missing_end(judged: JudgedSegment, file: SegmentFile, first: int, recovery_point: int | None) -> None:
-    """Add the loss at the end of a file whose last batch is good, where something proves that more lay there: an entry
-    of its offset index, or at the end of the log the recovery point."""
+    """Add the loss at the end of a file that ends well, where its offset index or the recovery point proves one."""
     if file.is_last:
         if recovery_point is None or recovery_point <= first:
             return
@@ -331,8 +318,7 @@ def _add_missing_end(judged: JudgedSegment, file: SegmentFile, first: int, recov
 def pass_over_records(
     part: SegmentFile, state: ScanState, error: KafkalogError, run: Run, judged: JudgedSegment
 ) -> bool:
-    """Add a batch of a run whose records cannot be read, under a valid CRC, to the stretches, and move `state` past it;
-    False at the end of the run, which is that of the file `part`."""
+    """Add a batch with unreadable records under a valid CRC to the stretches; move `state` past it, if more follows."""
     damaged = state.position if error.position is None else error.position
     header = part.header_at(damaged)
     assert header is not None  # its CRC was found right

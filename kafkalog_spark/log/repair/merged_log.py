@@ -49,8 +49,7 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class LogPiece:
     """Bytes [begin, end) of a copy's segment, which hold the offsets [first_offset, next_offset) of the log, or,
-    is_damaged, are no good batches of them; then no copy has any. A piece without bytes is where an empty last segment
-    begins. from_other_copy: not of the copy that counts."""
+    is_damaged, are no good batches of them, of which no copy has any; none where an empty last segment begins."""
 
     directory: str
     store: Store
@@ -68,8 +67,7 @@ Gap = tuple[int, int]
 
 
 class _Merge:
-    """logs: of all copies, opened with pass_over_damage, the one that counts first. lineage: its leader epochs, by
-    offset; empty where it has none, then epochs decide nothing."""
+    """logs: of all copies, opened with pass_over_damage, the one that counts first. lineage: its epochs, if any."""
 
     def __init__(self, logs: Sequence[PartitionLog], lineage: Sequence[EpochEntry]) -> None:
         self.pieces: list[LogPiece] = []
@@ -269,7 +267,6 @@ class MergedLocation(PartitionLocation):
 
     @property
     def local(self) -> PartitionLocation:
-        """The copy that counts, alone."""
         return PartitionLocation(self.topic, self.partition, self.directory, self.store)
 
 

@@ -13,6 +13,7 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -243,8 +244,7 @@ def _repair_segments(
 
 
 def _epochs(source: PartitionLog, log: LogSoFar) -> list[tuple[int, int]]:
-    """(epoch, start offset) of the batches' leader epochs; the source's checkpoint may know an earlier start, of
-    batches that compaction or damage has taken away."""
+    """(epoch, start offset) of the batches, from the source's checkpoint where it may know of earlier ones."""
     known = {entry.epoch: entry.start_offset for entry in leader_epochs(source.store, source.directory)}
     epochs = []
     for begun in log.epochs:
@@ -258,10 +258,8 @@ def _open_at(source: PartitionLog, first: int) -> dict[int, int]:
     """Transactions open before the first batch, where a producer snapshot tells them."""
     for at, path in source.snapshots_up_to(first):
         if at == first:
-            try:
+            with suppress(CorruptLog, UnsupportedFormat, OSError):
                 return open_transactions(source.read_snapshot(path))
-            except (CorruptLog, UnsupportedFormat, OSError):
-                return {}
     return {}
 
 
@@ -356,8 +354,7 @@ def _meta_properties(data: bytes) -> bytes:
 
 
 def _copy_regular_files(source: Path, target: Path) -> list[tuple[str, str]]:
-    """Names and reasons of what is left out. No link is followed: it may lead out of the source. Raises OSError where
-    the target cannot be written."""
+    """Names and reasons of what is left out, such as links, which may lead away. Raises OSError of the target."""
     left_out = []
     target.mkdir()
     for entry in sorted(os.scandir(source), key=lambda entry: entry.name):

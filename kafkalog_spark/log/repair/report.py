@@ -110,7 +110,6 @@ class RepairReport:
         }
 
     def lines(self) -> list[str]:
-        """Text of the report: a line for each loss, and a summary."""
         lines = [f"note: {note}" for note in self.notes]
         for partition in self.partitions:
             name = f"{partition.topic}-{partition.partition}"
@@ -179,8 +178,7 @@ def _time(ms: int) -> str:
 
 
 # Keys of lost batches: whose records are gone. Nothing proves them: the CRC that would is wrong, or the batch is in the
-# wrong place. A record is read where it is well-formed and its offset rises; at the first one that is not, the rest of
-# its batch is left alone.
+# wrong place. Of a batch, records are read up to the first one that is malformed or whose offset does not rise.
 
 MOST_KEYS = 100
 """Different ones of a stretch: a report is read by people, and those of a whole segment are a table's work."""

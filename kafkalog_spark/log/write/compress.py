@@ -16,6 +16,7 @@ from __future__ import annotations
 import struct
 import threading
 import zlib
+from typing import Any
 
 import lz4.frame
 import snappy
@@ -70,26 +71,16 @@ def compress(codec: Codec, data: bytes | memoryview, level: int | None = None) -
         return bytes(data)
     if codec == Codec.SNAPPY:
         return _xerial(data)
+    assert level is not None  # the other codecs have levels
     if codec == Codec.GZIP:
-        return zlib.compress(data, -1 if level is None else level, wbits=_GZIP_WINDOW)
+        return zlib.compress(data, level, wbits=_GZIP_WINDOW)
     if codec == Codec.LZ4:
-        return bytes(
-            lz4.frame.compress(
-                data,
-                compression_level=_lz4_level(level),
-                block_size=lz4.frame.BLOCKSIZE_MAX64KB,
-                block_linked=False,
-                store_size=False,
-            )
-        )
+        # Lz4BlockOutputStream: the default level takes the fast compressor, any other one HC, which ends at 12
+        hc = 0 if level == DEFAULT_LEVELS[codec] else min(max(level, _LZ4_FASTEST_HC), _LZ4_BEST_HC)
+        block = lz4.frame.BLOCKSIZE_MAX64KB
+        frame = lz4.frame.compress(data, compression_level=hc, block_size=block, block_linked=False, store_size=False)
+        return bytes(frame)
     return bytes(_zstd_context(level).compress(data))
-
-
-def _lz4_level(level: int | None) -> int:
-    """Lz4BlockOutputStream: the default level takes the fast compressor, any other one HC, which ends at 12."""
-    if level is None or level == DEFAULT_LEVELS[Codec.LZ4]:
-        return 0
-    return min(max(level, _LZ4_FASTEST_HC), _LZ4_BEST_HC)
 
 
 def _xerial(data: bytes | memoryview) -> bytes:
@@ -101,13 +92,8 @@ def _xerial(data: bytes | memoryview) -> bytes:
     return b"".join(pieces)
 
 
-def _zstd_context(level: int | None) -> zstandard.ZstdCompressor:
-    contexts: dict[int | None, zstandard.ZstdCompressor] | None = getattr(_contexts, "zstd", None)
-    if contexts is None:
-        contexts = _contexts.zstd = {}
-    context = contexts.get(level)
-    if context is None:
-        context = contexts[level] = zstandard.ZstdCompressor(
-            level=DEFAULT_LEVELS[Codec.ZSTD] if level is None else level
-        )
-    return context
+def _zstd_context(level: int) -> zstandard.ZstdCompressor:
+    contexts: dict[Any, zstandard.ZstdCompressor] = _contexts.__dict__  # the thread's own
+    if level not in contexts:
+        contexts[level] = zstandard.ZstdCompressor(level=level)
+    return contexts[level]

@@ -1,8 +1,5 @@
-"""A batch as the bytes that go into a segment, with its header. No kernels are loaded for it.
-
-It comes from `build_batch` (a few records), from `control_batch` (transaction markers), or from `batches_of` (bytes
-that a producer sent or a log holds). Many records are for record_encoder.
-"""
+"""A batch as the bytes that go into a segment, with its header: of few records, a transaction marker, or bytes that a
+producer sent. No kernels are loaded; many records are for record_encoder."""
 
 from __future__ import annotations
 
@@ -20,8 +17,7 @@ _MAGIC = 2
 
 
 class EncodedBatch(NamedTuple):
-    """A record batch of any magic, encoded. data: a bytearray where a log is to stamp the batch's place into it.
-    header: its position is that in what it was read from."""
+    """A record batch of any magic. data: a bytearray where a log stamps it. header: with its position at the source."""
 
     data: bytes
     header: BatchHeader

@@ -41,10 +41,7 @@ class LogDirLock:
             fd = os.open(Path(directory) / file_name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(fd)
-                raise _locked(directory, "another process") from None
-            except PermissionError:  # POSIX allows EACCES for a held lock, too
+            except (BlockingIOError, PermissionError):  # POSIX allows EACCES for a held lock, too
                 os.close(fd)
                 raise _locked(directory, "another process") from None
             except BaseException:

@@ -25,8 +25,7 @@ from kafkalog_spark.log.write.compress import check_decompressed, compress, comp
 from kafkalog_spark.log.write.encoded_batch import header_fields, seal
 
 DEFAULT_BATCH_SIZE = 64 * 1024
-"""Bytes. Four times Java's batch.size: compresses better and costs a reader less, and is still a small step in a search
-by offset or timestamp."""
+"""Four times Java's batch.size: compresses better, costs a reader less, and is still a small step in a search."""
 
 DEFAULT_MAX_BATCH_BYTES = 1024 * 1024 + 12
 """Kafka's default of max.message.bytes: larger batches are refused by brokers that are asked to take them."""
@@ -35,8 +34,7 @@ _OUT_SIZE = 1 << 20  # bytes encoded in one call of the kernel: fits the L2 cach
 _FACTS = 1024  # batches in one call of the kernel
 _JOIN_BYTES = 8 << 20  # small chunks of a Table are joined up to this size, so that they do not make small batches
 _WHOLE_BATCHES = 8
-"""A chunk that fills so many batches stays as it is: to copy it, into memory that is new each time, costs more than the
-room that its last batch leaves."""
+"""A chunk that fills so many batches stays as it is: copying it costs more than the room its last batch leaves."""
 
 
 _UNITS_PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
@@ -113,8 +111,7 @@ def encode_runs(
     now_ms: int | None = None,
     buffers: EncodeBuffers | None = None,
 ) -> Iterator[EncodedRun]:
-    """The batches that hold `records`, in order, about a megabyte at a time. buffers: of this caller, for its next
-    call, too.
+    """The batches that hold `records`, in order, about a megabyte at a time. buffers: the caller's, kept.
 
     Columns, in any order; others are refused:
         value      binary or string, any Arrow flavour, or null type. Required
@@ -124,15 +121,12 @@ def encode_runs(
         offset     int64, rising, from `next_offset` on; gaps stay. Missing: counted up from `next_offset`
 
     Of a RecordBatch the last batch is as small as it comes; small chunks of a Table are joined up to 8 MB before.
-    Raises InvalidRecord, with `offset` and row, for columns and records that cannot become a batch; those before have
-    been handed out then.
+    Raises InvalidRecord, with `offset` and row, for what cannot become a batch, after those before it are given.
     """
-    row = 0
-    buffers = buffers or EncodeBuffers()
+    time_of_missing = params.log_append_time if now_ms is None else now_ms
+    encoder = _Encoder(next_offset, params, time_of_missing, buffers or EncodeBuffers())
     for chunk in _chunks(records, params.batch_size):
-        encoder = _Encoder(chunk, next_offset, params, now_ms, row, buffers)
-        yield from encoder.runs()
-        next_offset, row = encoder.next_offset, row + chunk.num_rows
+        yield from encoder.runs(chunk)
 
 
 def _chunks(records: pa.RecordBatch | pa.Table, batch_size: int) -> Iterator[pa.RecordBatch]:
@@ -158,33 +152,20 @@ def _joined(chunks: list[pa.RecordBatch]) -> pa.RecordBatch:
     return chunks[0] if len(chunks) == 1 else pa.concat_batches(chunks)
 
 
+@dataclass
 class _Encoder:
-    def __init__(
-        self,
-        records: pa.RecordBatch,
-        next_offset: int,
-        params: BatchParams,
-        now_ms: int | None,
-        first_row: int,
-        buffers: EncodeBuffers,
-    ) -> None:
-        self._columns = _kernel_columns(records, params.log_append_time if now_ms is None else now_ms)
-        self._rows = records.num_rows
-        self._params = params
-        self._first_row = first_row
-        self._buffers = buffers
-        buffers.begin(params.batch_size)
-        self._cursor = np.zeros(len(EncodeCursor), np.int64)
-        self._cursor[EncodeCursor.NEXT_OFFSET] = next_offset
+    """time_of_missing: ms, for records without a timestamp. first_row: of the next chunk."""
 
-    @property
-    def next_offset(self) -> int:
-        return int(self._cursor[EncodeCursor.NEXT_OFFSET])
+    next_offset: int
+    params: BatchParams
+    time_of_missing: int | None
+    buffers: EncodeBuffers
+    first_row: int = 0
 
-    def runs(self) -> Iterator[EncodedRun]:
+    def runs(self, chunk: pa.RecordBatch) -> Iterator[EncodedRun]:
         """All batches of one call of the kernel at a time."""
-        for view, facts in self._encoded():
-            if self._params.codec == Codec.NONE:  # they lie one after the other already
+        for view, facts in self._encoded(chunk):
+            if self.params.codec == Codec.NONE:  # they lie one after the other already
                 for fact in facts:
                     self._seal(view, fact)
                 data = view[: facts[-1][1]] if facts else view[:0]
@@ -195,37 +176,39 @@ class _Encoder:
                 ]
                 data, sizes = memoryview(b"".join(packed)), [len(batch) for batch in packed]
             yield EncodedRun(data, [(size, fact[2]) for size, fact in zip(sizes, facts, strict=True)])
+        self.first_row += chunk.num_rows
 
-    def _encoded(self) -> Iterator[tuple[memoryview, list[list[int]]]]:
+    def _encoded(self, chunk: pa.RecordBatch) -> Iterator[tuple[memoryview, list[list[int]]]]:
         """(buffer, facts of the batches in it) of each call of the kernel."""
-        buffers = self._buffers
+        buffers, batch_size = self.buffers, self.params.batch_size
+        buffers.begin(batch_size)
+        columns = _kernel_columns(chunk, self.time_of_missing)
+        cursor = np.zeros(len(EncodeCursor), np.int64)
+        cursor[EncodeCursor.NEXT_OFFSET] = self.next_offset
         status = EncodeStatus.FULL
         while status in (EncodeStatus.FULL, EncodeStatus.NEED_ROOM):
             if status == EncodeStatus.NEED_ROOM:
-                self._make_room(int(self._cursor[EncodeCursor.NEEDED]))
-            status = EncodeStatus(
-                encode_records(
-                    self._rows, self._columns, self._params.batch_size, buffers.out, buffers.facts, self._cursor
-                )
-            )
-            yield memoryview(buffers.out.data), buffers.facts[: self._cursor[EncodeCursor.BATCHES]].tolist()
+                self._make_room(int(cursor[EncodeCursor.NEEDED]))
+            result = encode_records(chunk.num_rows, columns, batch_size, buffers.out, buffers.facts, cursor)
+            status, self.next_offset = EncodeStatus(result), int(cursor[EncodeCursor.NEXT_OFFSET])
+            yield memoryview(buffers.out.data), buffers.facts[: cursor[EncodeCursor.BATCHES]].tolist()
         if status.text:
-            row, offset = int(self._cursor[EncodeCursor.ROW]), self.next_offset
-            raise InvalidRecord(f"row {self._first_row + row} cannot be encoded: {status.text}", offset=offset)
+            row = self.first_row + int(cursor[EncodeCursor.ROW])
+            raise InvalidRecord(f"row {row} cannot be encoded: {status.text}", offset=self.next_offset)
 
     def _make_room(self, needed: int) -> None:
         """A larger buffer for a record that needs a batch of `needed` bytes."""
-        if self._params.codec == Codec.NONE:
+        if self.params.codec == Codec.NONE:
             self._check_size(needed, self.next_offset, 1)
         if needed > MAX_INT32:
             raise InvalidRecord(f"a record takes {needed} bytes, no batch holds more than {MAX_INT32}")
-        self._buffers.out = np.empty(needed, np.uint8)
+        self.buffers.out = np.empty(needed, np.uint8)
 
     def _check_size(self, size: int, offset: int, count: int) -> None:
-        if size > self._params.max_batch_bytes:
+        if size > self.params.max_batch_bytes:
             raise InvalidRecord(
                 f"a batch of {count} record{'s' if count > 1 else ''} takes {size} bytes in the log, "
-                f"at most {self._params.max_batch_bytes} are allowed",
+                f"at most {self.params.max_batch_bytes} are allowed",
                 offset=offset,
                 hint="raise max.message.bytes or make the record smaller",
             )
@@ -233,7 +216,7 @@ class _Encoder:
     def _seal(self, view: memoryview, fact: list[int]) -> tuple[bytearray | memoryview, int, int]:
         """Complete the batch that the kernel left in view[start:end]: (buffer, start, end) of where it lies then."""
         start, end, count, base_offset, last_offset, base_timestamp, max_timestamp = fact
-        params = self._params
+        params = self.params
         if params.log_append_time is not None:
             max_timestamp = params.log_append_time
         attributes = params.attributes

@@ -53,8 +53,7 @@ def end_of_closed_segment(fd: int, base_offset: int, last_entry: OffsetPosition,
     return next_offset
 
 
-# When a partition goes on in a new segment: a decision on plain values, and the defaults of the settings it depends
-# on.
+# When a partition goes on in a new segment: a decision on plain values, and the defaults of its settings.
 
 SEGMENT_BYTES = 1 << 30  # Kafka's default of segment.bytes
 
@@ -91,8 +90,7 @@ def should_roll(
 
 
 class OffsetOverflow(Exception):
-    """Offsets of a segment reach further above its base offset than an index can say: it is to be split
-    (LogSegmentOffsetOverflowException)."""
+    """Offsets reach too far above the base offset for an index: to be split (LogSegmentOffsetOverflowException)."""
 
     def __init__(self, path: Path, base_offset: int, last_offset: int, position: int) -> None:
         super().__init__(
@@ -131,10 +129,9 @@ def recover_segment(
     A batch is good when it is whole, its CRC is valid, its offsets rise and first_bad has nothing against it; whatever
     follows the first other one goes too, as in Kafka. The indexes are as after a clean close, with the last entry of
     the time index. on_window: given the good batches, in order, before the indexes are written; its bytes are gone when
-    it returns. on_bytes: given how many bytes a window had, for progress. first_bad(window): row of the first batch
-    that is not to stay, and why, or None. may_cut=False raises the damage and changes nothing. sync: return when all
-    three files are on disk. plain: which of the two scans; chosen by size. Raises OffsetOverflow before anything is
-    cut; OSError.
+    it returns. on_bytes: given how many bytes a window had. first_bad(window): row of the first batch that is not to
+    stay, and why, or None. may_cut=False raises the damage and changes nothing. sync: return when all three files are
+    on disk. plain: which of the two scans; chosen by size. Raises OffsetOverflow before anything is cut; OSError.
     """
     path = directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
     indexes = IndexBuilder(base_offset, index_interval_bytes)
@@ -174,8 +171,7 @@ def recover_segment(
 
 
 def _holds(path: Path, data: bytes) -> bool:
-    """True if the file holds just that: to make it again would cost a new file and a rename, for each of thousands of
-    logs that are checked at a start."""
+    """True if the file holds just that: thousands of logs are checked at a start, and each new file costs a rename."""
     try:
         return path.stat().st_size == len(data) and (not data or path.read_bytes() == data)
     except FileNotFoundError:
@@ -192,8 +188,7 @@ def ordered_windows(
     plain: bool | None = None,
     buffer: Scratch | None = None,
 ) -> Iterator[tuple[Window, KafkalogError | None]]:
-    """`header_windows` of a segment, which also end where offsets do not rise; what is wrong says file, position and
-    offset. Raises OffsetOverflow."""
+    """`header_windows` that end where offsets do not rise, too; errors say file and offset. Raises OffsetOverflow."""
     next_offset = base_offset
     for window, wrong in header_windows(DescriptorFile(fd), end, start, plain=plain, buffer=buffer):
         table = window.table
@@ -236,7 +231,6 @@ class IndexBuilder:
         self._time_entries: list[npt.NDArray[np.void]] = []
 
     def add(self, table: Table) -> None:
-        """Take a table of batches, in order of their positions."""
         n = len(table)
         running = np.maximum.accumulate(np.concatenate(([self.max_timestamp], table[:, H.MAX_TIMESTAMP])))
         grown = np.where(running[1:] > running[:-1], np.arange(n), -1)

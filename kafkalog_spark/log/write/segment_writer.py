@@ -13,6 +13,7 @@ import os
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Self
@@ -34,6 +35,7 @@ from kafkalog_spark.log.write.segment_recovery import (
 )
 
 
+@dataclass(eq=False)
 class SegmentWriter:
     """Appends to one segment. Not thread safe: a segment has one writer. Make it with create or open_existing.
 
@@ -42,27 +44,20 @@ class SegmentWriter:
     (the largest so far and the last offset of its batch; -1 and the base offset while there is none).
     """
 
-    def __init__(
-        self,
-        fd: int,
-        path: Path,
-        base_offset: int,
-        offset_index: OffsetIndexWriter,
-        time_index: TimeIndexWriter,
-        index_interval_bytes: int,
-    ) -> None:
-        self._fd = fd
-        self.path = path
-        self.base_offset = base_offset
-        self.offset_index = offset_index
-        self.time_index = time_index
-        self._interval = index_interval_bytes
+    _fd: int
+    path: Path
+    base_offset: int
+    offset_index: OffsetIndexWriter
+    time_index: TimeIndexWriter
+    _interval: int
+
+    def __post_init__(self) -> None:
         self._since_entry = 0  # starts at 0 when a segment is opened again, as in Kafka
-        self.next_offset = base_offset
+        self.next_offset = self.base_offset
         self.size = 0
         self.first_timestamp: int | None = None
-        self.max_timestamp = time_index.last_timestamp
-        self.offset_of_max_timestamp = time_index.last_offset
+        self.max_timestamp = self.time_index.last_timestamp
+        self.offset_of_max_timestamp = self.time_index.last_offset
         self._is_preallocated = False
 
     # ---- opening
@@ -134,8 +129,7 @@ class SegmentWriter:
 
     def append(self, batch: EncodedBatch) -> int:
         """Write one batch at the end; returns its position. Raises SegmentFull for a batch that does not fit (size,
-        offset span, index), CorruptBatch for offsets that do not rise, OSError; then the segment is what it was
-        before."""
+        offset span, index), CorruptBatch for offsets that do not rise, OSError; then the segment is as before."""
         position, next_offset = self.size, self.next_offset
         data, header = batch
         if header.base_offset < next_offset or header.last_offset < header.base_offset:
@@ -195,8 +189,7 @@ class SegmentWriter:
             written += more
 
     def count(self, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Take a batch, whose bytes lie at `size` of the .log already, into the indexes and sums. When an index cannot
-        take its entry the sums are as before."""
+        """Take a batch, whose bytes lie at `size` already, into indexes and sums; nothing when an index refuses it."""
         grows = max_timestamp > self.max_timestamp
         largest, offset = (max_timestamp, last_offset) if grows else (self.max_timestamp, self.offset_of_max_timestamp)
         if self._since_entry > self._interval:
@@ -276,11 +269,10 @@ _AT_ONCE = 32 << 10  # batches whose index entries are made together
 
 
 def restamp_segment(path: Path, base_offset: int, leader_epoch: int) -> int:
-    """Number the records of the v2 batches in `path` from `base_offset` on, without gaps between batches; returns the
-    next offset. `path` ends in .log and may have any stem; the indexes get the same one, and are overwritten. To bring
-    all three to the disk is the caller's matter. It can be done again, to the same offsets or others: a crash in
-    between does no harm. The file is mapped: nobody else may cut it meanwhile. Raises CorruptBatch for a file that does
-    not consist of whole v2 batches, OSError."""
+    """Number the records of the v2 batches in `path` from `base_offset` on, without gaps; returns the next offset.
+    `path` ends in .log and may have any stem; the indexes get the same one, and are overwritten. Nothing is synced. It
+    can be done again, to the same offsets or others: a crash in between does no harm. The file is mapped: nobody else
+    may cut it meanwhile. Raises CorruptBatch for a file that does not consist of whole v2 batches, OSError."""
     stamper = PieceStamper(base_offset, leader_epoch)
     try:
         with descriptor(path, os.O_RDWR) as fd, mmap.mmap(fd, 0) as log:
@@ -293,8 +285,7 @@ def restamp_segment(path: Path, base_offset: int, leader_epoch: int) -> int:
 
 
 class PieceStamper:
-    """Numbers the records of one segment's pieces, each of whole v2 batches, one piece after the other. `next_offset`,
-    `size`: after the last."""
+    """Numbers the records of one segment's pieces, each of whole v2 batches. `next_offset`, `size`: after the last."""
 
     def __init__(self, base_offset: int, leader_epoch: int) -> None:
         self.next_offset = base_offset
@@ -309,7 +300,6 @@ class PieceStamper:
         return data
 
     def stamp_in_place(self, data: mmap.mmap | bytearray) -> None:
-        """As `stamp`, without a copy."""
         batches = self._stamped(data)
         while facts := list(islice(batches, _AT_ONCE)):
             sizes, last_offsets, timestamps = np.array(facts, np.int64).T
