@@ -145,13 +145,11 @@ class Broker:
             raise BrokerError(ErrorCode.unknown_topic_or_partition, f"there is no partition {topic}-{partition}")
         return log
 
-    def topic_name(self, topic: str | UUID) -> str:
-        """The name of a topic that is named by it or by its id. Raises BrokerError: unknown_topic_id."""
-        if isinstance(topic, str):
-            return topic
-        known = self.topics.by_id(topic)
+    def topic_name(self, topic_id: UUID) -> str:
+        """Raises BrokerError: unknown_topic_id."""
+        known = self.topics.by_id(topic_id)
         if known is None:
-            raise BrokerError(ErrorCode.unknown_topic_id, f"there is no topic with id {topic}")
+            raise BrokerError(ErrorCode.unknown_topic_id, f"there is no topic with id {topic_id}")
         return known.name
 
     async def save(self, what: str, save: Callable[..., object], *arguments: Any) -> None:

@@ -21,7 +21,8 @@ Answer = Callable[[Any, Any], Mapping[str, Any]]
 
 async def respond_by_partition(request: Request, answer: Answer, **fields: Any) -> Any:
     """The response to a request that names partitions by topic. `answer(topic, partition)` has the fields of each
-    partition's struct but those that say which one it is; `fields`: others. Others have their turn in between."""
+    partition's struct but those that say which one it is, or raises BrokerError; `fields`: of the whole. Others have
+    their turn in between."""
     request_kind: Any = type(request.entity)
     layout = answer_layout(response_class(request.api_key, request.version), request_kind)
     assert layout.results is not None
@@ -38,8 +39,12 @@ async def answers_by_partition(kind: Any, topics: Iterable[Any], answer: Answer)
         async for partition in turn.spread(getattr(topic, layout.request_array)):
             partition_kind: Any = type(partition)
             names = answer_layout(layout.element, partition_kind).names
-            of_partition = {name: getattr(partition, name, partition) for name in names}
-            partitions.append(entity(layout.element, **of_partition, **answer(topic, partition)))
+            fields = {name: getattr(partition, name, partition) for name in names}
+            try:
+                fields |= answer(topic, partition)
+            except BrokerError as error:
+                fields |= {"error_code": error.code, "error_message": error.what}
+            partitions.append(entity(layout.element, **fields))
         of_topic = {name: getattr(topic, name) for name in layout.names}
         answers.append(entity(kind, **of_topic, **{layout.results or "": partitions}))
     return answers

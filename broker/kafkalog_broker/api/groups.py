@@ -48,10 +48,10 @@ async def describe_groups(request: Request, broker: Broker) -> Any:
 
 def _described(request: Request, broker: Broker, group_id: str) -> dict[str, Any]:
     fields: dict[str, Any] = {}
-    code, message = request.refused(group_id), None
+    code, message = ErrorCode.none, None
     try:
-        if not code:
-            fields = _fields(broker.groups.shard(group_id).classic_group(group_id))
+        request.check(group_id)
+        fields = _fields(broker.groups.shard(group_id).classic_group(group_id))
     except BrokerError as error:
         code = error.code
         if code is ErrorCode.group_id_not_found:

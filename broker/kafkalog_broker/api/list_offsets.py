@@ -22,7 +22,7 @@ replica id of followers (v3) is of no meaning on one node.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -92,30 +92,30 @@ async def list_offsets(request: Request, broker: Broker) -> Any:
     while by_time:
         for key, answer in await broker.run_computing(_search, by_time):
             answers[key] = answer
-    return _response(request, wanted, answers)
+    return _by_topic(request, {key: _fields(*answers[key]) for key in wanted})
 
 
 async def _list_segments(
     request: Request, broker: Broker, wanted: Mapping[Key, Any], twice: Collection[Key], turn: TimeSlice
 ) -> Any:
-    topics: dict[str, list[Any]] = {}
+    answers: dict[Key, dict[str, Any]] = {}
     async for key, partition in turn.spread(wanted.items()):
-        offsets: list[int] = []
-        code = ErrorCode.none
         try:
             _check(request, key, twice)
             offsets = await _segment_starts(broker, broker.log(*key), partition.timestamp, partition.max_num_offsets)
+            answers[key] = {"old_style_offsets": offsets}
         except BrokerError as error:
             offline = error.code is ErrorCode.kafka_storage_error  # which these clients do not know
-            code = ErrorCode.not_leader_or_follower if offline else error.code
-        answer = {"partition_index": key[1], "error_code": code, "old_style_offsets": offsets}
-        topics.setdefault(key[0], []).append(answer)
-    return _by_topic(request, topics)
+            answers[key] = {"error_code": ErrorCode.not_leader_or_follower if offline else error.code}
+    return _by_topic(request, answers)
+
+
+def _fields(code: ErrorCode, found: Found) -> dict[str, int]:
+    return dict(zip(("error_code", "timestamp", "offset", "leader_epoch"), (code, *found), strict=True))
 
 
 def _check(request: Request, key: Key, twice: Collection[Key]) -> None:
-    if code := request.refused(key[0]):
-        raise BrokerError(code)
+    request.check(key[0])
     if key in twice:
         raise BrokerError(ErrorCode.invalid_request, "the partition is asked for more than once")
 
@@ -140,20 +140,11 @@ async def _segment_starts(broker: Broker, log: Log, timestamp: int, most: int) -
     return listed_offsets(found, timestamp, most, log.high_watermark)
 
 
-def _response(request: Request, keys: Iterable[Key], answers: Mapping[Any, Answer]) -> Any:
-    """Each partition once; topics in the order of their first mention."""
+def _by_topic(request: Request, answers: Mapping[Key, Mapping[str, Any]]) -> Any:
     topics: dict[str, list[Any]] = {}
-    for key in keys:
-        code, (timestamp, offset, epoch) = answers[key]
-        topics.setdefault(key[0], []).append(
-            {"partition_index": key[1], "error_code": code, "timestamp": timestamp, "offset": offset,
-             "leader_epoch": epoch}
-        )  # fmt: skip
-    return _by_topic(request, topics)
-
-
-def _by_topic(request: Request, topics: Mapping[str, list[Any]]) -> Any:
-    return respond(request, topics=[{"name": name, "partitions": answers} for name, answers in topics.items()])
+    for (name, index), answer in answers.items():
+        topics.setdefault(name, []).append({"partition_index": index, **answer})
+    return respond(request, topics=[{"name": name, "partitions": partitions} for name, partitions in topics.items()])
 
 
 class ByTime(NamedTuple):
@@ -248,15 +239,10 @@ def _search(left: list[tuple[Key, ByTime]]) -> list[tuple[Key, Answer]]:
 @api(23, 2, 4)
 async def offset_for_leader_epoch(request: Request, broker: Broker) -> Any:
     def answer(topic: Any, partition: Any) -> dict[str, Any]:
-        code, epoch, end = ErrorCode.none, -1, -1
-        try:
-            if code := request.refused(topic.topic):
-                raise BrokerError(code)
-            log = broker.log(topic.topic, partition.partition)
-            log.check_leader_epoch(partition.current_leader_epoch)
-            epoch, end = log.end_offset_for_epoch(partition.leader_epoch)
-        except BrokerError as error:
-            code = error.code
-        return {"error_code": code, "leader_epoch": epoch, "end_offset": end}
+        request.check(topic.topic)
+        log = broker.log(topic.topic, partition.partition)
+        log.check_leader_epoch(partition.current_leader_epoch)
+        epoch, end = log.end_offset_for_epoch(partition.leader_epoch)
+        return {"leader_epoch": epoch, "end_offset": end}
 
     return await respond_by_partition(request, answer)

@@ -90,8 +90,7 @@ async def _fetch(request: Request, broker: Broker, asked: Any, require_stable: b
     by_id = request.version >= FIRST_VERSION_WITH_TOPIC_IDS
     group_id, answers, refused = asked.group_id, [], []
     try:
-        if code := request.refused(group_id):
-            return _failed_group(request, asked, code)
+        request.check(group_id)
         shard = broker.groups.shard(group_id)
         group = shard.reconciling(group_id)
         if group is not None:  # members of classic groups always may

@@ -132,15 +132,12 @@ async def alter_partition_reassignments(request: Request, broker: Broker) -> Any
         name, index, replicas = topic.name, partition.partition_index, partition.replicas
         known, code = broker.topics.get(name), ErrorCode.unknown_topic_or_partition
         if known is None:
-            return {"error_code": code, "error_message": f"Unable to find a topic named {name}."}
+            raise BrokerError(code, f"Unable to find a topic named {name}.")
         if not 0 <= index < known.partitions:
-            return {"error_code": code, "error_message": f"Unable to find partition {name}:{index}."}
+            raise BrokerError(code, f"Unable to find partition {name}:{index}.")
         if replicas is None:
             return {"error_code": ErrorCode.no_reassignment_in_progress}
-        try:
-            check_assignment(broker, replicas)
-        except BrokerError as error:
-            return {"error_code": error.code, "error_message": error.what}
+        check_assignment(broker, replicas)
         return {}
 
     can_change = getattr(request.entity, "allow_replication_factor_change", True)

@@ -227,8 +227,7 @@ async def acknowledge_all(request: Request, broker: Broker, turn: TimeSlice) -> 
                 if known is None:
                     raise BrokerError(ErrorCode.unknown_topic_id)
                 batches = await run_in_slices(checked(partition.acknowledgement_batches, may_renew, is_renewing), turn)
-                if code := request.refused(known.name):
-                    raise BrokerError(code)
+                request.check(known.name)
                 if not 0 <= key.partition < known.partitions:
                     raise BrokerError(ErrorCode.unknown_topic_or_partition)
                 if batches:

@@ -9,7 +9,6 @@ from typing import Any
 
 from kafkalog_broker.admin.responses import respond_by_partition
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import respond
 from kafkalog_broker.share.share_coordinator import ShareCoordinator, WriteState
@@ -58,9 +57,6 @@ async def share_group_state(request: Request, broker: Broker) -> Any:
 
     def answer(topic: Any, partition: Any) -> Fields:
         key = share_partition(group_id, topic.topic_id, partition.partition)
-        try:
-            return ask(broker.share_coordinator, key, partition) or {}
-        except BrokerError as error:
-            return {"error_code": error.code, "error_message": error.what}
+        return ask(broker.share_coordinator, key, partition) or {}
 
     return await respond_by_partition(request, answer)

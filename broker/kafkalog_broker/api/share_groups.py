@@ -84,12 +84,12 @@ _TOPIC_REFUSED = "Topic authorization failed."
 async def describe_share_group_offsets(request: Request, broker: Broker) -> Any:
     groups, turn = [], TimeSlice()
     for group in request.entity.groups:
-        code, what, topics = request.refused(group.group_id), None, []
-        if code is ErrorCode.none:
-            try:
-                topics = await _described_topics(request, broker, group, turn)
-            except BrokerError as error:
-                code, what = error.code, error.what
+        code, what, topics = ErrorCode.none, None, []
+        try:
+            request.check(group.group_id)
+            topics = await _described_topics(request, broker, group, turn)
+        except BrokerError as error:
+            code, what = error.code, error.message
         groups.append({"group_id": group.group_id, "topics": topics, "error_code": code, "error_message": what})
     return respond(request, groups=groups)
 

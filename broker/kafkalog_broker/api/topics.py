@@ -99,8 +99,7 @@ async def create_partitions(request: Request, broker: Broker) -> Any:
         try:
             if times[name] > 1:
                 raise BrokerError(ErrorCode.invalid_request, "Duplicate topic name.")
-            if refused := request.refused(name):
-                raise BrokerError(refused)
+            request.check(name)
             nodes = None if topic.assignments is None else [assigned.broker_ids for assigned in topic.assignments]
             known = check_more_partitions(broker, name, topic.count, nodes, left)
             left -= topic.count - known.partitions
@@ -231,14 +230,11 @@ NO_LOW_WATERMARK = -1
 @api(21, 0, 2)
 async def delete_records(request: Request, broker: Broker) -> Any:
     def answer(topic: Any, partition: Any) -> dict[str, Any]:
-        code, low = ErrorCode.none, NO_LOW_WATERMARK
         try:
-            if code := request.refused(topic.name):
-                raise BrokerError(code)
-            low = _delete(broker, topic.name, partition.partition_index, partition.offset)
+            request.check(topic.name)
+            return {"low_watermark": _delete(broker, topic.name, partition.partition_index, partition.offset)}
         except BrokerError as error:
-            code = error.code
-        return {"low_watermark": low, "error_code": code}
+            return {"low_watermark": NO_LOW_WATERMARK, "error_code": error.code}
 
     return await respond_by_partition(request, answer)
 

@@ -294,8 +294,7 @@ async def describe_transactions(request: Request, broker: Broker) -> Any:
     async for transactional_id in TimeSlice().spread(request.entity.transactional_ids):
         fields: dict[str, Any] = {"transactional_id": transactional_id}
         try:
-            if code := request.refused(transactional_id):
-                raise BrokerError(code)
+            request.check(transactional_id)
             fields |= _state(broker.transactions.describe(transactional_id), request)
         except BrokerError as error:  # the start is Kafka's default, not -1 as of a transaction that has not begun
             fields |= {"error_code": error.code, "transaction_start_time": 0, "producer_id": 0, "producer_epoch": 0}

@@ -105,20 +105,19 @@ class Progress:
         self._once = once
         self._is_terminal = stream.isatty()
         self._bar: tqdm[None] | None = None
-        self._told_at = self._shown_at = time.monotonic()
-        self._told_bytes = self._shown_bytes = 0
+        self._told_at, self._told_bytes = time.monotonic(), 0
 
     def show(self) -> None:
         now = time.monotonic()
         if self._is_terminal and self._once:
             self._draw_bar()
-        elif self._is_terminal:
-            line = summary(self._mirror, self._shown_bytes, now - self._shown_at)
-            print(f"\r\x1b[K{line}", end="", file=self._stream, flush=True)
-            self._shown_at, self._shown_bytes = now, self._mirror.received_bytes
-        elif now - self._told_at >= _EVERY_S:
-            _log.info("%s", summary(self._mirror, self._told_bytes, now - self._told_at))
+        elif self._is_terminal or now - self._told_at >= _EVERY_S:
+            line = summary(self._mirror, self._told_bytes, now - self._told_at)
             self._told_at, self._told_bytes = now, self._mirror.received_bytes
+            if self._is_terminal:
+                print(f"\r\x1b[K{line}", end="", file=self._stream, flush=True)
+            else:
+                _log.info("%s", line)
 
     def _draw_bar(self) -> None:
         targets = self._mirror.targets

@@ -21,7 +21,7 @@ from inspect import isawaitable
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import OPERATIONS, Operation, ResourceType, operation_bits
 
 ANONYMOUS = "User:ANONYMOUS"  # who did not authenticate
@@ -96,6 +96,11 @@ class Request:
         """The code of a refusal to do the API's own thing with what is named, or `none`. quiet: as for Access.may."""
         code: ErrorCode = ErrorCode.none if self.access is None else self.access.refused(name, quiet=quiet)
         return code
+
+    def check(self, name: str) -> None:
+        """Raise BrokerError where `refused` has a code."""
+        if code := self.refused(name):
+            raise BrokerError(code)
 
     def may(self, operation: Operation, resource: ResourceType, name: str, *, quiet: bool = False) -> bool:
         return self.access is None or bool(self.access.may(operation, resource, name, quiet=quiet))

@@ -28,17 +28,13 @@ def response_module(request: Request) -> ModuleType | SimpleNamespace:
 
 def respond(request: Request, **fields: Any) -> Any:
     """The response to a request, as `entity` makes it."""
-    return _struct(response_class(request.api_key, request.version), fields)
+    return entity(response_class(request.api_key, request.version), **fields)
 
 
-def entity(kind: type, **fields: Any) -> Any:
+def entity(kind: type, /, **fields: Any) -> Any:
     """A struct with those of `fields` that its version has. The others have the schema's defaults; without one, null
     where that is allowed, else zero or empty, and ErrorCode.none. Nested structs may be dicts of their fields, and
     arrays any iterables; a tuple of structs is taken as it is."""
-    return _struct(kind, fields)
-
-
-def _struct(kind: type, fields: dict[str, Any]) -> Any:
     defaults = _defaults(kind)
     values = defaults | fields
     if len(values) > len(defaults):
@@ -49,11 +45,11 @@ def _struct(kind: type, fields: dict[str, Any]) -> Any:
         if kept_as_it_is or (type(value) is tuple and not (value and type(value[0]) is dict)):
             continue
         if not is_array:
-            values[name] = _struct(struct, value) if type(value) is dict else value
+            values[name] = entity(struct, **value) if type(value) is dict else value
         elif struct is None:
             values[name] = tuple(value)
         else:
-            values[name] = tuple([_struct(struct, one) if type(one) is dict else one for one in value])
+            values[name] = tuple([entity(struct, **one) if type(one) is dict else one for one in value])
     return kind(**values)
 
 

@@ -212,18 +212,10 @@ class AclStore:
 
     def about(self, resource: ResourceType, name: str) -> Iterator[Mapping[str, list[Acl]]]:
         """The ACLs that apply to a resource, by principal: one mapping for each pattern that matches it."""
-        found = self._by_pattern.get(Pattern(resource, PatternType.LITERAL, name))
-        if found:
-            yield found
-        if name != WILDCARD:
-            found = self._by_pattern.get(Pattern(resource, PatternType.LITERAL, WILDCARD))
-            if found:
-                yield found
-        for length in self._prefix_lengths.get(resource, ()):
-            if length <= len(name):
-                found = self._by_pattern.get(Pattern(resource, PatternType.PREFIXED, name[:length]))
-                if found:
-                    yield found
+        names = [(PatternType.LITERAL, text) for text in dict.fromkeys((name, WILDCARD))]
+        lengths = self._prefix_lengths.get(resource, ())
+        names += [(PatternType.PREFIXED, name[:length]) for length in lengths if length <= len(name)]
+        return filter(None, (self._by_pattern.get(Pattern(resource, *named)) for named in names))
 
     def of_principal(self, resource: ResourceType, principal: str) -> Iterator[Acl]:
         """Those about any resource of a type, for a principal or everybody."""
