@@ -214,7 +214,7 @@ def read(options: ReadOptions) -> int:
     request = scan_request(options, RowFilter(), options.columns)
 
     def rows_of(split: Split, request: Any, space: Any) -> Any:
-        found = opened_bounds(split.place, options, fixed_end=split.fixed_end, known_end=split.known_end)
+        found = opened_bounds(split.place, options, fixed_end=split.range.fixed_end, known_end=split.known_end)
         assert found is not None
         return scan_range(found[0], split.range, request, split.hint, space, fail_on_data_loss=True)
 

@@ -28,7 +28,7 @@ from benchmarks.typed import Case, cases
 from benchmarks.typed_formats import descriptor_set
 from kafkalog_spark.source.batch_reader import KafkaLogBatchReader
 from kafkalog_spark.source.options import parse_read_options
-from kafkalog_spark.source.resolved_read import ResolvedRead, resolve_formats
+from kafkalog_spark.source.resolved_read import LoadOptions
 
 TYPES: dict[str, DataType] = {
     "bigint": LongType(),
@@ -49,7 +49,7 @@ def spent(case: Case, schema: StructType, options: dict[str, str], *, written: b
     """(ns of processor time a row, batches, bytes handed over) of all tasks, planning left out."""
     given = {"subscribe": case.topic.name, "path": str(ensure([case.topic])), **options}
     parsed = parse_read_options(given)
-    reader = KafkaLogBatchReader(ResolvedRead(parsed, resolve_formats(parsed), schema))
+    reader = KafkaLogBatchReader(LoadOptions(given).resolved(parsed, schema))
     tasks: list[Any] = reader.partitions()
     rows, batches, size = 0, 0, 0
     with open("/dev/null", "wb") as nowhere:

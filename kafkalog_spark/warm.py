@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
 import numpy as np
@@ -26,6 +27,7 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.decode.decompress import Scratch
 from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
+from kafkalog_spark.typed.decoder import ResolvedFormat
 
 PROCESSES = 2
 """Compiling takes one processor each; a kernel of the largest takes as long as many others together."""
@@ -85,14 +87,10 @@ def _searching() -> None:
 
 
 def _json() -> None:
-    from kafkalog_spark.typed.decoder import ResolvedFormat
-
     ResolvedFormat("json", {}).decoder(pa.schema([("a", pa.string())])).decode(pa.array([b'{"a":"b"}']))
 
 
 def _avro() -> None:
-    from kafkalog_spark.typed.decoder import ResolvedFormat
-
     schema = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
     columns = pa.schema([("a", pa.int32())])
     for values in (pa.array([b"\2"], pa.binary()), pa.array([None], pa.binary())):
@@ -114,12 +112,9 @@ def _protobuf() -> None:
     reading.decode(Values.of(pa.array([b""], pa.binary())), entries)
 
 
-def _typed_writing() -> None:
-    from kafkalog_spark.typed.columns import byte_slices_kernel  # noqa: F401  compiled when it is imported
-
-
-def _writing() -> None:
-    from kafkalog_spark.kernels import encode, partition  # noqa: F401  compiled when they are imported
+# compiled when they are imported
+_TYPED_WRITING = partial(import_module, "kafkalog_spark.typed.columns.byte_slices_kernel")
+_WRITING = [partial(import_module, f"kafkalog_spark.kernels.{name}") for name in ("encode", "partition")]
 
 
 def _load(entry: EntryPoint) -> None:
@@ -128,10 +123,10 @@ def _load(entry: EntryPoint) -> None:
 
 GROUPS: Mapping[str, Sequence[Callable[[], object]]] = {
     "json": (_json,),
-    "avro": (_avro, _typed_writing),
-    "protobuf": (_protobuf, _typed_writing),
+    "avro": (_avro, _TYPED_WRITING),
+    "protobuf": (_protobuf, _TYPED_WRITING),
     "read": (_decoding, _scanning, _searching, _decoding_legacy),
-    "write": (_writing,),
+    "write": _WRITING,
     **{entry.name: (partial(_load, entry),) for entry in entry_points(group="kafkalog.kernels")},
 }
 

@@ -28,7 +28,7 @@ from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
 from kafkalog_spark.log.write.compress import check_decompressed
 from kafkalog_spark.options import GivenOptions
 from kafkalog_spark.spark.interface import arrow_schema
-from kafkalog_spark.typed.decoder import ResolvedFormat, ValueEncoder, check_options, encoder_of
+from kafkalog_spark.typed.decoder import ResolvedFormat, ValueEncoder, check_options, format_of
 
 _COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     "key": ((StringType, BinaryType), "string or binary"),
@@ -59,7 +59,7 @@ class SinkColumns:
     def encoders(self, schema: pa.Schema) -> dict[str, ValueEncoder]:
         """Encoders of `key` and `value`. Raises OptionError for a type that a format does not write."""
         return {
-            format.side: encoder_of(format.name, format.options, self._given(format, schema))
+            format.side: format_of(format.name).encoder(format.options, self._given(format, schema))
             for format in self.formats
             if format.side in schema.names or (format.side == "value" and self.packed)
         }

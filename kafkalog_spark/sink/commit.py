@@ -161,7 +161,7 @@ class Committer:
 
     def take_place(self, number: int, previous: CommitRecord) -> bool:
         """Put a record of nothing, so that no put of that number can come after it; False when there is one."""
-        nothing = CommitRecord(commit_plan.new_record_id(), None, previous.queries)
+        nothing = CommitRecord(queries=previous.queries)
         return self.medium.create(self.record_name(number), commit_plan.format_record(nothing))
 
     def expect_put_if_absent(self, number: int, newest: CommitRecord) -> None:
@@ -270,9 +270,8 @@ class Committer:
                 return None
             ends = medium.ends(dict.fromkeys(segment.key for segment in planned), existing, newest)
             queries = dict(newest.queries) if query is None else {**newest.queries, query: batch}
-            record = CommitRecord(
-                commit_plan.new_record_id(), job, queries, topics, commit_plan.assign_offsets(planned, ends)
-            )
+            segments = commit_plan.assign_offsets(planned, ends)
+            record = CommitRecord(job=job, queries=queries, topics=topics, segments=segments)
             self.expect_put_if_absent(last.number, newest)
             medium.prepare(record)
             if medium.remote and self.now_s() - looked > LOOK_SECONDS:

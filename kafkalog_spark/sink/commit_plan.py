@@ -139,7 +139,7 @@ class CommitRecord:
     a number's place. queries: of every streaming query that ever wrote here, the last micro-batch.
     """
 
-    id: str
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
     job: str | None = None
     queries: Mapping[str, int] = field(default_factory=dict)
     topics: tuple[NewTopic, ...] = ()
@@ -150,10 +150,6 @@ class CommitRecord:
         for segment in self.segments:
             segments.setdefault(segment.key, []).append(segment)
         return segments
-
-
-def new_record_id() -> str:
-    return uuid.uuid4().hex
 
 
 def format_record(record: CommitRecord) -> bytes:

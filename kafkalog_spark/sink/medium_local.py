@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog_spark import errors
@@ -330,7 +330,7 @@ class LocalMedium(Medium):
         kept = [segment for segment in left if segment.key in here]
         assigned = commit_plan.assign_offsets(kept, self.ends({segment.key for segment in kept}, existing, record))
         self._stamp(assigned, join=False)  # indexes may have been removed by a broker, offsets may be others
-        return replace(record, id=commit_plan.new_record_id(), topics=topics, segments=assigned)
+        return CommitRecord(job=record.job, queries=record.queries, topics=topics, segments=assigned)
 
     def _finish_moves(self, segments: Iterable[PlannedSegment]) -> None:
         """The indexes that have not followed their .log follow."""

@@ -135,7 +135,7 @@ class KafkaLogBatchReader(DataSourceReader):
 
     def _rows_of(self, split: Split, request: ScanRequest, buffers: ScanBuffers) -> Iterator[pa.RecordBatch]:
         options, fail_on_data_loss = self._options, self._options.fail_on_data_loss
-        opened = opened_bounds(split.place, options, fixed_end=split.fixed_end, known_end=split.known_end)
+        opened = opened_bounds(split.place, options, fixed_end=split.range.fixed_end, known_end=split.known_end)
         if opened is None:
             return
         log, bounds = opened

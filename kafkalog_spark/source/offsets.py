@@ -159,14 +159,6 @@ def parse_offsets(option: str, text: str) -> SpecificOffsets:
         return SpecificOffsets(offsets, topics)
 
 
-def parse_timestamps(option: str, text: str) -> dict[TopicPartition, int]:
-    """`{"topicA":{"0":1700000000000}}`: ms by partition. Raises OptionError naming `option`."""
-    with _explained(
-        option, text, '{"topicA": {"0": 123456789, "1": 123456789}, "topicB": {"0": 123456789, "1": 123456789}}'
-    ):
-        return _numbers_by_topic(_load(text), "a timestamp")
-
-
 def offsets_by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     """`{"topic": {"0": 23}}`, topics sorted, partitions by number: Spark compares the offsets of a stream as text, so
     the same offsets must always be written alike."""
@@ -376,7 +368,11 @@ def bound_by_offset(name: str, text: str) -> Bound:
 
 
 def bound_by_timestamp(name: str, text: str) -> SpecificTimestamps:
-    return SpecificTimestamps(parse_timestamps(name, text))
+    """`{"topicA":{"0":1700000000000}}`: ms by partition."""
+    with _explained(
+        name, text, '{"topicA": {"0": 123456789, "1": 123456789}, "topicB": {"0": 123456789, "1": 123456789}}'
+    ):
+        return SpecificTimestamps(_numbers_by_topic(_load(text), "a timestamp"))
 
 
 def bound_by_global_timestamp(name: str, text: str) -> GlobalTimestamp:

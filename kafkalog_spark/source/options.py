@@ -45,9 +45,7 @@ from kafkalog_spark.store.interface import is_local, normalised
 from kafkalog_spark.store.storage_options import StorageOptions, is_storage_option
 from kafkalog_spark.typed.decoder import FORMATS, ResolvedFormat, check_options, format_name, option_names
 
-IsolationLevel = Literal["read_uncommitted", "read_committed"]
 NoMatch = Literal["error", "latest"]
-Mode = Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"]
 
 _log = logging.getLogger(__name__)
 
@@ -197,7 +195,9 @@ class ReadOptions:
     max_records_per_partition: int | None = option("maxRecordsPerPartition", positive_long, of_records=True)
     fail_on_data_loss: bool = option("failOnDataLoss", boolean, "true")
     # Ours
-    isolation_level: IsolationLevel = option("isolationLevel", _isolation_level, "read_uncommitted", of_records=True)
+    isolation_level: Literal["read_uncommitted", "read_committed"] = option(
+        "isolationLevel", _isolation_level, "read_uncommitted", of_records=True
+    )
     columns: tuple[str, ...] = option("columns", _column_names)
     table: TableQuery | None = option("table", choice(RECORDS, *TABLES), RECORDS)
     max_partition_bytes: int = option("maxPartitionBytes", byte_size, "128m")
@@ -214,7 +214,7 @@ class ReadOptions:
     max_decompressed_batch_bytes: int = option("maxDecompressedBatchBytes", byte_size, "64m")
     replicas: Replicas = option("replicas", choice(*REPLICAS), "longest")
     pushdown: Literal["auto", "true", "false"] = option("pushdown", choice("auto", "true", "false"), "auto")
-    mode: Mode = option("mode", _mode, "FAILFAST", of_records=True)
+    mode: Literal["FAILFAST", "DROPMALFORMED", "PERMISSIVE"] = option("mode", _mode, "FAILFAST", of_records=True)
     wanted: RecordPredicate
     formats: Mapping[str, ResolvedFormat]
     stream: StreamOptions | None
@@ -229,11 +229,6 @@ class ReadOptions:
     def reports_damage(self) -> bool:
         """True if a damaged stretch is a row."""
         return self.mode == "PERMISSIVE"
-
-    @property
-    def most_records(self) -> int | None:
-        """Records of each partition that are read at most: one task counts them, and estimates go by it. None: all."""
-        return self.tail
 
     @property
     def read_committed(self) -> bool:
@@ -312,8 +307,8 @@ def parse_read_options(
     result = ReadOptions(
         **values,
         paths=paths,
-        storage=given.storage,
-        tier=given.tier,
+        storage=StorageOptions.of(given.named(is_storage_option)),
+        tier=TierOptions.of(given.named(is_tier_option)),
         subscription=subscription,
         start=start,
         end=end,
@@ -347,14 +342,6 @@ def warn_of(ignored: Iterable[str]) -> None:
 class GivenReadOptions(GivenOptions):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options, READ_OPTIONS)
-
-    @cached_property
-    def storage(self) -> StorageOptions:
-        return StorageOptions.of(self.named(is_storage_option))
-
-    @cached_property
-    def tier(self) -> TierOptions:
-        return TierOptions.of(self.named(is_tier_option))
 
     @cached_property
     def formats(self) -> tuple[dict[str, ResolvedFormat], frozenset[str]]:

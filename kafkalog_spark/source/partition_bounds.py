@@ -83,6 +83,11 @@ class OffsetRange:
         """Upper bound of its records: compaction and control records leave gaps."""
         return self.end - self.start
 
+    @property
+    def fixed_end(self) -> int | None:
+        """None where the end is late-bound."""
+        return None if self.end_is_latest else self.end
+
 
 def resolve_bounds(
     start: Bound,

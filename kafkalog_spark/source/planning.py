@@ -256,18 +256,13 @@ class Split:
     size: int = 0
     is_first: bool = True
 
-    @property
-    def fixed_end(self) -> int | None:
-        """The end of the range, None where it is late-bound."""
-        return None if self.range.end_is_latest else self.range.end
-
 
 def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
     """The splits of a batch read. Raises what `partition_ranges` raises."""
     dirs = open_log_dirs(options)
     with requests_logged("planning", (root.store for root in dirs.roots)):
         partitions = partition_ranges(options, dirs, row_filter)
-        if options.most_records is not None:
+        if options.tail is not None:
             # the task of a range finds which records those are, so no segment is opened for that here
             return [
                 _split(partition, partition.range, size=_FEW_RECORDS_BYTES)
@@ -337,7 +332,7 @@ def _split(
     size: int,
     is_first: bool = True,
 ) -> Split:
-    log, fixed_end = partition.log, None if offsets.end_is_latest else offsets.end
+    log, fixed_end = partition.log, offsets.fixed_end
     looks_for_end = fixed_end is None or not ends_before_last_segment(log, fixed_end)
     return Split(
         partition.place.carrying(log, offsets.start, fixed_end),

@@ -53,9 +53,14 @@ class LoadOptions:
         self._formats: Mapping[str, ResolvedFormat] | None = None
 
     def formats(self, options: ReadOptions) -> Mapping[str, ResolvedFormat]:
-        """The same for a batch and a stream."""
+        """Formats by side, the same for a batch and a stream, with the files, registered schemas and `_schemas` records
+        they need. Raises as they do."""
         if self._formats is None:
-            self._formats = resolve_formats(options)
+            topics, records = tuple(sorted(named_topics(options.subscription))), partial(_records, options)
+            self._formats = {
+                side: ResolvedFormat.of(given.name, given.options, SchemaSources(side, topics, records), given.mode)
+                for side, given in options.formats.items()
+            }
         return self._formats
 
     def resolved(self, options: ReadOptions, schema: StructType) -> ResolvedRead:
@@ -99,17 +104,6 @@ class ResolvedRead:
     options: ReadOptions
     formats: Mapping[str, ResolvedFormat]
     schema: StructType
-
-
-def resolve_formats(options: ReadOptions) -> dict[str, ResolvedFormat]:
-    """Formats by side, with the files, registered schemas and `_schemas` records they need. Raises as they do."""
-    topics = tuple(sorted(named_topics(options.subscription)))
-    return {
-        side: ResolvedFormat.of(
-            given.name, given.options, SchemaSources(side, topics, partial(_records, options)), given.mode
-        )
-        for side, given in options.formats.items()
-    }
 
 
 def _records(options: ReadOptions, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:
@@ -286,7 +280,7 @@ def _divided(
     origins: list[tuple[str | None, int]] = []
     for name, field, arrow in zip(_distinct_names(schema.fields), schema.fields, target, strict=True):
         if name in options.formats and isinstance(field.dataType, StructType):
-            _check_nullable(field)
+            _check_decoded(field)
             wanted.setdefault(name, []).extend(list(arrow.type))
             origins.append((name, -1))
         elif name in _ALL_TYPES:
@@ -294,7 +288,7 @@ def _divided(
             origins.append((None, len(plain)))
             plain.append(field)
         else:
-            _check_nullable(field)
+            _check_decoded(field)
             fields = wanted.setdefault(flat, [])
             origins.append((flat, len(fields)))
             fields.append(arrow)
@@ -320,10 +314,10 @@ def _check_kafkas(name: str, field: StructField, flat: str) -> None:
         )
 
 
-def _check_nullable(field: StructField) -> None:
+def _check_decoded(field: StructField, within: str = "") -> None:
     if not field.nullable:
-        raise OptionError(f"the schema's column '{field.name}' is NOT NULL, but values without one exist")
-    _check_type(field.dataType, field.name)
+        raise OptionError(f"the schema's column '{within}{field.name}' is NOT NULL, but values without one exist")
+    _check_type(field.dataType, within + field.name)
 
 
 def _check_type(kind: DataType, path: str) -> None:
@@ -331,11 +325,7 @@ def _check_type(kind: DataType, path: str) -> None:
         raise OptionError(f"the schema's column '{path}' is {kind.simpleString()}, which is not decoded here")
     if isinstance(kind, StructType):
         for field in kind.fields:
-            if not field.nullable:
-                raise OptionError(
-                    f"the schema's column '{path}.{field.name}' is NOT NULL, but values without one exist"
-                )
-            _check_type(field.dataType, f"{path}.{field.name}")
+            _check_decoded(field, f"{path}.")
     elif isinstance(kind, ArrayType):
         if not kind.containsNull:
             raise OptionError(f"the elements of the schema's column '{path}' are NOT NULL, but there may be nulls")

@@ -95,7 +95,7 @@ def continue_from(
         if offset is None:
             if log.log_start > 0:
                 next_batch.losses.append(
-                    _lost(tp, f"Added partition {tp_text(tp)} starts from {log.log_start} instead of 0.")
+                    lost(tp, f"Added partition {tp_text(tp)} starts from {log.log_start} instead of 0.")
                 )
         elif offset == LATEST:
             position = end
@@ -106,14 +106,14 @@ def continue_from(
                 position, end = _begun_anew(next_batch, tp, offset, log, before)
             elif offset > log.readers_end:
                 next_batch.moved.add(tp)
-                next_batch.losses.append(_lost(tp, offset_changed(tp, offset, end), offset))
+                next_batch.losses.append(lost(tp, offset_changed(tp, offset, end), offset))
             elif offset < log.log_start:
                 position = log.log_start
                 reason = (
                     f"Could not read records in offset [{offset}, {end}) for topic partition {tp_text(tp)}: the log "
                     f"begins at offset {position}."
                 )
-                next_batch.losses.append(_lost(tp, reason, offset))
+                next_batch.losses.append(lost(tp, reason, offset))
         next_batch.starts[tp], next_batch.ends[tp] = position, end
     return next_batch
 
@@ -131,7 +131,7 @@ def _begun_anew(
     if offset > log.readers_end:
         what = f"{offset_changed(tp, offset, log.readers_end)} {what}"
     if offset or before.readers_end:  # else it was empty
-        next_batch.losses.append(_lost(tp, what, offset))
+        next_batch.losses.append(lost(tp, what, offset))
     if offset <= log.log_start:
         return log.log_start, log.readers_end
     next_batch.moved.add(tp)
@@ -169,7 +169,7 @@ def batch_ranges(
             wanted = OffsetRange(*tp, begin, until, from_earliest=True)
         elif offset > until:
             if fail_on_data_loss and not first:
-                raise _lost(tp, offset_changed(tp, offset, until), offset)
+                raise lost(tp, offset_changed(tp, offset, until), offset)
             continue
         else:
             wanted = OffsetRange(*tp, offset, until)
@@ -194,11 +194,7 @@ def deleted(partitions: Collection[TopicPartition], not_read: Collection[TopicPa
     return DataLoss(MAY_BE_LOST.format("streaming query") + what, hint=hint)
 
 
-def created_again(tp: TopicPartition) -> DataLoss:
-    return _lost(tp, f"Topic {tp[0]} was deleted and created again while a batch of it was read.")
-
-
-def _lost(tp: TopicPartition, reason: str, offset: int | None = None) -> DataLoss:
+def lost(tp: TopicPartition, reason: str, offset: int | None = None) -> DataLoss:
     return DataLoss(MAY_BE_LOST.format("streaming query") + reason, topic_partition=tp_text(tp), offset=offset)
 
 

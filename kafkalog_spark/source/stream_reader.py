@@ -34,7 +34,7 @@ from kafkalog_spark.source.offsets import JsonOffsets, offsets_by_topic, offsets
 from kafkalog_spark.source.options import RateLimits, ReadOptions, StreamOptions
 from kafkalog_spark.source.planning import Split, tasks_of
 from kafkalog_spark.source.resolved_read import RecordProjection, ResolvedRead
-from kafkalog_spark.source.stream_planner import StreamPlanner, created_again, deleted
+from kafkalog_spark.source.stream_planner import StreamPlanner, deleted, lost
 from kafkalog_spark.spark.interface import first_line, first_line_of
 
 if TYPE_CHECKING:  # the log's scan comes with the kernels
@@ -240,4 +240,5 @@ def _check_topic(split: Split) -> None:
     """Raise DataLoss where the topic was created again since the batch was planned."""
     found = split.place.topic_id()
     if split.topic_id is not None and found is not None and found != split.topic_id:
-        raise created_again(split.range.topic_partition)
+        tp = split.range.topic_partition
+        raise lost(tp, f"Topic {tp[0]} was deleted and created again while a batch of it was read.")

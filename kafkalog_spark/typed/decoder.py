@@ -175,10 +175,6 @@ def _chosen(option: str, text: str, names: tuple[str, ...], hint: str | None) ->
     return text.lower()
 
 
-def encoder_of(name: str, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
-    return format_of(name).encoder(options, given)
-
-
 # The format `string`: values that are UTF-8 texts, taken as they are, as in Spark's cast from binary to string.
 
 OPTIONS: tuple[OptionSpec, ...] = ()

@@ -14,10 +14,11 @@ from kafkalog_spark.source.offsets import (
     EARLIEST,
     LATEST,
     SpecificOffsets,
+    SpecificTimestamps,
+    bound_by_timestamp,
     offsets_by_topic,
     parse_offsets,
     parse_partitions,
-    parse_timestamps,
 )
 
 EXPECTED_OFFSETS = 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got '
@@ -50,7 +51,8 @@ def test_whole_topics_may_be_earliest_or_latest() -> None:
 
 
 def test_parsing_timestamps() -> None:
-    assert parse_timestamps("x", '{"t":{"10":1700000000000,"2":0}}') == {("t", 10): 1700000000000, ("t", 2): 0}
+    parsed = bound_by_timestamp("x", '{"t":{"10":1700000000000,"2":0}}')
+    assert parsed == SpecificTimestamps({("t", 10): 1700000000000, ("t", 2): 0})
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,7 @@ def test_bad_partitions(text: str) -> None:
 @pytest.mark.parametrize("text", ['{"a":"latest"}', '{"a":{"0":-3}}', '{"a":{"0":1e3}}', "123"])
 def test_bad_timestamps(text: str) -> None:
     with pytest.raises(OptionError) as caught:
-        parse_timestamps("endingOffsetsByTimestamp", text)
+        bound_by_timestamp("endingOffsetsByTimestamp", text)
     assert str(caught.value).startswith(EXPECTED_TIMESTAMPS + text + "; option 'endingOffsetsByTimestamp': ")
 
 
@@ -129,7 +131,7 @@ def test_offsets_come_back_as_written(offsets: dict[tuple[str, int], int]) -> No
     for separators in ((",", ":"), None):  # as the connector writes them, and as Python does in a checkpoint
         text = json.dumps(offsets_by_topic(offsets), separators=separators)
         assert parse_offsets("x", text) == SpecificOffsets(offsets, {})
-        assert parse_timestamps("x", text) == offsets
+        assert bound_by_timestamp("x", text) == SpecificTimestamps(offsets)
 
 
 @given(st.dictionaries(topic_partitions, st.integers(0, 9), min_size=2, max_size=20), st.randoms())
@@ -155,6 +157,6 @@ def test_partitions_come_back_as_written(partitions: set[tuple[str, int]]) -> No
     ).map(json.dumps)
 )
 def test_any_text_is_read_or_refused_as_an_option(text: str) -> None:
-    for parse in (parse_offsets, parse_timestamps, parse_partitions):
+    for parse in (parse_offsets, bound_by_timestamp, parse_partitions):
         with contextlib.suppress(OptionError):
             parse("x", text)  # any other exception fails the test

@@ -7,7 +7,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from kafkalog_spark.typed.decoder import encoder_of
+from kafkalog_spark.typed.decoder import format_of
 from tests.typed.random_rows import PLAIN, random_rows
 
 OTHERS = (pa.decimal128(9, 2), pa.null(), pa.large_string(), pa.large_binary())
@@ -17,7 +17,7 @@ OTHERS = (pa.decimal128(9, 2), pa.null(), pa.large_string(), pa.large_binary())
 def test_no_rows_and_rows_of_nulls(kind: pa.DataType) -> None:
     for type_ in (kind, pa.list_(kind), pa.map_(pa.string(), kind), pa.struct([("x", kind)])):
         row = pa.struct([("a", type_), ("b", pa.int32())])
-        encoder = encoder_of("avro", {}, pa.schema(list(row)))
+        encoder = format_of("avro").encoder({}, pa.schema(list(row)))
         many = pa.array([{"a": None, "b": 1}, None, {"a": None, "b": 1}], row)
         for rows in (many, many.slice(1, 1), many.slice(2), many.slice(0, 0), pa.array([], row)):
             values = encoder.encode(rows)
@@ -30,5 +30,5 @@ def test_a_part_of_an_array_is_written_as_the_same_rows_alone() -> None:
         rows = random_rows(Random(seed), 30)
         if any('"' in field.name for field in rows.type):
             continue
-        encoder = encoder_of("avro", {}, pa.schema(list(rows.type)))
+        encoder = format_of("avro").encoder({}, pa.schema(list(rows.type)))
         assert encoder.encode(rows.slice(11, 13)).to_pylist() == encoder.encode(rows).to_pylist()[11:24]

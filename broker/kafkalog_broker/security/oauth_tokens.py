@@ -280,7 +280,7 @@ def read_jwks(url: str, clock: Callable[[], float]) -> bytes:
         if len(data) > MAX_BYTES:
             raise ValueError(f"it is larger than {MAX_BYTES} bytes")
         return data
-    answer = HttpClient(MAX_BYTES, {"Accept": "application/json"}, clock=clock).get(url)
+    answer = HttpClient(MAX_BYTES, {"Accept": "application/json"}, clock=clock).send(url)
     if answer.status != 200:
         raise ValueError(f"its server answers {answer.status} {answer.reason}")
     return answer.content

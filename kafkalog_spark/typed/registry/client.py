@@ -113,10 +113,8 @@ class RegistryClient:
 
     def _request(self, url: str, body: Any) -> Any:
         try:
-            if body is None:
-                answer = self._http.get(url)
-            else:
-                answer = self._http.send("POST", url, json.dumps(body).encode(), {"Content-Type": _CONTENT})
+            sent = () if body is None else (json.dumps(body).encode(), _CONTENT)
+            answer = self._http.send(url, *sent)
         except OSError as error:
             raise _TryAgain(str(error)) from error
         except ValueError as error:

@@ -43,20 +43,17 @@ class HttpClient:
     tls: ssl.SSLContext | None = None
     clock: Callable[[], float] = time.monotonic
 
-    def get(self, url: str) -> Answer:
-        """As `send`."""
-        return self.send("GET", url)
-
-    def send(
-        self, method: str, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
-    ) -> Answer:
-        """Raises OSError (TimeoutError too) where there is no answer, ValueError for one that is not taken."""
+    def send(self, url: str, body: bytes | None = None, content: str = "") -> Answer:
+        """GET, or POST with a body of that content type. Raises OSError (TimeoutError too) where there is no answer,
+        ValueError for one that is not taken."""
         deadline, parts = self.clock() + TIMEOUT_S, urlsplit(url)
         origin = _origin(parts)
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ValueError("it is no URL with http:// or https:// and a host")
         for _ in range(1 + REDIRECTS):
-            answer = self._sent(method, parts, body, {**self.headers, **(headers or {})}, deadline)
+            answer = self._sent(
+                parts, body, {**self.headers, **({"Content-Type": content} if content else {})}, deadline
+            )
             if isinstance(answer, Answer):
                 return answer
             parts = urlsplit(urljoin(parts.geturl(), answer))
@@ -67,7 +64,7 @@ class HttpClient:
         raise ValueError(f"it redirects more than {REDIRECTS} times")
 
     def _sent(
-        self, method: str, parts: SplitResult, body: bytes | None, headers: Mapping[str, str], deadline: float
+        self, parts: SplitResult, body: bytes | None, headers: Mapping[str, str], deadline: float
     ) -> Answer | str:
         """The answer, or where a redirect leads."""
         host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
@@ -78,6 +75,7 @@ class HttpClient:
             connection.default_port = _PORTS[parts.scheme]
             connection.sock = cast("socket.socket", timed)
             path = parts._replace(scheme="", netloc="", path=parts.path or "/", fragment="").geturl()
+            method = "GET" if body is None else "POST"
             connection.request(method, path, body, {**headers, "Connection": "close"})
             answer = connection.getresponse()
             if answer.status in (_MOVED if body is None else _MOVED_AS_IT_IS):

@@ -17,7 +17,7 @@ from kafkalog_broker.testing_support.security import Authority
 from kafkalog_spark.errors import OptionError, SchemaRegistryError
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.sink.columns import SinkColumns
-from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, encoder_of
+from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, SchemaSources, format_of
 from kafkalog_spark.typed.registry.client import RegistryClient, RegistryOptions
 from kafkalog_spark.typed.registry.http_client import TIMEOUT_S, HttpClient
 from kafkalog_spark.typed.registry.schemas import SchemaRecords, listed_records
@@ -247,7 +247,7 @@ def test_an_answer_in_drips_ends_at_the_deadline() -> None:
         client.recv(1)  # until it is closed
 
     with serving(drips) as url, pytest.raises(TimeoutError, match="not answered in full within 10 s"):
-        HttpClient(100, {}, clock=lambda: now[0]).get(url)
+        HttpClient(100, {}, clock=lambda: now[0]).send(url)
 
 
 def test_an_id_that_is_registered_later_is_found_then() -> None:
@@ -342,11 +342,11 @@ def test_what_is_written_is_registered_and_read_back() -> None:
     rows = pa.array([{"id": 1, "user": None}, None, {"id": 2, "user": "u"}], pa.struct(list(given_columns)))
     with RegistryServer() as registry:
         options = {"schema.registry.url": registry.url, "subject": "t-value"}
-        values = encoder_of("confluent-avro", options, given_columns).encode(rows)
+        values = format_of("confluent-avro").encoder(options, given_columns).encode(rows)
         found = read("confluent-avro", values.to_pylist(), SchemaSources("value", ("t",), no_records), **options)
         assert found.columns.to_pylist() == rows.to_pylist()
     with pytest.raises(OptionError, match=r"schema.registry.url and value.subject are needed"):
-        encoder_of("confluent-avro", {}, given_columns)
+        format_of("confluent-avro").encoder({}, given_columns)
 
 
 def test_json_texts_are_written_after_the_id_of_the_subjects_schema() -> None:
