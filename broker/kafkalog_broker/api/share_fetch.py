@@ -198,14 +198,11 @@ def _check_ids(asked: Any) -> None:
 
 
 def check_member_id(member_id: str | None) -> None:
-    """Raises BrokerError invalid_request."""
     if not member_id or len(member_id) > LONGEST_MEMBER_ID:
         raise BrokerError(ErrorCode.invalid_request, "Invalid member id in the request.")
 
 
 class AckOutcome(NamedTuple):
-    """Outcome of the acknowledgements of a partition."""
-
     error_code: ErrorCode = ErrorCode.none
     error_message: str | None = None
 

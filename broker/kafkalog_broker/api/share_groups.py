@@ -266,7 +266,6 @@ async def initialize(broker: Broker, group_id: str, state_epoch: int, topics: Ma
 
 
 async def delete_group(broker: Broker, group_id: str) -> None:
-    """Raises BrokerError: group_id_not_found, non_empty_group, and those of the share coordinator."""
     share_groups = broker.groups.share_groups(group_id)
     outcomes = await _delete_state(broker, group_id, share_groups.all_with_state(group_id), TimeSlice())
     for outcome in outcomes.values():

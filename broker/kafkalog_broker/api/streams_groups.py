@@ -79,7 +79,6 @@ def _heartbeat(request: Request, topology: Topology | None) -> StreamsHeartbeatR
 
 
 def _names(subtopologies: Collection[Subtopology]) -> list[str]:
-    """All topics, each once."""
     return list(dict.fromkeys(chain.from_iterable(
         (*each.source_topics, *each.repartition_sink_topics, *(topic.name for topic in each.internal_topics))
         for each in subtopologies
@@ -87,7 +86,6 @@ def _names(subtopologies: Collection[Subtopology]) -> list[str]:
 
 
 def _check_names(request: Request, topology: Topology) -> None:
-    """Raises BrokerError: INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY, TOPIC_AUTHORIZATION_FAILED."""
     names = _names(topology.subtopologies)
     if prohibited := [name for name in names if is_internal(name)]:
         raise BrokerError(

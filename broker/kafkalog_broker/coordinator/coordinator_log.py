@@ -180,7 +180,6 @@ class CoordinatorLog:
         return range(self.partitions if self.name in self._topics else 0)
 
     def scan(self, partition: int) -> Iterator[OffsetsBatch]:
-        """All batches of a partition, in order."""
         log = self.log(partition)
         offset, end = log.log_start_offset, log.high_watermark
         while offset < end:
@@ -200,7 +199,6 @@ class CoordinatorLog:
         return self.log(partition).append_batch(batch, now_ms).base_offset
 
     def prune(self, partition: int, offset: int) -> None:
-        """Delete the records below `offset`."""
         log = self.log(partition)
         if log.log_start_offset < offset <= log.high_watermark:
             log.delete_records(offset)
@@ -210,7 +208,6 @@ class CoordinatorLog:
         return self.log(partition).leader_epoch
 
     def log(self, partition: int) -> Log:
-        """The log of a partition."""
         try:
             return self._log_of(self.name, partition)
         except BrokerError as error:

@@ -116,7 +116,6 @@ class CoordinatorRuntime(Generic[L, S]):
         return self._served[partition]
 
     def served(self) -> dict[int, S]:
-        """By partition, those that are open now."""
         return dict(self._served)
 
     def if_open(self, partition: int) -> S | None:
@@ -138,7 +137,6 @@ class CoordinatorRuntime(Generic[L, S]):
             raise BrokerError(ErrorCode.coordinator_not_available, "the broker is stopping")
 
     def check_loaded(self, partition: int) -> None:
-        """Raise BrokerError COORDINATOR_LOAD_IN_PROGRESS while a partition is read."""
         if partition in self._loading:
             name = f"{self.log.name}-{partition}"
             raise BrokerError(ErrorCode.coordinator_load_in_progress, f"{name} is still being read")
@@ -198,7 +196,6 @@ class Timers:
         self._handles[key] = self._scheduler(delay_ms, fire)
 
     def cancel(self, key: Hashable) -> None:
-        """Forget `key`; nothing happens when it is not scheduled."""
         handle = self._handles.pop(key, None)
         if handle is not None:
             handle.cancel()

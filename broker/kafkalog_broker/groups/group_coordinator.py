@@ -71,7 +71,6 @@ class GroupCoordinator:
         return shard
 
     def named_shard(self, group_id: str) -> GroupShard:
-        """As `shard`. Raises BrokerError (INVALID_GROUP_ID) for the empty id."""
         if not group_id:
             raise BrokerError(ErrorCode.invalid_group_id, "the group id is empty")
         return self.shard(group_id)
@@ -81,11 +80,9 @@ class GroupCoordinator:
         return self._served_shard(group_id, GroupType.CONSUMER).consumer
 
     def share_groups(self, group_id: str) -> ShareGroupManager:
-        """Share groups (KIP-932), likewise."""
         return self.runtime.get(self.runtime.partition_for(group_id)).share
 
     def streams_groups(self, group_id: str) -> StreamsGroupManager:
-        """Streams groups (KIP-1071), likewise."""
         return self._served_shard(group_id, GroupType.STREAMS).streams
 
     def _served_shard(self, group_id: str, group_type: GroupType) -> GroupShard:

@@ -16,13 +16,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group, GroupState
 from kafkalog_broker.groups.classic.classic_group_manager import ClassicGroupManager
 from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE
-from kafkalog_broker.groups.classic.messages import (
-    CommitRequest,
-    JoinAnswer,
-    JoinCallback,
-    JoinRequest,
-    ListedGroup,
-)
+from kafkalog_broker.groups.classic.messages import CommitRequest, JoinAnswer, JoinCallback, JoinRequest, ListedGroup
 from kafkalog_broker.groups.classic.offset_records import (
     GroupKey,
     OffsetKey,

@@ -33,8 +33,6 @@ class _Pending(NamedTuple):
 
 
 class OffsetStore:
-    """Offsets by group, topic and partition."""
-
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, dict[int, OffsetAndMetadata]]] = {}
         self._pending: dict[int, dict[OffsetKey, _Pending]] = {}  # by producer id

@@ -111,8 +111,6 @@ class ShareStateShard:
 
 
 class ShareCoordinator:
-    """topics: those whose partitions may be shared."""
-
     def __init__(self, config: BrokerConfig, clock: Clock, log: CoordinatorLog, topics: TopicRegistry) -> None:
         self._config = config
         self._clock = clock
@@ -136,13 +134,11 @@ class ShareCoordinator:
         return shard
 
     def partition_for(self, key: SharePartitionKey) -> int:
-        """Which partition of the topic a share partition lives in: by `group:topic id:partition`."""
         return self.runtime.partition_for(f"{key.group_id}:{uuid_to_text(key.topic_id)}:{key.partition}")
 
     # requests; each raises BrokerError, and then nothing has changed
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
-        """Codes: invalid_request, fenced_state_epoch, unknown_topic_or_partition."""
         shard = self._shard(key)
         entry = shard.entries.get(key)
         if entry is not None:
@@ -195,7 +191,6 @@ class ShareCoordinator:
         return shard.entries[key].state if key in shard.entries else UNKNOWN_STATE
 
     def delete(self, key: SharePartitionKey) -> None:
-        """Codes: invalid_request, unknown_topic_or_partition."""
         shard = self._shard(key)
         self._check_exists(key)
         if key in shard.entries:

@@ -63,7 +63,6 @@ class Run:
         return self.last - self.first + 1
 
     def set_free(self, state: RecordState) -> None:
-        """Nobody holds it any more."""
         self.state, self.member, self.deadline = state, NO_MEMBER, 0
 
     def release(self, max_deliveries: int) -> None:
@@ -242,7 +241,6 @@ class SharePartition:
         return self.batches[bisect_left(self._firsts, first) : bisect_right(self._firsts, last)]
 
     def add(self, batch: InFlightBatch) -> None:
-        """A new batch, at the end or in a gap."""
         at = bisect_left(self._firsts, batch.first)
         self._firsts.insert(at, batch.first)
         self.batches.insert(at, batch)
@@ -276,7 +274,6 @@ class SharePartition:
         return self.next_fetch_offset() != self.end_offset + 1 or self.in_flight < limits.max_in_flight
 
     def search_again(self) -> None:
-        """Something became available."""
         self._must_search = True
 
     def gap_seen(self, offset: int) -> None:
@@ -289,7 +286,6 @@ class SharePartition:
             self._gap = (loaded_end, offset) if loaded_end == self.end_offset and offset <= loaded_end else None
 
     def is_cut_by_start(self, batch: InFlightBatch) -> bool:
-        """True if the start lies inside the batch."""
         return batch.first < self.start_offset <= batch.last
 
     def offsets_from_start(self, first: int, last: int) -> int:
@@ -386,7 +382,6 @@ class SharePartition:
         return self._release(lambda run: run.member == member, limits)
 
     def expire(self, now: int, limits: Limits) -> StateChange:
-        """Release the records whose acquisition lock has ended."""
         change = self._release(lambda run: run.deadline <= now, limits)
         self.next_deadline = min((run.deadline for _, run in self._acquired()), default=NEVER)
         return change

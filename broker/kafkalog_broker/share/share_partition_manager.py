@@ -60,7 +60,6 @@ class ShareSessions:
         return len(self._sessions)
 
     def get(self, key: SessionKey) -> ShareSession:
-        """Raises BrokerError share_session_not_found."""
         session = self._sessions.get(key)
         if session is None:
             raise BrokerError(ErrorCode.share_session_not_found, "The share session was not found.")
@@ -224,7 +223,6 @@ class ActiveSharePartition:
         self.watch_locks()
 
     def release(self, member_id: str) -> None:
-        """Release the records of a member that is gone."""
         with suppress(BrokerError):  # then the locks end by themselves
             self.write(self.partition.release(member_id, self.settings.limits))
         self.notify()

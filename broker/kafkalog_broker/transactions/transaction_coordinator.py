@@ -121,7 +121,6 @@ class TransactionCoordinator:
         return [metadata for transactions in self.runtime.served().values() for metadata in transactions.values()]
 
     def all(self) -> list[TransactionMetadata]:
-        """Raises BrokerError (COORDINATOR_LOAD_IN_PROGRESS)."""
         return [metadata for transactions in self.runtime.all() for metadata in transactions.values()]
 
     def _next_producer_id(self) -> int:
@@ -309,7 +308,6 @@ class TransactionCoordinator:
     # ---- administration
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
-        """Raises BrokerError: invalid_request, transactional_id_not_found, and those of a coordinator."""
         try:
             return self._known(transactional_id)
         except BrokerError as error:

@@ -115,7 +115,6 @@ class TransactionMetadata:
 
     @property
     def is_exhausted(self) -> bool:
-        """There is no higher epoch to give out."""
         return self.producer_epoch >= LAST_EPOCH
 
     @property
@@ -160,7 +159,6 @@ class TransactionMetadata:
     # ---- AddPartitionsToTxn
 
     def with_partitions(self, added: Iterable[TopicPartition], client_version: int, now_ms: int) -> TransactionMetadata:
-        """The first partitions begin the transaction."""
         begun = self.start_ms if self.state is TransactionState.ONGOING else now_ms
         return self._to(
             TransactionState.ONGOING, now_ms, partitions=self.partitions | frozenset(added), start_ms=begun,
@@ -334,7 +332,6 @@ def read_transaction_key(data: bytes) -> str:
 
 
 def read_transaction_value(transactional_id: str, data: bytes) -> TransactionMetadata:
-    """Raises UnsupportedFormat for another version or state, CorruptLog."""
     what = f"the record of transactional id {transactional_id!r}"
     producer_id, epoch, timeout_ms, status, topics, updated_ms, start_ms, *tagged = _VALUE.decode(data, what)
     try:

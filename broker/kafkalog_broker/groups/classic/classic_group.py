@@ -148,7 +148,6 @@ class Group:
         return group
 
     def settle_protocol(self) -> None:
-        """Its members are as they will be."""
         self.protocol = self.select_protocol()
         self.topics = self._subscribed_topics()
 
@@ -173,7 +172,6 @@ class Group:
     # members
 
     def add(self, member: Member) -> None:
-        """A member that fits (see `supports`); who was pending is so no longer."""
         if not self.members:
             self.protocol_type = member.protocol_type
         self._enlist(member)
@@ -261,7 +259,6 @@ class Group:
             raise BrokerError(ErrorCode.unknown_member_id, f"group {self.group_id!r} has no member {member_id!r}")
 
     def check_generation(self, generation: int) -> None:
-        """Raises BrokerError ILLEGAL_GENERATION."""
         if generation != self.generation:
             raise BrokerError(
                 ErrorCode.illegal_generation,
@@ -291,7 +288,6 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest of its members'."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     # protocols
@@ -346,7 +342,6 @@ class Group:
     # answers
 
     def answer_join(self, member: Member, answer: JoinAnswer) -> None:
-        """Answer a member if it waits for a generation."""
         waiting, member.awaiting_join = member.awaiting_join, None
         if waiting is not None:
             self.awaiting_join_count -= 1

@@ -235,7 +235,6 @@ class ClassicGroupManager:
     # LeaveGroup
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> list[ErrorCode]:
-        """Error codes, one for each member, in their order."""
         group = self.groups.get(group_id)
         if group is None:
             return [ErrorCode.unknown_member_id] * len(leaving)
@@ -298,12 +297,10 @@ class ClassicGroupManager:
         group.remove(member.member_id)
 
     def _drop_pending(self, group: Group, member_id: str) -> None:
-        """A member id that has been handed out is given back unused."""
         self._timers.cancel(("heartbeat", group.group_id, member_id))
         group.remove(member_id)
 
     def expect_heartbeat(self, group: Group, member: Member, timeout_ms: int | None = None) -> None:
-        """A member has been heard of; begin its session again."""
         self._begin_session(group, member.member_id, member.session_timeout_ms if timeout_ms is None else timeout_ms)
 
     def _begin_session(self, group: Group, member_id: str, timeout_ms: int) -> None:
@@ -328,7 +325,6 @@ class ClassicGroupManager:
     # join phase
 
     def _rebalance_or_complete(self, group: Group, reason: str) -> None:
-        """Begin a join phase, or see whether the one that runs is over."""
         if group.state in MAY_FOLLOW[GroupState.PREPARING_REBALANCE]:
             self.prepare(group, reason)
         else:
@@ -423,7 +419,6 @@ class ClassicGroupManager:
             self.prepare(group, f"members {silent} have not asked for their assignment")
 
     def _has_synced(self, group: Group, member_id: str) -> None:
-        """A member has asked for its assignment."""
         group.pending_sync.discard(member_id)
         if not group.pending_sync:
             self._timers.cancel(("sync", group.group_id))

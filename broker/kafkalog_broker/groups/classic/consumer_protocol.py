@@ -39,7 +39,6 @@ def parse_assignment(assignment: bytes) -> tuple[NamedPartitions, bytes]:
 
 
 def assignment_of(partitions: NamedPartitions, version: int) -> bytes:
-    """A ConsumerProtocolAssignment."""
     return _ASSIGNMENT.write[min(version, _NEWEST)]((partitions.items(), None))
 
 

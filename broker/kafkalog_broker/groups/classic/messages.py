@@ -90,8 +90,6 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True)
 class CommittedPartition:
-    """An offset of an OffsetCommit."""
-
     topic: str
     partition: int
     offset: int

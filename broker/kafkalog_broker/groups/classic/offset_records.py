@@ -87,7 +87,6 @@ def decode_key(key: bytes) -> OffsetKey | GroupKey | None:
 
 
 def decode_offset_value(value: bytes) -> OffsetAndMetadata:
-    """Raises CorruptLog, and UnsupportedFormat for a version that is newer than Kafka 4.3's."""
     return OffsetAndMetadata(*_OFFSET_VALUE.decode(value))
 
 

@@ -41,7 +41,6 @@ class ClassicMembers:
     # ---- JoinGroup
 
     def join(self, group: ConsumerGroup, request: JoinRequest) -> JoinAnswer:
-        """Raises BrokerError."""
         groups, is_new = self._groups, request.member_id == NO_MEMBER
         member_id = groups.context.new_id() if is_new else request.member_id
         groups.check_room(group, member_id, groups.settings(group.group_id).max_size)
@@ -120,7 +119,6 @@ class ClassicMembers:
     # ---- SyncGroup, Heartbeat, LeaveGroup
 
     def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
-        """`answer` is called at once. Raises BrokerError."""
         group = self._groups.group(request.group_id)
         member, classic = _classic(group, request.member_id, request.group_instance_id, request.generation)
         name, metadata = classic.protocols[0]
@@ -183,7 +181,6 @@ class ClassicMembers:
 def _classic(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
 ) -> tuple[ConsumerMember, ClassicMetadata]:
-    """Raises BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION."""
     member = group.identified(member_id, instance_id)
     if member.classic is None:
         raise BrokerError(ErrorCode.unknown_member_id, f"Member {member_id} does not use the classic protocol.")

@@ -25,8 +25,6 @@ from kafkalog_broker.groups.modern.modern_group import add_count
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember(ReconcilingMember):
-    """A member of a consumer group."""
-
     regex: str | None = ""
     assignor: str | None = None
 
@@ -115,7 +113,6 @@ class ConsumerGroup(ReconcilingGroup[ConsumerMember]):
         return not self.has_owner(key, partition) or partition in member.pending_revocation.get(key, ())
 
     def waits_for_partitions(self, member: ConsumerMember) -> bool:
-        """True if others still have what a member is to get."""
         return any(
             partition not in member.assigned.get(topic, {}) and self.has_owner(topic, partition)
             for topic, partitions in self.target.get(member.member_id, {}).items()

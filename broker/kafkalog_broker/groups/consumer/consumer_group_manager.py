@@ -91,7 +91,6 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
             )
 
     def group_for(self, result: CoordinatorResult, *, joins: bool) -> ConsumerGroup:
-        """Groups that a classic group becomes are included."""
         group_id = result.group_id
         classic = self.classic.groups.get(group_id)
         if classic is None or classic.state is GroupState.EMPTY or not joins or group_id in self.groups:
@@ -159,7 +158,6 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
         return super().bump_epoch(result, group, member, updated, bump=bump)
 
     def assignor(self, group: ConsumerGroup, members: Collection[ConsumerMember]) -> str:
-        """The one that most members ask for."""
         counts = Counter(member.assignor for member in members if member.assignor is not None)
         default = self.context.config.group_consumer_assignors[0]
         return max(sorted(counts), key=lambda name: counts[name], default=default)
@@ -183,7 +181,6 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
         return HeartbeatResponse(request.member_id, request.member_epoch)
 
     def put_removal(self, result: CoordinatorResult, group: ConsumerGroup, members: Sequence[ConsumerMember]) -> None:
-        """Where only classic members are left, the group becomes a classic one."""
         leaving = {member.member_id for member in members}
         if may_downgrade(group, leaving, self.context.config):
             reason = f"Downgrade group {group.group_id} from consumer to classic for member leaving."

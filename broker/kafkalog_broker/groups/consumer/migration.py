@@ -21,11 +21,7 @@ from kafkalog_broker.groups.classic.offset_records import group_key
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from kafkalog_broker.groups.modern.group_context import GroupContext
 from kafkalog_broker.groups.modern.group_manager import CoordinatorResult
-from kafkalog_broker.groups.modern.group_records import (
-    ClassicMetadata,
-    Partitions,
-    RecordKind,
-)
+from kafkalog_broker.groups.modern.group_records import ClassicMetadata, Partitions, RecordKind
 from kafkalog_broker.storage.topic_registry import TopicRegistry
 
 log = logging.getLogger(__name__)
@@ -159,7 +155,6 @@ def downgrade(
 
 
 def by_name(partitions: Mapping[UUID, Sequence[int]], topics: TopicRegistry) -> dict[str, Sequence[int]]:
-    """Without topics that do not exist."""
     found = ((topics.by_id(topic_id), indexes) for topic_id, indexes in partitions.items())
     return {topic.name: indexes for topic, indexes in found if topic is not None}
 

@@ -42,7 +42,6 @@ class ReconcilingMember(ModernMember):
     classic: ClassicMetadata | None = None
 
     def at_epoch(self, epoch: int, state: MemberState, assigned: Owned, pending: Owned) -> Self:
-        """On to the next epoch, or the same again."""
         return replace(
             self, epoch=epoch, previous_epoch=self.epoch, state=state, assigned=assigned, pending_revocation=pending
         )
@@ -151,7 +150,6 @@ class ReconcilingGroup(ModernGroup[R]):
             raise
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Raises BrokerError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION."""
         if member_id is None and epoch < 0:
             return  # an administrator, or a client that does not say who it is
         member = self.member(member_id or "")
@@ -193,8 +191,6 @@ RG = TypeVar("RG", bound=ReconcilingGroup[Any])
 
 
 class ReconcilingGroupManager(ModernGroupManager[RG, R], Generic[RG, R]):
-    """classic: the classic groups of the same partition."""
-
     def __init__(
         self, context: GroupContext, timers: Timers, write: Write, type_of: TypeOf, classic: ClassicGroupManager
     ) -> None:
@@ -232,7 +228,6 @@ class ReconcilingGroupManager(ModernGroupManager[RG, R], Generic[RG, R]):
         self.timers.schedule(key, timeout_ms, check)
 
     def group_for(self, result: CoordinatorResult, *, joins: bool) -> RG:
-        """Also in the place of a classic group that is empty."""
         classic = self.classic.groups.get(result.group_id)
         if joins and classic is not None and classic.state is GroupState.EMPTY and result.group_id not in self.groups:
             result.records.append((group_key(result.group_id), None))

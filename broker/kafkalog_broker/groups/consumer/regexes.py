@@ -46,7 +46,6 @@ def _options(re2: Any) -> Any:
 
 
 def check(regex: str) -> None:
-    """Raises BrokerError (INVALID_REGULAR_EXPRESSION)."""
     re2 = _re2()
     size = len(regex.encode())
     if size > _MAX_BYTES:

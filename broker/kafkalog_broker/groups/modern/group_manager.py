@@ -236,13 +236,11 @@ class ModernGroupManager(Generic[G, M]):
         return answer
 
     def leave(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Raises BrokerError: GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID."""
         group = self.group(request.group_id)
         self.remove_members(group, [group.member(request.member_id)])
         return self.response_class(request.member_id, request.member_epoch)
 
     def group(self, group_id: str) -> G:
-        """Raises BrokerError (GROUP_ID_NOT_FOUND)."""
         group = self.groups.get(group_id)
         if group is None:
             self.check_type(group_id)
@@ -256,7 +254,6 @@ class ModernGroupManager(Generic[G, M]):
             raise BrokerError(ErrorCode.group_id_not_found, f"Group {group_id} is not a {own.value} group.")
 
     def check_room(self, group: G, member_id: str, max_size: int) -> None:
-        """Raises BrokerError (GROUP_MAX_SIZE_REACHED)."""
         if len(group.members) >= max_size and member_id not in group.members:
             raise BrokerError(
                 ErrorCode.group_max_size_reached,
@@ -429,7 +426,6 @@ class ModernGroupManager(Generic[G, M]):
                 self.timers.cancel((timer, group_id, member_id))
 
     def remove_members(self, group: G, members: Sequence[M]) -> None:
-        """Raises BrokerError."""
         if not members:
             return
         result = CoordinatorResult(group.group_type, group.group_id)
@@ -438,7 +434,6 @@ class ModernGroupManager(Generic[G, M]):
         self.commit(result)
 
     def delete(self, group: G) -> None:
-        """Raises BrokerError (NON_EMPTY_GROUP)."""
         if group.members:
             raise BrokerError(ErrorCode.non_empty_group, f"group {group.group_id!r} is {group.state.value}")
         result = CoordinatorResult(group.group_type, group.group_id)
@@ -451,7 +446,6 @@ class ModernGroupManager(Generic[G, M]):
         self.cancel_timers(group.group_id, group.members)
 
     def put_removal(self, result: CoordinatorResult, group: G, members: Sequence[M]) -> None:
-        """The group without these members, in its next epoch."""
         for member in members:
             result.remove_member(member.member_id)
         metadata_hash = self.context.metadata_hash(group.names_after(members) | group.matched_after(members))

@@ -90,8 +90,6 @@ class ResolvedRegex(NamedTuple):
 
 
 class SharedTopic(NamedTuple):
-    """Share partitions of a topic."""
-
     name: str
     partitions: tuple[int, ...]
 

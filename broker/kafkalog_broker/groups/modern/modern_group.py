@@ -92,7 +92,6 @@ class ModernGroup(Generic[M]):
     # ---- members
 
     def member(self, member_id: str) -> M:
-        """Raises BrokerError (UNKNOWN_MEMBER_ID)."""
         member = self.members.get(member_id)
         if member is None:
             raise BrokerError(
@@ -106,7 +105,6 @@ class ModernGroup(Generic[M]):
         return self.members.get(self.static_members[instance_id])
 
     def put(self, member: M) -> None:
-        """A new member, or another version of one."""
         before = self.members.get(member.member_id)
         if before is not None:
             self._count(before, -1)

@@ -252,7 +252,6 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
         }
 
     def forget_topics(self, topics: Collection[UUID]) -> None:
-        """They are deleted. Raises BrokerError."""
         for group in list(self.groups.values()):
             left = StatePartitions(*(_without(known, topics) for known in group.partitions))
             if left != group.partitions:

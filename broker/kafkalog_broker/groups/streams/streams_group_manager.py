@@ -59,7 +59,6 @@ Endpoint = tuple[str, int]  # host and port where a member can be asked for its 
 
 
 def host_and_port(endpoint: Endpoint | None) -> dict[str, Any] | None:
-    """By fields, as responses have it."""
     return None if endpoint is None else {"host": endpoint[0], "port": endpoint[1]}
 
 
@@ -353,7 +352,6 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
         return metadata_hash, fitted
 
     def partition_count(self, name: str) -> int | None:
-        """Partitions of a topic; None: it does not exist."""
         topic = self.context.topics.get(name)
         return None if topic is None else topic.partitions
 
@@ -413,7 +411,6 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
         return MEMBER_COSTS * len(group.members) + tasks * (1 + _STANDBY_COSTS * replicas) > INLINE_COST
 
     def assign(self, group: StreamsGroup, members: Mapping[str, StreamsMember]) -> dict[str, Partitions]:
-        """Nothing while topics are missing."""
         fitted = group.configured
         if fitted is None or fitted.problem is not None:
             return {}

@@ -145,7 +145,6 @@ class _Quota:
         self.tasks_per_member = -(-tasks // members)
 
     def given(self, count: int) -> None:
-        """A member has `count` tasks now."""
         if count == self.tasks_per_member:
             self._members -= 1
             self._tasks -= count

@@ -214,7 +214,6 @@ def _or_decided(partition_count: PartitionCount, decided: Mapping[str, int]) -> 
 
 
 def _internal_counts(topology: Topology, partition_count: PartitionCount) -> dict[str, int]:
-    """Partitions of internal topics by name. Raises _Unfit, and BrokerError."""
     decided = _repartition_counts(topology, partition_count)
     count = _or_decided(partition_count, decided)
     infos = {topic.name: topic for each in topology.subtopologies for topic in each.repartition_source_topics}
