@@ -9,6 +9,7 @@ arrives: all of them together would cost 0.6 s and 50 MB. Who has an event loop 
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -99,19 +100,21 @@ def _head(frame: Body, connection: ConnectionInfo | None) -> tuple[Request, _Cod
 
 _served: dict[tuple[int, int], _Codec | None] = {}
 """What was asked for since the start, by API key and version; None: ApiVersions is answered in version 0."""
+_loading = threading.Lock()  # classes made twice, by two threads, are two classes: an answer would be of the other one
 
 
 def _codec_to_serve(api_key: int, version: int) -> _Codec | None:
     api = registry().get(api_key)
     if api is None:
         raise UnsupportedVersion(f"API key {api_key} version {version} is not served")
-    if not api.serves(version):
-        if api_key != API_VERSIONS:
-            raise UnsupportedVersion(
-                f"{api_name(api_key)} version {version} is not served, only {api.min_version} to {api.max_version}"
-            )
-        _codec(api_key, 0)
-    codec = _served[api_key, version] = _codec(api_key, version) if api.serves(version) else None
+    if not api.serves(version) and api_key != API_VERSIONS:
+        raise UnsupportedVersion(
+            f"{api_name(api_key)} version {version} is not served, only {api.min_version} to {api.max_version}"
+        )
+    with _loading:
+        codec = _served[api_key, version] = _codec(api_key, version) if api.serves(version) else None
+        if codec is None:
+            _codec(api_key, 0)
     return codec
 
 

@@ -1,18 +1,24 @@
 from __future__ import annotations
 
 import struct
+import threading
 from collections import namedtuple
+from contextlib import suppress
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader
+from kio.static.constants import EntityType
 
 from kafkalog_broker.errors import ErrorCode, MalformedRequest, UnsupportedVersion
+from kafkalog_broker.protocol import codec
 from kafkalog_broker.protocol.api_registry import ConnectionInfo, Request
 from kafkalog_broker.protocol.codec import api_name, decode_request, encode_response, request_class, response_class
+from kafkalog_broker.protocol.guide_schemas import guide_classes
 from kafkalog_broker.protocol.hot_responses import FetchResponse, PartitionFetchResponse, TopicFetchResponse
 from kafkalog_broker.protocol.response_entity import respond
 from tests.broker.protocol.helpers.drawn_entities import (
@@ -161,3 +167,30 @@ def test_an_entity_of_another_version_is_refused() -> None:
 def test_names_of_apis() -> None:
     assert api_name(8) == "OffsetCommit"
     assert api_name(4711) == "API key 4711"
+
+
+def test_two_connections_that_are_the_first_with_a_version_make_its_classes_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ListOffsets version 0, whose classes are made of the guide: an answer of another class is refused."""
+    made: list[Any] = []
+    both = threading.Barrier(2)
+
+    def slow_classes(*message: Any) -> Any:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.5)  # the other thread is here too, or kept out
+        made.append(message)
+        return guide_classes.__wrapped__(*message)
+
+    monkeypatch.setattr(codec, "_served", {})
+    monkeypatch.setattr(codec, "guide_classes", cache(slow_classes))
+    monkeypatch.setattr(codec, "response_class", cache(codec.response_class.__wrapped__))
+    monkeypatch.setattr(codec, "_codec", cache(codec._codec.__wrapped__))
+    threads = [threading.Thread(target=codec.load, args=(struct.pack(">hh", 2, 0),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [(2, 0, EntityType.request), (2, 0, EntityType.response)]
+    assert (loaded := codec._served[2, 0]) is not None
+    assert loaded.response is codec.response_class(2, 0)
