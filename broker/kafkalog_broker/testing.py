@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import select
+import selectors
 import shutil
 import socket
 import ssl
@@ -351,8 +351,9 @@ _TIERED = {
 
 def _first_line(stream: IO[bytes], seconds: float) -> str:
     """Text up to the first line break or the end; "" when neither comes in time."""
-    ready, _, _ = select.select([stream], [], [], seconds)
-    return stream.readline().decode(errors="replace") if ready else ""
+    with selectors.DefaultSelector() as selector:  # not select, which takes no descriptor above 1,023
+        selector.register(stream, selectors.EVENT_READ)
+        return stream.readline().decode(errors="replace") if selector.select(seconds) else ""
 
 
 def _python_path() -> str:

@@ -72,6 +72,7 @@ class FakeBroker:
             self.created.append((name, partitions, configs["cleanup.policy"]))
             self.topics[name] = Topic(name, UUID(int=9), partitions, configs)
 
+    internal_partitions = Broker.internal_partitions
     ensure_internal_topic = Broker.ensure_internal_topic
 
     async def run_computing(self, function: Any, *arguments: Any) -> Any:
