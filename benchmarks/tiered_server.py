@@ -15,7 +15,7 @@ from benchmarks.attack_probe import Memory, Probe
 from benchmarks.report import Report, rate, ratio
 from kafkalog_broker.testing import RunningBroker
 from kafkalog_spark.format.checkpoint import EpochEntry, write_leader_epochs
-from kafkalog_spark.format.partition_metadata import PartitionMetadata, new_uuid, write_partition_metadata
+from kafkalog_spark.format.partition_metadata import new_uuid, write_partition_metadata
 from kafkalog_spark.log.repair.from_tier import write_metadata_topic
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
 from kafkalog_spark.log.write.segment_writer import SegmentWriter
@@ -187,7 +187,7 @@ def started_with(partition: TopicIdPartition, count: int) -> tuple[float, float]
         write_metadata_topic(data, 1, {partition: segments})
         log = data / "orders-0"
         log.mkdir()
-        write_partition_metadata(log / "partition.metadata", PartitionMetadata(partition.topic_id))
+        write_partition_metadata(log / "partition.metadata", partition.topic_id)
         write_leader_epochs(log / "leader-epoch-checkpoint", [EpochEntry(0, 0)])
         with SegmentWriter.create(log, segments[-1].until) as writer:
             writer.flush()

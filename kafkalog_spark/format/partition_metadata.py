@@ -12,7 +12,6 @@ import base64
 import os
 import re
 import uuid
-from dataclasses import dataclass
 
 from kafkalog_spark.errors import CorruptFile
 from kafkalog_spark.format.atomic_file import TEMPORARY_SUFFIX, read_state, replace_file
@@ -24,14 +23,8 @@ VERSION = 0
 
 _UUID_TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
 # Newer versions are read as Kafka reads them: it only rejects negative ones.
-_FILE = re.compile(rb"version:\s+([0-9]{1,9})\r?\ntopic_id:\s+(\S+)\s*")
+_FILE = re.compile(rb"version:\s+[0-9]{1,9}\r?\ntopic_id:\s+(\S+)\s*")
 _ZERO = uuid.UUID(int=0)  # Kafka's Uuid.ZERO_UUID: no topic has it
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionMetadata:
-    topic_id: uuid.UUID
-    version: int = VERSION
 
 
 def new_uuid() -> uuid.UUID:
@@ -53,32 +46,32 @@ def uuid_from_text(text: str) -> uuid.UUID:
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
-def parse_partition_metadata(data: bytes) -> PartitionMetadata:
-    """Raises CorruptFile, also for the id of all zeros, which no topic has."""
+def parse_partition_metadata(data: bytes) -> uuid.UUID:
+    """The topic id. Raises CorruptFile, also for the id of all zeros, which no topic has."""
     parts = _FILE.fullmatch(data)
     if not parts:
         raise CorruptFile(f"expected the lines 'version: 0' and 'topic_id: <id>', got {data[:60]!r}")
     try:
-        topic_id = uuid_from_text(parts[2].decode("latin-1"))
+        topic_id = uuid_from_text(parts[1].decode("latin-1"))
     except ValueError as error:
-        raise CorruptFile(f"topic_id cannot be read: {error}", position=parts.start(2)) from None
+        raise CorruptFile(f"topic_id cannot be read: {error}", position=parts.start(1)) from None
     if topic_id == _ZERO:
-        raise CorruptFile("topic_id is all zeros, which is no topic's id", position=parts.start(2))
-    return PartitionMetadata(topic_id, int(parts[1]))
+        raise CorruptFile("topic_id is all zeros, which is no topic's id", position=parts.start(1))
+    return topic_id
 
 
-def format_partition_metadata(metadata: PartitionMetadata) -> bytes:
-    return f"version: {metadata.version}\ntopic_id: {uuid_to_text(metadata.topic_id)}".encode("ascii")
+def format_partition_metadata(topic_id: uuid.UUID) -> bytes:
+    return f"version: {VERSION}\ntopic_id: {uuid_to_text(topic_id)}".encode("ascii")
 
 
-def read_partition_metadata(path: str | os.PathLike[str]) -> PartitionMetadata | None:
+def read_partition_metadata(path: str | os.PathLike[str]) -> uuid.UUID | None:
     """As `parse_partition_metadata`; None when there is no such file (brokers before 2.8)."""
     return read_state(path, parse_partition_metadata, MOST_BYTES)
 
 
-def write_partition_metadata(path: str | os.PathLike[str], metadata: PartitionMetadata, *, sync: bool = True) -> None:
+def write_partition_metadata(path: str | os.PathLike[str], topic_id: uuid.UUID, *, sync: bool = True) -> None:
     """Kafka has it on disk before the partition's first record is written."""
-    replace_file(path, format_partition_metadata(metadata), sync=sync)
+    replace_file(path, format_partition_metadata(topic_id), sync=sync)
 
 
 # What a partition's directory holds besides its segments: small files, each written aside and renamed.

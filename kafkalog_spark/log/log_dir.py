@@ -235,7 +235,7 @@ def _recorded_dirs(
             return None
         partition = TopicIdPartition(place.topic, topic_id, place.partition)
         directory = f"{root}/{remote_directory(layout, partition, prefix)}"
-        return RemoteDir(layout, place.topic, place.partition, topic_id, directory, tier_store, root)
+        return RemoteDir(layout, partition, directory, tier_store, root)
 
     return [found for found in in_parallel(dir_of, places, lambda place: place.store.remote) if found], options.keys
 
@@ -248,7 +248,8 @@ def _with_remote_dirs(
     found = {tp: list(places) for tp, places in local.items()}
     by_partition: dict[TopicPartition, dict[str, RemoteDir]] = {}
     for remote_dir in remote:
-        directories = by_partition.setdefault((remote_dir.topic, remote_dir.partition), {})
+        topic, _, number = remote_dir.partition
+        directories = by_partition.setdefault((topic, number), {})
         directories.setdefault(remote_dir.directory, remote_dir)
     if not by_partition:
         return found

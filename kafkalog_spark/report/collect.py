@@ -13,8 +13,9 @@ from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.discovery import chosen_locations
 from kafkalog_spark.log.read.partition_log import PartitionLocation, readable_meta_properties
 from kafkalog_spark.log.tables.batches import Uncompressed
+from kafkalog_spark.log.tables.internal_topics import surroundings_of
 from kafkalog_spark.log.tables.read_table import rows_of_units
-from kafkalog_spark.log.tables.table_query import TableUnit, surroundings_of, table_query, units_of
+from kafkalog_spark.log.tables.table import TableUnit, table_query, units_of
 from kafkalog_spark.report import summary
 from kafkalog_spark.report.facts import CodecTotal, Facts, KeyCounts, Row, TopKeys
 from kafkalog_spark.report.summary import COLUMNS, BatchTotals, LagTotals

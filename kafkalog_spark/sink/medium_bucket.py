@@ -221,9 +221,9 @@ class Bucket(Medium):
         topic_id = topic.id
         for partition in reversed(range(topic.partitions)):
             name = f"{topic.name}-{partition}/{metadata.PARTITION_METADATA_FILE}"
-            if not self.create(name, metadata.format_partition_metadata(metadata.PartitionMetadata(topic_id))):
+            if not self.create(name, metadata.format_partition_metadata(topic_id)):
                 with suppress(FileNotFoundError):  # refused and not shown: another writer of this commit is putting it
-                    topic_id = metadata.parse_partition_metadata(self.read(name, _METADATA_BYTES)).topic_id
+                    topic_id = metadata.parse_partition_metadata(self.read(name, _METADATA_BYTES))
 
     def publish_segment(self, segment: PlannedSegment) -> None:
         if segment.size > self.whole_bytes and not segment.replaces_empty:

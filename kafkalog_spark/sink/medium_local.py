@@ -346,8 +346,8 @@ class LocalMedium(Medium):
         directories = [self.log_dir / f"{topic.name}-{partition}" for partition in range(topic.partitions)]
         read = (metadata.read_partition_metadata(path / metadata.PARTITION_METADATA_FILE) for path in directories)
         # a broker that came in between may have given the topic another id
-        topic_id = next((content.topic_id for content in read if content is not None), topic.id)
-        data = metadata.format_partition_metadata(metadata.PartitionMetadata(topic_id))
+        topic_id = next((found for found in read if found is not None), topic.id)
+        data = metadata.format_partition_metadata(topic_id)
         for partition, directory in enumerate(directories):
             self.step("mkdir", directory)
             directory.mkdir(atomic_file.DIRECTORY_MODE, exist_ok=True)

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import InvalidRecord, UnknownPartition
 from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
-from kafkalog_spark.log.write.record_encoder import BatchParams, EncodeBuffers, encode_runs, key_column
+from kafkalog_spark.log.write.record_encoder import BatchParams, EncodeBuffers, binary_column, encode_runs
 from kafkalog_spark.sink.columns import check_rows, negative_partition, topic_column
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.commit_plan import PlannedSegment, StagedPiece, TaskAttempt, TaskManifest, partition_count
@@ -82,7 +82,7 @@ class Partitioner:
             values = np.frombuffer(data, np.int32)[partition.offset : partition.offset + len(partition)]
             all_valid = valid is None or not partition.null_count
             given = values, _EMPTY_U8 if all_valid else np.frombuffer(valid, np.uint8), partition.offset
-        key = key_column(batch.column("key") if "key" in self.record_columns else None)
+        key = binary_column("key", batch.column("key") if "key" in self.record_columns else None)
         slots = np.empty(batch.num_rows, np.int32)  # topic and partition as one number; -1 for keyless rows
         bad_row = choose_slots(batch.num_rows, key, *given, codes, counts, firsts, slots)
         if bad_row >= 0:

@@ -16,9 +16,8 @@ from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import DataLoss, KafkalogError, OptionError
 from kafkalog_spark.format.names import TRANSACTION_TOPIC
-from kafkalog_spark.log.tables import table_query
-from kafkalog_spark.log.tables.table import FINDINGS
-from kafkalog_spark.log.tables.table_query import TableQuery
+from kafkalog_spark.log.tables import table
+from kafkalog_spark.log.tables.table import FINDINGS, TableQuery
 from kafkalog_spark.source.filters import RowFilter, split_filters
 from kafkalog_spark.source.offsets import Earliest, Latest, NotSaid, assigned_partitions
 from kafkalog_spark.source.options import ReadOptions
@@ -314,7 +313,7 @@ def narrowed(query: TableQuery, schema: StructType) -> TableQuery:
     return query
 
 
-Task = tuple[tuple[table_query.TableUnit, ...], table_query.Surroundings]
+Task = tuple[tuple[table.TableUnit, ...], table.Surroundings]
 
 
 class TableReader(DataSourceReader):
@@ -349,26 +348,26 @@ class TableReader(DataSourceReader):
 
 def table_tasks(options: ReadOptions, query: TableQuery) -> list[Task]:
     """Raises NotALogDirectory, UnknownPartition, and what the bounds raise."""
+    from kafkalog_spark.log.tables.internal_topics import surroundings_of  # with definitions of messages
+
     dirs = open_log_dirs(options)
     with requests_logged(f"planning the table {query.table}", (root.store for root in dirs.roots)):
         said = not isinstance(options.subscription, NotSaid)
         wanted = (
-            assigned_partitions(options.subscription, dirs.places)
-            if said
-            else table_query.partitions_of(query, dirs.places)
+            assigned_partitions(options.subscription, dirs.places) if said else table.partitions_of(query, dirs.places)
         )
         places = places_to_read(options, dirs, wanted)
         ranges = None  # where no option narrows them, which opens no log
         if options.start != Earliest() or options.end != Latest():
             resolved = resolve_ranges(options, places, places.keys())
             ranges = {each.topic_partition: (each.range.start, each.range.end) for each in resolved}
-        units = table_query.units_of(query, places, ranges, whole=not said)
+        units = table.units_of(query, places, ranges, whole=not said)
         check_scan_bytes(sum(unit.size for unit in units), options)
         # only tables that look beyond their own partitions ask for all of them
         others = [
             tp for tp in dirs.places if tp[0] == TRANSACTION_TOPIC or not query.of.of_topics or query.of is FINDINGS
         ]
-        around = table_query.surroundings_of(query, places_to_read(options, dirs, others), dirs.roots)
+        around = surroundings_of(query, places_to_read(options, dirs, others), dirs.roots)
     groups = group_splits(
         [unit.size for unit in units],
         [1] * len(units),

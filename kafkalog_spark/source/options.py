@@ -19,8 +19,7 @@ from typing import Any, Literal
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, DAMAGE_COLUMN_TYPES, RecordPredicate
 from kafkalog_spark.log.read.discovery import REPLICAS, Replicas
-from kafkalog_spark.log.tables.table import RECORDS, TABLES
-from kafkalog_spark.log.tables.table_query import TableQuery, table_query
+from kafkalog_spark.log.tables.table import RECORDS, TABLES, TableQuery, table_query
 from kafkalog_spark.log.tiered.tier_options import TIER_OPTIONS, TierOptions, is_tier_option
 from kafkalog_spark.options import (
     GivenOptions,

@@ -25,7 +25,6 @@ from kafkalog_spark.cli.record_output import RecordFormat, json_text
 from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
-    PartitionMetadata,
     write_partition_metadata,
 )
 from kafkalog_spark.log.decode.record_schema import EVERY_RECORD, RecordPredicate, ScanRequest
@@ -298,8 +297,7 @@ def test_follow_begins_anew_where_the_topic_was_deleted_and_created_again(tmp_pa
     def write(topic_id: int, end: int) -> None:
         directory = write_segments(tmp_path, {0: single(*range(end))})
         if with_ids:
-            metadata = PartitionMetadata(uuid.UUID(int=topic_id))
-            write_partition_metadata(directory / PARTITION_METADATA_FILE, metadata, sync=False)
+            write_partition_metadata(directory / PARTITION_METADATA_FILE, uuid.UUID(int=topic_id), sync=False)
 
     def delete() -> None:
         shutil.rmtree(tmp_path / "orders-0")

@@ -75,7 +75,7 @@ def test_a_new_topic_has_all_its_partitions_with_one_id(place: Place, tmp_path: 
     bucket = place.bucket()
     write(bucket, values("a", partition=2), topic="t", numPartitions=4)
     assert place.dirs.topics == {"t": (0, 1, 2, 3)}
-    ids = {parse_partition_metadata(bucket.read(f"t-{n}/partition.metadata", 100)).topic_id for n in range(4)}
+    ids = {parse_partition_metadata(bucket.read(f"t-{n}/partition.metadata", 100)) for n in range(4)}
     assert len(ids) == 1
     assert parse_leader_epochs(bucket.read("t-2/leader-epoch-checkpoint", 100)) == [EpochEntry(0, 0)]
     made = [name for what, name in bucket.steps if name.endswith("partition.metadata")]

@@ -60,8 +60,9 @@ def test_records_of_all_tasks_follow_one_another_in_order(tmp_path: Path) -> Non
 
 def test_a_new_topic_has_all_its_partitions_one_id_and_what_a_broker_needs(tmp_path: Path) -> None:
     write(tmp_path, values("a", partition=2), topic="t", numPartitions=4)
-    ids = {read_partition_metadata(tmp_path / f"t-{n}" / "partition.metadata").topic_id for n in range(4)}  # type: ignore[union-attr]
+    ids = {read_partition_metadata(tmp_path / f"t-{n}" / "partition.metadata") for n in range(4)}
     assert len(ids) == 1
+    assert None not in ids
     assert [row["partition"] for row in read(tmp_path)] == [2]
     assert read_leader_epochs(tmp_path / "t-2" / "leader-epoch-checkpoint") == [EpochEntry(0, 0)]
     points = read_offset_checkpoint(tmp_path / "recovery-point-offset-checkpoint")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kafkalog_spark.errors import InvalidRecord, UnknownPartition
 from kafkalog_spark.kernels.partition import choose_slots
-from kafkalog_spark.log.write.record_encoder import key_column
+from kafkalog_spark.log.write.record_encoder import binary_column
 from kafkalog_spark.sink.task_writer import Partitioner
 
 NOTHING_I32, NOTHING_U8 = np.empty(0, np.int32), np.empty(0, np.uint8)
@@ -21,7 +21,7 @@ NOTHING_I32, NOTHING_U8 = np.empty(0, np.int32), np.empty(0, np.uint8)
 def partitions_of(keys: list[bytes | None], count: int) -> list[int]:
     slots = np.empty(len(keys), np.int32)
     fault = choose_slots(
-        len(keys), key_column(pa.array(keys, pa.binary())), NOTHING_I32, NOTHING_U8, 0,
+        len(keys), binary_column("key", pa.array(keys, pa.binary())), NOTHING_I32, NOTHING_U8, 0,
         NOTHING_I32, np.array([count]), np.array([0]), slots,
     )  # fmt: skip
     assert fault == -1

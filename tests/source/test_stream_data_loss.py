@@ -17,7 +17,6 @@ from kafkalog_spark.errors import DataLoss, KafkalogError, MalformedOffsets, Not
 from kafkalog_spark.format.checkpoint import LOG_START_OFFSET_CHECKPOINT, write_offset_checkpoint
 from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
-    PartitionMetadata,
     write_partition_metadata,
 )
 from tests.source.helpers.made_logs import append, delete_first_segment, delete_partition, numbers
@@ -39,7 +38,7 @@ def make(log_dir: Path, values: list[str], topic: str = "t", partition: int = 0)
     for start in range(0, len(values), 10):
         append(log_dir, topic, partition, values[start : start + 10], batch=2, roll_first=start > 0)
     path = log_dir / f"{topic}-{partition}" / PARTITION_METADATA_FILE
-    write_partition_metadata(path, PartitionMetadata(uuid.uuid4()))
+    write_partition_metadata(path, uuid.uuid4())
 
 
 def segment(log_dir: Path, base_offset: int) -> Path:

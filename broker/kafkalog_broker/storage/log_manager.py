@@ -44,12 +44,7 @@ from kafkalog_broker.storage.topic_registry import (
 )
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.format.atomic_file import DIRECTORY_MODE, fsync_directory
-from kafkalog_spark.format.partition_metadata import (
-    PARTITION_METADATA_FILE,
-    PartitionMetadata,
-    new_uuid,
-    write_partition_metadata,
-)
+from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, new_uuid, write_partition_metadata
 
 _log = logging.getLogger(__name__)
 
@@ -184,7 +179,7 @@ class LogManager(LogTable):
             self.add(LogEntry(topic.name, directory.partition, topic.id, directory.log_dir, directory.path))
             if directory.topic_id is None:
                 with directory.log_dir.guarded():
-                    write_partition_metadata(directory.path / PARTITION_METADATA_FILE, PartitionMetadata(topic.id))
+                    write_partition_metadata(directory.path / PARTITION_METADATA_FILE, topic.id)
         for directory in plan.deleted:
             with directory.log_dir.guarded():
                 self._schedule_removal(rename_for_deletion(directory.path, directory.topic, directory.partition), 0)

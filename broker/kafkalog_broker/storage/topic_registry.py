@@ -427,11 +427,10 @@ def find_partition_dirs(log_dir: LogDirectory) -> tuple[list[PartitionDir], list
 
 def _topic_id(path: Path) -> uuid.UUID | None:
     try:
-        metadata = read_partition_metadata(path / PARTITION_METADATA_FILE)
+        return read_partition_metadata(path / PARTITION_METADATA_FILE)
     except CorruptFile as error:
         _log.warning("%s; the topic's id is taken from elsewhere", error)
         return None
-    return None if metadata is None else metadata.topic_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,7 @@ class TierCheck:
         except OSError as error:
             self._add(Severity.ERROR, error.filename or remote.directory, f"cannot be listed: {error.strerror}")
             return
-        found = remote_objects(listing.names, remote.layout, remote.topic_id_partition)
+        found = remote_objects(listing.names, remote.layout, remote.partition)
         known = {name for one in found for name in one.objects.values()}
         for name in sorted(set(listing.names) - known):
             self._add(Severity.NOTE, os.path.join(remote.directory, name), "is no object of a tiered segment")

@@ -13,7 +13,6 @@ import fnmatch
 import glob
 import logging
 import os
-import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from kafkalog_spark.format.names import LOG_SUFFIX, DirKind, PartitionDir, parse
 from kafkalog_spark.format.partition_metadata import uuid_to_text
 from kafkalog_spark.log.read.partition_log import PartitionLocation, leader_epochs, readable_meta_properties
 from kafkalog_spark.log.tiered import remote_names
-from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, Layout
+from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, Layout, TopicIdPartition
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.store.interface import LOCAL, Listing, Store, in_parallel, is_local, normalised
 
@@ -299,16 +298,10 @@ class RemoteDir:
     is."""
 
     layout: Layout
-    topic: str
-    partition: int
-    topic_id: uuid.UUID
+    partition: TopicIdPartition
     directory: str
     store: Store
     tier_root: str | None = None
-
-    @property
-    def topic_id_partition(self) -> remote_names.TopicIdPartition:
-        return remote_names.TopicIdPartition(self.topic, self.topic_id, self.partition)
 
 
 class RootPartitions(NamedTuple):
@@ -420,7 +413,7 @@ def _aiven_dirs(root: Root, listing: Listing, options: TierOptions) -> Iterator[
                 number = remote_names.parse_partition_number(number_name)
                 if number is not None:
                     path = os.path.join(directory, number_name)
-                    yield RemoteDir(Layout.AIVEN, topic[0], number, topic[1], path, store)
+                    yield RemoteDir(Layout.AIVEN, TopicIdPartition(*topic, number), path, store)
 
     try:
         for dirs in in_parallel(lambda name: list(partitions(name)), sorted(listing.names), lambda _: store.remote):
@@ -437,6 +430,4 @@ def _local_tiered_dirs(root: Root, listing: Listing) -> Iterator[RemoteDir]:
     for name in sorted(listing.names):
         found = remote_names.parse_local_tiered_dir(name)
         if found is not None and listing.is_directory(name):
-            yield RemoteDir(
-                Layout.LOCAL_TIERED, found.topic, found.partition, found.topic_id, os.path.join(path, name), root.store
-            )
+            yield RemoteDir(Layout.LOCAL_TIERED, found, os.path.join(path, name), root.store)

@@ -28,10 +28,7 @@ from kafkalog_spark.format.checkpoint import EpochEntry, TopicPartition
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MetaProperties, parse_meta_properties
 from kafkalog_spark.format.names import SegmentFiles, live_segments, producer_snapshots
-from kafkalog_spark.format.partition_metadata import (
-    PARTITION_METADATA_FILE,
-    parse_partition_metadata,
-)
+from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, parse_partition_metadata
 from kafkalog_spark.format.producer_snapshot import ProducerEntry, parse_producer_snapshot
 from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.read.batch_search import LogEnd, find_log_end, still_there
@@ -88,7 +85,7 @@ def leader_epochs(store: Store, directory: str) -> list[EpochEntry]:
 def topic_id(store: Store, directory: str) -> uuid.UUID | None:
     """Topic id from partition.metadata; None without: then only offsets can show that the topic is another one."""
     try:
-        return read_partition_metadata(store, directory).topic_id
+        return read_partition_metadata(store, directory)
     except (KafkalogError, OSError):
         return None
 

@@ -130,7 +130,7 @@ class RemoteDirListing:
         self._pass_over_damage = pass_over_damage
         self._held = {held.segment.segment_id: held for held in remembered if held.place == place}
         self._known: SegmentStates | None = None
-        self._topic_partition = f"{place.topic}-{place.partition}"
+        self._topic_partition = f"{place.partition.topic}-{place.partition.partition}"
         self.exists, self.listing = True, Listing([], lambda _: False)
 
     def look(self, known: SegmentStates | None = None, *, below: int | None = None) -> list[RemoteObjects]:
@@ -148,7 +148,7 @@ class RemoteDirListing:
             return []
         return [
             found
-            for found in remote_objects(self.listing.names, self.place.layout, self.place.topic_id_partition)
+            for found in remote_objects(self.listing.names, self.place.layout, self.place.partition)
             if not found.missing
             and (below is None or found.start_offset < below)
             # without a record in the topic the files decide: the topic may be an older copy
@@ -427,11 +427,11 @@ class PartFinder:
         all_is_local = below is not None and below <= (log_start or 0)
         pending: list[LogPart] = []
         for listing in self._listings:
-            if living is not None and listing.place.topic_id != living:
+            if living is not None and listing.place.partition.topic_id != living:
                 continue
             if all_is_local and listing.place.tier_root is not None:
                 continue  # the broker that copies segments keeps the checkpoint, too
-            known = None if self._metadata is None else self._metadata.of(listing.place.topic_id_partition, again=again)
+            known = None if self._metadata is None else self._metadata.of(listing.place.partition, again=again)
             try:
                 for found in listing.look(known, below=below):
                     start = found.start_offset

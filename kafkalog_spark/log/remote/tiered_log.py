@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import Self
 
 from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
+from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.format.producer_snapshot import ProducerEntry
 from kafkalog_spark.format.transaction_index import AbortedTransaction, collect_aborted
 from kafkalog_spark.log.read.batch_search import LogEnd
@@ -78,15 +79,16 @@ class TieredLocation(PartitionLocation):
         """See PartitionLocation; without a local log, the one that all remote directories are of."""
         if self.is_local:
             return super().topic_id()
-        ids = {place.topic_id for place in self.remote}
+        ids = {place.partition.topic_id for place in self.remote}
         return ids.pop() if len(ids) == 1 else None
 
     def carrying(self, log: PartitionLog, start: int, end: int | None) -> Self:
         if not isinstance(log, TieredLog):
             return self
-        if end is None:
-            return replace(self, remembered=log.learnt_from(start))
-        return replace(self, planned=log.planned_for(start, end))
+        if end is not None:
+            return replace(self, planned=log.planned_for(start, end))
+        remembered = tuple(part.held for _, part in log.parts_of(start, MAX_INT64) if part.held is not None)
+        return replace(self, remembered=remembered)
 
 
 class TieredLog(PartitionLog):
@@ -199,7 +201,7 @@ class TieredLog(PartitionLog):
     def prefetch_segments(self, start: int, end: int) -> None:
         """See PartitionLog: the remote segments of [start, end) are asked about, several at once."""
         for _ in range(LISTINGS):
-            wanted = {index: part for index, part in self._parts_of(start, end) if part.is_pending}
+            wanted = {index: part for index, part in self.parts_of(start, end) if part.is_pending}
             try:
                 self.finder.ask(list(wanted.values()))  # several at once; `_held` finds it done
                 for index in wanted:
@@ -208,7 +210,7 @@ class TieredLog(PartitionLog):
             except FileNotFoundError:
                 self.refresh()
 
-    def _parts_of(self, start: int, end: int) -> list[tuple[int, LogPart]]:
+    def parts_of(self, start: int, end: int) -> list[tuple[int, LogPart]]:
         """Parts with offsets of [start, end), and their places."""
         return [(index, part) for index, part in enumerate(self._parts) if part.start < end and part.until > start]
 
@@ -268,12 +270,8 @@ class TieredLog(PartitionLog):
     def planned_for(self, start: int, end: int) -> PlannedLog:
         """Facts that a task needs to read [start, end) without a listing."""
         self.prefetch_segments(start, end)
-        parts = tuple(part for _, part in self._parts_of(start, end) if not part.is_pending)
+        parts = tuple(part for _, part in self.parts_of(start, end) if not part.is_pending)
         return PlannedLog(self.log_start_offset, self.log_end, parts)
-
-    def learnt_from(self, start: int) -> tuple[StoredSegment, ...]:
-        """Facts gathered of remote segments with offsets from `start` on."""
-        return tuple(part.held for part in self._parts if part.held is not None and part.until > start)
 
     def indexed_runs(self, start: int, end: int) -> list[IndexedRun]:
         """See PartitionLog: remote parts have transaction indexes that are complete."""

@@ -15,7 +15,7 @@ from typing import Any
 from kafkalog_spark.errors import KafkalogError, NotALogDirectory
 from kafkalog_spark.format import partition_metadata
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, EpochEntry, write_leader_epochs
-from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, PartitionMetadata
+from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.remote.part_finder import RemoteDirListing
 from kafkalog_spark.log.remote.tiered_log import TieredLocation
@@ -96,8 +96,8 @@ def metadata_from_tier(
     if any(root.iterdir()):
         raise NotALogDirectory("is not empty", path=str(root), hint="--to takes a new or empty directory")
     report = TierReport()
-    for remote, options in sorted(places, key=lambda one: one[0].topic_id_partition):
-        on_partition(f"{remote.topic}-{remote.partition}", len(places))
+    for remote, options in sorted(places, key=lambda one: one[0].partition):
+        on_partition(f"{remote.partition.topic}-{remote.partition.partition}", len(places))
         listing = RemoteDirListing(remote, options)
         found: list[RemoteSegment] = []
         for objects in listing.look():
@@ -111,7 +111,7 @@ def metadata_from_tier(
                 empty = not held.has(RemoteFile.TRANSACTION_INDEX)
                 found.append(replace(held.segment, transaction_index_empty=empty))
         if found:
-            report.segments[remote.topic_id_partition] = found
+            report.segments[remote.partition] = found
     write_metadata_topic(root, partitions, report.segments)
     return report
 
@@ -127,7 +127,7 @@ def write_metadata_topic(root: Path, partitions: int, found: dict[TopicIdPartiti
     for number, values in enumerate(events):
         directory = root / f"{REMOTE_LOG_METADATA_TOPIC}-{number}"
         directory.mkdir(parents=True)
-        partition_metadata.write_partition_metadata(directory / PARTITION_METADATA_FILE, PartitionMetadata(topic_id))
+        partition_metadata.write_partition_metadata(directory / PARTITION_METADATA_FILE, topic_id)
         write_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT, [EpochEntry(_LEADER_EPOCH, 0)] if values else [])
         with SegmentWriter.create(directory, 0) as writer:
             for at in range(0, len(values), _EVENTS):

@@ -28,8 +28,7 @@ from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.layout import MAX_INT32, MAX_SEGMENT_SIZE, NO_LEADER_EPOCH, NO_TIMESTAMP, H
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MOST_BYTES, parse_meta_properties
 from kafkalog_spark.format.names import CLUSTER_METADATA_TOPIC
-from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, PartitionMetadata
-from kafkalog_spark.format.partition_metadata import write_partition_metadata as write_metadata
+from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, write_partition_metadata
 from kafkalog_spark.format.producer_snapshot import open_transactions
 from kafkalog_spark.format.transaction_index import format_transaction
 from kafkalog_spark.log.log_dir import LogDirs
@@ -205,7 +204,7 @@ def repair_partition(place: PartitionLocation, log_dir: Path, *, records: bool =
         checkpoint.write_leader_epochs(directory / checkpoint.LEADER_EPOCH_CHECKPOINT, _epochs(source, log))
     topic_id = place.topic_id()
     if topic_id is not None:
-        write_metadata(directory / PARTITION_METADATA_FILE, PartitionMetadata(topic_id))
+        write_partition_metadata(directory / PARTITION_METADATA_FILE, topic_id)
     elif PARTITION_METADATA_FILE in source.names:
         report.notes.append("its partition.metadata is damaged, and left out: a broker writes the topic's id again")
     return report

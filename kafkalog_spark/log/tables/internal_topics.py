@@ -16,14 +16,24 @@ import numpy.typing as npt
 
 from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
 from kafkalog_spark.format import layout
+from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.layout import NO_PRODUCER_ID, H
 from kafkalog_spark.format.messages import decode_key, message
-from kafkalog_spark.format.names import OFFSETS_TOPIC
+from kafkalog_spark.format.names import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from kafkalog_spark.format.partition_metadata import uuid_to_text
+from kafkalog_spark.log.read.discovery import Root
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions
-from kafkalog_spark.log.read.partition_log import PartitionLog
+from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.repair.damaged_segment import windows_from
-from kafkalog_spark.log.tables.table import timestamp_us
+from kafkalog_spark.log.tables.table import (
+    FINDINGS,
+    PRODUCERS,
+    TRANSACTIONS,
+    Surroundings,
+    TableQuery,
+    TransactionalId,
+    timestamp_us,
+)
 
 _GROUP_KINDS = {2: "classic", 3: "consumer", 11: "share", 17: "streams"}
 """Type of the key of a group's record, and the kind of group (KIP-848, KIP-932, KIP-1071)."""
@@ -259,9 +269,6 @@ _STATES = (
 _UNFINISHED = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 """A partition of a transaction in one of these waits for its marker."""
 
-TransactionalId = Mapping[str, Any]
-"""A row of the table `transactional_ids`, without its record: the state of a coordinator."""
-
 
 def waits_for(owner: TransactionalId, topic: str, partition: int, producer_epoch: int) -> bool:
     """True if a coordinator knows of a transaction of that epoch in the partition, and will end it."""
@@ -317,3 +324,15 @@ def transactional_id_rows(log: PartitionLog, *, history: bool) -> Iterator[dict[
     entries = _transaction_entries(log)
     for entry in entries if history else _latest(entries):
         yield entry.source_columns(log.partition) | {"transactional_id": entry.key} | (entry.value or {})
+
+
+def surroundings_of(
+    query: TableQuery, places: Mapping[TopicPartition, PartitionLocation], roots: tuple[Root, ...]
+) -> Surroundings:
+    """places: of all partitions, whatever is subscribed to."""
+    of = query.of
+    if of in (TRANSACTIONS, PRODUCERS) and {"transactional_id", "coordinator_state", "state"} & {*query.columns}:
+        states = [place for (topic, _), place in places.items() if topic == TRANSACTION_TOPIC]
+        return Surroundings(coordinators=coordinators(place.open(pass_over_damage=True) for place in states))
+    needs_ends = of.topic == OFFSETS_TOPIC and {"log_end_offset", "lag"} & {*query.columns}
+    return Surroundings(places, roots) if needs_ends or of is FINDINGS else Surroundings()

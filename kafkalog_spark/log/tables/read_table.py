@@ -16,9 +16,14 @@ from kafkalog_spark.log.check.finding import Findings
 from kafkalog_spark.log.read.discovery import Root
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
-from kafkalog_spark.log.tables import table, table_query
+from kafkalog_spark.log.tables import table
 from kafkalog_spark.log.tables.batches import batch_rows
-from kafkalog_spark.log.tables.internal_topics import consumer_offset_rows, group_rows, transactional_id_rows
+from kafkalog_spark.log.tables.internal_topics import (
+    consumer_offset_rows,
+    group_rows,
+    surroundings_of,
+    transactional_id_rows,
+)
 from kafkalog_spark.log.tables.segments import left_over_rows, partition_row, segment_row
 from kafkalog_spark.log.tables.transactions import producer_rows, transaction_rows
 
@@ -27,9 +32,7 @@ _log = logging.getLogger(__name__)
 Batches = Iterator[pa.RecordBatch]
 
 
-def rows_of_units(
-    units: Iterable[table_query.TableUnit], query: table_query.TableQuery, around: table_query.Surroundings
-) -> Batches:
+def rows_of_units(units: Iterable[table.TableUnit], query: table.TableQuery, around: table.Surroundings) -> Batches:
     """The rows of the units, in their order. Raises NotALogDirectory for what cannot be read; DataLoss for what has
     gone since the units were made, unless the query passes over that."""
     reader = _Reader(query, around)
@@ -40,14 +43,14 @@ def rows_of_units(
 class _Reader:
     """Reads unit after unit; neighbours of one partition share its listing."""
 
-    def __init__(self, query: table_query.TableQuery, around: table_query.Surroundings) -> None:
+    def __init__(self, query: table.TableQuery, around: table.Surroundings) -> None:
         self._query = query
         self._around = around
         self._place: PartitionLocation | None = None
         self._opened: PartitionLog | None = None
         self._end_of = cache(self._find_end)
 
-    def batches(self, unit: table_query.TableUnit) -> Batches:
+    def batches(self, unit: table.TableUnit) -> Batches:
         query = self._query
         if unit.place is None:
             rows = _finding_rows(partial(check_directories, self._around.roots, self._around.places))
@@ -71,7 +74,7 @@ class _Reader:
             name, path = f"{unit.place.topic}-{unit.place.partition}", gone.filename or unit.place.directory
             self._lose(DataLoss(f"{what}: {gone.strerror}", topic_partition=name, path=path, offset=unit.segment))
 
-    def _rows(self, unit: table_query.TableUnit, place: PartitionLocation) -> Iterable[Mapping[str, Any]]:
+    def _rows(self, unit: table.TableUnit, place: PartitionLocation) -> Iterable[Mapping[str, Any]]:
         history, coordinators = self._query.history, self._around.coordinators
         if self._query.of is table.PARTITIONS:
             return [partition_row(place)]
@@ -145,11 +148,11 @@ def open_table(
     history: bool = False,
 ) -> pa.RecordBatchReader:
     """A table of the partitions in `places`, or of those of one topic. See LogDirs.table."""
-    query = table_query.table_query(name, columns, of_topics=topic is not None, history=history)
-    chosen = {tp: places[tp] for tp in table_query.partitions_of(query, places) if topic is None or tp[0] == topic}
+    query = table.table_query(name, columns, of_topics=topic is not None, history=history)
+    chosen = {tp: places[tp] for tp in table.partitions_of(query, places) if topic is None or tp[0] == topic}
 
     def rows() -> Batches:
-        around = table_query.surroundings_of(query, places, roots)
-        yield from rows_of_units(table_query.units_of(query, chosen, whole=topic is None), query, around)
+        around = surroundings_of(query, places, roots)
+        yield from rows_of_units(table.units_of(query, chosen, whole=topic is None), query, around)
 
     return pa.RecordBatchReader.from_batches(query.of.schema(query.columns), rows())

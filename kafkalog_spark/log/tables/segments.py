@@ -16,8 +16,7 @@ from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog, leader_epochs, offset_checkpoint
 from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.log.repair.damaged_segment import Damage, end_of, stretches
-from kafkalog_spark.log.tables.table import timestamp_us
-from kafkalog_spark.log.tables.table_query import left_overs, segment_size
+from kafkalog_spark.log.tables.table import left_overs, segment_size, timestamp_us
 
 _TRANSIENT = {names.DELETED_SUFFIX: "deleted", names.CLEANED_SUFFIX: "cleaned", names.SWAP_SUFFIX: "swap"}
 

@@ -14,8 +14,8 @@ from kafkalog_spark.format.producer_snapshot import NO_TRANSACTION, ProducerEntr
 from kafkalog_spark.log.read.partition_log import PartitionLog
 from kafkalog_spark.log.read.segment_file import Window
 from kafkalog_spark.log.repair.damaged_segment import windows_from
-from kafkalog_spark.log.tables.internal_topics import TransactionalId, waits_for
-from kafkalog_spark.log.tables.table import timestamp_us
+from kafkalog_spark.log.tables.internal_topics import waits_for
+from kafkalog_spark.log.tables.table import TransactionalId, timestamp_us
 
 Coordinators = Mapping[int, TransactionalId]  # by producer id
 

@@ -251,18 +251,13 @@ def _kernel_columns(records: pa.RecordBatch, time_of_missing: int | None) -> Enc
     columns = {name: records.column(name) for name in names}
     timestamps, timestamp_of_all = _timestamps(columns.get("timestamp"), time_of_missing)
     return EncodeColumns(
-        _binary("key", columns.get("key")),
-        _binary("value", columns["value"]),
+        binary_column("key", columns.get("key")),
+        binary_column("value", columns["value"]),
         _headers(columns.get("headers")),
         timestamps,
         timestamp_of_all,
         _offsets(columns.get("offset")),
     )
-
-
-def key_column(column: pa.Array | None) -> BinaryColumn:
-    """A key column as a kernel takes it; None: no record has a key. Raises InvalidRecord unless binary or string."""
-    return _binary("key", column)
 
 
 def _cast(name: str, column: pa.Array, to: pa.DataType) -> pa.Array:
@@ -279,8 +274,9 @@ def _view(buffer: pa.Buffer | None, dtype: type[np.generic]) -> np.ndarray:
     return view
 
 
-def _binary(name: str, column: pa.Array | None) -> BinaryColumn:
-    """Views of a column's buffers; the offsets begin at its slice."""
+def binary_column(name: str, column: pa.Array | None) -> BinaryColumn:
+    """Views of a column's buffers; the offsets begin at its slice. None: all are null. Raises InvalidRecord unless
+    binary or string."""
     if column is None or len(column) == column.null_count:
         return _NO_BINARY
     if column.type != pa.string():  # has the same buffers as binary: no cast, which would check UTF-8 again
@@ -316,8 +312,8 @@ def _headers(column: pa.Array | None) -> HeadersColumn:
         _view(offsets, np.int32)[at : at + len(column) + 1],
         _EMPTY_U8 if column.null_count == 0 else _view(valid, np.uint8),
         at,
-        _binary("headers", fields["key"]),
-        _binary("headers", fields["value"]),
+        binary_column("headers", fields["key"]),
+        binary_column("headers", fields["value"]),
     )
 
 

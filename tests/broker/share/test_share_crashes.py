@@ -151,12 +151,11 @@ def lag(broker: RunningBroker) -> int:
 
 
 def test_nothing_is_lost_and_nothing_accepted_comes_again(broker: RunningBroker) -> None:
-    metadata = read_partition_metadata(broker.log_dir / f"{TOPIC}-0" / "partition.metadata")
-    assert metadata is not None
-    assert metadata.topic_id is not None
-    _initialize(broker, metadata.topic_id)
+    topic_id = read_partition_metadata(broker.log_dir / f"{TOPIC}-0" / "partition.metadata")
+    assert topic_id is not None
+    _initialize(broker, topic_id)
     ledger, chance = Ledger(), random.Random(932)
-    members = [Member(broker, metadata.topic_id, ledger) for _ in range(MEMBERS)]
+    members = [Member(broker, topic_id, ledger) for _ in range(MEMBERS)]
     for number in range(KILLS):
         wanted = len(ledger.accepted) + RECORDS // (2 * KILLS)
         end = time.monotonic() + _LAST_S

@@ -67,8 +67,8 @@ def beat(connection: socket.socket, group: str, epoch: int, names: list[str] | N
 def test_a_partition_named_twice_in_the_first_fetch_is_given_once(
     broker: RunningBroker, connection: socket.socket
 ) -> None:
-    metadata = read_partition_metadata(broker.log_dir / f"{TOPIC}-0" / "partition.metadata")
-    assert metadata is not None
+    known_id = read_partition_metadata(broker.log_dir / f"{TOPIC}-0" / "partition.metadata")
+    assert known_id is not None
     epoch, end = 0, time.monotonic() + _LAST_S
     while True:  # until its share partitions have a state
         answer = beat(connection, GROUP, epoch, None if epoch else [TOPIC])
@@ -78,7 +78,7 @@ def test_a_partition_named_twice_in_the_first_fetch_is_given_once(
         assert time.monotonic() < end, answer
         time.sleep(0.02)
     partition = {"partition_index": 0, "acknowledgement_batches": []}
-    topic_id: uuid.UUID | None = metadata.topic_id
+    topic_id: uuid.UUID | None = known_id
     topic = {"topic_id": str(topic_id), "partitions": [partition, partition]}
     given = [one for found in fetch(connection, 0, [topic, topic]).responses for one in found.partitions]
     assert [one.partition_index for one in given] == [0]

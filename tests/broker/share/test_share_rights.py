@@ -94,10 +94,9 @@ def _ids(broker: RunningBroker) -> dict[str, uuid.UUID]:
         described["open"] = answer.topics[0].topic_id
     from kafkalog_spark.format.partition_metadata import read_partition_metadata
 
-    metadata = read_partition_metadata(broker.log_dir / "closed-0" / "partition.metadata")
-    assert metadata is not None
-    assert metadata.topic_id is not None
-    return {**described, "closed": metadata.topic_id}
+    topic_id = read_partition_metadata(broker.log_dir / "closed-0" / "partition.metadata")
+    assert topic_id is not None
+    return {**described, "closed": topic_id}
 
 
 @pytest.mark.parametrize(("key", "version"), [(83, 0), (84, 0), (85, 1), (86, 0), (87, 1)])

@@ -29,9 +29,9 @@ from tests.broker.storage.helpers.one_topic import OneTopicRegistry
 
 
 def topic_id_in(directory):
-    metadata = read_partition_metadata(directory / "partition.metadata")
-    assert metadata is not None
-    return metadata.topic_id
+    topic_id = read_partition_metadata(directory / "partition.metadata")
+    assert topic_id is not None
+    return topic_id
 
 
 def test_what_was_appended_is_there_after_a_clean_restart(tmp_path):

@@ -11,7 +11,6 @@ from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, write_lead
 from kafkalog_spark.format.meta_properties import META_PROPERTIES_FILE, MetaProperties, write_meta_properties
 from kafkalog_spark.format.partition_metadata import (
     PARTITION_METADATA_FILE,
-    PartitionMetadata,
     write_partition_metadata,
 )
 from tests.source.helpers.made_logs import append, numbers
@@ -37,7 +36,7 @@ def copy_of(
     if epoch is not None:
         write_leader_epochs(directory / LEADER_EPOCH_CHECKPOINT, [(0, 0), (epoch, 0)], sync=False)
     if topic_id is not None:
-        write_partition_metadata(directory / PARTITION_METADATA_FILE, PartitionMetadata(topic_id), sync=False)
+        write_partition_metadata(directory / PARTITION_METADATA_FILE, topic_id, sync=False)
     if cluster is not None:
         date = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
         write_meta_properties(log_dir / META_PROPERTIES_FILE, MetaProperties(1, cluster_id=cluster, node_id=1), date)

@@ -52,7 +52,7 @@ class MovingLog:
         )
         (self.data / REMOTE_STORAGE_FILE).write_bytes(options.recorded_file(DATE))
         self._directory = self.data / f"{topic}-0"
-        living = CLEAN.metadata(topic, 0).topic_id
+        living = CLEAN.topic_id(topic, 0)
         on_disk = {int(path.name[:20]) for path in self._directory.glob("*.log")}
         self.segments = [one for one in readable(CLEAN) if one.partition == (topic, living, 0)]
         for segment in self.segments:

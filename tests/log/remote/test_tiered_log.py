@@ -59,7 +59,7 @@ def test_a_tier_alone(
         return
     root = cluster.remote if layout == "local-tiered" else aiven_tree(cluster, tmp_path, AivenMode.PLAIN, 4096)
     log = opened(root, topic=topic, partition=partition)
-    living = cluster.metadata(topic, partition).topic_id
+    living = cluster.topic_id(topic, partition)
     copied = [s for s in readable(cluster) if s.partition == (topic, living, partition)]
     assert (log.log_start_offset, log.log_end_offset) == (
         min(segment.start_offset for segment in copied),

@@ -31,8 +31,8 @@ def state_in(log_dir: Path, partitions: int) -> RemoteLogState:
     """What the topic says, each event in the partition where a broker looks for it."""
     directories = sorted(log_dir.glob(f"{REMOTE_LOG_METADATA_TOPIC}-*"))
     assert len(directories) == partitions
-    metadata = [read_partition_metadata(one / "partition.metadata") for one in directories]
-    assert len({found.topic_id for found in metadata if found is not None}) == 1
+    topic_ids = [read_partition_metadata(one / "partition.metadata") for one in directories]
+    assert len({found for found in topic_ids if found is not None}) == 1
     state = RemoteLogState()
     for directory in directories:
         for batch in decode_log(directory / "00000000000000000000.log"):

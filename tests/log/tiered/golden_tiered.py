@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +18,7 @@ from typing import Any
 
 from kafkalog_spark.format.checkpoint import LOG_START_OFFSET_CHECKPOINT, EpochEntry, read_offset_checkpoint
 from kafkalog_spark.format.checkpoint import read_leader_epochs as _read_leader_epochs
-from kafkalog_spark.format.partition_metadata import PartitionMetadata, read_partition_metadata
+from kafkalog_spark.format.partition_metadata import read_partition_metadata
 from kafkalog_spark.log.tiered.lineage import OffsetSpan
 from kafkalog_spark.log.tiered.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC, RemoteLogState, decode_event
 from kafkalog_spark.log.tiered.remote_names import LOCAL_TIERED_ROOT, RemoteSegment, TopicIdPartition
@@ -111,7 +112,7 @@ class GoldenCluster:
         """As the log directory's checkpoint says."""
         return read_offset_checkpoint(self.data / LOG_START_OFFSET_CHECKPOINT).get((topic, partition))
 
-    def metadata(self, topic: str, partition: int) -> PartitionMetadata:
+    def topic_id(self, topic: str, partition: int) -> uuid.UUID:
         found = read_partition_metadata(self.data / f"{topic}-{partition}" / "partition.metadata")
         assert found is not None
         return found

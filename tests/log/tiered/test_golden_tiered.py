@@ -179,7 +179,7 @@ def walk_of(cluster: GoldenCluster, topic: str, partition: int) -> LineageMerge:
         remote_segments(cluster, topic, partition),
         without_empty_epochs(cluster.leader_epochs(topic, partition)),
         local=spans,
-        topic_id=cluster.metadata(topic, partition).topic_id,
+        topic_id=cluster.topic_id(topic, partition),
         log_start=cluster.log_start(topic, partition),
         log_end=spans[-1].until,
     )
@@ -251,7 +251,7 @@ def test_remote_transaction_indexes_hide_what_read_committed_hides() -> None:
 def test_a_topic_created_again_is_read_by_its_id() -> None:
     segments = remote_segments(CLEAN, "recreated", 0)
     ids = {segment.partition.topic_id for segment in segments}
-    living = CLEAN.metadata("recreated", 0).topic_id
+    living = CLEAN.topic_id("recreated", 0)
     assert len({objects.partition.topic_id for objects in objects_of(CLEAN).values()
                 if objects.partition.topic == "recreated"}) == 2  # fmt: skip
     assert topic_id_of(segments) == living
@@ -307,7 +307,7 @@ def test_nothing_is_left_of_a_topic_that_was_deleted() -> None:
 @partitions
 def test_the_newest_segments_leader_epochs_are_the_lineage(cluster: GoldenCluster, topic: str, partition: int) -> None:
     """Without the log directory: what is remote is found again from what is remote."""
-    topic_id = cluster.metadata(topic, partition).topic_id
+    topic_id = cluster.topic_id(topic, partition)
     segments = [part for part in remote_segments(cluster, topic, partition) if part.partition.topic_id == topic_id]
     last = newest(segments)
     if last is None:

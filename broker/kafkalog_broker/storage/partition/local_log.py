@@ -29,11 +29,7 @@ from kafkalog_spark.format import names
 from kafkalog_spark.format.atomic_file import FILE_MODE, fsync_directory, fsync_file
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import H
-from kafkalog_spark.format.partition_metadata import (
-    PARTITION_METADATA_FILE,
-    PartitionMetadata,
-    write_partition_metadata,
-)
+from kafkalog_spark.format.partition_metadata import PARTITION_METADATA_FILE, write_partition_metadata
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.log.read.segment_file import Window
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
@@ -73,7 +69,7 @@ def create_log_files(
 ) -> LoadedLog:
     """Make the files of an empty log in `directory`, its indexes trimmed as in a log that was closed. sync: topic id
     and leader epoch are on disk on return. Raises FileExistsError when there is a segment, OSError."""
-    write_partition_metadata(directory / PARTITION_METADATA_FILE, PartitionMetadata(topic_id), sync=sync)
+    write_partition_metadata(directory / PARTITION_METADATA_FILE, topic_id, sync=sync)
     epochs = LeaderEpochs(directory)
     epochs.assign(leader_epoch, log_start_offset, sync=sync)
     segment = os.path.join(directory, names.segment_name(log_start_offset))
