@@ -7,6 +7,7 @@ with `KafkalogError.at`, once. The text is one line, because Spark shows the fir
 from __future__ import annotations
 
 import re
+from copyreg import __newobj__  # type: ignore[attr-defined]
 from typing import Any, Self
 
 
@@ -55,8 +56,8 @@ class KafkalogError(Exception):
             text = with_hint(text, self.hint)
         return printable(text)  # names of files, directories and options may have anything in them
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.what, self.__dict__)
+    def __reduce__(self) -> tuple[Any, ...]:  # errors go from Spark's workers to its driver
+        return __newobj__, (type(self), self.what), self.__dict__
 
 
 def with_hint(text: str, hint: str) -> str:
@@ -79,14 +80,6 @@ def escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
-
-
-def _rebuild(cls: type[KafkalogError], what: str, state: dict[str, Any]) -> KafkalogError:
-    """Unpickle: errors cross process borders between Spark's workers and its driver."""
-    error = cls.__new__(cls)
-    Exception.__init__(error, what)
-    error.__dict__.update(state)
-    return error
 
 
 class OptionError(KafkalogError, ValueError):

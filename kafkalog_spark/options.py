@@ -17,7 +17,6 @@ from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64
 
 Parser = Callable[[str, str], Any]
 
-_TYPO_RATIO = 0.85  # difflib's; "kafka.isolationLevel" is 0.95 from "kafka.isolation.level", Kafka's own are below 0.7
 _NEAR = 0.6  # difflib's default: names that a reader takes for relatives
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
@@ -132,8 +131,7 @@ class OptionSpec:
     hint: str = ""
 
     def value(self, text: str | None, prefix: str = "") -> Any:
-        """The value of a text, None for an option that is not given. prefix: of its name in errors. Raises
-        OptionError."""
+        """The value of a text, None where it is not given. prefix: of its name in errors. Raises OptionError."""
         text = self.default if text is None else text
         return None if text is None else self.parse(prefix + self.name, text)
 
@@ -232,8 +230,3 @@ def unknown_option(
         meant = by_key[nearest[0]] if nearest else None
     hint = f"did you mean '{meant}'?" if meant else f"{pages} the options"
     return OptionError(f"unknown option '{name}'", hint=hint)
-
-
-def is_nearly(name: str, known: str) -> bool:
-    """True if `name` is most likely `known`, mistyped."""
-    return difflib.SequenceMatcher(None, name.lower(), known.lower()).ratio() >= _TYPO_RATIO

@@ -316,7 +316,6 @@ def timelines(partitions: Iterable[facts.PartitionTotal]) -> tuple[facts.Timelin
 
 
 def producers_of(totals: BatchTotals, transactional_ids: Mapping[int, str]) -> tuple[facts.ProducerTotal, ...]:
-    """The producers with the most bytes."""
     made = sorted(totals.producers.values(), key=lambda producer: (-producer.size, producer.producer_id))
     for producer in made[:SHOWN_PRODUCERS]:
         producer.transactional_id = transactional_ids.get(producer.producer_id)

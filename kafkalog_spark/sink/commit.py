@@ -40,8 +40,7 @@ from kafkalog_spark.sink.medium import Medium
 _log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 3600
-"""A writer without a lock that has looked at the commits longer ago looks again before it puts one: see
-medium_bucket.KEPT_SECONDS."""
+"""A writer without a lock that looked at the commits longer ago looks again before it puts one (KEPT_SECONDS)."""
 
 _RECORD_FILE = re.compile(r"([0-9]{20})\.json")
 _MOST_RECORD_BYTES = 256 << 20  # one of a million segments has as many

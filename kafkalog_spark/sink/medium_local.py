@@ -126,7 +126,6 @@ class LocalMedium(Medium):
             yield
 
     def _lock(self, file_name: str, seconds: float = 0.0) -> LogDirLock | None:
-        """The lock; None when somebody else has it for so long."""
         for _ in _tries(seconds):
             with suppress(errors.LogDirLocked):
                 return LogDirLock.acquire(self.log_dir, file_name)

@@ -107,7 +107,6 @@ class Partitioner:
         return _gather(batch.select(self.record_columns), slots, counts, topics)
 
     def _is_keyless(self, batch: pa.RecordBatch) -> bool:
-        """True when no row has a key or names its partition."""
         keyless = "key" not in self.record_columns or batch.column("key").null_count == batch.num_rows
         return keyless and (
             "partition" not in batch.schema.names or batch.column("partition").null_count == batch.num_rows

@@ -184,7 +184,6 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Raises _OffsetsFault for a key that is given twice."""
     seen: dict[str, Any] = {}
     for key, member in members:
         if key in seen:
@@ -390,8 +389,7 @@ def assigned_partitions(
 ) -> list[TopicPartition]:
     """The partitions of `present` that the read is about, sorted. As in the connector an internal topic is never read
     through `subscribe` or `subscribePattern`, and a partition named by `assign` that its topic lacks is left out.
-    Unlike there, `assign` reads internal topics. Raises UnknownPartition for a named topic that is neither there nor in
-    `may_be_gone`."""
+    Unlike there, `assign` reads internal topics. Raises UnknownPartition for a topic not there, nor `may_be_gone`."""
     available = set(present)
     topics = {topic for topic, _ in available}
     match subscription:

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Any, Literal
 
@@ -28,7 +29,6 @@ from kafkalog_spark.options import (
     byte_size,
     choice,
     duration_ms,
-    is_nearly,
     local_path,
     option,
     plain_text,
@@ -59,7 +59,6 @@ def _search_text(name: str, text: str) -> bytes:
 
 
 def _search_hex(name: str, text: str) -> bytes:
-    """Bytes in hexadecimal digits, two a byte; spaces may be between bytes."""
     try:
         return bytes.fromhex(text)
     except ValueError:
@@ -121,6 +120,7 @@ END_OPTIONS = (
 )
 """The first one given of each three decides; the others are not even looked at."""
 
+_TYPO_RATIO = 0.85  # difflib's; "kafka.isolationLevel" is 0.95 from "kafka.isolation.level", Kafka's own are below 0.7
 _isolation_level = choice("read_uncommitted", "read_committed")
 _mode = choice("FAILFAST", "DROPMALFORMED", "PERMISSIVE")
 
@@ -333,7 +333,6 @@ def _warn_of_seconds(start: offsets.Bound) -> None:
 
 
 def warn_of(ignored: Iterable[str]) -> None:
-    """Log options without effect, in one line; nothing for none."""
     if names := ", ".join(ignored):
         _log.warning("options without effect on kafkalog: %s", names)
 
@@ -396,7 +395,7 @@ class GivenReadOptions(GivenOptions):
             ):
                 continue
             level = "kafka.isolation.level"  # the only consumer setting that changes the result
-            if key not in used and is_nearly(key, level):
+            if key not in used and SequenceMatcher(None, key, level).ratio() >= _TYPO_RATIO:
                 raise unknown_option(name, [level], {})
             if key not in used | without_effect and not key.startswith("kafka."):
                 raise unknown_option(name, [*(spec.name for spec in READ_OPTIONS), *CONNECTOR_ONLY], OTHER_NAMES)

@@ -53,8 +53,7 @@ class LoadOptions:
         self._formats: Mapping[str, ResolvedFormat] | None = None
 
     def formats(self, options: ReadOptions) -> Mapping[str, ResolvedFormat]:
-        """Formats by side, the same for a batch and a stream, with the files, registered schemas and `_schemas` records
-        they need. Raises as they do."""
+        """By side, for batch and stream: with the files, registered schemas and `_schemas` records they need."""
         if self._formats is None:
             topics, records = tuple(sorted(named_topics(options.subscription))), partial(_records, options)
             self._formats = {
@@ -263,7 +262,6 @@ def _in_zone(format: ResolvedFormat, columns: pa.Schema) -> ResolvedFormat:
 
 
 def _has_moments(kind: pa.DataType) -> bool:
-    """True if a type has a timestamp that is not local."""
     if pa.types.is_timestamp(kind):
         return kind.tz is not None
     return any(_has_moments(kind.field(i).type) for i in range(kind.num_fields))

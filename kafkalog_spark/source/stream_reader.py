@@ -237,7 +237,6 @@ class _WithRows(KafkaLogStreamReader, SimpleStreamReader):
 
 
 def _check_topic(split: Split) -> None:
-    """Raise DataLoss where the topic was created again since the batch was planned."""
     found = split.place.topic_id()
     if split.topic_id is not None and found is not None and found != split.topic_id:
         tp = split.range.topic_partition

@@ -85,7 +85,6 @@ StreamWriterBase: Any = getattr(datasource, "DataSourceStreamArrowWriter", objec
 """Base of stream writers that are given Arrow batches; `object` in Spark 4.0, which has none."""
 
 
-Row = TypeVar("Row")
 _log = logging.getLogger(__name__)
 
 
@@ -101,7 +100,7 @@ def freeze_gc_once() -> None:
         gc.freeze()
 
 
-def until_spark_has_enough(rows: Iterable[Row]) -> Iterator[Row]:
+def until_spark_has_enough(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows, read in a process that ends without a word when Spark has closed the connection before it has them all.
 
     Spark does that when it stops taking rows (limit, take, show). pyspark's daemon would try to write the rest all the

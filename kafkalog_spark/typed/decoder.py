@@ -54,7 +54,6 @@ class ValueDecoder(Protocol):
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray) -> Decoded:
         """Values to columns. Malformed values are reported per row; decode never raises on content."""
-        ...
 
 
 def decode_column(decoder: ValueDecoder, rows: pa.RecordBatch, side: str) -> Decoded:
@@ -68,7 +67,6 @@ class ValueEncoder(Protocol):
 
     def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
         """Rows to values; a null row is a null value. Raises InvalidRecord for a row that cannot be one."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -127,11 +125,9 @@ class Format(Protocol):
 
     def decoder(self, format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
         """Raises OptionError for an option or a type that the format refuses."""
-        ...
 
     def encoder(self, options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
         """options: names as in ResolvedFormat. Raises OptionError for an option or a type that the format refuses."""
-        ...
 
     def schema(self, format: ResolvedFormat) -> pa.Schema: ...
 

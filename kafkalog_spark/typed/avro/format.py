@@ -42,7 +42,6 @@ def decoder(format: formats.ResolvedFormat, projection: pa.Schema) -> formats.Va
 
 
 def reading(reader: AvroType, projection: pa.Schema, options: Mapping[str, str]) -> AvroReading:
-    """Decoder of values as a reader schema. Raises OptionError."""
     return AvroReading(reader, projection, types.meaning_of(options))
 
 

@@ -38,7 +38,6 @@ def decoder(format: formats.ResolvedFormat, projection: pa.Schema) -> formats.Va
 
 
 def reading(reader: Any, projection: pa.Schema, options: Mapping[str, str]) -> ProtobufReading:
-    """Decoder of messages as the reader's descriptor. Raises OptionError."""
     from kafkalog_spark.typed.protobuf.reading import ProtobufReading  # loads numba
 
     return ProtobufReading(reader, projection, types.meaning_of(options))

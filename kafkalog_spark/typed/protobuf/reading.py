@@ -98,7 +98,6 @@ class _Message:
                 self._parts[number] = part
 
     def written(self) -> bytes:
-        """The message in one part."""
         parts = (_delimited(number, part.written()) for number, part in self._parts.items())
         return bytes(self._raw) + b"".join(parts)
 

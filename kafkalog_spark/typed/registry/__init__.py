@@ -1,2 +1,1 @@
-"""Schema registries: how a value says its schema's id, where schemas with ids come from, and what they were
-registered as."""
+"""Schema registries: how a value says its schema's id, where schemas come from, what they were registered as."""

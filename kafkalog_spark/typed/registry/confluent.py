@@ -196,13 +196,11 @@ class _SchemaFormat:
         return replace(format, reader_text=registered.text, reader_id=registered.id)
 
     def schema(self, format: formats.ResolvedFormat) -> pa.Schema:
-        """The columns of the reader schema."""
         types = self.inner.types
         columns: pa.Schema = types.columns_of(self.reader(format, store_of(format)), types.meaning_of(format.options))
         return columns
 
     def decoder(self, format: formats.ResolvedFormat, projection: pa.Schema) -> formats.ValueDecoder:
-        """Raises OptionError, SchemaRegistryError."""
         return ConfluentDecoder(self, format, projection)
 
     def reader(self, format: formats.ResolvedFormat, store: SchemaStore) -> Any:
@@ -299,7 +297,6 @@ class _Json:
     schema = staticmethod(json_format.schema)
 
     def decoder(self, format: formats.ResolvedFormat, projection: pa.Schema) -> formats.ValueDecoder:
-        """Raises OptionError."""
         return ConfluentJsonDecoder(format, projection)
 
     def encoder(self, options: Mapping[str, str], given: pa.Schema) -> formats.ValueEncoder:
@@ -428,7 +425,6 @@ class ConfluentJsonDecoder:
         self._inner = json_format.decoder(format, projection)
 
     def decode(self, values: pa.BinaryArray | pa.LargeBinaryArray, headers: Any = None) -> formats.Decoded:
-        """As ValueDecoder.decode."""
         framed = unframed(Values.of(values), headers, self._side)
         unnamed = (framed.which < 0) & (framed.values.ends >= 0)
         decoded = self._inner.decode(_as_array(framed))
@@ -456,7 +452,6 @@ class FramingEncoder:
         self._prefix = prefix
 
     def encode(self, columns: pa.StructArray) -> pa.BinaryArray:
-        """As ValueEncoder.encode."""
         from kafkalog_spark.typed.columns.byte_slices import ByteSlices, Fragment, as_values, valid_of
 
         column = columns.flatten()[0]

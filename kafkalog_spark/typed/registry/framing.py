@@ -37,8 +37,7 @@ class Framed(NamedTuple):
 
 
 def unframed(values: Values, headers: Any, side: str) -> Framed:
-    """Take the prefix from every value. headers: list<struct<key, value>> of each record, which go before the prefix;
-    or None. side: "value" or "key"."""
+    """Take the prefix from every value. headers: list<struct<key, value>> of each record, which precede it; or None."""
     starts, which = values.starts.copy(), np.full(len(values.starts), -1, np.int64)
     ids: dict[int | str, int] = {}
     sizes = values.ends - values.starts
