@@ -16,6 +16,8 @@ Delegation tokens (KIP-48), which this broker does not issue: as a Kafka without
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from itertools import chain
 from typing import Any
 
 from kafkalog_broker.admin.responses import needs_text
@@ -56,9 +58,7 @@ async def sasl_authenticate(request: Request, broker: Broker) -> Any:
 def describe_user_scram_credentials(request: Request, broker: Broker) -> Any:
     users = broker.scram_users.users
     asked = [user.name for user in request.entity.users or ()]
-    times: dict[str, int] = {}
-    for name in asked or [name for known in users.values() for name in known]:
-        times[name] = times.get(name, 0) + 1
+    times = Counter(asked or chain.from_iterable(users.values()))
     results = []
     for name in times:
         found = [(number_of(mechanism), known[name]) for mechanism, known in users.items() if name in known]

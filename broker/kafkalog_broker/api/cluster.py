@@ -21,13 +21,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalog_broker.admin.responses import cluster_operations, this_node
+from kafkalog_broker.admin.responses import cluster_operations, respond_by_partition, this_node
 from kafkalog_broker.api.api_versions import FEATURES, METADATA_VERSION
 from kafkalog_broker.api.topics import NO_SUCH_TOPIC
 from kafkalog_broker.broker import Broker
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.hot_responses import OPERATIONS_NOT_ASKED_FOR
 from kafkalog_broker.protocol.response_entity import error_response, respond
 
 BROKERS, CONTROLLERS = 1, 2  # endpoint types
@@ -42,13 +41,13 @@ async def describe_cluster(request: Request, broker: Broker) -> Any:
     if kind != BROKERS:
         return error_response(request, ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {kind}")
     node = this_node(broker, request.connection)
-    operations = OPERATIONS_NOT_ASKED_FOR
+    operations = {}
     if request.entity.include_cluster_authorized_operations:
-        operations = cluster_operations(request)
+        operations["cluster_authorized_operations"] = cluster_operations(request)
     return respond(
         request, endpoint_type=BROKERS, cluster_id=broker.cluster_id, controller_id=broker.node_id,
         brokers=[{"broker_id": node.node_id, "host": node.host, "port": node.port, "rack": node.rack}],
-        cluster_authorized_operations=operations,
+        **operations,
     )  # fmt: skip
 
 
@@ -66,16 +65,12 @@ _EPOCH = 1  # of a node that was never voted for again
 
 
 @api(55, 0, 2)
-def describe_quorum(request: Request, broker: Broker) -> Any:
+async def describe_quorum(request: Request, broker: Broker) -> Any:
     topics = request.entity.topics
     named = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in topics]
     if named != [(METADATA_TOPIC, [0])]:
         error = {"error_code": ErrorCode.unknown_topic_or_partition, "error_message": NO_SUCH_TOPIC}
-        unknown = [
-            {"topic_name": name, "partitions": [{"partition_index": index, **error} for index in indexes]}
-            for name, indexes in named
-        ]
-        return respond(request, error_message="", topics=unknown)
+        return await respond_by_partition(request, lambda topic, partition: error, error_message="")
     now_ms, end = broker.clock.now_ms(), broker.topics.generation
     voter = {
         "replica_id": broker.node_id, "log_end_offset": end, "last_fetch_timestamp": now_ms,

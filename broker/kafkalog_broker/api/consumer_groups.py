@@ -23,7 +23,6 @@ from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerHeart
 from kafkalog_broker.groups.modern.group_manager import HeartbeatResponse, ModernGroupManager
 from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
-from kafkalog_broker.protocol.hot_responses import OPERATIONS_NOT_ASKED_FOR
 from kafkalog_broker.protocol.response_entity import error_response, respond
 
 _CLIENTS_MAKE_IDS_FROM = 1
@@ -119,10 +118,11 @@ def describe_groups(
 ) -> Any:  # fmt: skip
     """Descriptions of consumer, share or streams groups, those first that the sender may not describe. A group that is
     named more than once is answered once. hidden: text for who may not describe a topic of a group."""
-    refused, answers = [], []
+    refused: list[Fields] = []
+    answers: list[Fields] = []
     for group_id in dict.fromkeys(request.entity.group_ids):
         if code := request.refused(group_id):
-            refused.append(_failed(group_id, code))
+            refused.append({"group_id": group_id, "error_code": code})
             continue
         try:
             manager = groups(group_id)
@@ -134,23 +134,16 @@ def describe_groups(
                 raise BrokerError(ErrorCode.topic_authorization_failed, hidden)
         except BrokerError as error:
             has_text = error.code in (ErrorCode.group_id_not_found, ErrorCode.topic_authorization_failed)
-            answers.append(_failed(group_id, error.code, error.what if has_text else None))
+            what = error.what if has_text else None
+            answers.append({"group_id": group_id, "error_code": error.code, "error_message": what})
             continue
-        operations = OPERATIONS_NOT_ASKED_FOR
         if request.entity.include_authorized_operations:
-            operations = request.operations(ResourceType.GROUP, group_id)
+            fields["authorized_operations"] = request.operations(ResourceType.GROUP, group_id)
         answers.append({
             "group_id": group_id, "group_state": group.state.value, "group_epoch": group.epoch,
-            "assignment_epoch": group.assignment_epoch, "authorized_operations": operations, **fields,
+            "assignment_epoch": group.assignment_epoch, **fields,
         })  # fmt: skip
     return respond(request, groups=refused + answers)
-
-
-def _failed(group_id: str, code: ErrorCode, message: str | None = None) -> Fields:
-    return {
-        "error_code": code, "error_message": message, "group_id": group_id,
-        "authorized_operations": OPERATIONS_NOT_ASKED_FOR,
-    }  # fmt: skip
 
 
 def topic_names(broker: Broker, assignments: Iterable[Iterable[UUID]]) -> dict[UUID, str]:

@@ -47,7 +47,6 @@ from kafkalog_broker.groups.classic.classic_group import Group, GroupState
 from kafkalog_broker.groups.classic.messages import JoinAnswer, JoinRequest, LeavingMember, SyncRequest
 from kafkalog_broker.protocol.acls import ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api, on_error
-from kafkalog_broker.protocol.hot_responses import OPERATIONS_NOT_ASKED_FOR
 from kafkalog_broker.protocol.response_entity import respond
 
 _KNOWN_MEMBER_ID_FROM = 4
@@ -175,13 +174,9 @@ def _described(request: Request, broker: Broker, group_id: str) -> dict[str, Any
             fields, message = {"group_state": GroupState.DEAD.value}, error.what
             if request.version < _GROUP_ID_NOT_FOUND_FROM:
                 code, message = ErrorCode.none, None
-    operations = OPERATIONS_NOT_ASKED_FOR
     if getattr(request.entity, "include_authorized_operations", False) and code is ErrorCode.none:
-        operations = request.operations(ResourceType.GROUP, group_id)
-    return {
-        "error_code": code, "error_message": message, "group_id": group_id, "authorized_operations": operations,
-        **fields,
-    }  # fmt: skip
+        fields["authorized_operations"] = request.operations(ResourceType.GROUP, group_id)
+    return {"error_code": code, "error_message": message, "group_id": group_id, **fields}
 
 
 def _fields(group: Group) -> dict[str, Any]:

@@ -183,13 +183,15 @@ async def describe_topic_partitions(request: Request, broker: Broker) -> Any:
             following = (name, 0)
             break
         start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        described = _describe(request, broker, name, range(start, start + limit))
-        found.append(described)
-        limit -= len(described.partitions)
-        topic = broker.topics.get(name)
-        end = start + len(described.partitions)
-        if topic is not None and described.partitions and end < topic.partitions:
-            following = (name, end)
+        topic, operations = broker.topics.get(name), request.operations(ResourceType.TOPIC, name)
+        if topic is None:
+            found.append(_missing(_code_of_missing(name), name, operations=operations))
+            continue
+        window = range(start, min(start + limit, topic.partitions))
+        found.append(_present(broker, topic, operations, window))
+        limit -= len(window)
+        if window and window.stop < topic.partitions:
+            following = (name, window.stop)
             break
     return respond(
         request,
@@ -211,13 +213,6 @@ def _names(asked: Any, broker: Broker) -> list[str]:
         if cursor.partition_index < 0:
             raise BrokerError(ErrorCode.invalid_request, "the cursor's partition must not be negative")
     return sorted(name for name in names if cursor is None or name >= cursor.topic_name)
-
-
-def _describe(request: Request, broker: Broker, name: str, window: range) -> TopicMetadata:
-    topic, operations = broker.topics.get(name), request.operations(ResourceType.TOPIC, name)
-    if topic is not None:
-        return _present(broker, topic, operations, range(window.start, min(window.stop, topic.partitions)))
-    return _missing(_code_of_missing(name), name, operations=operations)
 
 
 # Topics and their partitions as plain tuples, for Metadata and DescribeTopicPartitions.

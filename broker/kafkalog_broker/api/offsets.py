@@ -44,21 +44,16 @@ _TOPIC_IDS_FROM = 10
 _MS = timedelta(milliseconds=1)
 
 
+_TXN_OFFSET_COMMIT = 28
+_LOAD_IN_PROGRESS_FROM = 2  # before, its clients could crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)
+
+
 @api(8, 0, 10)
+@api(_TXN_OFFSET_COMMIT, 0, 5)
 async def offset_commit(request: Request, broker: Broker) -> Any:
-    return await _commit(request, broker)
-
-
-_LOAD_IN_PROGRESS_FROM = 2  # before, clients could crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)
-
-
-@api(28, 0, 5)
-async def txn_offset_commit(request: Request, broker: Broker) -> Any:
-    asked = request.entity
-    return await _commit(request, broker, ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch))
-
-
-async def _commit(request: Request, broker: Broker, producer: ProducerIdAndEpoch | None = None) -> Any:
+    asked, producer = request.entity, None
+    if request.api_key == _TXN_OFFSET_COMMIT:
+        producer = ProducerIdAndEpoch(asked.producer_id, asked.producer_epoch)
     by_id = producer is None and request.version >= _TOPIC_IDS_FROM
     wanted, codes = asked_offsets(request, broker, by_id=by_id)
     committed = iter(await _committed(request, broker, tuple(wanted), producer) if wanted else [])

@@ -58,11 +58,9 @@ async def create_topics(request: Request, broker: Broker) -> Any:
         else:
             _refused.log(logging.INFO, "topic %.200r is not created: %s: %.300s", new.name, outcome.code.name, outcome)
             results.append(_refusal(new.name, outcome.code, outcome.what))
-    for name, code in refused.items():
-        results.append(_refusal(name, code, "Authorization failed."))
-    for name, number in times.items():
-        if number > 1:
-            results.append(_refusal(name, ErrorCode.invalid_request, "Duplicate topic name."))
+    results += [_refusal(name, code, "Authorization failed.") for name, code in refused.items()]
+    twice = [name for name, number in times.items() if number > 1]
+    results += [_refusal(name, ErrorCode.invalid_request, "Duplicate topic name.") for name in twice]
     return respond(request, topics=results)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -66,29 +66,20 @@ def parse_security_map(text: str) -> dict[str, str]:
     return protocols
 
 
-def served_listeners(
-    listeners: tuple[Listener, ...], controller_names: Iterable[str], protocols: Mapping[str, str]
-) -> tuple[Listener, ...]:
-    """Listeners without the controller's. Raises ConfigError for one without a protocol, and when none is left."""
-    controller = {name.upper() for name in controller_names}
-    served = tuple(listener for listener in listeners if listener.name not in controller)
+def check_served(served: Sequence[Listener], protocols: Mapping[str, str]) -> None:
+    """Raises ConfigError for a listener without a protocol, and when there is none for clients."""
     if not served:
         raise ConfigError("listeners names no listener for clients, e.g. PLAINTEXT://127.0.0.1:9092", name="listeners")
     for listener in served:
         if listener.name not in protocols:
             why = f"No security protocol defined for listener {listener.name} in listener.security.protocol.map"
             raise ConfigError(f"listeners: {why}", name="listeners")
-    return served
 
 
-def advertised(
-    served: tuple[Listener, ...], named: tuple[Listener, ...], controller_names: Iterable[str] = ()
-) -> tuple[Listener, ...]:
+def advertised(served: tuple[Listener, ...], named: tuple[Listener, ...]) -> tuple[Listener, ...]:
     """Endpoints of clients: `named` (advertised.listeners), else where the broker listens; a listener on all interfaces
     by this machine's name. Raises ConfigError for a name that is not served or an address nobody can connect to."""
-    controller, name = {name.upper() for name in controller_names}, "advertised.listeners"
-    shown = tuple(listener for listener in named if listener.name not in controller) or served
-    names = {listener.name for listener in served}
+    name, names, shown = "advertised.listeners", {listener.name for listener in served}, named or served
     for listener in shown:
         if listener.name not in names:
             why = f"names {listener.name}, which is not in listeners ({', '.join(sorted(names))})"

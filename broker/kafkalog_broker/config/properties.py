@@ -13,9 +13,9 @@ from kafkalog_broker.config.definition import BROKER_PROPERTIES, NO_JAVA, Config
 from kafkalog_broker.config.listeners import (
     ListenerSecurity,
     advertised,
+    check_served,
     parse_listeners,
     parse_security_map,
-    served_listeners,
 )
 from kafkalog_spark.errors import CorruptFile
 from kafkalog_spark.format.meta_properties import parse_properties
@@ -223,10 +223,13 @@ def combined_properties(layers: tuple[Mapping[str, str], ...]) -> dict[str, Any]
     for value, low, name in ((roll, 1, roll_name), (jitter, 0, jitter_name)):
         if value < low:
             raise invalid_value(name, value, f"Value must be at least {low}")
-    controller = _value(layers, "controller.listener.names") or ()
+    controller = {name.upper() for name in _value(layers, "controller.listener.names") or ()}
     protocols = parse_security_map(_value(layers, "listener.security.protocol.map"))
-    listeners, named = (parse_listeners(name, _value(layers, name) or ()) for name in _LISTENERS)
-    served = served_listeners(listeners, controller, protocols)
+    served, named = (
+        tuple(one for one in parse_listeners(name, _value(layers, name) or ()) if one.name not in controller)
+        for name in _LISTENERS
+    )
+    check_served(served, protocols)
     if _value(layers, REMOTE_STORAGE):
         _check_remote_storage(layers, [listener.name for listener in served])
     return {
@@ -234,7 +237,7 @@ def combined_properties(layers: tuple[Mapping[str, str], ...]) -> dict[str, Any]
         "listener_security": {
             listener.name: ListenerSecurity.of(listener.name, protocols[listener.name], layers) for listener in served
         },
-        "advertised_listeners": advertised(served, named, controller),
+        "advertised_listeners": advertised(served, named),
         "authorizer": AuthorizerSettings.of(_value(layers, CLASS), layers[-1]),
         "remote_log_metadata_topic": MetadataTopic.of(layers),
         "log_dirs": _value(layers, "log.dirs") or _value(layers, "log.dir"),
