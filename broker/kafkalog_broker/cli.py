@@ -49,7 +49,6 @@ _log = logging.getLogger(__name__)
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     made = Parser(
         prog="kafkalog-broker",
         description="A Kafka-compatible broker that writes Kafka's own log directories.",

@@ -113,7 +113,6 @@ def _listener_entry(config: BrokerConfig, name: str) -> ConfigEntry:
 
 
 def group_entries(broker: Broker, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """All properties of a group with these overrides, by name. Defaults are the broker's."""
     found = []
     for name, entry in GROUP_PROPERTIES.items():
         sources = [(name, overrides.get(name), Source.GROUP)] if name in overrides else []

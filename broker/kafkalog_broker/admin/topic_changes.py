@@ -195,8 +195,6 @@ async def _in_registry(
 
 
 class NewLogs(NamedTuple):
-    """Partitions of a topic whose logs are to be made."""
-
     topic: Topic
     partitions: range
     config: LogConfig

@@ -137,7 +137,8 @@ def _check(request: Request, topic: str) -> None:
     asked = request.entity
     replica = asked.replica_id if request.version <= _LAST_REPLICA_ID_VERSION else asked.replica_state.replica_id
     if replica < 0:
-        request.check(topic)
+        if code := request.refused(topic):
+            raise BrokerError(code)
     elif not request.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
         raise BrokerError(ErrorCode.topic_authorization_failed)
 

@@ -97,7 +97,7 @@ OAUTHBEARER = "OAUTHBEARER"
 SERVED = (PLAIN, *SCRAM, OAUTHBEARER)
 
 _USER = "user_"
-_PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +130,10 @@ class SaslSettings:
             elif handler:
                 raise invalid_value(HANDLER, handler, NO_JAVA)
             elif mechanism == PLAIN:
-                users = _jaas_options(own, PLAIN, _PLAIN_MODULE)
+                users = _jaas_options(own, PLAIN, PLAIN_MODULE)
                 if users is None:
                     name = f"{PLAIN.lower()}.{JAAS}"
-                    hint = f'set listener.name.LISTENER.{name}={_PLAIN_MODULE} required user_alice="password";'
+                    hint = f'set listener.name.LISTENER.{name}={PLAIN_MODULE} required user_alice="password";'
                     raise ConfigError(f"the mechanism {PLAIN} needs its users", name=name, hint=hint)
         return cls(
             mechanisms,
@@ -163,7 +163,7 @@ def _jaas_options(own: Callable[[str], str | None], mechanism: str, module: str)
     try:
         entry_module, options = parse_jaas(text)
     except ValueError as error:
-        hint = f'expected one entry: {_PLAIN_MODULE} required user_NAME="PASSWORD";'
+        hint = f'expected one entry: {PLAIN_MODULE} required user_NAME="PASSWORD";'
         raise invalid_value(name, "[hidden]", str(error), hint) from None
     if entry_module != module:
         raise invalid_value(name, "[hidden]", f"expected {module}")

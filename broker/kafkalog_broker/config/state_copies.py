@@ -58,7 +58,6 @@ class StateCopies(Generic[Content]):
         self._generation = generation
 
     def dump(self, generation: int, content: Content) -> bytes:
-        """The file's bytes."""
         state = {"version": VERSION, "generation": generation, **self._encode(content)}
         return (json.dumps(state, indent=1) + "\n").encode("ascii")
 

@@ -39,7 +39,6 @@ class Collector:
         self._requests, self._traffic, self._clients = requests, traffic, clients
 
     async def collect(self) -> Samples:
-        """Samples of the broker's present state."""
         samples, turn = Samples(), TimeSlice()
         samples.add("kafkalog_build_info", 1, _version())
         samples.add("kafkalog_ready", self._broker.not_ready() is None)

@@ -45,7 +45,6 @@ class RequestCounts:
         self._unknown = ApiCounts()
 
     def of(self, frame: Frame) -> ApiCounts:
-        """Counts of a request's API."""
         key = int.from_bytes(frame[:2], "big") if len(frame) > 1 else _KEYS
         if key >= _KEYS or key not in registry():
             return self._unknown
@@ -62,8 +61,6 @@ class RequestCounts:
 
 
 def counted(serve: Dispatch, counts: RequestCounts) -> Dispatch:
-    """`serve` with its requests and responses counted."""
-
     known, of_any, bounds, first_bound = counts.known, counts.of, BUCKETS_S, BUCKETS_S[0]
 
     def serve_and_count(frame: Frame, connection: ConnectionInfo) -> Answer | Coroutine[Any, Any, Answer]:

@@ -275,7 +275,6 @@ class Admission:
         return reason
 
     def gone(self, connection: Connection) -> None:
-        """A connection has ended."""
         self.waiting.discard(connection)
         if connection in self.open:
             self.open.discard(connection)

@@ -251,7 +251,6 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes of responses that the peer has not read."""
         return self._writer.unread_bytes
 
     def close_idle(self, before: float) -> bool:

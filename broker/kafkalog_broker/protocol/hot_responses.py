@@ -122,8 +122,6 @@ class NodeEndpoint(NamedTuple):
 
 
 class PartitionMetadata(NamedTuple):
-    """A partition in responses to Metadata and DescribeTopicPartitions, all versions; fields are named as in these."""
-
     partition_index: int
     leader_id: int
     replica_nodes: Sequence[int]
@@ -146,7 +144,7 @@ class MetadataResponse(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """Topic in them. `name` None only with an id that is not known (Metadata 12 and later)."""
+    """`name` None only with an id that is not known (Metadata 12 and later)."""
 
     name: str | None
     topic_id: UUID

@@ -30,7 +30,6 @@ UNTHROTTLED = frozenset({17, 36})  # SaslHandshake and SaslAuthenticate: it is n
 
 
 def throttled(quotas: ClientQuotas, api: Api) -> Api:
-    """The API with a handler that keeps to the quotas."""
     return api if api.key in UNTHROTTLED else replace(api, handler=partial(_handle, quotas, api))
 
 

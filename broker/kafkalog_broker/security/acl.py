@@ -27,8 +27,6 @@ _IMPLYING = {
 
 
 class Pattern(NamedTuple):
-    """Resource pattern of an ACL."""
-
     resource: ResourceType
     type: PatternType
     name: str
@@ -156,7 +154,6 @@ FILE = "kafkalog.acls.json"
 
 
 def acl_file(directories: Iterable[Path]) -> StateCopies[Collection[Acl]]:
-    """The copies of the ACLs' file."""
     return StateCopies(FILE, directories, _encoded, _decoded)
 
 

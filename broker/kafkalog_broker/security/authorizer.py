@@ -180,7 +180,6 @@ def admit(request: Request, authorizer: Authorizer) -> None:
 
 
 def guarded(authorizer: Authorizer, api: Api) -> Api:
-    """The API with its handler behind the authorizer."""
     handle = api.handler
 
     def handle_admitted(request: Request, broker: Any) -> Any:

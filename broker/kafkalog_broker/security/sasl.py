@@ -60,7 +60,6 @@ class Credential:
 
 
 def credential(mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> Credential:
-    """Credential of an AlterUserScramCredentials request."""
     hash_name = _HASHES[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", hash_name)
     stored_key = hashlib.new(hash_name, client_key).digest()

@@ -76,7 +76,6 @@ _NUMBERS = {1: SCRAM[0], 2: SCRAM[1]}  # mechanisms as the protocol numbers them
 
 
 def number_of(mechanism: str) -> int:
-    """Number of a mechanism in the protocol."""
     return SCRAM.index(mechanism) + 1
 
 

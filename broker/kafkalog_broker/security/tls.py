@@ -24,7 +24,6 @@ class Tls:
         self._refused: dict[str, FileStates] = {}  # files that were reported as unusable, as they were then
 
     def of(self, listener: str) -> ListenerTls:
-        """Context of a new connection."""
         return self._listeners[listener]
 
     def prepared(self, security: Mapping[str, ListenerSecurity]) -> dict[str, ListenerTls]:

@@ -176,7 +176,6 @@ class ClientInstances:
         return ErrorCode.telemetry_too_large if len(asked.metrics) > self.max_bytes else ErrorCode.none
 
     def forget_silent(self) -> None:
-        """Forget those that were silent for too long."""
         now_ms = self._now_ms()
         while self._instances:
             instance_id, instance = next(iter(self._instances.items()))

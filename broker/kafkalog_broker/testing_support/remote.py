@@ -42,7 +42,6 @@ class Channel:
         self._socket = self._answers = None
 
     def ask(self, do: str, **named: Any) -> Any:
-        """The result of a command."""
         if self._socket is None or self._answers is None:
             raise RuntimeError("the broker is not running, or was started without `control`")
         try:
@@ -59,8 +58,6 @@ class Channel:
 
 
 class Fault:
-    """Handle of a fault."""
-
     def __init__(self, channel: Channel, number: int) -> None:
         self._channel, self._number = channel, number
 

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kafkalog_broker.config.listeners import SASL_PROTOCOLS, TLS_PROTOCOLS
-from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, SCRAM
+from kafkalog_broker.config.sasl_settings import OAUTHBEARER, PLAIN, PLAIN_MODULE, SCRAM
 from kafkalog_broker.security.sasl import MIN_ITERATIONS, salted
 
 ADMIN = "kafkalog-testing"  # principal of the broker's own helpers: `create_topic`, `ask`
@@ -32,7 +32,6 @@ ADMIN = "kafkalog-testing"  # principal of the broker's own helpers: `create_top
 HOSTS = ("localhost", "127.0.0.1")
 ISSUER, AUDIENCE = "https://issuer.example", "kafkalog"  # audience of tokens
 TOKEN_S = 3600.0
-_PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 class SecurityForTests:
@@ -81,7 +80,7 @@ class SecurityForTests:
                 "sasl.oauthbearer.jwks.endpoint.url": f"file://{self._tokens.jwks}",
                 "sasl.oauthbearer.expected.issuer": ISSUER,
                 "sasl.oauthbearer.expected.audience": AUDIENCE,
-                f"listener.name.{self.protocol.lower()}.plain.sasl.jaas.config": f"{_PLAIN_MODULE} required {options};",
+                f"listener.name.{self.protocol.lower()}.plain.sasl.jaas.config": f"{PLAIN_MODULE} required {options};",
             }
         return found
 
