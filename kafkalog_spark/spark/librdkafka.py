@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from kafkalog_spark.errors import OptionError
 
@@ -120,15 +120,8 @@ _TOKEN = re.compile(r'\s*(?:"(?P<quoted>(?:\\.|[^"\\])*)"|(?P<mark>[=;])|(?P<wor
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 
 
-class JaasEntry(NamedTuple):
-    """module: the class of the login module."""
-
-    module: str
-    options: dict[str, str]
-
-
-def parse_jaas(text: str) -> JaasEntry:
-    """Raises ValueError, whose message shows nothing of the text: it holds passwords."""
+def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
+    """(Class of the login module, its options). Raises ValueError, whose message shows nothing of the text."""
     tokens: list[tuple[str, str]] = []
     position = 0
     while text[position:].strip():
@@ -146,4 +139,4 @@ def parse_jaas(text: str) -> JaasEntry:
         raise ValueError("it does not begin with a class and `required`")
     if len(options) % 3 or any(mark != ("mark", "=") for mark in options[1::3]):
         raise ValueError("its options are not of the form name=value")
-    return JaasEntry(head[0][1], {key: value for (_, key), (_, value) in zip(options[::3], options[2::3], strict=True)})
+    return head[0][1], {key: value for (_, key), (_, value) in zip(options[::3], options[2::3], strict=True)}

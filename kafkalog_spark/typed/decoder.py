@@ -9,7 +9,7 @@ here knows Spark or a log: bytes in Arrow come in, columns in Arrow go out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pkgutil import resolve_name
 from typing import NamedTuple, Protocol, cast
@@ -31,7 +31,7 @@ FORMATS = {
     "confluent-protobuf": "kafkalog_spark.typed.registry.confluent:confluent_protobuf",
 }
 """Name of a format, and its module, or an object of one, which is imported when it is asked for."""
-_CSV = "Spark's from_csv reads the column `value`, and to_csv makes it before a write"
+_HINTS = {"csv": "Spark's from_csv reads the column `value`, and to_csv makes it before a write"}
 
 
 class Decoded(NamedTuple):
@@ -153,22 +153,17 @@ def check_options(name: str, given: Mapping[str, str]) -> None:
             )
 
 
-def format_name(option: str, text: str) -> str:
-    """An option's text as a name of FORMATS, in any case. Raises OptionError."""
-    return _chosen(option, text, tuple(FORMATS), None)
+def format_name(option: str, text: str, names: Collection[str] = FORMATS, hints: Mapping[str, str] = _HINTS) -> str:
+    """An option's text as one of `names`, in any case. Raises OptionError, with a hint for some other names."""
+    if text.lower() not in names:
+        hint = hints.get(text.lower())
+        raise OptionError(f"option '{option}' must be one of {', '.join(names)}, got '{text}'", hint=hint)
+    return text.lower()
 
 
 def written_format_name(option: str, text: str) -> str:
-    """The same of a format that is written."""
-    hint = "write to_json(struct(...)) AS value" if text.lower() == "json" else None
-    return _chosen(option, text, tuple(name for name in FORMATS if name != "json"), hint)
-
-
-def _chosen(option: str, text: str, names: tuple[str, ...], hint: str | None) -> str:
-    if text.lower() not in names:
-        hint = _CSV if text.lower() == "csv" else hint
-        raise OptionError(f"option '{option}' must be one of {', '.join(names)}, got '{text}'", hint=hint)
-    return text.lower()
+    hints = {**_HINTS, "json": "write to_json(struct(...)) AS value"}
+    return format_name(option, text, [name for name in FORMATS if name != "json"], hints)
 
 
 # The format `string`: values that are UTF-8 texts, taken as they are, as in Spark's cast from binary to string.
@@ -181,7 +176,6 @@ def schema(format: ResolvedFormat) -> pa.Schema:
 
 
 def decoder(format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
-    """Raises OptionError for another number of columns than one, and for one that is no string."""
     if len(projection) != 1 or projection.field(0).type != pa.string():
         raise OptionError(
             "the format string gives one column of type string", hint="ask for it as `value string`, or `key string`"
@@ -190,7 +184,6 @@ def decoder(format: ResolvedFormat, projection: pa.Schema) -> ValueDecoder:
 
 
 def encoder(options: Mapping[str, str], given: pa.Schema) -> ValueEncoder:
-    """Raises OptionError for another number of columns than one, and for one that is no string."""
     if len(given) != 1 or given.field(0).type not in (pa.string(), pa.large_string()):
         raise OptionError(f"the format string writes one column of type string, not {', '.join(given.names) or 'none'}")
     return StringEncoder()
