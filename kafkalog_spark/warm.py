@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
 import numpy as np
@@ -112,9 +111,12 @@ def _protobuf() -> None:
     reading.decode(Values.of(pa.array([b""], pa.binary())), entries)
 
 
-# compiled when they are imported
-_TYPED_WRITING = partial(import_module, "kafkalog_spark.typed.columns.byte_slices_kernel")
-_WRITING = [partial(import_module, f"kafkalog_spark.kernels.{name}") for name in ("encode", "partition")]
+def _typed_writing() -> None:
+    from kafkalog_spark.typed.columns import byte_slices_kernel  # noqa: F401  compiled when it is imported
+
+
+def _writing() -> None:
+    from kafkalog_spark.kernels import encode, partition  # noqa: F401  compiled when they are imported
 
 
 def _load(entry: EntryPoint) -> None:
@@ -123,10 +125,10 @@ def _load(entry: EntryPoint) -> None:
 
 GROUPS: Mapping[str, Sequence[Callable[[], object]]] = {
     "json": (_json,),
-    "avro": (_avro, _TYPED_WRITING),
-    "protobuf": (_protobuf, _TYPED_WRITING),
+    "avro": (_avro, _typed_writing),
+    "protobuf": (_protobuf, _typed_writing),
     "read": (_decoding, _scanning, _searching, _decoding_legacy),
-    "write": _WRITING,
+    "write": (_writing,),
     **{entry.name: (partial(_load, entry),) for entry in entry_points(group="kafkalog.kernels")},
 }
 

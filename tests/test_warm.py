@@ -1,0 +1,12 @@
+"""python -m kafkalog_spark.warm: what its processes load comes back to it without an error."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkalog_spark.warm import main
+
+
+def test_the_kernels_of_writing_are_made_ready(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "write"]) == 0
+    assert capsys.readouterr().out.startswith("kernels ready after ")
