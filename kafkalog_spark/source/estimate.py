@@ -118,12 +118,12 @@ class Description:
     """
 
     partitions: Sequence[PartitionRange]
-    tail: int | None = None  # records of each range, at most
+    most_records: int | None = None  # of each range
 
     def __str__(self) -> str:
         ranges = [partition.range for partition in self.partitions]
         topics = {each.topic for each in ranges}
-        records = sum(min(each.size, self.tail or each.size) for each in ranges)
+        records = sum(min(each.size, self.most_records or each.size) for each in ranges)
         counts = f"{_number(len(self.partitions), 'partition')} of {_number(len(topics), 'topic')}"
         lines = [f"{counts}, at most {_number(records, 'record')}"]
         table = [
@@ -143,7 +143,7 @@ def describe(path: str | os.PathLike[str], **options: object) -> Description:
     parsed = parse_read_options({"path": os.fspath(path), **texts})
     if parsed.table is not None:
         raise OptionError(f"describe is of records, not of the table '{parsed.table.table}'")
-    return Description(partition_ranges(parsed, open_log_dirs(parsed), _EVERY_ROW), parsed.tail)
+    return Description(partition_ranges(parsed, open_log_dirs(parsed), _EVERY_ROW), parsed.most_records)
 
 
 def _number(count: int, what: str) -> str:

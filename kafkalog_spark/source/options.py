@@ -230,6 +230,11 @@ class ReadOptions:
         return self.mode == "PERMISSIVE"
 
     @property
+    def most_records(self) -> int | None:
+        """Records of each partition that are read at most: one task counts them, and estimates go by it. None: all."""
+        return self.tail
+
+    @property
     def read_committed(self) -> bool:
         return self.isolation_level == "read_committed"
 

@@ -262,7 +262,7 @@ def plan(options: ReadOptions, row_filter: RowFilter) -> list[Split]:
     dirs = open_log_dirs(options)
     with requests_logged("planning", (root.store for root in dirs.roots)):
         partitions = partition_ranges(options, dirs, row_filter)
-        if options.tail is not None:
+        if options.most_records is not None:
             # the task of a range finds which records those are, so no segment is opened for that here
             return [
                 _split(partition, partition.range, size=_FEW_RECORDS_BYTES)
