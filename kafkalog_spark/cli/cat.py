@@ -338,6 +338,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = _options(arguments)
         paths = tuple(arguments.paths)
+        of_records = None if arguments.format == "json" else _record_format(arguments)
         given = common.named_options(arguments.option)
         of_formats = {name: value for name, value in given.items() if name.startswith(("value.", "key."))}
         of_storage = {name: value for name, value in given.items() if name not in of_formats}
@@ -347,7 +348,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             if arguments.format != "json":
                 raise OptionError("-s is of -f json: raw and tokens print the bytes as they are")
             shown = record_output.shown_parts(arguments.serialized, of_formats, options.topics, dirs)
-        columns, text = _text(arguments, dirs, shown)
+        if of_records is None:
+            columns, text = record_output.COLUMNS, _json_lines(arguments, dirs, shown)
+        else:
+            columns, text = of_records.columns, of_records.text_of
         failures: list[KafkalogError] = []
 
         def leave_out(error: KafkalogError) -> None:
@@ -399,19 +403,20 @@ def _options(arguments: argparse.Namespace) -> CatOptions:
     return CatOptions(topics, partitions, start, stop_ms, request, arguments.count, arguments.follow)
 
 
-def _text(arguments: argparse.Namespace, dirs: LogDirs, shown: Mapping[str, Shown]) -> tuple[tuple[str, ...], Text]:
-    """Columns to read, and what makes text of them. Raises OptionError."""
-    delimiter, null = unescaped(arguments.delimiter), b"NULL" if arguments.null else b""
-    if arguments.format == "json":
-        nodes = (readable_meta_properties(root.store, root.path).node_id for root in dirs.roots)
-        broker = next((node for node in nodes if node is not None), -1)
-        return record_output.COLUMNS, lambda rows: record_output.json_lines(rows, broker, delimiter, shown)
+def _record_format(arguments: argparse.Namespace) -> RecordFormat:
+    """Of -f raw, or of its tokens. Raises OptionError."""
+    null = b"NULL" if arguments.null else b""
     if arguments.format != "raw":
-        format = RecordFormat.of(arguments.format, null)
-    else:
-        keys = () if arguments.key_delimiter is None else ("k", unescaped(arguments.key_delimiter))
-        format = RecordFormat((*keys, "s", delimiter), null)
-    return format.columns, format.text_of
+        return RecordFormat.of(arguments.format, null)
+    keys = () if arguments.key_delimiter is None else ("k", unescaped(arguments.key_delimiter))
+    return RecordFormat((*keys, "s", unescaped(arguments.delimiter)), null)
+
+
+def _json_lines(arguments: argparse.Namespace, dirs: LogDirs, shown: Mapping[str, Shown]) -> Text:
+    nodes = (readable_meta_properties(root.store, root.path).node_id for root in dirs.roots)
+    broker = next((node for node in nodes if node is not None), -1)
+    delimiter = unescaped(arguments.delimiter)
+    return lambda rows: record_output.json_lines(rows, broker, delimiter, shown)
 
 
 def _print(batches: Iterator[pa.RecordBatch], text: Text, *, flush: bool) -> None:

@@ -134,9 +134,14 @@ class FsspecStore:
             except FileNotFoundError:
                 return True
 
-        return ObjectFile(now.size, self.ranges(path, now), changed=changed)
+        return ObjectFile(now.size, self._ranges(path), changed=changed)
 
     def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
+        if not _same(facts, self._info(self._files, path)):
+            raise FileNotFoundError(errno.ENOENT, "the file was replaced since it was listed", path)
+        return self._ranges(path)
+
+    def _ranges(self, path: str) -> FetchBlock:
         files = self._files
 
         def fetch(begin: int, end: int) -> Buffer:

@@ -158,6 +158,11 @@ def test_a_path_that_is_none_is_wrong_usage(tmp_path: Path, printed: Printed) ->
     assert (printed.code, "does not exist" in printed.err) == (2, True)
 
 
+def test_a_wrong_token_is_said_before_anything_is_listed(tmp_path: Path, printed: Printed) -> None:
+    assert printed(tmp_path / "nowhere", "-t", "orders", "-f", "%q") == b""
+    assert (printed.code, "no token '%q'" in printed.err) == (2, True)
+
+
 def test_offsets_and_times_as_they_are_said() -> None:
     assert bounds_of([]) == (Start("beginning"), None)
     assert bounds_of(["end"]) == (Start("end"), None)

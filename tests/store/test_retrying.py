@@ -6,8 +6,17 @@ import errno
 
 import pytest
 
-from kafkalog_spark.store.object_client import FIRST_WAIT, INITIAL_CONNECT_TRIES, LONGEST_WAIT, Failure, wait_after
-from kafkalog_spark.store.storage_options import RetryPolicy
+from kafkalog_spark.store import object_client
+from kafkalog_spark.store.object_client import (
+    FIRST_WAIT,
+    INITIAL_CONNECT_TRIES,
+    LONGEST_WAIT,
+    Failure,
+    ObjectClient,
+    TryFailed,
+    wait_after,
+)
+from kafkalog_spark.store.storage_options import RetryPolicy, StorageOptions
 
 BUSY = Failure(errno.EAGAIN, "busy", transient=True)
 UNREACHABLE = Failure(errno.ECONNREFUSED, "unreachable", transient=True, answered=False)
@@ -45,3 +54,23 @@ def test_a_store_that_never_answered_is_given_up_soon() -> None:
     assert len(waits(UNREACHABLE, RetryPolicy(), known=False)) == INITIAL_CONNECT_TRIES - 1
     assert len(waits(UNREACHABLE, RetryPolicy(), known=True)) == 10
     assert len(waits(BUSY, RetryPolicy(), known=False)) == 10, "busy is an answer"
+
+
+@pytest.mark.parametrize("answers", [0, 1])
+def test_an_answer_makes_it_known(monkeypatch: pytest.MonkeyPatch, answers: int) -> None:
+    """A store that has answered once is tried on when it cannot be reached afterwards, also in the same request."""
+    monkeypatch.setattr(object_client, "_used_in", None)
+    client = ObjectClient("s3a", "bucket", StorageOptions())
+    vars(client)["_once"] = None  # no library: the requests are the test's
+    failures = iter([BUSY] * answers + [UNREACHABLE] * (INITIAL_CONNECT_TRIES + 1))
+
+    def call(_: object) -> str:
+        if (failure := next(failures, None)) is not None:
+            raise TryFailed(failure)
+        return "here"
+
+    if answers:
+        assert client.ask("s3a://bucket/x", call, wait=lambda _: False) == "here"
+    else:
+        with pytest.raises(OSError, match="unreachable"):
+            client.ask("s3a://bucket/x", call, wait=lambda _: False)

@@ -211,6 +211,8 @@ def test_a_file_that_was_replaced_is_not_the_one_that_was_listed(tree: Tree) -> 
     if facts is not None:
         with pytest.raises(FileNotFoundError, match="replaced"):
             tree.store.open(f"{directory}/{name}", facts).read(0, 100)
+        with pytest.raises(FileNotFoundError, match="replaced"):
+            tree.store.ranges(f"{directory}/{name}", facts)(0, 100)
 
 
 def test_a_file_that_has_gone(tree: Tree) -> None:

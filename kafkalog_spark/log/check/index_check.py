@@ -183,7 +183,7 @@ class ProducerCheck:
         epochs_before, lasts_before = np.roll(epochs, 1), np.roll(last, 1)
         for begin in np.flatnonzero(np.diff(ids, prepend=-1)).tolist():
             before = self._last_batches.get(int(ids[begin]))
-            epochs_before[begin], lasts_before[begin] = (-1, 0) if before is None else before[:2]
+            epochs_before[begin], lasts_before[begin] = (-2, 0) if before is None else before[:2]
         if not has_gaps:
             expected = (lasts_before + 1) & MAX_INT32
             for at in np.flatnonzero((epochs_before == epochs) & (first != expected)).tolist():

@@ -56,7 +56,7 @@ class StoredSegment:
 
     def path_of(self, file: RemoteFile) -> str:
         """Path of an object. Raises CorruptChunk where indexes are told of and lie nowhere."""
-        if file not in self.objects:
+        if file is RemoteFile.INDEXES and file not in self.objects:
             raise CorruptChunk("the manifest tells of indexes, and there is no .indexes object", path=self.log_path)
         return os.path.join(self.place.directory, self.objects[file][0])
 

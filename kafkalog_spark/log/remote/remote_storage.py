@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -39,7 +39,7 @@ from kafkalog_spark.log.tiered.manifest import (
 )
 from kafkalog_spark.log.tiered.remote_log_metadata import custom_object_key, encode_custom_metadata
 from kafkalog_spark.log.tiered.remote_names import INDEX_FILES, Layout, RemoteFile, RemoteSegment, remote_key
-from kafkalog_spark.store.interface import FileFacts, LocalStore, is_local
+from kafkalog_spark.store.interface import LOCAL, Buffer, FetchBlock, FileFacts, LocalStore, is_local
 from kafkalog_spark.store.object_store import PART, ObjectStore
 from kafkalog_spark.store.stores import store_of
 
@@ -66,12 +66,23 @@ class LogSegmentData:
 Pieces = Callable[[], Iterable[bytes]]  # an object's bytes from its beginning on; called for each try
 
 
+@dataclass(frozen=True)
 class FolderStore(LocalStore):
     """Objects in a folder; `root` stays when it is empty. One is written aside and renamed, so that a name that is
     there is whole and on disk. Threads share it. Raises OSError."""
 
-    def __init__(self, root: str) -> None:
-        self._root = root
+    root: str
+
+    def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
+        """Function that fetches ranges of a file of facts.size bytes; one that was cut is refused as a whole."""
+
+        def fetch(begin: int, end: int) -> Buffer:
+            with closing(LOCAL.open(path)) as file:
+                if file.size < facts.size:
+                    raise OSError(errno.EIO, f"the file has {file.size} bytes, expected {facts.size}", path)
+                return file.read(begin, end - begin)
+
+        return fetch
 
     def upload(self, path: str, pieces: Pieces, size: int) -> None:
         """Write an object of about `size` bytes; on return it is safe. Raises what `pieces` raises, too."""
@@ -105,7 +116,7 @@ class FolderStore(LocalStore):
                     os.unlink(name)
             directory = os.path.dirname(path)
             with suppress(OSError):  # others lie in it
-                while directory != self._root:
+                while directory != self.root:
                     os.rmdir(directory)
                     directory = os.path.dirname(directory)
 
@@ -217,10 +228,7 @@ class RemoteStorage:
         if begin >= end:
             return b""
         path = self._path(segment, RemoteFile.LOG)
-        data = bytes(self._store.ranges(path, FileFacts(size, ""))(begin, end))
-        if len(data) != end - begin:
-            raise OSError(errno.EIO, f"the file has {begin + len(data)} bytes, expected {size}", path)
-        return data
+        return bytes(self._store.ranges(path, FileFacts(size, ""))(begin, end))
 
     def _by_blocks(self, segment: RemoteSegment, stored: _Stored, begin: int, end: int) -> bytes:
         """By blocks of chunks from the cache; for who reads on, or from the start, the next are fetched ahead."""

@@ -7,7 +7,7 @@ import codecs
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import cache, lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
@@ -81,6 +81,9 @@ def _units(character: str) -> tuple[int, ...]:
     return (code,) if code < 0x10000 else (0xD7C0 + (code >> 10), 0xDC00 + (code & 0x3FF))
 
 
+_DIGITS = Context(prec=17, traps=[])  # those of any double; a thread's own context may round to fewer
+
+
 def double_text(number: float) -> str:
     """Double.toString, of Java 19 and later: the shortest digits that are this number and no other, two at least."""
     if number != number:
@@ -93,7 +96,7 @@ def double_text(number: float) -> str:
         shortest = two_digits if float(two_digits) == number else shortest
     if not number:
         return shortest
-    mantissa, _, exponent = f"{Decimal(shortest).normalize():e}".partition("e")
+    mantissa, _, exponent = f"{Decimal(shortest).normalize(_DIGITS):e}".partition("e")
     sign, digits = "-" * (number < 0), mantissa.lstrip("-").replace(".", "")
     point = int(exponent) + 1  # digits before it
     if -3 < point <= 7:
@@ -145,7 +148,10 @@ _OFFSET_FORMS = re.compile(r"[+-](\d|\d\d|\d\d:\d\d|\d{4}|\d\d:\d\d:\d\d|\d{6})"
 def days_of(year: int, month: int, day: int) -> int:
     """Days since 1970. Raises ValueError for a date that there is not."""
     era, of_era = divmod(year, 400)  # datetime has the years 1 to 9999
-    return date(400 + of_era, month, day).toordinal() - _ORDINAL_OF_1970 + (era - 1) * _ERA_DAYS
+    try:
+        return date(400 + of_era, month, day).toordinal() - _ORDINAL_OF_1970 + (era - 1) * _ERA_DAYS
+    except ValueError:
+        raise ValueError(f"there is no date {year}-{month}-{day}") from None
 
 
 def days_of_hybrid(days: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -135,4 +136,15 @@ def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, properties: dict[str, 
     remote.copy(LARGEST, data_of(LARGEST, tmp_path / "log"))
     assert remote.fetch(LARGEST, 0, 2**40) == FILES[LARGEST.name][RemoteFile.LOG]
     shutil.rmtree(tmp_path / "tier")
+    remote.close()
+
+
+@layouts
+def test_a_cut_log_is_refused_wherever_it_is_read(tmp_path: Path, properties: dict[str, str]) -> None:
+    remote = storage(tmp_path, properties)
+    remote.copy(LARGEST, data_of(LARGEST, tmp_path / "log"))
+    (log,) = (tmp_path / "tier").rglob("*.log")
+    os.truncate(log, whole := log.stat().st_size - 1)
+    with pytest.raises(RemoteStorageError, match=rf"the file has {whole} bytes, expected {whole + 1}"):
+        remote.fetch(LARGEST, 0, 1)
     remote.close()

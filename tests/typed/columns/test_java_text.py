@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from decimal import Context, localcontext
+
 import pytest
 
-from kafkalog_spark.typed.columns.java_text import double_text
+from kafkalog_spark.typed.columns.java_text import days_of, double_text
 
 
 @pytest.mark.parametrize(
@@ -22,3 +24,13 @@ from kafkalog_spark.typed.columns.java_text import double_text
 def test_numbers_are_as_java_writes_them(number: float, text: str) -> None:
     """Double.toString of Java 19 and later."""
     assert double_text(number) == text
+
+
+def test_digits_are_those_of_the_number_whatever_a_thread_has_set() -> None:
+    with localcontext(Context(prec=5)):
+        assert double_text(123456.789) == "123456.789"
+
+
+def test_a_date_that_there_is_not_is_named() -> None:
+    with pytest.raises(ValueError, match="there is no date 2023-13-1"):
+        days_of(2023, 13, 1)
