@@ -348,6 +348,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if arguments.format != "json":
                 raise OptionError("-s is of -f json: raw and tokens print the bytes as they are")
             shown = record_output.shown_parts(arguments.serialized, of_formats, options.topics, dirs)
+        columns: tuple[str, ...]
         if of_records is None:
             columns, text = record_output.COLUMNS, _json_lines(arguments, dirs, shown)
         else:

@@ -262,7 +262,8 @@ def bytes_of(log: PartitionLog, start: int, end: int) -> int:
 
 
 def end_of_bytes(log: PartitionLog, start: int, end: int, budget: int) -> int:
-    """The offset, at most `end`, after the last batch within `budget` bytes from that of `start` on, at least that."""
+    """The offset, at most `end`, after the last batch within `budget` bytes from that of `start` on; after
+    that batch where it is larger."""
     reached = start
     for index in _segments(log, start, end):
         following = log.next_base_offset(index)

@@ -177,7 +177,8 @@ def largest_timestamp(file: SegmentFile) -> int:
 
 
 def position_for_timestamp(file: SegmentFile, timestamp: int) -> tuple[int, int]:
-    """(position, offset) from which every record >= `timestamp` ms is found, of whole files by the time index."""
+    """(position, offset) from which every record >= `timestamp` ms is found: by the time index, which is one of whole
+    files; the beginning where it cannot help."""
     entry = file.time_index.floor_before(timestamp) if file.is_whole else None
     return _proven(file, entry) or (file.begin, file.first_offset)
 
@@ -273,7 +274,8 @@ def still_there(file: SegmentFile, known: LogEnd) -> BatchHeader | None:
 def judge_tail(
     file: SegmentFile, position: int, next_offset: int, recovery_point: int | None, error: KafkalogError
 ) -> None:
-    """Raise `error` unless what lies at `position`, after the offset before `next_offset`, is a torn write's tail."""
+    """Raise `error` unless what lies at `position` is what an interrupted write leaves of a log's end. next_offset: the
+    one after the last good batch."""
     error.at(offset=next_offset)
     if file.proven_header(position) is not None:
         raise file.blame(error)  # offsets that do not follow, with a valid CRC: not a torn write

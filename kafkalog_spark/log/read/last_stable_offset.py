@@ -118,7 +118,8 @@ def aborted_transactions(
     """Transactions with records in [start, end) that were aborted; `open` holds those without a marker up to the LEO.
 
     Reads on past `end` only while transactions of the range are open. Remote segments' transaction indexes are asked
-    instead of their batches. dropped: gets the damage after `end` that a log opened with pass_over_damage goes past.
+    instead of their batches. dropped: gets the damage after `end` that a log opened with pass_over_damage goes past: a
+    scan of the range finds that inside it.
     """
     whole = TransactionState()
     for begin, until, find in log.indexed_runs(start, end):

@@ -427,7 +427,7 @@ class PartitionLog:
         for at, path in self.snapshots_up_to(offset):
             if at < self.log_start_offset:
                 break
-            with suppress(CorruptLog, UnsupportedFormat, OSError):
+            with suppress(CorruptLog, UnsupportedFormat, OSError):  # an older one, or the log itself, tells the same
                 return at, self.read_snapshot(path)
         return None
 

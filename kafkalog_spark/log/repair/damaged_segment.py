@@ -167,7 +167,8 @@ def judged_batches(
     bad_records: FirstBad | None = None,
 ) -> Iterator[Kept | Damage]:
     """The segment, or a part of one, from its first byte to its last: kept batches, and what is lost between them.
-    last_offset, leader_epoch: of the batch before it. recovery_point: see `stretches`. Raises NotALogDirectory."""
+    last_offset, leader_epoch: of the batch before it. recovery_point: see `stretches`. bad_records: finds batches that
+    are lost for what their records are. Raises NotALogDirectory."""
     judge = _Judge(file, last_offset, leader_epoch)
     for stretch in stretches(file, file.begin, recovery_point):
         if isinstance(stretch, Damage):
@@ -318,7 +319,8 @@ def _add_missing_end(judged: JudgedSegment, file: SegmentFile, first: int, recov
 def pass_over_records(
     part: SegmentFile, state: ScanState, error: KafkalogError, run: Run, judged: JudgedSegment
 ) -> bool:
-    """Add a batch with unreadable records under a valid CRC to the stretches; move `state` past it, if more follows."""
+    """Add a batch with unreadable records under a valid CRC to the stretches; move `state` past it.
+    False at the end of the run."""
     damaged = state.position if error.position is None else error.position
     header = part.header_at(damaged)
     assert header is not None  # its CRC was found right

@@ -49,7 +49,8 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class LogPiece:
     """Bytes [begin, end) of a copy's segment, which hold the offsets [first_offset, next_offset) of the log, or,
-    is_damaged, are no good batches of them, of which no copy has any; none where an empty last segment begins."""
+    is_damaged, are no good batches of them, of which no copy has any. A piece without bytes is where an empty last
+    segment begins. from_other_copy: not of the copy that counts."""
 
     directory: str
     store: Store

@@ -83,7 +83,7 @@ def newest(segments: Iterable[RemoteSegment]) -> RemoteSegment | None:
 
 
 class OffsetSpan(NamedTuple):
-    """Offsets [start, until)."""
+    """Offsets [start, until) that local segments hold without a hole, or that nothing holds."""
 
     start: int
     until: int
