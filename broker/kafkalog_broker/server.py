@@ -136,9 +136,9 @@ class Server(Broker):
         self.logs.cleaner.start()
         if self.mirror is not None:
             self._run_until_stop(started, self._mirror_topics(self.mirror))
-        self._run_until_stop(started, self._repeat(_TICK_S, self._do_what_is_due))
+        self._run_until_stop(started, self._repeat("a periodic task", _TICK_S, self._do_what_is_due))
         if any(security.tls is not None for security in self.config.listener_security.values()):
-            self._run_until_stop(started, self._repeat(CERTIFICATES_S, self._read_certificates))
+            self._run_until_stop(started, self._repeat("reading certificates", CERTIFICATES_S, self._read_certificates))
         self.is_started = True
         started.callback(setattr, self, "is_started", False)
 
@@ -190,7 +190,9 @@ class Server(Broker):
         for tokens in signed:
             await self.run_blocking(tokens.load)
         if signed:
-            self._run_until_stop(started, self._repeat(_TICK_S, partial(self._read_keys, signed)))
+            self._run_until_stop(
+                started, self._repeat("reading the keys of tokens", _TICK_S, partial(self._read_keys, signed))
+            )
 
     async def _read_keys(self, signed: list[Tokens]) -> None:
         for tokens in signed:
@@ -348,13 +350,13 @@ class Server(Broker):
         started.callback(task.cancel)
         return task
 
-    async def _repeat(self, every_s: float, work: Callable[[], Awaitable[None]]) -> None:
+    async def _repeat(self, what: str, every_s: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
             await sleep(every_s)
             try:
                 await work()
             except Exception:
-                _logger.exception("a periodic task failed and is tried again")
+                _logger.exception("%s failed, which is tried again", what)
 
     async def _do_what_is_due(self) -> None:
         began, now_ms = perf_counter(), self.clock.now_ms()
@@ -366,7 +368,10 @@ class Server(Broker):
         except Exception:
             _logger.exception("a periodic task failed and is tried again")
         self.network.shared.watch.note_named("periodic tasks", perf_counter() - began)
-        await run_in_slices(self.share_coordinator.due())
+        try:
+            await run_in_slices(self.share_coordinator.due())
+        except Exception:
+            _logger.exception("a periodic task failed and is tried again")
 
     async def catch_up(self) -> None:
         """Do all that is due at once, instead of a part of it every second: for a clock that was moved."""

@@ -14,13 +14,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import selectors
 import shutil
 import socket
 import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -351,9 +351,11 @@ _TIERED = {
 
 def _first_line(stream: IO[bytes], seconds: float) -> str:
     """Text up to the first line break or the end; "" when neither comes in time."""
-    with selectors.DefaultSelector() as selector:  # not select, which takes no descriptor above 1,023
-        selector.register(stream, selectors.EVENT_READ)
-        return stream.readline().decode(errors="replace") if selector.select(seconds) else ""
+    lines: list[bytes] = []
+    reader = threading.Thread(target=lambda: lines.append(stream.readline()), daemon=True)
+    reader.start()
+    reader.join(seconds)
+    return lines[0].decode(errors="replace") if lines else ""
 
 
 def _python_path() -> str:

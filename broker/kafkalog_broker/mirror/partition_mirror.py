@@ -120,7 +120,8 @@ class PartitionMirror:
             at = self.log.log_end_offset
             rest = Window(rest.table[count:], rest.data, rest.start)
             await asyncio.sleep(0)
-        self.bounds(received.high_watermark, received.log_start_offset)
+        if not len(received.window.table):
+            self.bounds(received.high_watermark, received.log_start_offset)
         self.trouble, self.has_failed = None, False
 
     def bounds(self, high_watermark: int, log_start_offset: int) -> None:

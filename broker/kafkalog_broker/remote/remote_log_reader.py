@@ -4,6 +4,7 @@ They block, in worker threads; what is known of a log here are lists that are re
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -147,7 +148,8 @@ class RemoteLogReader:
                 end, next_offset = first.end, first.last_offset + 1
         records = file.read(position, end - position)
         if len(self._places) >= _REMEMBERED:
-            self._places.clear()
+            with suppress(StopIteration, RuntimeError):  # other threads change them, too
+                self._places.pop(next(iter(self._places)), None)  # the oldest
         self._places[segment.segment_id, next_offset] = end
         return records, next_offset
 

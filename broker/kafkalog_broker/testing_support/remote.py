@@ -49,7 +49,7 @@ class Channel:
             line = self._answers.readline()
         except OSError as error:
             raise RuntimeError(f"the broker does not answer: {error}") from error
-        if not line:
+        if not line.endswith(b"\n"):
             raise RuntimeError("the broker has ended")
         answer = json.loads(line)
         if "error" in answer:

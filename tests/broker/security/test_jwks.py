@@ -117,7 +117,7 @@ def test_what_nobody_thought_of_does_not_end_the_watch(
 
     async def watch() -> None:
         with pytest.raises(asyncio.CancelledError):
-            await watched._repeat(1.0, partial(watched._read_keys, [odd]))  # type: ignore[list-item]
+            await watched._repeat("reading keys", 1.0, partial(watched._read_keys, [odd]))  # type: ignore[list-item]
 
     asyncio.run(watch())
     assert (odd.asked, len(caplog.messages)) == (3, 3)

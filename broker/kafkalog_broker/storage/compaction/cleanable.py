@@ -147,8 +147,14 @@ _NO_DATA = -1
 def last_records(producers: Iterable[Producer]) -> npt.NDArray[np.int64]:
     """int64[n, 3], by id: id, offset of the last data batch (-1 when only a marker is known), epoch
     (UnifiedLog.lastRecordsOfActiveProducers)."""
-    rows = [(one.id, one.batches[-1].last_offset if one.batches else _NO_DATA, one.epoch) for one in producers]
-    return np.array(sorted(rows), np.int64).reshape(-1, 3)
+    # by a generator, which lets others have the interpreter: a log may know hundreds of thousands
+    values = (
+        value
+        for one in producers
+        for value in (one.id, one.batches[-1].last_offset if one.batches else _NO_DATA, one.epoch)
+    )
+    rows = np.fromiter(values, np.int64).reshape(-1, 3)
+    return rows[rows[:, 0].argsort()]
 
 
 def last_batches(table: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
