@@ -92,26 +92,30 @@ async def list_offsets(request: Request, broker: Broker) -> Any:
     while by_time:
         for key, answer in await broker.run_computing(_search, by_time):
             answers[key] = answer
-    return _by_topic(request, {key: _fields(*answers[key]) for key in wanted})
+    topics: dict[str, list[Any]] = {}
+    for name, index in wanted:  # one dict for each: 50 clients may name 20,000 partitions at once
+        code, (timestamp, offset, epoch) = answers[name, index]
+        topics.setdefault(name, []).append(
+            {"partition_index": index, "error_code": code, "timestamp": timestamp, "offset": offset,
+             "leader_epoch": epoch}
+        )  # fmt: skip
+    return _by_topic(request, topics)
 
 
 async def _list_segments(
     request: Request, broker: Broker, wanted: Mapping[Key, Any], twice: Collection[Key], turn: TimeSlice
 ) -> Any:
-    answers: dict[Key, dict[str, Any]] = {}
+    topics: dict[str, list[Any]] = {}
     async for key, partition in turn.spread(wanted.items()):
         try:
             _check(request, key, twice)
             offsets = await _segment_starts(broker, broker.log(*key), partition.timestamp, partition.max_num_offsets)
-            answers[key] = {"old_style_offsets": offsets}
+            answer: dict[str, Any] = {"old_style_offsets": offsets}
         except BrokerError as error:
             offline = error.code is ErrorCode.kafka_storage_error  # which these clients do not know
-            answers[key] = {"error_code": ErrorCode.not_leader_or_follower if offline else error.code}
-    return _by_topic(request, answers)
-
-
-def _fields(code: ErrorCode, found: Found) -> dict[str, int]:
-    return dict(zip(("error_code", "timestamp", "offset", "leader_epoch"), (code, *found), strict=True))
+            answer = {"error_code": ErrorCode.not_leader_or_follower if offline else error.code}
+        topics.setdefault(key[0], []).append({"partition_index": key[1], **answer})
+    return _by_topic(request, topics)
 
 
 def _check(request: Request, key: Key, twice: Collection[Key]) -> None:
@@ -140,10 +144,7 @@ async def _segment_starts(broker: Broker, log: Log, timestamp: int, most: int) -
     return listed_offsets(found, timestamp, most, log.high_watermark)
 
 
-def _by_topic(request: Request, answers: Mapping[Key, Mapping[str, Any]]) -> Any:
-    topics: dict[str, list[Any]] = {}
-    for (name, index), answer in answers.items():
-        topics.setdefault(name, []).append({"partition_index": index, **answer})
+def _by_topic(request: Request, topics: Mapping[str, list[Any]]) -> Any:
     return respond(request, topics=[{"name": name, "partitions": partitions} for name, partitions in topics.items()])
 
 
