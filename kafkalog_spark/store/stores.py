@@ -124,8 +124,8 @@ class FsspecStore:
         if info["type"] == "directory":
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
         now = _facts(info)
-        if facts is not None and not _same(facts, info):
-            raise FileNotFoundError(errno.ENOENT, "the file was replaced since it was listed", path)
+        if facts is not None:
+            _check_same(facts, info, path)
 
         def changed() -> bool:
             files.invalidate_cache(self._place(path))
@@ -137,8 +137,7 @@ class FsspecStore:
         return ObjectFile(now.size, self._ranges(path), changed=changed)
 
     def ranges(self, path: str, facts: FileFacts) -> FetchBlock:
-        if not _same(facts, self._info(self._files, path)):
-            raise FileNotFoundError(errno.ENOENT, "the file was replaced since it was listed", path)
+        _check_same(facts, self._info(self._files, path), path)
         return self._ranges(path)
 
     def _ranges(self, path: str) -> FetchBlock:
@@ -179,6 +178,11 @@ def _same(facts: FileFacts, info: dict[str, Any]) -> bool:
     """True if `info` is of that version, by what both have: some file systems give more keys than in a listing."""
     name, _, value = facts.version.partition("=")
     return facts.size == (info["size"] or 0) and (info.get(name) is None or _text(info[name]) == value)
+
+
+def _check_same(facts: FileFacts, info: dict[str, Any], path: str) -> None:
+    if not _same(facts, info):
+        raise FileNotFoundError(errno.ENOENT, "the file was replaced since it was listed", path)
 
 
 def _text(value: Any) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
 from enum import Enum
@@ -522,7 +522,7 @@ INTEGERS = {pa.int8(): (-128, 255), pa.int16(): (-(1 << 15), (1 << 15) - 1), pa.
 """Ranges that Jackson takes for them: its bytes go to 255, and what is above 127 becomes negative."""
 
 
-def check_types(fields: Iterable[pa.Field], path: str = "") -> None:
+def check_types(fields: Collection[pa.Field], path: str = "") -> None:
     """Raises OptionError for a type that JSON is not decoded to here, and for two fields of one name."""
     names = [field.name for field in fields]
     if len(set(names)) < len(names):

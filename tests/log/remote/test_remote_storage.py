@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import RemoteResourceNotFound, RemoteStorageError
-from kafkalog_spark.log.remote.remote_storage import RemoteStorage
+from kafkalog_spark.log.remote.remote_storage import FolderStore, RemoteStorage
 from kafkalog_spark.log.remote.remote_storage_options import CLASS_NAME, LOCAL_TIERED_CLASS, RemoteStorageOptions
 from kafkalog_spark.log.tiered.remote_names import RemoteFile
 from tests.log.remote.moving_log import FILES, data_of
@@ -140,11 +140,20 @@ def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, properties: dict[str, 
 
 
 @layouts
-def test_a_cut_log_is_refused_wherever_it_is_read(tmp_path: Path, properties: dict[str, str]) -> None:
+def test_a_cut_object_is_refused_wherever_it_is_read(tmp_path: Path, properties: dict[str, str]) -> None:
     remote = storage(tmp_path, properties)
     remote.copy(LARGEST, data_of(LARGEST, tmp_path / "log"))
-    (log,) = (tmp_path / "tier").rglob("*.log")
-    os.truncate(log, whole := log.stat().st_size - 1)
-    with pytest.raises(RemoteStorageError, match=rf"the file has {whole} bytes, expected {whole + 1}"):
-        remote.fetch(LARGEST, 0, 1)
+    reads: dict[str, Callable[[], bytes]] = {".log": lambda: remote.fetch(LARGEST, 0, 1)}
+    if CLASS_NAME not in properties:  # LocalTieredStorage has no such object
+        reads[".indexes"] = lambda: remote.fetch_index(LARGEST, RemoteFile.OFFSET_INDEX)
+    for ending, read in reads.items():
+        (path,) = (tmp_path / "tier").rglob(f"*{ending}")
+        os.truncate(path, whole := path.stat().st_size - 1)
+        with pytest.raises(RemoteStorageError, match=rf"the file has {whole} bytes, expected {whole + 1}"):
+            read()
     remote.close()
+
+
+def test_folders_are_equal_by_their_roots() -> None:
+    assert FolderStore("/a") == FolderStore("/a")
+    assert FolderStore("/a") != FolderStore("/b")
