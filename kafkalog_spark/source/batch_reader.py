@@ -19,7 +19,7 @@ from kafkalog_spark.format.names import TRANSACTION_TOPIC
 from kafkalog_spark.log.tables import table
 from kafkalog_spark.log.tables.table import FINDINGS, TableQuery
 from kafkalog_spark.source.filters import RowFilter, split_filters
-from kafkalog_spark.source.offsets import Earliest, Latest, NotSaid, assigned_partitions
+from kafkalog_spark.source.offsets import AT_EARLIEST, AT_LATEST, assigned_partitions
 from kafkalog_spark.source.options import ReadOptions
 from kafkalog_spark.source.partition_bounds import (
     OffsetRange,
@@ -352,21 +352,17 @@ def table_tasks(options: ReadOptions, query: TableQuery) -> list[Task]:
 
     dirs = open_log_dirs(options)
     with requests_logged(f"planning the table {query.table}", (root.store for root in dirs.roots)):
-        said = not isinstance(options.subscription, NotSaid)
-        wanted = (
-            assigned_partitions(options.subscription, dirs.places) if said else table.partitions_of(query, dirs.places)
-        )
+        asked, there = options.subscription, dirs.places
+        wanted = assigned_partitions(asked, there) if asked.said else table.partitions_of(query, there)
         places = places_to_read(options, dirs, wanted)
         ranges = None  # where no option narrows them, which opens no log
-        if options.start != Earliest() or options.end != Latest():
+        if options.start != AT_EARLIEST or options.end != AT_LATEST:
             resolved = resolve_ranges(options, places, places.keys())
             ranges = {each.topic_partition: (each.range.start, each.range.end) for each in resolved}
-        units = table.units_of(query, places, ranges, whole=not said)
+        units = table.units_of(query, places, ranges, whole=not asked.said)
         check_scan_bytes(sum(unit.size for unit in units), options)
         # only tables that look beyond their own partitions ask for all of them
-        others = [
-            tp for tp in dirs.places if tp[0] == TRANSACTION_TOPIC or not query.of.of_topics or query.of is FINDINGS
-        ]
+        others = [tp for tp in there if tp[0] == TRANSACTION_TOPIC or not query.of.of_topics or query.of is FINDINGS]
         around = surroundings_of(query, places_to_read(options, dirs, others), dirs.roots)
     groups = group_splits(
         [unit.size for unit in units],

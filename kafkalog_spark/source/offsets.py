@@ -16,7 +16,7 @@ import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from kafkalog_spark.errors import MalformedOffsets, OptionError, UnknownPartition
@@ -34,39 +34,32 @@ _SHOWN_PARTITIONS = 20  # in an error; a directory may hold thousands
 
 
 @dataclass(frozen=True, slots=True)
-class Earliest:
-    """The log start offset, looked up again at every action."""
+class Bound:
+    """Start or end of a read: Spark's KafkaOffsetRangeLimit. What it comes to in a log, partition_bounds.py decides.
+
+    of_all: the number of every partition; None where each is named, in `partitions` or by its whole topic in `topics`.
+    Numbers are offsets, or with by_time timestamps (ms) that mean the first offset whose record's is at least that.
+    """
+
+    of_all: int | None = None
+    partitions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topics: Mapping[str, int] = field(default_factory=dict)
+    by_time: bool = False
+
+    @property
+    def named_topics(self) -> set[str]:
+        return {*self.topics, *(topic for topic, _ in self.partitions)}
+
+    def numbers(self, assigned: Collection[TopicPartition]) -> tuple[Mapping[TopicPartition, int], set[str]]:
+        """(The number of each partition that is assigned or named, whole topics of which none is assigned)."""
+        if self.of_all is not None:
+            return dict.fromkeys(assigned, self.of_all), set()
+        of_topics = {tp: self.topics[tp[0]] for tp in assigned if tp[0] in self.topics}
+        return of_topics | dict(self.partitions), self.topics.keys() - {topic for topic, _ in assigned}
 
 
-@dataclass(frozen=True, slots=True)
-class Latest:
-    """The log end offset (read_committed: the LSO), looked up again at every action."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpecificOffsets:
-    """An offset, LATEST or EARLIEST for each partition; `topics` gives LATEST or EARLIEST to whole topics."""
-
-    offsets: Mapping[TopicPartition, int]
-    topics: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class GlobalTimestamp:
-    """The first offset whose record timestamp is at least `timestamp` (ms), in every partition."""
-
-    timestamp: int
-
-
-@dataclass(frozen=True, slots=True)
-class SpecificTimestamps:
-    """Timestamps (ms) by partition."""
-
-    timestamps: Mapping[TopicPartition, int]
-
-
-Bound = Earliest | Latest | SpecificOffsets | GlobalTimestamp | SpecificTimestamps
-"""Start or end of a read: Spark's KafkaOffsetRangeLimit. What it comes to in a log, partition_bounds.py decides."""
+# Late-bound: looked up again at every action; the end is that of the log, with read_committed the LSO.
+AT_EARLIEST, AT_LATEST = Bound(EARLIEST), Bound(LATEST)
 
 
 def tp_text(topic_partition: TopicPartition) -> str:
@@ -77,18 +70,12 @@ def tp_text(topic_partition: TopicPartition) -> str:
 def check_bounds_agree(start: Bound, end: Bound) -> None:
     """Raise OptionError where two bounds by offset, or by timestamp, name other partitions than each other, or a start
     is after its end. Partitions of topics given as a whole are compared later, when they are known."""
-    whole: set[str] = set()
-    if isinstance(start, SpecificOffsets) and isinstance(end, SpecificOffsets):
-        kind, starts, ends = "offset", start.offsets, end.offsets
-        whole = {*start.topics, *end.topics}
-        same_topics = _topics_of(start) == _topics_of(end)
-    elif isinstance(start, SpecificTimestamps) and isinstance(end, SpecificTimestamps):
-        kind, starts, ends = "timestamp", start.timestamps, end.timestamps
-        same_topics = True
-    else:
+    if start.by_time != end.by_time or start.of_all is not None or end.of_all is not None:
         return
+    kind, starts, ends = "timestamp" if start.by_time else "offset", start.partitions, end.partitions
+    whole = {*start.topics, *end.topics}
     only_here = {tp for tp in starts.keys() ^ ends.keys() if tp[0] not in whole}
-    if only_here or not same_topics:
+    if only_here or start.named_topics != end.named_topics:
         raise OptionError(
             "The specified start offset and end offset should have the same topic-partitions. "
             f"Topic-partitions for start offset: {set_text(starts, start)}, "
@@ -103,13 +90,9 @@ def check_bounds_agree(start: Bound, end: Bound) -> None:
             )
 
 
-def _topics_of(bound: SpecificOffsets) -> set[str]:
-    return {*bound.topics, *(topic for topic, _ in bound.offsets)}
-
-
 def set_text(partitions: Collection[TopicPartition], bound: Bound | None = None) -> str:
     """Partitions as the connector prints a set of them; topics that `bound` gives as a whole as `topic-*`."""
-    whole = [f"{topic}-*" for topic in sorted(bound.topics)] if isinstance(bound, SpecificOffsets) else []
+    whole = [f"{topic}-*" for topic in sorted(bound.topics)] if bound is not None else []
     return f"Set({cut_text([*whole, *map(tp_text, sorted(partitions))])})"
 
 
@@ -126,37 +109,6 @@ PARTITION_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 
 class _OffsetsFault(Exception):
     """Becomes the hint of an OptionError, or part of a MalformedOffsets."""
-
-
-def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
-    """`{"topicA":[0,1]}`: the partitions, sorted. Raises OptionError naming `option`."""
-    with _explained(option, text, '{"topicA":[0,1],"topicB":[0,1]}'):
-        result: list[TopicPartition] = []
-        for topic, partitions in _topics(_load(text)):
-            if type(partitions) is not list:
-                raise _OffsetsFault(f"topic {topic!r} needs a list of partitions")
-            for partition in partitions:
-                if type(partition) is not int or not 0 <= partition <= MAX_INT32:
-                    raise _OffsetsFault(f"{_short(partition)} is not a partition of topic {topic!r}")
-                result.append((topic, partition))
-        if len(set(result)) != len(result):
-            raise _OffsetsFault("a partition is given twice")
-        return tuple(sorted(result))
-
-
-def parse_offsets(option: str, text: str) -> SpecificOffsets:
-    """`{"topicA":{"0":23,"1":-1},"topicB":"latest"}`. Raises OptionError naming `option`."""
-    with _explained(option, text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'):
-        offsets: dict[TopicPartition, int] = {}
-        topics: dict[str, int] = {}
-        for topic, value in _topics(_load(text)):
-            if type(value) is str:
-                if value.lower() not in _WHOLE_TOPIC:
-                    raise _OffsetsFault(f"topic {topic!r} needs offsets by partition, 'earliest' or 'latest'")
-                topics[topic] = _WHOLE_TOPIC[value.lower()]
-            else:
-                offsets |= _numbers_by_partition(topic, value, "an offset")
-        return SpecificOffsets(offsets, topics)
 
 
 def offsets_by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
@@ -283,61 +235,50 @@ def _refuse_checkpoint(value: Any, why: str) -> NoReturn:
 
 
 @dataclass(frozen=True, slots=True)
-class AllTopics:
-    """Option `allTopics=true`: every topic that is not internal. The connector has no such thing."""
+class Subscription:
+    """Which partitions a read is about: Spark's ConsumerStrategy. By default of every topic that is not internal, which
+    the connector does not have; said: False where no option asks for that, as for single partitions' directories.
 
+    topics: by name. pattern: regular expression that is found in their names (a search, as in the connector).
+    partitions: by name.
+    """
 
-@dataclass(frozen=True, slots=True)
-class NotSaid:
-    """None of these options: the load is of single partitions' directories, and reads these."""
+    topics: tuple[str, ...] | None = None
+    pattern: str = ""
+    partitions: tuple[TopicPartition, ...] | None = None
+    said: bool = True
 
-
-@dataclass(frozen=True, slots=True)
-class Subscribe:
-    """Option `subscribe`: topics by name."""
-
-    topics: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SubscribePattern:
-    """Option `subscribePattern`: topics in whose name the pattern is found (a search, as in the connector)."""
-
-    pattern: str
-
+    @property
     def regex(self) -> re.Pattern[str]:
         # Java's \\d and \\w are ASCII unless a flag says otherwise.
         return re.compile(self.pattern, re.ASCII)
 
-
-@dataclass(frozen=True, slots=True)
-class Assign:
-    """Option `assign`: partitions by name."""
-
-    partitions: tuple[TopicPartition, ...]
+    @property
+    def named_topics(self) -> frozenset[str]:
+        """Also those that are not there; none for a pattern."""
+        return frozenset(self.topics or ()).union(topic for topic, _ in self.partitions or ())
 
 
-Subscription = NotSaid | AllTopics | Subscribe | SubscribePattern | Assign
-"""Which partitions a read is about: Spark's ConsumerStrategy."""
+NOT_SAID = Subscription(said=False)
 
 
-def subscribed_topics(name: str, text: str) -> Subscribe:
+def subscribed_topics(name: str, text: str) -> Subscription:
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not names:
         raise OptionError(f"No topics to subscribe to as specified value for option '{name}' is '{text}'")
-    return Subscribe(names)
+    return Subscription(topics=names)
 
 
-def topic_pattern(name: str, text: str) -> SubscribePattern:
+def topic_pattern(name: str, text: str) -> Subscription:
     """A regular expression. Java's and Python's agree on what topic names need; what only Java has is refused."""
     if not text:
         raise OptionError(f"Pattern to subscribe is empty as specified value for option '{name}' is '{text}'")
-    subscribed = SubscribePattern(text)
+    subscribed = Subscription(pattern=text)
     try:
         with warnings.catch_warnings():
             # Python warns where it may one day read [a&&b] as Java does; until then the two mean different things.
             warnings.simplefilter("error", FutureWarning)
-            subscribed.regex()
+            _ = subscribed.regex
     except (re.error, FutureWarning, OverflowError, RecursionError) as error:
         raise OptionError(
             f"option '{name}' is not a regular expression that can be used here: '{text}': {error}",
@@ -346,42 +287,61 @@ def topic_pattern(name: str, text: str) -> SubscribePattern:
     return subscribed
 
 
-def assigned(name: str, text: str) -> Assign:
+def assigned(name: str, text: str) -> Subscription:
+    """`{"topicA":[0,1]}`: the partitions, sorted."""
     if not text.startswith("{"):
         raise OptionError(f"No topicpartitions to assign as specified value for option '{name}' is '{text}'")
-    return Assign(parse_partitions(name, text))
+    with _explained(name, text, '{"topicA":[0,1],"topicB":[0,1]}'):
+        result: list[TopicPartition] = []
+        for topic, partitions in _topics(_load(text)):
+            if type(partitions) is not list:
+                raise _OffsetsFault(f"topic {topic!r} needs a list of partitions")
+            for partition in partitions:
+                if type(partition) is not int or not 0 <= partition <= MAX_INT32:
+                    raise _OffsetsFault(f"{_short(partition)} is not a partition of topic {topic!r}")
+                result.append((topic, partition))
+        if len(set(result)) != len(result):
+            raise _OffsetsFault("a partition is given twice")
+        return Subscription(partitions=tuple(sorted(result)))
 
 
-def all_topics(name: str, text: str) -> AllTopics | NotSaid:
-    return AllTopics() if boolean(name, text) else NotSaid()
+def all_topics(name: str, text: str) -> Subscription:
+    return Subscription(said=boolean(name, text))
 
 
 def bound_by_offset(name: str, text: str) -> Bound:
-    """`earliest`, `latest` in any case, or offsets as JSON."""
-    match text.lower():
-        case "earliest":
-            return Earliest()
-        case "latest":
-            return Latest()
-    return parse_offsets(name, text)
+    """`earliest`, `latest` in any case, or `{"topicA":{"0":23,"1":-1},"topicB":"latest"}`."""
+    if text.lower() in _WHOLE_TOPIC:
+        return Bound(_WHOLE_TOPIC[text.lower()])
+    with _explained(name, text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'):
+        offsets: dict[TopicPartition, int] = {}
+        topics: dict[str, int] = {}
+        for topic, value in _topics(_load(text)):
+            if type(value) is str:
+                if value.lower() not in _WHOLE_TOPIC:
+                    raise _OffsetsFault(f"topic {topic!r} needs offsets by partition, 'earliest' or 'latest'")
+                topics[topic] = _WHOLE_TOPIC[value.lower()]
+            else:
+                offsets |= _numbers_by_partition(topic, value, "an offset")
+        return Bound(partitions=offsets, topics=topics)
 
 
-def bound_by_timestamp(name: str, text: str) -> SpecificTimestamps:
+def bound_by_timestamp(name: str, text: str) -> Bound:
     """`{"topicA":{"0":1700000000000}}`: ms by partition."""
     with _explained(
         name, text, '{"topicA": {"0": 123456789, "1": 123456789}, "topicB": {"0": 123456789, "1": 123456789}}'
     ):
-        return SpecificTimestamps(_numbers_by_topic(_load(text), "a timestamp"))
+        return Bound(partitions=_numbers_by_topic(_load(text), "a timestamp"), by_time=True)
 
 
-def bound_by_global_timestamp(name: str, text: str) -> GlobalTimestamp:
+def bound_by_global_timestamp(name: str, text: str) -> Bound:
     """Ms since 1970. -1 (latest) and -2 (earliest) mean in Kafka's ListOffsets what they mean as offsets."""
     hint = f"option '{name}' is in milliseconds since 1970-01-01 UTC"
     if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or int(text) > MAX_INT64:
         raise OptionError(f"Expected a single long value, got {' '.join(text.split())}", hint=hint)
     if int(text) < -2:
         raise OptionError(f"Expected a timestamp from 0, or -1 latest, -2 earliest, got {text}", hint=hint)
-    return GlobalTimestamp(int(text))
+    return Bound(int(text), by_time=True)
 
 
 def assigned_partitions(
@@ -392,49 +352,25 @@ def assigned_partitions(
     Unlike there, `assign` reads internal topics. Raises UnknownPartition for a topic not there, nor `may_be_gone`."""
     available = set(present)
     topics = {topic for topic, _ in available}
-    match subscription:
-        case NotSaid() | AllTopics():
-            chosen = {tp for tp in available if not is_internal(tp[0])}
-        case Subscribe(names):
-            _check_topics(names, topics.union(may_be_gone))
-            wanted = {topic for topic in names if not is_internal(topic)}
-            chosen = {tp for tp in available if tp[0] in wanted}
-        case SubscribePattern():
-            regex = subscription.regex()
-            matching = {topic for topic in topics if not is_internal(topic) and regex.search(topic)}
-            chosen = {tp for tp in available if tp[0] in matching}
-        case Assign(partitions):
-            _check_topics([topic for topic, _ in partitions], topics.union(may_be_gone))
-            chosen = available.intersection(partitions)
-    return sorted(chosen)
+    if unknown := sorted(subscription.named_topics - topics.union(may_be_gone)):
+        raise UnknownPartition(
+            f"the log directory holds no topic {cut_text(unknown)}",
+            hint=f"it holds {cut_text(sorted(topics.union(may_be_gone))) or 'no topic at all'}",
+        )
+    if subscription.partitions is not None:
+        return sorted(available.intersection(subscription.partitions))
+    named, regex = topics if subscription.topics is None else subscription.topics, subscription.regex
+    wanted = {topic for topic in named if not is_internal(topic) and regex.search(topic)}
+    return sorted(tp for tp in available if tp[0] in wanted)
 
 
 def check_said(subscription: Subscription, partitions_only: bool, present: Iterable[TopicPartition]) -> None:
     """Raise OptionError, with the connector's sentence, for a load that does not say what it reads of its log
     directories. `partitions_only`: whether its paths are the directories of single partitions, which say it."""
-    if isinstance(subscription, NotSaid) and not partitions_only:
+    if not subscription.said and not partitions_only:
         topics = sorted({topic for topic, _ in present if not is_internal(topic)})
         raise OptionError(
             "One of the following options must be specified for Kafka source: subscribe, subscribepattern, assign. "
             "See the docs for more details.",
             hint=f"allTopics=true reads every topic that is there: {cut_text(topics) or 'none yet'}",
-        )
-
-
-def named_topics(subscription: Subscription) -> frozenset[str]:
-    """Also those that are not there; none for a pattern."""
-    match subscription:
-        case Subscribe(names):
-            return frozenset(names)
-        case Assign(partitions):
-            return frozenset(topic for topic, _ in partitions)
-    return frozenset()
-
-
-def _check_topics(named: Iterable[str], present: set[str]) -> None:
-    unknown = sorted(set(named) - present)
-    if unknown:
-        raise UnknownPartition(
-            f"the log directory holds no topic {cut_text(unknown)}",
-            hint=f"it holds {cut_text(sorted(present)) or 'no topic at all'}",
         )

@@ -275,8 +275,8 @@ def parse_read_options(
     formats, _ = given.formats
     ignored = given.ignored(streaming)
     values = given.fields(ReadOptions)
-    start = given.first_of(START_OPTIONS, offsets.Latest() if streaming else None)
-    end = offsets.Latest() if streaming else given.first_of(END_OPTIONS)
+    start = given.first_of(START_OPTIONS, offsets.AT_LATEST if streaming else None)
+    end = offsets.AT_LATEST if streaming else given.first_of(END_OPTIONS)
     _check_rules(given, streaming)
     if streaming:
         _check_stream(given)
@@ -287,7 +287,7 @@ def parse_read_options(
     for name, why in REFUSED.items():
         if name in given:
             raise OptionError(why)
-    table = _table_query(given, of_topics=subscription != offsets.NotSaid(), streaming=streaming)
+    table = _table_query(given, of_topics=subscription.said, streaming=streaming)
     if table is not None and formats:
         raise OptionError(f"option '{next(iter(formats))}.format' is of records, not of the table '{table.table}'")
     paths = given["path"] or given["paths"]
@@ -331,10 +331,10 @@ _SECONDS_SINCE = 978_307_200_000
 
 
 def _warn_of_seconds(start: offsets.Bound) -> None:
-    if isinstance(start, offsets.GlobalTimestamp) and 0 < start.timestamp < _SECONDS_SINCE:
-        day = datetime.fromtimestamp(start.timestamp / 1000, UTC).date()
+    if start.by_time and start.of_all is not None and 0 < start.of_all < _SECONDS_SINCE:
+        day = datetime.fromtimestamp(start.of_all / 1000, UTC).date()
         text = "startingTimestamp=%d is in %s, so everything is read: it is in milliseconds, not in seconds"
-        _log.warning(text, start.timestamp, day)
+        _log.warning(text, start.of_all, day)
 
 
 def warn_of(ignored: Iterable[str]) -> None:
@@ -436,11 +436,11 @@ def _check_stream(given: GivenReadOptions) -> None:
 
 
 def _check_batch_bounds(start: offsets.Bound, end: offsets.Bound) -> None:
-    if isinstance(start, offsets.Latest):
+    if start == offsets.AT_LATEST:
         raise OptionError("starting offset can't be latest for batch queries on Kafka")
     for where in _partitions_at(start, offsets.LATEST):
         raise OptionError(f"startingOffsets for {where} can't be latest for batch queries on Kafka")
-    if isinstance(end, offsets.Earliest):
+    if end == offsets.AT_EARLIEST:
         raise OptionError("ending offset can't be earliest for batch queries on Kafka")
     for where in _partitions_at(end, offsets.EARLIEST):
         raise OptionError(f"ending offset for {where} can't be earliest for batch queries on Kafka")
@@ -448,22 +448,22 @@ def _check_batch_bounds(start: offsets.Bound, end: offsets.Bound) -> None:
 
 
 def _partitions_at(bound: offsets.Bound, sentinel: int) -> list[str]:
-    if not isinstance(bound, offsets.SpecificOffsets):
+    if bound.by_time:
         return []
-    partitions = [offsets.tp_text(tp) for tp, offset in sorted(bound.offsets.items()) if offset == sentinel]
+    partitions = [offsets.tp_text(tp) for tp, offset in sorted(bound.partitions.items()) if offset == sentinel]
     return partitions + [topic for topic, offset in sorted(bound.topics.items()) if offset == sentinel]
 
 
 def _subscription(given: GivenReadOptions) -> offsets.Subscription:
     names = [spec.name for spec in SUBSCRIPTION_OPTIONS]
-    chosen = [name for name in names if name in given and given[name] != offsets.NotSaid()]
+    chosen = [name for name in names if name in given and given[name].said]
     if len(chosen) > 1:
         raise OptionError(
             f"Only one of the following options can be specified for Kafka source: {', '.join(names[:3]).lower()}. "
             "See the docs for more details.",
             hint=f"given: {', '.join(chosen)}",
         )
-    return given[chosen[0]] if chosen else offsets.NotSaid()
+    return given[chosen[0]] if chosen else offsets.NOT_SAID
 
 
 def _columns(given: GivenReadOptions) -> tuple[str, ...]:

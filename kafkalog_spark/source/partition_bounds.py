@@ -23,11 +23,6 @@ from kafkalog_spark.source.offsets import (
     EARLIEST,
     LATEST,
     Bound,
-    Earliest,
-    GlobalTimestamp,
-    Latest,
-    SpecificOffsets,
-    SpecificTimestamps,
     TopicPartition,
     assigned_partitions,
     check_said,
@@ -108,11 +103,10 @@ def resolve_bounds(
     assigned = logs.keys() if assigned is None else assigned
     starts = _by_partition(start, assigned, "start")
     ends = _by_partition(end, assigned, "end")
-    start_by_time, end_by_time = isinstance(start, _BY_TIME), isinstance(end, _BY_TIME)
     ranges = []
     for tp in sorted(logs):
         log = logs[tp]
-        start_offset = _resolve(starts[tp], start_by_time, log)
+        start_offset = _resolve(starts[tp], start.by_time, log)
         if start_offset is None:
             if on_no_match == "error":
                 raise OptionError(
@@ -121,14 +115,14 @@ def resolve_bounds(
                     hint="startingOffsetsByTimestampStrategy=latest reads nothing from such a partition",
                 )
             start_offset = log.log_end
-        end_offset = _resolve(ends[tp], end_by_time, log)
+        end_offset = _resolve(ends[tp], end.by_time, log)
         if end_offset is None:
             end_offset = log.log_end
         if start_offset > end_offset:
             raise _start_after_end(tp, start_offset, end_offset)
         # By timestamp no side is late-bound, also without a match: later the log may hold records past the end wanted
-        earliest = starts[tp] == EARLIEST and not start_by_time
-        latest = ends[tp] == LATEST and not end_by_time
+        earliest = starts[tp] == EARLIEST and not start.by_time
+        latest = ends[tp] == LATEST and not end.by_time
         offsets = OffsetRange(*tp, start_offset, end_offset, earliest, latest, from_earliest=earliest)
         ranges.append(clip(offsets, log.log_start, log.log_end, fail_on_data_loss))
     return ranges
@@ -169,40 +163,29 @@ def cut_range(whole: OffsetRange, cuts: Iterable[int]) -> list[OffsetRange]:
     return pieces
 
 
-_BY_TIME = (GlobalTimestamp, SpecificTimestamps)
-
-
 def _by_partition(bound: Bound, assigned: Collection[TopicPartition], side: str) -> Mapping[TopicPartition, int]:
     """An offset, LATEST or EARLIEST, or a timestamp for each assigned partition."""
-    match bound:
-        case Earliest():
-            return dict.fromkeys(assigned, EARLIEST)
-        case Latest():
-            return dict.fromkeys(assigned, LATEST)
-        case GlobalTimestamp(timestamp):
-            return dict.fromkeys(assigned, timestamp)
-        case SpecificOffsets(offsets, topics):
-            numbers = {tp: topics[tp[0]] for tp in assigned if tp[0] in topics} | dict(offsets)
-            missing_topics = topics.keys() - {topic for topic, _ in assigned}
-            if missing_topics or numbers.keys() != set(assigned):
-                raise _not_as_assigned(
-                    f"Partitions specified for Kafka {side} offsets don't match what are assigned. Maybe topic "
-                    "partitions are created or deleted while the query is running. Use -1 for latest, -2 for earliest.",
-                    numbers,
-                    assigned,
-                    missing_topics,
-                )
-            return numbers
-        case SpecificTimestamps(timestamps):
-            if timestamps.keys() != set(assigned):
-                raise _not_as_assigned(
-                    f"Partitions specified for Kafka timestamp based {side} offsets don't match what are assigned. "
-                    "Maybe topic partitions are created or deleted while the query is running, or you didn't specify "
-                    "all the partitions.",
-                    timestamps,
-                    assigned,
-                )
-            return timestamps
+    numbers, missing_topics = bound.numbers(assigned)
+    if numbers.keys() == set(assigned) and not missing_topics:
+        return numbers
+    if bound.by_time:
+        what = (
+            f"Partitions specified for Kafka timestamp based {side} offsets don't match what are assigned. Maybe topic "
+            "partitions are created or deleted while the query is running, or you didn't specify all the partitions."
+        )
+    else:
+        what = (
+            f"Partitions specified for Kafka {side} offsets don't match what are assigned. Maybe topic partitions are "
+            "created or deleted while the query is running. Use -1 for latest, -2 for earliest."
+        )
+    unnamed, others = set(assigned) - numbers.keys(), numbers.keys() - set(assigned)
+    unknown = [*sorted(missing_topics), *map(tp_text, sorted(others))]
+    hint = []
+    if unnamed:
+        hint.append(f"not specified: {set_text(unnamed)}")
+    if unknown:
+        hint.append(f"not in the log directory, or not subscribed to: {cut_text(unknown)}")
+    raise OptionError(f"{what} Specified: {set_text(numbers)} Assigned: {set_text(assigned)}", hint="; ".join(hint))
 
 
 def _resolve(number: int, by_time: bool, log: OffsetBounds) -> int | None:
@@ -256,22 +239,6 @@ def _start_after_end(tp: TopicPartition, start: int, end: int) -> OffsetOutOfRan
         hint="check whether the start is beyond the end asked for or the end of the log, "
         "and whether the topic was deleted and created again",
     )
-
-
-def _not_as_assigned(
-    what: str,
-    specified: Collection[TopicPartition],
-    assigned: Collection[TopicPartition],
-    missing_topics: Collection[str] = (),
-) -> OptionError:
-    unnamed = set(assigned) - set(specified)
-    unknown = [*sorted(missing_topics), *map(tp_text, sorted(set(specified) - set(assigned)))]
-    hint = []
-    if unnamed:
-        hint.append(f"not specified: {set_text(unnamed)}")
-    if unknown:
-        hint.append(f"not in the log directory, or not subscribed to: {cut_text(unknown)}")
-    return OptionError(f"{what} Specified: {set_text(specified)} Assigned: {set_text(assigned)}", hint="; ".join(hint))
 
 
 MAX_TASKS = 1_000_000

@@ -23,7 +23,6 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructFi
 
 from kafkalog_spark.errors import MalformedValue, OptionError
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, DAMAGE_COLUMN_TYPES
-from kafkalog_spark.source.offsets import named_topics
 from kafkalog_spark.source.options import GivenReadOptions, ReadOptions, parse_read_options, warn_of
 from kafkalog_spark.spark.interface import arrow_schema, session_time_zone
 from kafkalog_spark.typed.columns.java_text import zone_of
@@ -55,7 +54,7 @@ class LoadOptions:
     def formats(self, options: ReadOptions) -> Mapping[str, ResolvedFormat]:
         """By side, for batch and stream: with the files, registered schemas and `_schemas` records they need."""
         if self._formats is None:
-            topics, records = tuple(sorted(named_topics(options.subscription))), partial(_records, options)
+            topics, records = tuple(sorted(options.subscription.named_topics)), partial(_records, options)
             self._formats = {
                 side: ResolvedFormat.of(given.name, given.options, SchemaSources(side, topics, records), given.mode)
                 for side, given in options.formats.items()

@@ -29,14 +29,11 @@ from kafkalog_spark.log.read.segment_file import SegmentFile
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.live_logs import LiveLog, LiveLogs
 from kafkalog_spark.source.offsets import (
+    AT_LATEST,
     EARLIEST,
     LATEST,
-    Earliest,
-    Latest,
     Offsets,
-    SpecificOffsets,
     TopicPartition,
-    named_topics,
     set_text,
     tp_text,
 )
@@ -403,25 +400,26 @@ class StreamPlanner:
         """
         if self._initial is None:
             self._look(())
-            match self._options.start:
-                case Earliest():
-                    self._initial = dict.fromkeys(self._logs, EARLIEST)
-                case Latest():
-                    self._initial = dict.fromkeys(self._logs, LATEST)
-                case SpecificOffsets(offsets, topics):
-                    self._initial = _specific(offsets, topics, self._logs)
-                case _:
-                    logs = self._logs.items()
-                    bounds = {tp: bounds_of(live.log, live.log_start, live.readers_end) for tp, live in logs}
-                    on_no_match = self._options.on_no_match
-                    ranges = resolve_bounds(self._options.start, Latest(), bounds, on_no_match=on_no_match)
-                    # a timestamp without a match stays LATEST, as the option latest does
-                    self._initial = {r.topic_partition: r.start if r.start < r.end else LATEST for r in ranges}
+            start, logs = self._options.start, self._logs
+            if start.by_time:
+                bounds = {tp: bounds_of(live.log, live.log_start, live.readers_end) for tp, live in logs.items()}
+                ranges = resolve_bounds(start, AT_LATEST, bounds, on_no_match=self._options.on_no_match)
+                # a timestamp without a match stays LATEST, as the option latest does
+                self._initial = {r.topic_partition: r.start if r.start < r.end else LATEST for r in ranges}
+                return self._initial
+            numbers, missing_topics = start.numbers(logs)
+            if numbers.keys() != logs.keys() or missing_topics:
+                raise OptionError(
+                    "If startingOffsets contains specific offsets, you must specify all TopicPartitions. Use -1 for "
+                    f"latest, -2 for earliest, if you don't care. Specified: {set_text(numbers, start)} "
+                    f"Assigned: {set_text(logs)}"
+                )
+            self._initial = dict(sorted(numbers.items()))
         return self._initial
 
     def freeze(self) -> None:
         """Trigger.AvailableNow: what comes later than now is not read."""
-        self._look(named_topics(self._options.subscription))
+        self._look(self._options.subscription.named_topics)
         self._target = self.latest
 
     def next_end(self, start: Offsets, limits: RateLimits) -> Offsets:
@@ -534,16 +532,3 @@ def _stop_at(target: Mapping[TopicPartition, int], start: Offsets, next_batch: C
             next_batch.starts[tp] = next_batch.ends[tp] = last
         elif tp not in next_batch.moved:
             next_batch.ends[tp] = max(last, next_batch.starts[tp])
-
-
-def _specific(
-    offsets: Mapping[TopicPartition, int], topics: Mapping[str, int], assigned: Collection[TopicPartition]
-) -> Offsets:
-    by_partition = {tp: topics[tp[0]] for tp in assigned if tp[0] in topics} | dict(offsets)
-    if by_partition.keys() != set(assigned) or topics.keys() - {topic for topic, _ in assigned}:
-        raise OptionError(
-            "If startingOffsets contains specific offsets, you must specify all TopicPartitions. Use -1 for latest, -2 "
-            f"for earliest, if you don't care. Specified: {set_text(by_partition, SpecificOffsets(offsets, topics))} "
-            f"Assigned: {set_text(assigned)}"
-        )
-    return dict(sorted(by_partition.items()))

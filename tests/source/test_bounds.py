@@ -6,13 +6,11 @@ import pytest
 
 from kafkalog_spark.errors import DataLoss, OffsetOutOfRange, OptionError
 from kafkalog_spark.source.offsets import (
+    AT_EARLIEST,
+    AT_LATEST,
     EARLIEST,
     LATEST,
     Bound,
-    Earliest,
-    GlobalTimestamp,
-    Latest,
-    SpecificTimestamps,
     check_bounds_agree,
 )
 from kafkalog_spark.source.partition_bounds import OffsetBounds, OffsetRange, resolve_bounds
@@ -29,7 +27,7 @@ def test_specific_starts_and_ends_must_name_the_same_partitions() -> None:
         "offset: Set(t-0, t-1), topic-partitions for end offset: Set(t-0)."
     )
     with pytest.raises(OptionError, match="should have the same topic-partitions"):
-        check_bounds_agree(SpecificTimestamps({T0: 1}), SpecificTimestamps({T1: 1}))
+        check_bounds_agree(Bound(partitions={T0: 1}, by_time=True), Bound(partitions={T1: 1}, by_time=True))
     with pytest.raises(OptionError, match=r"Set\(a-\*\), topic-partitions for end offset: Set\(b-\*\)"):
         check_bounds_agree(offsets({}, a=EARLIEST), offsets({}, b=LATEST))
 
@@ -39,7 +37,7 @@ def test_a_specific_start_after_its_end() -> None:
         check_bounds_agree(offsets({T0: 1}), offsets({T0: 0}))
     assert caught.value.what == "The specified start offset 1 is greater than the end offset 0 for topic t partition 0."
     with pytest.raises(OptionError) as caught:
-        check_bounds_agree(SpecificTimestamps({T0: 100}), SpecificTimestamps({T0: 50}))
+        check_bounds_agree(Bound(partitions={T0: 100}, by_time=True), Bound(partitions={T0: 50}, by_time=True))
     assert caught.value.what == (
         "The specified start timestamp 100 is greater than the end timestamp 50 for topic t partition 0."
     )
@@ -52,9 +50,9 @@ def test_a_specific_start_after_its_end() -> None:
         (offsets({T0: 1}), offsets({T0: LATEST})),
         (offsets({T0: EARLIEST}), offsets({T0: 0})),
         (offsets({}, t=EARLIEST), offsets({T0: 0, T1: 1})),
-        (offsets({T0: 7}), SpecificTimestamps({T1: 1})),
-        (Earliest(), offsets({T1: 1})),
-        (GlobalTimestamp(9), GlobalTimestamp(1)),
+        (offsets({T0: 7}), Bound(partitions={T1: 1}, by_time=True)),
+        (AT_EARLIEST, offsets({T1: 1})),
+        (Bound(9, by_time=True), Bound(1, by_time=True)),
     ],
 )
 def test_bounds_that_cannot_be_compared_yet(start: Bound, end: Bound) -> None:
@@ -68,7 +66,7 @@ def test_bounds_that_cannot_be_compared_yet(start: Bound, end: Bound) -> None:
 def test_offsets_must_name_exactly_the_assigned_partitions(specified: dict[tuple[str, int], int]) -> None:
     logs = {T0: log(0, 1), T1: log(0, 1), T2: log(0, 1)}
     with pytest.raises(OptionError) as caught:
-        resolve_bounds(offsets(specified), Latest(), logs)
+        resolve_bounds(offsets(specified), AT_LATEST, logs)
     names = ", ".join(f"t-{partition}" for _, partition in specified)
     assert caught.value.what == (
         "Partitions specified for Kafka start offsets don't match what are assigned. Maybe topic partitions are "
@@ -79,16 +77,16 @@ def test_offsets_must_name_exactly_the_assigned_partitions(specified: dict[tuple
         "not specified: Set(t-2)" if len(specified) == 2 else "not in the log directory, or not subscribed to: t-3"
     )
     with pytest.raises(OptionError, match="specified for Kafka end offsets don't match"):
-        resolve_bounds(Earliest(), offsets(specified), logs)
+        resolve_bounds(AT_EARLIEST, offsets(specified), logs)
 
 
 @pytest.mark.parametrize("specified", [{T0: 0, T1: 0}, {T0: 0, T1: 0, T2: 0, ("t", 3): 0}])
 @pytest.mark.parametrize("side", ["start", "end"])
 def test_timestamps_must_name_exactly_the_assigned_partitions(specified: dict[tuple[str, int], int], side: str) -> None:
     logs = {T0: log(0, 1), T1: log(0, 1), T2: log(0, 1)}
-    bound = SpecificTimestamps(specified)
+    bound = Bound(partitions=specified, by_time=True)
     with pytest.raises(OptionError) as caught:
-        resolve_bounds(bound if side == "start" else Earliest(), bound if side == "end" else Latest(), logs)
+        resolve_bounds(bound if side == "start" else AT_EARLIEST, bound if side == "end" else AT_LATEST, logs)
     names = ", ".join(f"t-{partition}" for _, partition in specified)
     assert caught.value.what == (
         f"Partitions specified for Kafka timestamp based {side} offsets don't match what are assigned. Maybe topic "
@@ -104,13 +102,13 @@ def test_a_whole_topic_stands_for_its_partitions() -> None:
     assert [r.start_is_earliest for r in ranges] == [True, True, False]
     assert [r.end_is_latest for r in ranges] == [False, True, True]
     with pytest.raises(OptionError, match=r"not subscribed to: v$"):
-        resolve_bounds(offsets({("u", 0): 2}, t=EARLIEST, v=EARLIEST), Latest(), logs)
+        resolve_bounds(offsets({("u", 0): 2}, t=EARLIEST, v=EARLIEST), AT_LATEST, logs)
 
 
 def test_thousands_of_partitions_do_not_fill_the_error() -> None:
     logs = {("t", partition): log(0, 1) for partition in range(5000)}
     with pytest.raises(OptionError) as caught:
-        resolve_bounds(offsets({T0: 0}), Latest(), logs)
+        resolve_bounds(offsets({T0: 0}), AT_LATEST, logs)
     assert "t-19, ... (4980 more)" in str(caught.value)
     assert len(str(caught.value)) < 1000
 
@@ -119,7 +117,7 @@ def test_thousands_of_partitions_do_not_fill_the_error() -> None:
 
 
 def test_default_bounds_are_late_bound() -> None:
-    (only,) = resolve_bounds(Earliest(), Latest(), {T0: log(5, 9)})
+    (only,) = resolve_bounds(AT_EARLIEST, AT_LATEST, {T0: log(5, 9)})
     assert only == OffsetRange("t", 0, 5, 9, start_is_earliest=True, end_is_latest=True, from_earliest=True)
 
 
@@ -134,22 +132,22 @@ def test_explicit_offsets_are_not_late_bound_and_minus_one_and_two_are() -> None
 
 def test_ranges_are_sorted_by_topic_and_partition_number() -> None:
     logs = {("b", 0): log(0, 1), ("a", 10): log(0, 1), ("a", 9): log(0, 1)}
-    assert [r.topic_partition for r in resolve_bounds(Earliest(), Latest(), logs)] == [("a", 9), ("a", 10), ("b", 0)]
+    assert [r.topic_partition for r in resolve_bounds(AT_EARLIEST, AT_LATEST, logs)] == [("a", 9), ("a", 10), ("b", 0)]
 
 
 def test_a_stream_may_start_at_latest() -> None:
-    (only,) = resolve_bounds(Latest(), Latest(), {T0: log(5, 9)})
+    (only,) = resolve_bounds(AT_LATEST, AT_LATEST, {T0: log(5, 9)})
     assert (only.start, only.end, only.start_is_earliest) == (9, 9, False)
 
 
 @pytest.mark.parametrize(
     ("start", "end", "resolved"),
     [
-        (offsets({T0: 12}), Latest(), (12, 10)),
-        (Earliest(), offsets({T0: 3}), (4, 3)),
-        (offsets({T0: 9}), GlobalTimestamp(5), (9, 5)),
-        (GlobalTimestamp(8), offsets({T0: 5}), (8, 5)),
-        (GlobalTimestamp(8), GlobalTimestamp(5), (8, 5)),
+        (offsets({T0: 12}), AT_LATEST, (12, 10)),
+        (AT_EARLIEST, offsets({T0: 3}), (4, 3)),
+        (offsets({T0: 9}), Bound(5, by_time=True), (9, 5)),
+        (Bound(8, by_time=True), offsets({T0: 5}), (8, 5)),
+        (Bound(8, by_time=True), Bound(5, by_time=True), (8, 5)),
     ],
 )
 @pytest.mark.parametrize("fail_on_data_loss", [True, False])
@@ -172,9 +170,9 @@ def test_a_resolved_start_after_its_end(
 
 def test_a_timestamp_means_the_first_offset_whose_record_is_not_older() -> None:
     logs = {T0: log(10, 14, [100, 300, 200, 400]), T1: log(0, 2, [250, 260])}
-    assert edges(resolve_bounds(GlobalTimestamp(200), GlobalTimestamp(400), logs)) == [(11, 13), (0, 2)]
-    specific = SpecificTimestamps({T0: 301, T1: 260})
-    assert resolve_bounds(specific, Latest(), logs) == [
+    assert edges(resolve_bounds(Bound(200, by_time=True), Bound(400, by_time=True), logs)) == [(11, 13), (0, 2)]
+    specific = Bound(partitions={T0: 301, T1: 260}, by_time=True)
+    assert resolve_bounds(specific, AT_LATEST, logs) == [
         OffsetRange("t", 0, 13, 14, end_is_latest=True),
         OffsetRange("t", 1, 1, 2, end_is_latest=True),
     ]
@@ -182,39 +180,38 @@ def test_a_timestamp_means_the_first_offset_whose_record_is_not_older() -> None:
 
 def test_no_matched_offset_for_a_start_timestamp_is_an_error() -> None:
     with pytest.raises(OptionError) as caught:
-        resolve_bounds(GlobalTimestamp(500), Latest(), {T0: log(0, 2, [100, 200])})
+        resolve_bounds(Bound(500, by_time=True), AT_LATEST, {T0: log(0, 2, [100, 200])})
     assert caught.value.what == "No offset matched from request of topic-partition t-0 and timestamp 500."
+    start = Bound(partitions={T0: 0, T1: 7}, by_time=True)
     with pytest.raises(OptionError, match="t-1 and timestamp 7"):
-        resolve_bounds(
-            SpecificTimestamps({T0: 0, T1: 7}), Latest(), {T0: log(0, 1, [1]), T1: log(5, 5, [])}, on_no_match="error"
-        )
+        resolve_bounds(start, AT_LATEST, {T0: log(0, 1, [1]), T1: log(5, 5, [])}, on_no_match="error")
 
 
 def test_no_matched_offset_for_a_start_timestamp_with_strategy_latest_is_the_end() -> None:
-    (only,) = resolve_bounds(GlobalTimestamp(500), Latest(), {T0: log(0, 2, [100, 200])}, on_no_match="latest")
+    (only,) = resolve_bounds(Bound(500, by_time=True), AT_LATEST, {T0: log(0, 2, [100, 200])}, on_no_match="latest")
     assert only == OffsetRange("t", 0, 2, 2, end_is_latest=True)
 
 
 @pytest.mark.parametrize("on_no_match", ["error", "latest"])
 def test_no_matched_offset_for_an_end_timestamp_is_the_end_as_it_is_now(on_no_match: str) -> None:
     logs = {T0: log(0, 2, [100, 200])}
-    (only,) = resolve_bounds(Earliest(), GlobalTimestamp(500), logs, on_no_match=on_no_match)  # type: ignore[arg-type]
+    (only,) = resolve_bounds(AT_EARLIEST, Bound(500, by_time=True), logs, on_no_match=on_no_match)  # type: ignore[arg-type]
     assert (only.start, only.end, only.end_is_latest) == (0, 2, False)
 
 
 def test_a_match_behind_the_last_stable_offset_is_no_match() -> None:
     held_back = OffsetBounds(0, 1, lambda timestamp: 1)
     with pytest.raises(OptionError, match="No offset matched"):
-        resolve_bounds(GlobalTimestamp(500), Latest(), {T0: held_back})
-    assert edges(resolve_bounds(Earliest(), GlobalTimestamp(500), {T0: held_back})) == [(0, 1)]
+        resolve_bounds(Bound(500, by_time=True), AT_LATEST, {T0: held_back})
+    assert edges(resolve_bounds(AT_EARLIEST, Bound(500, by_time=True), {T0: held_back})) == [(0, 1)]
 
 
 def test_a_match_below_the_log_start_offset_starts_there() -> None:
     deleted = OffsetBounds(3, 9, lambda timestamp: 1)
-    assert edges(resolve_bounds(GlobalTimestamp(500), Latest(), {T0: deleted})) == [(3, 9)]
+    assert edges(resolve_bounds(Bound(500, by_time=True), AT_LATEST, {T0: deleted})) == [(3, 9)]
 
 
 def test_timestamps_minus_one_and_minus_two_are_the_end_and_the_start_now() -> None:
     logs = {T0: log(3, 9), T1: log(0, 4)}
-    ranges = resolve_bounds(SpecificTimestamps({T0: -2, T1: -1}), GlobalTimestamp(-1), logs)
+    ranges = resolve_bounds(Bound(partitions={T0: -2, T1: -1}, by_time=True), Bound(-1, by_time=True), logs)
     assert ranges == [OffsetRange("t", 0, 3, 9), OffsetRange("t", 1, 4, 4)]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import DataLoss, OffsetOutOfRange
-from kafkalog_spark.source.offsets import Earliest, Latest
+from kafkalog_spark.source.offsets import AT_EARLIEST, AT_LATEST
 from kafkalog_spark.source.partition_bounds import OffsetRange, cut_range, rebind, resolve_bounds
 from tests.source.helpers.bound_logs import LOST, T0, edges, log, offsets
 
@@ -66,14 +66,14 @@ def test_without_fail_on_data_loss_exactly_what_is_left_is_read(
 
 
 def test_late_bound_sides_move_with_the_log() -> None:
-    (planned,) = resolve_bounds(Earliest(), Latest(), {T0: log(5, 9)})
+    (planned,) = resolve_bounds(AT_EARLIEST, AT_LATEST, {T0: log(5, 9)})
     assert edges([rebind(planned, 7, 12)]) == [(7, 12)]
     assert edges([rebind(planned, 0, 2)]) == [(0, 2)]  # deleted and created again
     assert edges([rebind(planned, 12, 12)]) == [(12, 12)]
-    (start_only,) = resolve_bounds(Earliest(), offsets({T0: 8}), {T0: log(5, 9)})
+    (start_only,) = resolve_bounds(AT_EARLIEST, offsets({T0: 8}), {T0: log(5, 9)})
     assert edges([rebind(start_only, 7, 12)]) == [(7, 8)]
     assert edges([rebind(start_only, 10, 12)]) == [(8, 8)]
-    (end_only,) = resolve_bounds(offsets({T0: 6}), Latest(), {T0: log(5, 9)})
+    (end_only,) = resolve_bounds(offsets({T0: 6}), AT_LATEST, {T0: log(5, 9)})
     assert edges([rebind(end_only, 5, 12)]) == [(6, 12)]
 
 
@@ -90,7 +90,7 @@ def test_explicit_sides_stay_and_their_loss_is_told() -> None:
 
 
 def test_a_piece_from_earliest_that_retention_overtook_is_no_loss() -> None:
-    (planned,) = resolve_bounds(Earliest(), Latest(), {T0: log(0, 30)})
+    (planned,) = resolve_bounds(AT_EARLIEST, AT_LATEST, {T0: log(0, 30)})
     pieces = cut_range(planned, [10, 20])
     assert edges(pieces) == [(0, 10), (10, 20), (20, 30)]
     assert edges([rebind(piece, 15, 33) for piece in pieces]) == [(10, 10), (15, 20), (20, 33)]
@@ -105,7 +105,7 @@ def test_pieces_rebound_later_hold_every_offset_of_the_log_once(
     planned: tuple[int, int], grown: tuple[int, int], cuts: list[int]
 ) -> None:
     start, end = planned[0], sum(planned)
-    (whole,) = resolve_bounds(Earliest(), Latest(), {T0: log(start, end)})
+    (whole,) = resolve_bounds(AT_EARLIEST, AT_LATEST, {T0: log(start, end)})
     later_start, later_end = start + grown[0], max(end, start + grown[0]) + grown[1]
     pieces = [rebind(piece, later_start, later_end) for piece in cut_range(whole, cuts)]
     read = [offset for piece in pieces for offset in range(piece.start, piece.end)]

@@ -13,12 +13,11 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.source.offsets import (
     EARLIEST,
     LATEST,
-    SpecificOffsets,
-    SpecificTimestamps,
+    Bound,
+    assigned,
+    bound_by_offset,
     bound_by_timestamp,
     offsets_by_topic,
-    parse_offsets,
-    parse_partitions,
 )
 
 EXPECTED_OFFSETS = 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got '
@@ -31,28 +30,29 @@ topic_partitions = st.tuples(st.from_regex(r"\A[a-zA-Z0-9._-]{1,20}\Z"), st.inte
 
 
 def test_parsing_partitions() -> None:
-    assert parse_partitions("assign", '{"topicB":[6,4],"topicA":[0,1]}') == (
+    assert assigned("assign", '{"topicB":[6,4],"topicA":[0,1]}').partitions == (
         ("topicA", 0),
         ("topicA", 1),
         ("topicB", 4),
         ("topicB", 6),
     )
-    assert parse_partitions("assign", "{}") == ()
+    assert assigned("assign", "{}").partitions == ()
 
 
 def test_parsing_offsets() -> None:
-    parsed = parse_offsets("startingOffsets", ' {"topicA": {"0":23, "1":-1},"topicB":{"0":-2}} ')
-    assert parsed == SpecificOffsets({("topicA", 0): 23, ("topicA", 1): LATEST, ("topicB", 0): EARLIEST}, {})
+    parsed = bound_by_offset("startingOffsets", ' {"topicA": {"0":23, "1":-1},"topicB":{"0":-2}} ')
+    assert parsed == Bound(partitions={("topicA", 0): 23, ("topicA", 1): LATEST, ("topicB", 0): EARLIEST})
 
 
 def test_whole_topics_may_be_earliest_or_latest() -> None:
-    parsed = parse_offsets("startingOffsets", '{"topicA":"earliest","topicB":{"0":23,"1":-1},"topicC":"LATEST"}')
-    assert parsed == SpecificOffsets({("topicB", 0): 23, ("topicB", 1): LATEST}, {"topicA": EARLIEST, "topicC": LATEST})
+    parsed = bound_by_offset("startingOffsets", '{"topicA":"earliest","topicB":{"0":23,"1":-1},"topicC":"LATEST"}')
+    partitions = {("topicB", 0): 23, ("topicB", 1): LATEST}
+    assert parsed == Bound(partitions=partitions, topics={"topicA": EARLIEST, "topicC": LATEST})
 
 
 def test_parsing_timestamps() -> None:
     parsed = bound_by_timestamp("x", '{"t":{"10":1700000000000,"2":0}}')
-    assert parsed == SpecificTimestamps({("t", 10): 1700000000000, ("t", 2): 0})
+    assert parsed == Bound(partitions={("t", 10): 1700000000000, ("t", 2): 0}, by_time=True)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_parsing_timestamps() -> None:
 )
 def test_bad_offsets_name_the_expected_form_and_the_fault(text: str, reason: str) -> None:
     with pytest.raises(OptionError) as caught:
-        parse_offsets("startingOffsets", text)
+        bound_by_offset("startingOffsets", text)
     assert str(caught.value).startswith(EXPECTED_OFFSETS + text)
     assert "; option 'startingOffsets': " in str(caught.value)
     assert reason in str(caught.value)
@@ -104,7 +104,7 @@ def test_bad_offsets_name_the_expected_form_and_the_fault(text: str, reason: str
 )
 def test_bad_partitions(text: str) -> None:
     with pytest.raises(OptionError) as caught:
-        parse_partitions("assign", text)
+        assigned("assign", text)
     assert str(caught.value).startswith(EXPECTED_PARTITIONS + text + "; option 'assign': ")
 
 
@@ -117,7 +117,7 @@ def test_bad_timestamps(text: str) -> None:
 
 def test_an_error_is_one_line_whatever_the_text() -> None:
     with pytest.raises(OptionError) as caught:
-        parse_offsets("startingOffsets", '{\n "topicA"\n}')
+        bound_by_offset("startingOffsets", '{\n "topicA"\n}')
     assert "\n" not in str(caught.value)
 
 
@@ -130,8 +130,8 @@ def test_partitions_are_written_by_number_and_topics_by_name() -> None:
 def test_offsets_come_back_as_written(offsets: dict[tuple[str, int], int]) -> None:
     for separators in ((",", ":"), None):  # as the connector writes them, and as Python does in a checkpoint
         text = json.dumps(offsets_by_topic(offsets), separators=separators)
-        assert parse_offsets("x", text) == SpecificOffsets(offsets, {})
-        assert bound_by_timestamp("x", text) == SpecificTimestamps(offsets)
+        assert bound_by_offset("x", text) == Bound(partitions=offsets)
+        assert bound_by_timestamp("x", text) == Bound(partitions=offsets, by_time=True)
 
 
 @given(st.dictionaries(topic_partitions, st.integers(0, 9), min_size=2, max_size=20), st.randoms())
@@ -146,7 +146,7 @@ def test_partitions_come_back_as_written(partitions: set[tuple[str, int]]) -> No
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
-    assert parse_partitions("assign", json.dumps(by_topic)) == tuple(sorted(partitions))
+    assert assigned("assign", json.dumps(by_topic)).partitions == tuple(sorted(partitions))
 
 
 @given(
@@ -157,6 +157,6 @@ def test_partitions_come_back_as_written(partitions: set[tuple[str, int]]) -> No
     ).map(json.dumps)
 )
 def test_any_text_is_read_or_refused_as_an_option(text: str) -> None:
-    for parse in (parse_offsets, bound_by_timestamp, parse_partitions):
+    for parse in (bound_by_offset, bound_by_timestamp, assigned):
         with contextlib.suppress(OptionError):
             parse("x", text)  # any other exception fails the test

@@ -16,19 +16,13 @@ from kafkalog_spark.errors import OptionError
 from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, EVERY_RECORD
 from kafkalog_spark.log.tiered.tier_options import TierOptions
 from kafkalog_spark.source.offsets import (
+    AT_EARLIEST,
+    AT_LATEST,
     EARLIEST,
     LATEST,
-    AllTopics,
-    Assign,
+    NOT_SAID,
     Bound,
-    Earliest,
-    GlobalTimestamp,
-    Latest,
-    NotSaid,
-    SpecificOffsets,
-    SpecificTimestamps,
-    Subscribe,
-    SubscribePattern,
+    Subscription,
 )
 from kafkalog_spark.source.options import (
     READ_OPTIONS,
@@ -46,9 +40,9 @@ def test_defaults_of_a_batch() -> None:
         paths=("/logs",),
         storage=StorageOptions(),
         tier=TierOptions(),
-        subscription=NotSaid(),
-        start=Earliest(),
-        end=Latest(),
+        subscription=NOT_SAID,
+        start=AT_EARLIEST,
+        end=AT_LATEST,
         on_no_match="error",
         columns=COLUMNS,
         isolation_level="read_uncommitted",
@@ -72,12 +66,12 @@ def test_defaults_of_a_batch() -> None:
 
 def test_a_stream_starts_at_latest_by_default_and_has_rates() -> None:
     options = read_stream()
-    assert (options.start, options.end) == (Latest(), Latest())
+    assert (options.start, options.end) == (AT_LATEST, AT_LATEST)
     assert options.stream == StreamOptions(RateLimits(), 900_000)
     options = read_stream(
         startingOffsets="earliest", maxOffsetsPerTrigger="15", minOffsetsPerTrigger="10", maxTriggerDelay="30s"
     )
-    assert options.start == Earliest()
+    assert options.start == AT_EARLIEST
     assert options.stream == StreamOptions(RateLimits(15, 10), 30_000)
     assert read_stream(maxBytesPerTrigger="64m").stream == StreamOptions(RateLimits(max_bytes=64 << 20), 900_000)
     assert options.ignored == ()
@@ -85,8 +79,8 @@ def test_a_stream_starts_at_latest_by_default_and_has_rates() -> None:
 
 def test_names_are_case_insensitive_and_values_trimmed() -> None:
     options = read(SUBSCRIBE=" a , b,,a ", STARTINGoffsets=" EARLIEST ", failondataloss=" False", IncludeHeaders="TRUE")
-    assert options.subscription == Subscribe(("a", "b"))
-    assert options.start == Earliest()
+    assert options.subscription == Subscription(topics=("a", "b"))
+    assert options.start == AT_EARLIEST
     assert not options.fail_on_data_loss
     assert options.columns[-1] == "headers"
 
@@ -98,8 +92,8 @@ def test_the_same_option_in_two_spellings() -> None:
 
 
 def test_topics_by_name_pattern_and_partition() -> None:
-    assert read(subscribePattern=" order.* ").subscription == SubscribePattern("order.*")
-    assert read(assign='{"a":[1,0]}').subscription == Assign((("a", 0), ("a", 1)))
+    assert read(subscribePattern=" order.* ").subscription == Subscription(pattern="order.*")
+    assert read(assign='{"a":[1,0]}').subscription == Subscription(partitions=(("a", 0), ("a", 1)))
 
 
 # Start and end
@@ -108,11 +102,11 @@ def test_topics_by_name_pattern_and_partition() -> None:
 @pytest.mark.parametrize(
     ("options", "start"),
     [
-        ({"startingOffsets": "Earliest"}, Earliest()),
-        ({"startingOffsets": '{"t":{"0":23,"1":-2}}'}, SpecificOffsets({("t", 0): 23, ("t", 1): EARLIEST}, {})),
-        ({"startingOffsets": '{"t":"earliest"}'}, SpecificOffsets({}, {"t": EARLIEST})),
-        ({"startingTimestamp": " 1700000000000 "}, GlobalTimestamp(1700000000000)),
-        ({"startingOffsetsByTimestamp": '{"t":{"0":5}}'}, SpecificTimestamps({("t", 0): 5})),
+        ({"startingOffsets": "Earliest"}, AT_EARLIEST),
+        ({"startingOffsets": '{"t":{"0":23,"1":-2}}'}, Bound(partitions={("t", 0): 23, ("t", 1): EARLIEST})),
+        ({"startingOffsets": '{"t":"earliest"}'}, Bound(topics={"t": EARLIEST})),
+        ({"startingTimestamp": " 1700000000000 "}, Bound(1700000000000, by_time=True)),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":5}}'}, Bound(partitions={("t", 0): 5}, by_time=True)),
     ],
 )
 def test_starts(options: dict[str, str], start: Bound) -> None:
@@ -122,11 +116,11 @@ def test_starts(options: dict[str, str], start: Bound) -> None:
 @pytest.mark.parametrize(
     ("options", "end"),
     [
-        ({"endingOffsets": "LATEST"}, Latest()),
-        ({"endingOffsets": '{"t":{"0":23,"1":-1}}'}, SpecificOffsets({("t", 0): 23, ("t", 1): LATEST}, {})),
-        ({"endingOffsets": '{"t":"latest"}'}, SpecificOffsets({}, {"t": LATEST})),
-        ({"endingTimestamp": "0"}, GlobalTimestamp(0)),
-        ({"endingOffsetsByTimestamp": '{"t":{"0":5}}'}, SpecificTimestamps({("t", 0): 5})),
+        ({"endingOffsets": "LATEST"}, AT_LATEST),
+        ({"endingOffsets": '{"t":{"0":23,"1":-1}}'}, Bound(partitions={("t", 0): 23, ("t", 1): LATEST})),
+        ({"endingOffsets": '{"t":"latest"}'}, Bound(topics={"t": LATEST})),
+        ({"endingTimestamp": "0"}, Bound(0, by_time=True)),
+        ({"endingOffsetsByTimestamp": '{"t":{"0":5}}'}, Bound(partitions={("t", 0): 5}, by_time=True)),
     ],
 )
 def test_ends(options: dict[str, str], end: Bound) -> None:
@@ -141,9 +135,9 @@ def test_preferences_on_offset_related_options(side: str) -> None:
     by_offset = f"{side}Offsets"
     field = "start" if side == "starting" else "end"
     everything = {by_offset: "nonsense", by_partition_time: '{"t":{"0":5}}', by_time: "7"}
-    assert getattr(read(**everything), field) == GlobalTimestamp(7)
+    assert getattr(read(**everything), field) == Bound(7, by_time=True)
     del everything[by_time]
-    assert getattr(read(**everything), field) == SpecificTimestamps({("t", 0): 5})
+    assert getattr(read(**everything), field) == Bound(partitions={("t", 0): 5}, by_time=True)
     del everything[by_partition_time]
     assert "Expected e.g." in str(refused(everything))
 
@@ -250,15 +244,15 @@ def test_what_is_harmless_of_other_sources_is_ignored(name: str) -> None:
 def test_a_table_may_have_properties_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
     """What Spark 4.3 asks for the schema with at CREATE TABLE ... OPTIONS (path, subscribe) TBLPROPERTIES (k)."""
     table = {"location": "file:/p", "subscribe": "x", "option.subscribe": "x", "owner": "me", "k": "v", "provider": "k"}
-    assert parse_read_options({**table, "path": "file:/p"}).subscription == Subscribe(("x",))
+    assert parse_read_options({**table, "path": "file:/p"}).subscription == Subscription(topics=("x",))
     assert caplog.messages == []
     assert "unknown option 'topics'" in str(refused({**table, "topics": "x", "option.topics": "x"}))
 
 
 def test_no_subscription_and_all_topics() -> None:
-    assert read().subscription == read(allTopics="false").subscription == NotSaid()
-    assert read(allTopics="TRUE").subscription == AllTopics()
-    assert read(allTopics="false", subscribe="a").subscription == Subscribe(("a",))
+    assert read().subscription == read(allTopics="false").subscription == NOT_SAID
+    assert read(allTopics="TRUE").subscription == Subscription()
+    assert read(allTopics="false", subscribe="a").subscription == Subscription(topics=("a",))
     assert str(refused({"allTopics": "true", "subscribe": "a"})) == (
         "Only one of the following options can be specified for Kafka source: subscribe, subscribepattern, assign. "
         "See the docs for more details. Given: subscribe, allTopics"

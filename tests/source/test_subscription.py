@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_spark.errors import UnknownPartition
-from kafkalog_spark.source.offsets import AllTopics, Assign, Subscribe, SubscribePattern, assigned_partitions
+from kafkalog_spark.source.offsets import Subscription, assigned_partitions
 
 PRESENT = [("orders", 1), ("orders", 0), ("orders-2", 0), ("users", 10), ("users", 9), ("__consumer_offsets", 0)]
 
 
 def test_without_a_choice_every_topic_that_is_not_internal_is_read() -> None:
-    assert assigned_partitions(AllTopics(), [*PRESENT, ("__transaction_state", 3), ("__cluster_metadata", 0)]) == [
+    assert assigned_partitions(Subscription(), [*PRESENT, ("__transaction_state", 3), ("__cluster_metadata", 0)]) == [
         ("orders", 0),
         ("orders", 1),
         ("orders-2", 0),
@@ -21,7 +21,7 @@ def test_without_a_choice_every_topic_that_is_not_internal_is_read() -> None:
 
 
 def test_subscribe_reads_all_partitions_of_the_topics_named() -> None:
-    assert assigned_partitions(Subscribe(("users", "orders")), PRESENT) == [
+    assert assigned_partitions(Subscription(topics=("users", "orders")), PRESENT) == [
         ("orders", 0),
         ("orders", 1),
         ("users", 9),
@@ -30,23 +30,26 @@ def test_subscribe_reads_all_partitions_of_the_topics_named() -> None:
 
 
 def test_a_pattern_is_searched_for_and_need_not_match_the_whole_name() -> None:
-    assert assigned_partitions(SubscribePattern("rder"), PRESENT) == [("orders", 0), ("orders", 1), ("orders-2", 0)]
-    assert assigned_partitions(SubscribePattern("^orders$"), PRESENT) == [("orders", 0), ("orders", 1)]
-    assert assigned_partitions(SubscribePattern("nothing"), PRESENT) == []
+    assert assigned_partitions(Subscription(pattern="rder"), PRESENT) == [("orders", 0), ("orders", 1), ("orders-2", 0)]
+    assert assigned_partitions(Subscription(pattern="^orders$"), PRESENT) == [("orders", 0), ("orders", 1)]
+    assert assigned_partitions(Subscription(pattern="nothing"), PRESENT) == []
 
 
 def test_internal_topics_are_not_read_by_name_or_pattern_but_when_assigned() -> None:
-    assert assigned_partitions(Subscribe(("__consumer_offsets",)), PRESENT) == []
-    assert assigned_partitions(SubscribePattern("consumer|users"), PRESENT) == [("users", 9), ("users", 10)]
-    assert assigned_partitions(Assign((("__consumer_offsets", 0),)), PRESENT) == [("__consumer_offsets", 0)]
+    assert assigned_partitions(Subscription(topics=("__consumer_offsets",)), PRESENT) == []
+    assert assigned_partitions(Subscription(pattern="consumer|users"), PRESENT) == [("users", 9), ("users", 10)]
+    named = Subscription(partitions=(("__consumer_offsets", 0),))
+    assert assigned_partitions(named, PRESENT) == [("__consumer_offsets", 0)]
 
 
 def test_assigned_partitions_that_their_topic_does_not_have_are_left_out() -> None:
-    assert assigned_partitions(Assign((("orders", 1), ("orders", 7))), PRESENT) == [("orders", 1)]
+    assert assigned_partitions(Subscription(partitions=(("orders", 1), ("orders", 7))), PRESENT) == [("orders", 1)]
 
 
-@pytest.mark.parametrize("subscription", [Subscribe(("orders", "order")), Assign((("order", 0),))])
-def test_an_unknown_topic_is_an_error_that_says_which_there_are(subscription: Subscribe | Assign) -> None:
+@pytest.mark.parametrize(
+    "subscription", [Subscription(topics=("orders", "order")), Subscription(partitions=(("order", 0),))]
+)
+def test_an_unknown_topic_is_an_error_that_says_which_there_are(subscription: Subscription) -> None:
     with pytest.raises(UnknownPartition) as caught:
         assigned_partitions(subscription, PRESENT)
     assert str(caught.value) == (

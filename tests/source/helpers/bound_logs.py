@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafkalog_spark.source.offsets import SpecificOffsets
+from kafkalog_spark.source.offsets import Bound
 from kafkalog_spark.source.partition_bounds import OffsetBounds, OffsetRange
 
 T0, T1, T2 = ("t", 0), ("t", 1), ("t", 2)
@@ -26,8 +26,8 @@ def log(start: int, end: int, timestamps: Sequence[int] | None = None) -> Offset
     return OffsetBounds(start, end, offset_for_timestamp)
 
 
-def offsets(by_partition: dict[tuple[str, int], int], **topics: int) -> SpecificOffsets:
-    return SpecificOffsets(by_partition, topics)
+def offsets(by_partition: dict[tuple[str, int], int], **topics: int) -> Bound:
+    return Bound(partitions=by_partition, topics=topics)
 
 
 def edges(ranges: list[OffsetRange]) -> list[tuple[int, int]]:
