@@ -284,7 +284,7 @@ class Server(Broker):
         self.transactions = TransactionCoordinator(
             config, clock=clock, state_log=state, write_marker=self.write_marker, new_producer_id=self.producer_ids.next
         )
-        self.transaction_ends = TransactionEnds(self.transactions, state, self.log, self.flush_if_due)
+        self.transaction_ends = TransactionEnds(self.transactions, self.log, self.flush_if_due)
         self.groups.runtime.begin_loading(offsets.owned())
         if self.mirror is None:
             self.transactions.runtime.begin_loading(state.owned())

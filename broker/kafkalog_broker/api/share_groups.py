@@ -39,7 +39,7 @@ from kafkalog_broker.protocol.acls import Operation, ResourceType
 from kafkalog_broker.protocol.api_registry import Request, api
 from kafkalog_broker.protocol.response_entity import error_response, respond
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.share.share_coordinator import UNKNOWN_PARTITION, UNKNOWN_STATE, ShareCoordinator, WriteState
+from kafkalog_broker.share.share_coordinator import UNKNOWN_PARTITION, UNKNOWN_STATE, ShareCoordinator
 from kafkalog_broker.share.state_records import (
     NO_START_OFFSET,
     NOT_COUNTED,
@@ -316,9 +316,7 @@ def _write(coordinator: ShareCoordinator, key: SharePartitionKey, partition: Any
         for one in partition.state_batches
     ]
     complete = getattr(partition, "delivery_complete_count", NOT_COUNTED)
-    coordinator.write(
-        key, WriteState(partition.state_epoch, partition.leader_epoch, partition.start_offset, complete, batches)
-    )
+    coordinator.write(key, partition.state_epoch, partition.leader_epoch, partition.start_offset, complete, batches)
 
 
 _ASK: Mapping[int, Callable[[ShareCoordinator, SharePartitionKey, Any], Fields | None]] = {

@@ -147,11 +147,9 @@ LogOf = Callable[[str, int], Log]  # the log of a partition. Raises BrokerError 
 
 
 class CoordinatorLog:
-    """Partitions of the internal topic `name`, which FindCoordinator creates.
-
-    configured_partitions: how many it will have. read_bytes: how much of it is read at a time. Methods raise
-    BrokerError coordinator_not_available where a partition is not here, and what its log raises.
-    """
+    """Partitions of the internal topic `name`, which FindCoordinator creates. configured_partitions: how many it will
+    have. read_bytes: how much of it is read at a time. Methods raise BrokerError coordinator_not_available where a
+    partition is not here, and what its log raises."""
 
     def __init__(
         self,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.config.broker_config import BrokerConfig
@@ -46,16 +45,6 @@ NO_EPOCH = -1
 KEYS_A_STEP = 64
 """Share partitions of a step: each is snapshotted, written and replayed in some 15 us, more with many locks."""
 UNKNOWN_PARTITION = "This server does not host this topic-partition."  # text of Kafka's error
-
-
-class WriteState(NamedTuple):
-    """Change of a share partition's state. Epochs -1: not checked. start_offset -1: as before."""
-
-    state_epoch: int
-    leader_epoch: int
-    start_offset: int
-    delivery_complete_count: int
-    batches: Sequence[StateBatch]
 
 
 UNKNOWN_STATE = ShareState(0)
@@ -150,23 +139,25 @@ class ShareCoordinator:
         state = ShareState(snapshot_epoch, state_epoch, 0, start_offset, now, now, (), complete)
         self._put(shard, key, _snapshot(key, state))
 
-    def write(self, key: SharePartitionKey, change: WriteState) -> None:
-        """Codes: invalid_request, fenced_leader_epoch, fenced_state_epoch, unknown_topic_or_partition."""
+    def write(
+        self, key: SharePartitionKey, state_epoch: int, leader_epoch: int, start_offset: int, complete: int,
+        batches: Sequence[StateBatch],
+    ) -> None:  # fmt: skip
+        """Epochs -1: not checked. start_offset -1: as before. complete: the delivery complete count. Codes:
+        invalid_request, fenced_leader_epoch, fenced_state_epoch, unknown_topic_or_partition."""
         shard = self._shard(key)
         entry = shard.entries.get(key)
         if entry is None:
             raise BrokerError(
                 ErrorCode.invalid_request, "Write operation on uninitialized share partition not allowed."
             )
-        if change.leader_epoch != NO_EPOCH:
-            _check_leader_epoch(entry.state, change.leader_epoch)
-        _check_state_epoch(entry.state, change.state_epoch)
-        self._check_exists(key)
         before = entry.state
-        self._update(shard, key, entry, ShareUpdate(
-            before.snapshot_epoch, before.leader_epoch, change.start_offset, change.batches,
-            change.delivery_complete_count,
-        ))  # fmt: skip
+        if leader_epoch != NO_EPOCH:
+            _check_leader_epoch(before, leader_epoch)
+        _check_state_epoch(before, state_epoch)
+        self._check_exists(key)
+        update = ShareUpdate(before.snapshot_epoch, before.leader_epoch, start_offset, batches, complete)
+        self._update(shard, key, entry, update)
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState:
         """The state; a newer epoch of the leader who reads is written first. Codes: invalid_request,
@@ -179,9 +170,9 @@ class ShareCoordinator:
         _check_leader_epoch(state, leader_epoch)
         self._check_exists(key)
         if leader_epoch not in (NO_EPOCH, state.leader_epoch):
-            self._update(shard, key, entry, ShareUpdate(
-                state.snapshot_epoch, leader_epoch, state.start_offset, (), state.delivery_complete_count
-            ))  # fmt: skip
+            complete = state.delivery_complete_count
+            update = ShareUpdate(state.snapshot_epoch, leader_epoch, state.start_offset, (), complete)
+            self._update(shard, key, entry, update)
         return state
 
     def summary(self, key: SharePartitionKey) -> ShareState:

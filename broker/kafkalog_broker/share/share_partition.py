@@ -79,11 +79,9 @@ class Run:
 
 
 class InFlightBatch:
-    """The offsets [first, last], acquired together; `runs` cover them in order.
-
-    With one state for all there is one run, acquired and acknowledged whole. Once a part of it is, each offset counts
-    by itself (`per_offset`): Kafka keeps an object for each then, we keep runs.
-    """
+    """The offsets [first, last], acquired together; `runs` cover them in order. With one state for all there is one
+    run, acquired and acknowledged whole. Once a part of it is, each offset counts by itself (`per_offset`): Kafka keeps
+    an object for each then, we keep runs."""
 
     __slots__ = ("first", "last", "per_offset", "runs")
 

@@ -15,7 +15,7 @@ from kafkalog_broker.coordinator.runtime import Scheduler, TimerHandle
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_context import ShareGroupSettings
 from kafkalog_broker.runtime.clock import Clock
-from kafkalog_broker.share.share_coordinator import ShareCoordinator, WriteState
+from kafkalog_broker.share.share_coordinator import ShareCoordinator
 from kafkalog_broker.share.share_partition import NEVER, Acknowledgement, SharePartition, StateChange
 from kafkalog_broker.share.state_records import NO_START_OFFSET, SharePartitionKey
 from kafkalog_broker.storage.partition.log import Log
@@ -150,7 +150,7 @@ class ActiveSharePartition:
         self.log = log
         self.partition = partition
         self._manager = manager
-        self._state_epoch, self._leader_epoch = epochs
+        self._epochs = epochs
         self._waiting: dict[asyncio.Event, int] = {}
         self._changes = 0
         """Counts what may let somebody get something; wakes the longest waiting, one at a time, once for a change."""
@@ -206,12 +206,10 @@ class ActiveSharePartition:
     def write(self, change: StateChange) -> None:
         """Let it count, once it is written. Raises BrokerError, and then it does not."""
         if change.batches:
-            state = WriteState(
-                self._state_epoch, self._leader_epoch, self.partition.start_offset, self.partition.complete,
-                change.batches,
-            )  # fmt: skip
             try:
-                self._manager.coordinator.write(self.key, state)
+                self._manager.coordinator.write(
+                    self.key, *self._epochs, self.partition.start_offset, self.partition.complete, change.batches
+                )
             except BrokerError as error:
                 change.undo()
                 seen = _member_error(error)

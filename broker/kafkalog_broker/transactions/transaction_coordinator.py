@@ -41,11 +41,8 @@ log = logging.getLogger(__name__)
 
 
 class TransactionCoordinator:
-    """All calls come from one thread (the event loop's). Nothing here waits.
-
-    write_marker: writes a marker into a partition, see transaction_markers. new_producer_id: one that nobody had
-    before; raises OSError.
-    """
+    """All calls come from one thread (the event loop's). Nothing here waits. new_producer_id: one that nobody had
+    before; raises OSError."""
 
     def __init__(
         self,
@@ -134,11 +131,9 @@ class TransactionCoordinator:
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None
     ) -> ProducerIdAndEpoch:
-        """A producer begins; `expected` is what it has when it goes on after an error (KIP-360).
-
-        An open transaction of the id is prepared to be aborted, and the producer is asked to try again. Raises
-        BrokerError: invalid_request, invalid_transaction_timeout, concurrent_transactions, producer_fenced.
-        """
+        """A producer begins; `expected` is what it has when it goes on after an error (KIP-360). An open transaction is
+        prepared to be aborted, and the producer asked to try again. Raises BrokerError: invalid_request,
+        invalid_transaction_timeout, concurrent_transactions, producer_fenced."""
         if not transactional_id:
             raise BrokerError(ErrorCode.invalid_request, "the transactional id is empty")
         if not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
@@ -360,11 +355,8 @@ def verify(
     partition: TopicPartition,
     speaks: Speaks,
 ) -> None:
-    """Raise BrokerError unless the transaction that is open holds the partition, or does now.
-
-    Codes: invalid_producer_id_mapping, invalid_producer_epoch, invalid_txn_state or transaction_abortable,
-    concurrent_transactions and those of a coordinator that is not ready.
-    """
+    """Raise BrokerError unless the open transaction holds the partition, or does now: invalid_producer_id_mapping,
+    invalid_producer_epoch, invalid_txn_state or transaction_abortable, concurrent_transactions, or NOT_READY."""
     try:
         if speaks is Speaks.ADDS_PARTITIONS:
             coordinator.add_partitions(transactional_id, producer, frozenset({partition}), EPOCH_BUMP)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from kafkalog_broker.coordinator.coordinator_log import CoordinatorLog, LogOf
+from kafkalog_broker.coordinator.coordinator_log import LogOf
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.runtime.clock import Clock
@@ -32,12 +32,10 @@ class TransactionEnds:
     def __init__(
         self,
         coordinator: TransactionCoordinator,
-        state: CoordinatorLog,
         log_of: LogOf,
         flush_if_due: Callable[[Log], Awaitable[None]],
     ) -> None:
         self._coordinator = coordinator
-        self._state = state
         self._log_of = log_of
         self._flush_if_due = flush_if_due
         self._retry: asyncio.TimerHandle | None = None
@@ -46,11 +44,11 @@ class TransactionEnds:
 
     async def complete(self, transactional_id: str) -> None:
         """Complete a prepared transaction, as far as its partitions take markers now; the rest is tried again."""
-        transactions = self._coordinator
+        transactions, runtime = self._coordinator, self._coordinator.runtime
         if transactional_id not in transactions.prepared:
             return
         try:
-            log = self._state.log(transactions.runtime.partition_for(transactional_id))
+            log = runtime.log.log(runtime.partition_for(transactional_id))
             await self._flush_if_due(log)
             while log.high_watermark < log.log_end_offset:  # a decision that came while the last ones were flushed
                 await self._flush_if_due(log)

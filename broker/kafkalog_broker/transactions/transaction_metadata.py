@@ -168,11 +168,9 @@ class TransactionMetadata:
     # ---- EndTxn
 
     def prepared(self, *, commit: bool, client_version: int, next_producer_id: int, now_ms: int) -> TransactionMetadata:
-        """The decided end of the transaction.
-
-        The second version raises the epoch, as does fencing a producer, whatever version it speaks: what it sends from
-        now on is refused. Only PREPARE states show MAX_EPOCH. next_producer_id: after the last epoch, else -1.
-        """
+        """The decided end. The second version raises the epoch, as does fencing a producer, whatever version it speaks:
+        what it sends from now on is refused. Only PREPARE states show MAX_EPOCH. next_producer_id: after the last
+        epoch, else -1."""
         epoch, last = self.producer_epoch, self.last_producer_epoch
         if client_version >= EPOCH_BUMP:
             epoch, last = min(self.producer_epoch + 1, MAX_EPOCH), self.producer_epoch

@@ -11,7 +11,6 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_context import Limits, ShareGroupSettings
 from kafkalog_broker.protocol.hot_responses import ShareFetchPartition
 from kafkalog_broker.share.acquisition import Acquired, AcquireRequest, Span, acquire
-from kafkalog_broker.share.share_coordinator import WriteState
 from kafkalog_broker.share.share_fetch import Readable, ShareFetch, ShareFetchParams
 from kafkalog_broker.share.share_partition import SharePartition
 from kafkalog_broker.share.share_partition_manager import ActiveSharePartition
@@ -29,10 +28,13 @@ class Writes:
         self.written: list[tuple[int, int]] = []
         self.failure: ErrorCode | None = None
 
-    def write(self, key: SharePartitionKey, state: WriteState) -> None:
+    def write(
+        self, key: SharePartitionKey, state_epoch: int, leader_epoch: int, start_offset: int, complete: int,
+        batches: Sequence[StateBatch],
+    ) -> None:  # fmt: skip
         if self.failure is not None:
             raise BrokerError(self.failure)
-        self.written += [(batch.first_offset, batch.last_offset) for batch in state.batches]
+        self.written += [(batch.first_offset, batch.last_offset) for batch in batches]
 
 
 class InUse:

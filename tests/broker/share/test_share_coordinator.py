@@ -17,7 +17,6 @@ from kafkalog_broker.share.share_coordinator import (
     KEYS_A_STEP,
     UNKNOWN_STATE,
     ShareCoordinator,
-    WriteState,
 )
 from kafkalog_broker.share.state_records import SNAPSHOT, SharePartitionKey, StateBatch, decode_state_key
 from kafkalog_spark.format.names import SHARE_STATE_TOPIC
@@ -75,8 +74,9 @@ def coordinator(topic: Topic, clock: ManualClock | None = None) -> ShareCoordina
     return ShareCoordinator(config, clock or ManualClock(), topic, topics)
 
 
-def change(number: int) -> WriteState:
-    return WriteState(1, 0, number, 0, [StateBatch(number, number + 9, 0, 1)])
+def change(number: int) -> tuple[int, int, int, int, list[StateBatch]]:
+    """State epoch, leader epoch, start offset, complete deliveries, batches."""
+    return 1, 0, number, 0, [StateBatch(number, number + 9, 0, 1)]
 
 
 def kinds(topic: Topic) -> list[int]:
@@ -87,7 +87,7 @@ def test_what_was_written_is_read_again_by_the_next_broker(topic: Topic) -> None
     one = coordinator(topic)
     one.initialize(KEY, 1, 0)
     for number in range(12):
-        one.write(KEY, change(number))
+        one.write(KEY, *change(number))
         two = coordinator(topic)
         assert two.read(KEY, 0) == one.read(KEY, 0)
         assert two.read(KEY, 0).batches == (StateBatch(number, number + 9, 0, 1),)
@@ -100,7 +100,7 @@ def test_pruning_keeps_the_last_snapshot_and_what_follows(topic: Topic) -> None:
     for key in (KEY, other):
         one.initialize(key, 1, 0)
     for number in range(20):
-        one.write(KEY, change(number))
+        one.write(KEY, *change(number))
     one.prune()
     assert topic.start == 1  # the other one's snapshot is needed
     one.delete(other)
@@ -118,7 +118,7 @@ def test_what_does_not_change_is_snapshotted_now_and_then(topic: Topic) -> None:
     for key in (KEY, other):
         one.initialize(key, 1, 5)
     for number in range(10):
-        one.write(KEY, change(number))
+        one.write(KEY, *change(number))
     clock.advance(300_001)
     list(one.due())
     assert topic.start > 1
@@ -156,7 +156,7 @@ def test_what_happens_between_two_steps_counts(topic: Topic) -> None:
         next(steps)
     last, gone = keys[-1], keys[-2]
     clock.advance(1)
-    one.write(last, WriteState(1, 0, 9, 0, ()))
+    one.write(last, 1, 0, 9, 0, ())
     one.delete(gone)
     list(steps)
     assert coordinator(topic, clock).read(last, 0).start_offset == 9
@@ -189,8 +189,8 @@ def test_later_leaders_fence_those_before(topic: Topic) -> None:
     assert coordinator(topic).summary(KEY).leader_epoch == 3
     for ask, code in (
         (lambda: one.read(KEY, 2), ErrorCode.fenced_leader_epoch),
-        (lambda: one.write(KEY, WriteState(1, 2, 0, 0, ())), ErrorCode.fenced_leader_epoch),
-        (lambda: one.write(KEY, WriteState(0, 3, 0, 0, ())), ErrorCode.fenced_state_epoch),
+        (lambda: one.write(KEY, 1, 2, 0, 0, ()), ErrorCode.fenced_leader_epoch),
+        (lambda: one.write(KEY, 0, 3, 0, 0, ()), ErrorCode.fenced_state_epoch),
         (lambda: one.initialize(KEY, 0, 0), ErrorCode.fenced_state_epoch),
         (lambda: one.initialize(SharePartitionKey("g", TOPIC, 2), 0, 0), ErrorCode.unknown_topic_or_partition),
         (lambda: one.summary(SharePartitionKey("g", UUID(int=8), 0)), ErrorCode.unknown_topic_or_partition),
@@ -206,7 +206,7 @@ def test_what_cannot_be_written_has_not_happened(topic: Topic) -> None:
     before = one.read(KEY, 0)
     topic.fails = ErrorCode.kafka_storage_error
     with pytest.raises(BrokerError) as refused:
-        one.write(KEY, change(3))
+        one.write(KEY, *change(3))
     assert refused.value.code is ErrorCode.not_coordinator
     topic.fails = None
     assert one.read(KEY, 0) == before == coordinator(topic).read(KEY, 0)
@@ -225,5 +225,5 @@ def test_a_damaged_record_does_not_hide_the_others(topic: Topic) -> None:
     one.initialize(KEY, 1, 0)
     key, value = topic.records[0]
     topic.records.append((key[:-3], value))
-    one.write(KEY, change(1))
+    one.write(KEY, *change(1))
     assert coordinator(topic).read(KEY, 0).start_offset == 1

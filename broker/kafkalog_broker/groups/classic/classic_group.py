@@ -129,7 +129,7 @@ class Group:
         for loaded in record.members:
             protocols = () if record.protocol is None else ((record.protocol, loaded.subscription),)
             member_id, instance, client_id, host, rebalance_ms, session_ms, _, assignment = loaded
-            group._enlist(Member(
+            group.add(Member(
                 member_id, instance, client_id, host, session_ms if rebalance_ms == -1 else rebalance_ms, session_ms,
                 record.protocol_type, protocols, assignment,
             ))  # fmt: skip
@@ -138,17 +138,8 @@ class Group:
         group.topics = group._subscribed_topics()
         return group
 
-    @classmethod
-    def stable(cls, group_id: str, generation: int, now_ms: Callable[[], int]) -> Group:
-        """A group of consumers to be filled by `add`, then `settle_protocol`: it was a consumer group (KIP-848)."""
-        group = cls(group_id, now_ms)
-        group.state = GroupState.STABLE
-        group.generation = generation
-        group.protocol_type = PROTOCOL_TYPE
-        return group
-
     def settle_protocol(self) -> None:
-        self.protocol = self.select_protocol()
+        self.protocol = self.select_protocol() if self.members else None
         self.topics = self._subscribed_topics()
 
     def to_record(self, assignments: dict[str, bytes] | None = None) -> Record:
@@ -174,9 +165,6 @@ class Group:
     def add(self, member: Member) -> None:
         if not self.members:
             self.protocol_type = member.protocol_type
-        self._enlist(member)
-
-    def _enlist(self, member: Member) -> None:
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
         if self.leader is None:
@@ -315,8 +303,7 @@ class Group:
     def begin_generation(self) -> None:
         """The join phase is over: the next generation, with the members that are left, or none."""
         self.generation += 1
-        self.protocol = self.select_protocol() if self.members else None
-        self.topics = self._subscribed_topics()
+        self.settle_protocol()
         self.become(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY)
         self.pending_sync.clear()
 

@@ -179,11 +179,8 @@ class ClassicGroupManager:
         group.answer_join(member, self._kept_assignment(group, request, new_id, old_leader))
 
     def _kept_assignment(self, group: Group, request: JoinRequest, member_id: str, old_leader: str) -> JoinAnswer:
-        """No rebalance: the member goes on with the assignment it had.
-
-        Clients before v9 would assign again if they were answered to be the leader. So they get the leader's id from
-        before, which is nobody's any more if it was them.
-        """
+        """No rebalance: the member goes on with the assignment it had. Clients before v9, who would assign again if
+        they were answered to be the leader, get the leader's id from before, which is nobody's if it was theirs."""
         if not request.supports_skipping_assignment:
             return group.current_generation(member_id, with_members=False)._replace(leader=old_leader)
         is_leader = member_id == group.leader
@@ -308,13 +305,13 @@ class ClassicGroupManager:
         self._timers.schedule(key, timeout_ms, lambda: self._session_expired(group, member_id))
 
     def _session_expired(self, group: Group, member_id: str) -> None:
-        member, is_pending = group.members.get(member_id), member_id in group.pending_members
-        if not is_pending and (member is None or member.has_satisfied_heartbeat):
-            return
-        if is_pending:
+        member = group.members.get(member_id)
+        if member_id in group.pending_members:
             log.info("group %.200r: member id %.200r was never used", group.group_id, member_id)
             group.remove(member_id)
-        elif member is not None:
+        elif member is None or member.has_satisfied_heartbeat:
+            return
+        else:
             log.info("group %.200r: member %.200r has failed (no heartbeat)", group.group_id, member_id)
             self._drop(group, member)
             if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.groups.classic.classic_group import Group, Member
+from kafkalog_broker.groups.classic.classic_group import Group, GroupState, Member
 from kafkalog_broker.groups.classic.consumer_protocol import (
     PROTOCOL_TYPE,
     NamedPartitions,
@@ -137,7 +137,8 @@ def downgrade(
 ) -> Group:  # fmt: skip
     """The classic group this one becomes. joining: a classic static member replacing the one of its instance id."""
     replaced = None if joining is None else group.static_member(joining.instance_id)
-    classic = Group.stable(group.group_id, group.epoch, context.clock.now_ms)
+    classic = Group(group.group_id, context.clock.now_ms)
+    classic.state, classic.generation = GroupState.STABLE, group.epoch
     for member in group.members.values():
         if member.member_id not in leaving and member is not replaced:
             classic.add(_classic_member(member))

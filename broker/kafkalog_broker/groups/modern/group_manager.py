@@ -283,13 +283,13 @@ class ModernGroupManager(Generic[G, M]):
             epoch += 1
             result.put(RecordKind.EPOCH, "", (epoch, metadata_hash))
             log.info("group %.200r: epoch %d", group.group_id, epoch)
-        result.then(lambda: self.topics_seen(group.group_id, version))
-        return epoch
 
-    def topics_seen(self, group_id: str, version: int) -> None:
-        """The metadata hash of a group is that of a version of the topics."""
-        if group_id in self.groups:
-            self.groups[group_id].seen_topics_version = version
+        def written() -> None:
+            if group.group_id in self.groups:  # of a new group another object, which its records have made
+                self.groups[group.group_id].seen_topics_version = version
+
+        result.then(written)
+        return epoch
 
     def reconcile(
         self, result: CoordinatorResult, group: G, member: M, target_epoch: int, target: Partitions,
