@@ -171,7 +171,10 @@ async def _broker_altered(
         tls = await broker.run_blocking(broker.tls.prepared, config.listener_security)
     except ConfigError as error:
         raise BrokerError(ErrorCode.invalid_request, str(error)) from None
-    _check_min_isr(overrides, changes, for_all=for_all)
+    if for_all and MIN_ISR not in overrides:  # it stays one of all brokers (KIP-966)
+        raise BrokerError(ErrorCode.invalid_config, f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled.")
+    if not for_all and any(changed == MIN_ISR for changed, _, _ in changes):
+        raise BrokerError(ErrorCode.invalid_config, f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled.")
     _check_threads(broker.config, config)
     if validate_only:
         return overrides
@@ -275,14 +278,6 @@ _ONLY_OF_ONE = "Cannot update these configs at default cluster level, broker id 
 def _refuse(why: str, names: Iterable[str]) -> None:
     if names:
         raise BrokerError(ErrorCode.invalid_request, f"{why}: [{', '.join(sorted(names))}]")
-
-
-def _check_min_isr(overrides: Mapping[str, str], changes: list[Change], *, for_all: bool) -> None:
-    """Raises BrokerError (INVALID_CONFIG): min.insync.replicas stays one of all brokers (KIP-966)."""
-    if for_all and MIN_ISR not in overrides:
-        raise BrokerError(ErrorCode.invalid_config, f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled.")
-    if not for_all and any(name == MIN_ISR for name, _, _ in changes):
-        raise BrokerError(ErrorCode.invalid_config, f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled.")
 
 
 def _check_threads(before: BrokerConfig, after: BrokerConfig) -> None:

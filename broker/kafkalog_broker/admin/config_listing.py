@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import BROKER_PROPERTIES, TOPIC_PROPERTIES, Property, Source, format_value
 from kafkalog_broker.config.dynamic_configs import CLIENT_METRICS
 from kafkalog_broker.config.group_properties import (
@@ -102,14 +101,10 @@ def broker_entries(broker: Broker) -> list[ConfigEntry]:
         for name, entry in sorted(BROKER_PROPERTIES.items())
         if not entry.internal or name in config.static
     ]
-    return entries + [_listener_entry(config, name) for name in config.listener_properties()]
-
-
-def _listener_entry(config: BrokerConfig, name: str) -> ConfigEntry:
-    """A property of one listener, which Kafka calls read-only even where it can be changed."""
-    entry = replace(BROKER_PROPERTIES[listener_property(name) or ""], name=name)
-    sources = config.sources(name)
-    return _entry(entry, entry.text_of(sources[0][1]), sources, read_only=True)
+    for name in config.listener_properties():  # Kafka calls them read-only even where they can be changed
+        entry, sources = replace(BROKER_PROPERTIES[listener_property(name) or ""], name=name), config.sources(name)
+        entries.append(_entry(entry, entry.text_of(sources[0][1]), sources, read_only=True))
+    return entries
 
 
 def group_entries(broker: Broker, overrides: Mapping[str, str]) -> list[ConfigEntry]:
@@ -119,15 +114,6 @@ def group_entries(broker: Broker, overrides: Mapping[str, str]) -> list[ConfigEn
         default = [(name, entry.default, Source.DEFAULT)]
         sources += broker.config.sources(BROKERS_OWN[name]) if name in BROKERS_OWN else default
         found.append(_entry(entry, sources[0][1], sources))
-    return found
-
-
-def client_metrics_entries(overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """All properties of a subscription with these overrides, by name; also of one that there is not."""
-    found = []
-    for name, entry in CLIENT_METRICS_PROPERTIES.items():
-        text = format_value(client_metrics_value(name, overrides))
-        found.append(_entry(entry, text, [(name, text, Source.CLIENT_METRICS)] if name in overrides else []))
     return found
 
 
@@ -147,17 +133,24 @@ def resource_entries(broker: Broker, kind: ConfigResourceType, name: str) -> lis
         return broker_entries(broker)
     if kind is ConfigResourceType.BROKER_LOGGER:
         check_broker(broker, name)
-        return [
-            ConfigEntry(client_name, kafka_level(logging.getLogger(logger).getEffectiveLevel()), Source.DYNAMIC_LOGGER)
-            for client_name, logger in loggers().items()
-        ]
+        entries = []
+        for shown, logger in loggers().items():
+            level = logging.getLogger(logger).getEffectiveLevel()
+            name_of_level = next((name for name, least in _LEVELS.items() if level >= least), "TRACE")
+            entries.append(ConfigEntry(shown, name_of_level, Source.DYNAMIC_LOGGER))
+        return entries
     if kind is ConfigResourceType.GROUP:
         if not name:
             raise BrokerError(ErrorCode.invalid_request, "the name of the resource must not be empty")
         return group_entries(broker, broker.dynamic_configs.of_group(name))
     if not name:
         raise BrokerError(ErrorCode.invalid_request, "Client metrics subscription name must not be empty")
-    return client_metrics_entries(broker.dynamic_configs.of[CLIENT_METRICS].get(name, {}))
+    overrides = broker.dynamic_configs.of[CLIENT_METRICS].get(name, {})  # a subscription that there is not has them all
+    found = []
+    for key, entry in CLIENT_METRICS_PROPERTIES.items():
+        text = format_value(client_metrics_value(key, overrides))
+        found.append(_entry(entry, text, [(key, text, Source.CLIENT_METRICS)] if key in overrides else []))
+    return found
 
 
 def _entry(
@@ -196,10 +189,6 @@ def loggers() -> dict[str, str]:
     whose levels hold for all modules in them, as in Log4j."""
     own = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in _PACKAGES]
     return {ROOT: "", **{name: name for name in sorted(own)}}
-
-
-def kafka_level(level: int) -> str:
-    return next((name for name, value in _LEVELS.items() if level >= value), "TRACE")
 
 
 def check_level(name: str, level: str | None) -> int:

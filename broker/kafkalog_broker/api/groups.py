@@ -204,7 +204,7 @@ async def delete_groups(request: Request, broker: Broker) -> Any:
 
 async def _delete(broker: Broker, group_id: str) -> ErrorCode:
     try:
-        if broker.groups.has_share_group(group_id):
+        if group_id in broker.groups.share_groups(group_id).groups:
             await delete_group(broker, group_id)
         else:
             broker.groups.shard(group_id).delete(group_id)

@@ -77,7 +77,11 @@ def handle(request: Request, broker: Broker) -> ProduceResponse | Coroutine[Any,
     4 percent of requests with one record."""
     topics = cast(ProduceRequest, request.entity).topics
     if request.access is not None and _is_refused(request):
-        return _all_refused(request)
+        code = ErrorCode.transactional_id_authorization_failed
+        return _response(request, [
+            TopicProduceResponse(topic, [PartitionProduceResponse(index, code) for index, _ in some])
+            for topic, some in _once(topics)
+        ])  # fmt: skip
     if len(topics) == 1 and len(topics[0][1]) == 1:
         topic, ((index, records),) = topics[0]
         appended = _append_at_once(request, topic, index, records, broker)
@@ -89,25 +93,12 @@ def handle(request: Request, broker: Broker) -> ProduceResponse | Coroutine[Any,
 
 def _is_refused(request: Request) -> bool:
     asked: ProduceRequest = request.entity
-    batches = (records for _, partitions in asked.topics for _, records in partitions)
-    if request.version < FIRST_BATCH_VERSION or not any(map(_is_transactional, batches)):
+    batches = (records for _, partitions in asked.topics for _, records in partitions if records is not None)
+    low, bit = layout.ATTRIBUTES_AT + 1, layout.ATTRIBUTE_TRANSACTIONAL
+    if request.version < FIRST_BATCH_VERSION or not any(len(batch) > low and batch[low] & bit for batch in batches):
         return False
     name = asked.transactional_id
     return name is None or not request.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name)
-
-
-def _is_transactional(records: memoryview | None) -> bool:
-    low = layout.ATTRIBUTES_AT + 1
-    return records is not None and len(records) > low and bool(records[low] & layout.ATTRIBUTE_TRANSACTIONAL)
-
-
-def _all_refused(request: Request) -> ProduceResponse | None:
-    code = ErrorCode.transactional_id_authorization_failed
-    topics = _once(request.entity.topics)
-    return _response(request, [
-        TopicProduceResponse(topic, [PartitionProduceResponse(index, code) for index, _ in some])
-        for topic, some in topics
-    ])  # fmt: skip
 
 
 def _response(request: Request, answers: Answers) -> ProduceResponse | None:

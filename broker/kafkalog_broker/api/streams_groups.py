@@ -173,7 +173,11 @@ def _tasks(assigned: Partitions | Owned) -> dict[str, list[dict[str, Any]]]:
 @api(89, 0, 0)
 async def streams_group_describe(request: Request, broker: Broker) -> Any:
     def described(group: StreamsGroup) -> Described:
-        subtopologies, topology = _subtopologies(group), None
+        fitted, topology = group.configured, None
+        if fitted is not None and fitted.problem is None:  # internal topics are all there, and have partition counts
+            subtopologies = [(name, each.subtopology) for name, each in fitted.subtopologies.items()]
+        else:
+            subtopologies = [] if group.topology is None else sorted(group.topology.by_id.items())
         if group.topology is not None:
             described = [_subtopology(*each) for each in subtopologies]
             topology = {"epoch": group.topology.epoch, "subtopologies": described}
@@ -182,14 +186,6 @@ async def streams_group_describe(request: Request, broker: Broker) -> Any:
 
     hidden = "The described group uses topics that the client is not authorized to describe."
     return describe_groups(request, broker.groups.streams_groups, described, hidden)
-
-
-def _subtopologies(group: StreamsGroup) -> list[tuple[str, Subtopology]]:
-    """In order, with the partition counts of internal topics where they are all there."""
-    fitted = group.configured
-    if fitted is not None and fitted.problem is None:
-        return [(name, each.subtopology) for name, each in fitted.subtopologies.items()]
-    return [] if group.topology is None else sorted(group.topology.by_id.items())
 
 
 def _subtopology(subtopology_id: str, subtopology: Subtopology) -> dict[str, Any]:

@@ -133,22 +133,15 @@ async def add_partitions_to_txn(request: Request, broker: Broker) -> Any:
     asked = request.entity
     if request.version < _SEVERAL_FROM:
         producer = ProducerIdAndEpoch(asked.v3_and_below_producer_id, asked.v3_and_below_producer_epoch)
-        topics = asked.v3_and_below_topics
-        codes = _add(
-            broker, asked.v3_and_below_transactional_id, producer, topics, CLASSIC, verify_only=False,
-            refused=lambda topic: is_internal(topic) or bool(request.refused(topic)),  # whatever they may
-        )  # fmt: skip
+        codes = _added(request, broker, asked.v3_and_below_transactional_id, producer, asked.v3_and_below_topics)
         return await respond_by_partition(request, partial(_code, request, codes))
     results = []
-    for transaction in asked.transactions:
-        producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
-        codes = _add(
-            broker, transaction.transactional_id, producer, transaction.topics, EPOCH_BUMP,
-            verify_only=transaction.verify_only,
-        )  # fmt: skip
+    for one in asked.transactions:
+        producer = ProducerIdAndEpoch(one.producer_id, one.producer_epoch)
+        codes = _added(request, broker, one.transactional_id, producer, one.topics, verify_only=one.verify_only)
         kind = response_module(request).AddPartitionsToTxnTopicResult
-        topics = await answers_by_partition(kind, transaction.topics, partial(_code, request, codes))
-        results.append({"transactional_id": transaction.transactional_id, "topic_results": topics})
+        topics = await answers_by_partition(kind, one.topics, partial(_code, request, codes))
+        results.append({"transactional_id": one.transactional_id, "topic_results": topics})
     return respond(request, results_by_transaction=results)
 
 
@@ -156,38 +149,31 @@ def _code(request: Request, codes: Codes, topic: Any, index: int) -> dict[str, E
     return {"partition_error_code": known_code(request, codes[TopicPartition(topic.name, index)])}
 
 
-def _add(
-    broker: Broker,
-    transactional_id: str,
-    producer: ProducerIdAndEpoch,
-    topics: Any,
-    client_version: int,
-    *,
-    verify_only: bool,
-    refused: Callable[[str], bool] = lambda topic: False,
-) -> Codes:
-    named = (TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
-    codes = {one: _obstacle(broker, one, refused) for one in named}
+def _added(
+    request: Request, broker: Broker, transactional_id: str, producer: ProducerIdAndEpoch, topics: Any, *,
+    verify_only: bool = False,
+) -> Codes:  # fmt: skip
+    codes: dict[TopicPartition, ErrorCode] = {}
+    from_client = request.version < _SEVERAL_FROM
+    for topic in topics:
+        known, code = broker.topics.get(topic.name), ErrorCode.unknown_topic_or_partition
+        if from_client and (is_internal(topic.name) or request.refused(topic.name)):  # internal: whatever it may
+            known, code = None, ErrorCode.topic_authorization_failed
+        for index in topic.partitions:
+            is_there = known is not None and 0 <= index < known.partitions
+            codes[TopicPartition(topic.name, index)] = ErrorCode.operation_not_attempted if is_there else code
     if set(codes.values()) - {ErrorCode.operation_not_attempted}:
         return codes
     wanted = frozenset(codes)
     try:
         if verify_only:
             return broker.transactions.verify_partitions(transactional_id, producer, wanted)
-        broker.transactions.add_partitions(transactional_id, producer, wanted, client_version)
+        version = CLASSIC if from_client else EPOCH_BUMP
+        broker.transactions.add_partitions(transactional_id, producer, wanted, version)
         code = ErrorCode.none
     except BrokerError as error:
         code = error.code
     return dict.fromkeys(wanted, code)
-
-
-def _obstacle(broker: Broker, partition: TopicPartition, refused: Callable[[str], bool]) -> ErrorCode:
-    if refused(partition.topic):
-        return ErrorCode.topic_authorization_failed
-    topic = broker.topics.get(partition.topic)
-    if topic is None or not 0 <= partition.partition < topic.partitions:
-        return ErrorCode.unknown_topic_or_partition
-    return ErrorCode.operation_not_attempted
 
 
 @api(27, 1, 2)

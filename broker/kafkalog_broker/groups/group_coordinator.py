@@ -93,11 +93,6 @@ class GroupCoordinator:
             )
         return self.runtime.get(self.runtime.partition_for(group_id))
 
-    def has_share_group(self, group_id: str) -> bool:
-        """False, also while its partition is not open: nothing is read."""
-        shard = self.runtime.if_open(self.runtime.partition_for(group_id))
-        return shard is not None and group_id in shard.share.groups
-
     # members that speak the classic protocol
 
     def join(self, request: JoinRequest, answer: JoinCallback) -> None:

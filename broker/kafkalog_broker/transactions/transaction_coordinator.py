@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from enum import Enum
 
 from kafkalog_broker.config.broker_config import BrokerConfig
@@ -149,18 +150,19 @@ class TransactionCoordinator:
                 transactional_id=transactional_id, producer_id=self._next_producer_id(),
                 producer_epoch=NO_PRODUCER_EPOCH, timeout_ms=timeout_ms, last_update_ms=now_ms,
             )  # fmt: skip
-        elif expected is not None and not _is_its_producer(metadata, expected):
+        elif expected is not None and not (
+            metadata.producer_epoch == NO_PRODUCER_EPOCH
+            or expected.producer_id == metadata.producer_id
+            # its last epoch was used up and the answer was lost
+            or (expected.producer_id == metadata.previous_producer_id and expected.epoch >= LAST_EPOCH)
+        ):
             raise metadata.fenced(expected.epoch)
         if metadata.state.is_prepared:
             raise metadata.busy()
         if metadata.state is TransactionState.ONGOING:
             raise self._prepare(metadata, now_ms).busy()
-        if metadata.is_exhausted and (expected is None or expected.epoch == metadata.producer_epoch):
-            new = metadata.with_producer_id(
-                self._next_producer_id(), timeout_ms, now_ms, keep_last_epoch=expected is not None
-            )
-        else:
-            new = metadata.with_higher_epoch(timeout_ms, None if expected is None else expected.epoch, now_ms)
+        expected_epoch = None if expected is None else expected.epoch
+        new = metadata.begun(timeout_ms, expected_epoch, now_ms, self._next_producer_id)
         self.write(new)
         log.info("%.200r begins with producer id %d, epoch %d", transactional_id, new.producer_id, new.producer_epoch)
         return new.producer
@@ -240,7 +242,8 @@ class TransactionCoordinator:
         )  # fmt: skip
         for wanted in sorted(metadata.partitions):
             if self._mark(transactional_id, wanted, marker):  # not asked for again while this process lives
-                metadata = transactions[transactional_id] = metadata.without_partition(wanted)
+                # Not a step: the log still says all of them, which harms nobody.
+                metadata = transactions[transactional_id] = replace(metadata, partitions=metadata.partitions - {wanted})
         if metadata.partitions:
             return False
         self.write(metadata.completed(self._clock.now_ms()))
@@ -309,15 +312,6 @@ class TransactionCoordinator:
             if error.code is not ErrorCode.invalid_producer_id_mapping:
                 raise
             raise BrokerError(ErrorCode.transactional_id_not_found, error.what) from None
-
-
-def _is_its_producer(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
-    """The producer that has the id now, or one whose last epoch was used up and whose answer was lost."""
-    return (
-        metadata.producer_epoch == NO_PRODUCER_EPOCH
-        or expected.producer_id == metadata.producer_id
-        or (expected.producer_id == metadata.previous_producer_id and expected.epoch >= LAST_EPOCH)
-    )
 
 
 # Verification of transactions (KIP-890): a batch may begin one in a partition only if the coordinator knows of it.

@@ -130,30 +130,22 @@ class TransactionMetadata:
 
     # ---- InitProducerId
 
-    def with_higher_epoch(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> TransactionMetadata:
-        """A producer begins, or goes on after an error with the epoch that it has (KIP-360). Raises BrokerError
-        producer_fenced when another producer has begun since."""
-        if expected_epoch is None:
-            epoch, last = self.producer_epoch + 1, NO_PRODUCER_EPOCH
-        elif self.producer_epoch == NO_PRODUCER_EPOCH or expected_epoch == self.producer_epoch:
-            epoch, last = self.producer_epoch + 1, self.producer_epoch
-        elif expected_epoch == self.last_producer_epoch:  # it asks again: the first answer was lost
-            epoch, last = self.producer_epoch, self.last_producer_epoch
-        else:
-            raise self.fenced(expected_epoch)
-        return self._to(
-            TransactionState.EMPTY, now_ms, producer_epoch=epoch, last_producer_epoch=last, timeout_ms=timeout_ms,
-            partitions=frozenset(), start_ms=NOT_STARTED,
-        )  # fmt: skip
-
-    def with_producer_id(
-        self, producer_id: int, timeout_ms: int, now_ms: int, *, keep_last_epoch: bool
+    def begun(
+        self, timeout_ms: int, expected_epoch: int | None, now_ms: int, new_producer_id: Callable[[], int]
     ) -> TransactionMetadata:
-        """The epochs of the producer id are used up. keep_last_epoch: the producer named its own and may ask again."""
+        """A producer begins, or goes on after an error with the epoch that it has (KIP-360); with a new id where the
+        epochs of the one before are used up. Raises BrokerError producer_fenced when another has begun since."""
+        producer_id, epoch = self.producer_id, self.producer_epoch + 1
+        last = NO_PRODUCER_EPOCH if expected_epoch is None else self.producer_epoch  # with which it may ask again
+        if expected_epoch is not None and self.producer_epoch not in (NO_PRODUCER_EPOCH, expected_epoch):
+            if expected_epoch != self.last_producer_epoch:
+                raise self.fenced(expected_epoch)
+            epoch, last = self.producer_epoch, self.last_producer_epoch  # it asks again: the first answer was lost
+        elif self.is_exhausted:
+            producer_id, epoch = new_producer_id(), 0
         return self._to(
-            TransactionState.EMPTY, now_ms, producer_id=producer_id, producer_epoch=0,
-            last_producer_epoch=self.producer_epoch if keep_last_epoch else NO_PRODUCER_EPOCH, timeout_ms=timeout_ms,
-            partitions=frozenset(), start_ms=NOT_STARTED,
+            TransactionState.EMPTY, now_ms, producer_id=producer_id, producer_epoch=epoch, last_producer_epoch=last,
+            timeout_ms=timeout_ms, partitions=frozenset(), start_ms=NOT_STARTED,
         )  # fmt: skip
 
     # ---- AddPartitionsToTxn
@@ -180,10 +172,6 @@ class TransactionMetadata:
             client_version=client_version,
             start_ms=self.start_ms if self.state is TransactionState.ONGOING else now_ms,
         )  # fmt: skip
-
-    def without_partition(self, partition: TopicPartition) -> TransactionMetadata:
-        """Its marker is written. Not a step: the log still says all of them, which harms nobody."""
-        return replace(self, partitions=self.partitions - {partition})
 
     def completed(self, now_ms: int) -> TransactionMetadata:
         """All markers are written. After the last epoch the next producer id follows, with epoch 0."""

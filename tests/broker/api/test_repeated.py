@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.admin import config_listing
-from kafkalog_broker.api import configs, offset_fetch, transactions
+from kafkalog_broker.api import configs, offsets, transactions
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from tests.broker.api.helpers.admin_broker import AdminBroker
@@ -105,8 +105,8 @@ def test_everything_of_a_group_is_answered_once():
 
 
 def test_others_have_their_turn_while_offsets_are_fetched(monkeypatch):
-    turns = always_over(monkeypatch, offset_fetch)
-    fetch(FakeBroker(), [{"name": "orders", "partition_indexes": list(range(10 * offset_fetch.AT_ONCE))}])
+    turns = always_over(monkeypatch, offsets)
+    fetch(FakeBroker(), [{"name": "orders", "partition_indexes": list(range(10 * offsets.FETCHED_AT_ONCE))}])
     assert len(turns) == 10
 
 

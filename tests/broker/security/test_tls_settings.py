@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from kafkalog_broker.admin.config_listing import _listener_entry
+from kafkalog_broker.admin.config_listing import broker_entries
 from kafkalog_broker.config.definition import ConfigError
 from tests.broker.security.stores import config, inline, settings
 
@@ -88,6 +90,6 @@ def test_a_listeners_own_password_is_described_without_its_value():
     name = "listener.name.ssl.ssl.key.password"
     made = config({**inline(), "ssl.key.password": "for all", name: "its own"})
     assert made.listener_properties() == [name]
-    entry = _listener_entry(made, name)
+    entry = broker_entries(SimpleNamespace(config=made))[-1]  # type: ignore[arg-type]
     assert (entry.name, entry.value, entry.is_sensitive, entry.read_only) == (name, None, True, True)
     assert entry.synonyms == ((name, None, 4), ("ssl.key.password", None, 4))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -14,7 +15,7 @@ from kafkalog_broker.share.acquisition import Acquired, AcquireRequest, Span, ac
 from kafkalog_broker.share.share_fetch import Readable, ShareFetch, ShareFetchParams
 from kafkalog_broker.share.share_partition import SharePartition
 from kafkalog_broker.share.share_partition_manager import ActiveSharePartition
-from kafkalog_broker.share.state_records import SharePartitionKey
+from kafkalog_broker.share.state_records import SharePartitionKey, StateBatch
 from kafkalog_broker.storage.partition.log_segment import FileSlice
 from tests.broker.groups.helpers.virtual_time import VirtualTime
 

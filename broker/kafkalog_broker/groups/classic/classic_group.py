@@ -72,10 +72,6 @@ class Member:
     is_new: bool = False  # has not seen a generation yet, so it cannot send heartbeats
 
     @property
-    def is_static(self) -> bool:
-        return self.group_instance_id is not None
-
-    @property
     def has_satisfied_heartbeat(self) -> bool:
         """Who waits for an answer is alive, except a new member: its client may be long gone."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)

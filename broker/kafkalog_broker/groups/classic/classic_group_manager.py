@@ -52,7 +52,7 @@ class ClassicGroupManager:
             # A new group is in the log before it is answered, as in Kafka; its record says nothing yet.
             group = Group(request.group_id, self._now_ms)
             try:
-                self._write_group(group)
+                self._write([group.to_record()])
             except BrokerError as error:
                 answer(JoinAnswer(error.code))
                 return
@@ -167,7 +167,7 @@ class ClassicGroupManager:
                 self._maybe_complete_join(group)
                 return
         try:
-            self._write_group(group)
+            self._write([group.to_record()])
         except BrokerError as error:
             log.warning("group %.200r: static member %.200r could not be written: %s", group.group_id, instance, error)
             group.update(member, *before, None)
@@ -176,15 +176,11 @@ class ClassicGroupManager:
             self.expect_heartbeat(group, restored)
             answer(JoinAnswer(error.code, NO_MEMBER, group.generation, group.protocol_type, group.protocol, old_leader))
             return
-        group.answer_join(member, self._kept_assignment(group, request, new_id, old_leader))
-
-    def _kept_assignment(self, group: Group, request: JoinRequest, member_id: str, old_leader: str) -> JoinAnswer:
-        """No rebalance: the member goes on with the assignment it had. Clients before v9, who would assign again if
-        they were answered to be the leader, get the leader's id from before, which is nobody's if it was theirs."""
-        if not request.supports_skipping_assignment:
-            return group.current_generation(member_id, with_members=False)._replace(leader=old_leader)
-        is_leader = member_id == group.leader
-        return group.current_generation(member_id, with_members=is_leader)._replace(skip_assignment=is_leader)
+        # No rebalance: the member goes on with the assignment it had. Clients before v9, who would assign again if they
+        # were answered to be the leader, get the leader's id from before, which is nobody's if it was theirs.
+        skips = request.supports_skipping_assignment and new_id == group.leader
+        kept = group.current_generation(new_id, with_members=skips)._replace(skip_assignment=skips)
+        group.answer_join(member, kept if request.supports_skipping_assignment else kept._replace(leader=old_leader))
 
     # SyncGroup
 
@@ -374,7 +370,7 @@ class ClassicGroupManager:
         if group.state is not GroupState.PREPARING_REBALANCE:
             return
         self._timers.cancel(("join", group.group_id))
-        absent = [m for m in group.members.values() if m.awaiting_join is None and not m.is_static]
+        absent = [m for m in group.members.values() if m.awaiting_join is None and m.group_instance_id is None]
         for member in absent:
             log.info("group %.200r: member %.200r has not joined again", group.group_id, member.member_id)
             self._drop(group, member)
@@ -386,7 +382,7 @@ class ClassicGroupManager:
         if not group.members:
             log.info("group %.200r: empty in generation %d", group.group_id, group.generation)
             try:
-                self._write_group(group)
+                self._write([group.to_record()])
             except BrokerError as error:
                 # After a crash the generation before this one would be back, whose members time out: nothing is lost.
                 log.warning("group %.200r: that it is empty could not be written: %s", group.group_id, error)
@@ -402,9 +398,6 @@ class ClassicGroupManager:
             member.is_new = False
             group.pending_sync.add(member.member_id)
         self._timers.schedule(("sync", group.group_id), group.rebalance_timeout_ms, lambda: self._sync_expired(group))
-
-    def _write_group(self, group: Group, assignments: dict[str, bytes] | None = None) -> None:
-        self._write([group.to_record(assignments)])
 
     # sync phase
 
@@ -424,7 +417,7 @@ class ClassicGroupManager:
         """The leader's assignment: into the log, then to everybody. Members it leaves out get an empty one."""
         complete = {member_id: assignments.get(member_id, b"") for member_id in group.members}
         try:
-            self._write_group(group, complete)
+            self._write([group.to_record(complete)])
         except BrokerError as error:
             log.warning("group %.200r: its assignment could not be written: %s", group.group_id, error)
             self._propagate_error(group, error.code)

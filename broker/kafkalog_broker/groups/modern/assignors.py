@@ -240,17 +240,12 @@ class _HeterogeneousBuilder:
                 for partition in partitions:
                     self._owners[topic][partition] = number
 
-    def _by_load(self) -> list[UUID]:
-        """Topics with most partitions for each subscriber first."""
-
-        def key(topic: UUID) -> tuple[float, int, UUID]:
+    def build(self) -> Assignments:
+        def most_for_each_subscriber(topic: UUID) -> tuple[float, int, UUID]:
             subscribers = len(self._subscribers[topic])
             return -len(self._owners[topic]) / subscribers, subscribers, topic
 
-        return sorted(self._subscribers, key=key)
-
-    def build(self) -> Assignments:
-        topics = self._by_load()
+        topics = sorted(self._subscribers, key=most_for_each_subscriber)
         for topic in topics:
             free = [partition for partition, owner in enumerate(self._owners[topic]) if owner == _NOBODY]
             if free:

@@ -180,10 +180,6 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     return GroupRecord(group_type, kind, group_id, name, found)
 
 
-def _member_fields(member: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(sorted(value) if isinstance(value, frozenset) else value for value in member.values())
-
-
 def _member(group_type: GroupType, fields: Any) -> dict[str, Any]:
     member = dict(zip(MEMBER_FIELDS[group_type], fields, strict=True))
     if "topics" in member:
@@ -271,7 +267,7 @@ def _state(_: GroupType, fields: Any) -> StatePartitions:
 
 
 _TO_FIELDS: dict[RecordKind | tuple[GroupType, RecordKind], Callable[[Any], tuple[Any, ...]]] = {
-    RecordKind.MEMBER: _member_fields,
+    RecordKind.MEMBER: lambda member: tuple(sorted(v) if isinstance(v, frozenset) else v for v in member.values()),
     RecordKind.TARGET: lambda partitions: (partitions.items(),),
     RecordKind.CURRENT: _current_fields,
     RecordKind.REGEX: lambda regex: (sorted(regex.topics), regex.version, regex.timestamp_ms),

@@ -137,7 +137,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert group.pending_sync <= group.members.keys()
         assert not group.pending_members & group.members.keys()
         assert sorted(group.static_members.values()) == sorted(
-            m.member_id for m in group.members.values() if m.is_static
+            m.member_id for m in group.members.values() if m.group_instance_id is not None
         )
         assert all(key == member.member_id for key, member in group.members.items())
         if group.state is GroupState.EMPTY:
