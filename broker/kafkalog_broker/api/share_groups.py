@@ -187,7 +187,7 @@ async def alter_share_group_offsets(request: Request, broker: Broker) -> Any:
                 except BrokerError as error:
                     failed[topic_id, index] = error
         if not failed and infos:
-            share_groups.set_initialized(asked.group_id, infos)
+            share_groups.end_initializing(asked.group_id, infos)
     except BrokerError as error:
         return error_response(request, error.code, error.what)
     await broker.flush_offsets(asked.group_id)
@@ -260,19 +260,18 @@ def _deleted_topic(
 
 async def initialize(broker: Broker, group_id: str, state_epoch: int, topics: Mapping[UUID, SharedTopic]) -> None:
     """Begin the state of share partitions that members subscribe to, and let the group know."""
-    turn = TimeSlice()
+    turn, done = TimeSlice(), True
     try:
-        try:
-            await broker.ensure_internal_topic(SHARE_STATE_TOPIC)
-            for topic_id, info in topics.items():
-                async for index in turn.spread(info.partitions):
-                    key = SharePartitionKey(group_id, topic_id, index)
-                    broker.share_coordinator.initialize(key, state_epoch, NO_START_OFFSET)
-        except BrokerError as error:
-            _log.warning("share group %.200r: the state of its partitions cannot be begun: %s", group_id, error)
-            broker.groups.share_groups(group_id).set_not_initialized(group_id, topics)
-        else:
-            broker.groups.share_groups(group_id).set_initialized(group_id, topics)
+        await broker.ensure_internal_topic(SHARE_STATE_TOPIC)
+        for topic_id, info in topics.items():
+            async for index in turn.spread(info.partitions):
+                key = SharePartitionKey(group_id, topic_id, index)
+                broker.share_coordinator.initialize(key, state_epoch, NO_START_OFFSET)
+    except BrokerError as error:
+        _log.warning("share group %.200r: the state of its partitions cannot be begun: %s", group_id, error)
+        done = False
+    try:
+        broker.groups.share_groups(group_id).end_initializing(group_id, topics, done=done)
     except BrokerError as error:  # it is begun again after group.share.initialize.retry.interval.ms
         _log.warning("share group %.200r: which partitions have state cannot be written: %s", group_id, error)
 

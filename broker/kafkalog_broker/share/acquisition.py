@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
@@ -28,10 +29,14 @@ class Acquired(NamedTuple):
     delivery_count: int
 
 
-class AcquireRequest(NamedTuple):
-    """Bounds of an acquisition. spans: the log's batches from `fetch_offset` on. max_records: soft unless `strictly`
-    (share.acquire.mode=record_limit), where not even a batch may go beyond. batch_size: offsets kept as one batch."""
+@dataclass
+class Acquisition:
+    """Acquisition of a share partition's records for a member, within bounds. spans: the log's batches from
+    `fetch_offset` on. max_records: soft unless `strictly` (share.acquire.mode=record_limit), where not even a batch may
+    go beyond. batch_size: offsets kept as one batch."""
 
+    partition: SharePartition
+    limits: Limits
     member: str
     fetch_offset: int
     spans: Sequence[Span]
@@ -40,31 +45,22 @@ class AcquireRequest(NamedTuple):
     now: int
     strictly: bool = False
 
-
-def acquire(partition: SharePartition, request: AcquireRequest, limits: Limits) -> list[Acquired]:
-    """Acquire records for the member, in offset order, until it acknowledges or releases them or the lock ends."""
-    return _Acquisition(partition, request, limits).run()
-
-
-class _Acquisition:
-    def __init__(self, partition: SharePartition, request: AcquireRequest, limits: Limits) -> None:
-        self._partition = partition
-        self._request = request
-        self._limits = limits
-        self._deadline = request.now + limits.lock_ms
-        self._throttled_from = max(_FEWEST_BEFORE_THROTTLING, ceil(limits.max_deliveries / 2))
+    def __post_init__(self) -> None:
+        self._deadline = self.now + self.limits.lock_ms
+        self._throttled_from = max(_FEWEST_BEFORE_THROTTLING, ceil(self.limits.max_deliveries / 2))
         self._result: list[Acquired] = []
         self._count = 0
 
-    def run(self) -> list[Acquired]:
-        partition, request = self._partition, self._request
-        if not request.spans or request.max_records <= 0 or request.spans[-1].last < partition.start_offset:
+    def acquire(self) -> list[Acquired]:
+        """In offset order; the member has them until it acknowledges or releases them or the lock ends."""
+        partition = self.partition
+        if not self.spans or self.max_records <= 0 or self.spans[-1].last < partition.start_offset:
             return []
-        base, last = request.spans[0].first, request.spans[-1].last
+        base, last = self.spans[0].first, self.spans[-1].last
         self._archive_compacted(base)  # which may make room
-        most = min(request.max_records, self._limits.max_in_flight - partition.in_flight)
-        if most <= 0 and request.fetch_offset <= partition.end_offset:  # no new ones, but those given back
-            most = min(request.max_records, partition.end_offset - request.fetch_offset + 1)
+        most = min(self.max_records, self.limits.max_in_flight - partition.in_flight)
+        if most <= 0 and self.fetch_offset <= partition.end_offset:  # no new ones, but those given back
+            most = min(self.max_records, partition.end_offset - self.fetch_offset + 1)
             last = min(last, partition.end_offset)
         if most <= 0 or last < max(base, partition.start_offset):
             return []
@@ -73,7 +69,7 @@ class _Acquisition:
             base = max(base, partition.start_offset)
         elif floor.last >= base:
             base = floor.first
-        batches = partition.beginning_between(min(request.spans[0].first, base), last)
+        batches = partition.beginning_between(min(self.spans[0].first, base), last)
         if batches:
             self._acquire_among(batches, base, last, most)
         else:
@@ -84,7 +80,7 @@ class _Acquisition:
 
     def _archive_compacted(self, base: int) -> None:
         """Offsets between the one asked for and the first batch of the log are compacted away."""
-        partition, offset = self._partition, self._request.fetch_offset
+        partition, offset = self.partition, self.fetch_offset
         if offset >= base or not partition.batches:
             return
         floor = partition.floor(offset)
@@ -95,7 +91,7 @@ class _Acquisition:
             partition.settle()
 
     def _acquire_among(self, batches: list[InFlightBatch], base: int, last: int, most: int) -> None:
-        partition, first = self._partition, self._request.spans[0].first
+        partition, first = self.partition, self.spans[0].first
         gap_from = base
         for batch in batches:
             if self._count >= most:
@@ -110,11 +106,11 @@ class _Acquisition:
             if is_throttled and self._count:
                 most = 0  # it comes alone, with the next fetch
                 break
-            is_cut = self._request.strictly and batch.last - batch.first + 1 > most - self._count
+            is_cut = self.strictly and batch.last - batch.first + 1 > most - self._count
             if batch.is_within(first, last) and not (batch.per_offset or is_cut or is_throttled):
                 run = batch.whole
                 if run.state is RecordState.AVAILABLE:
-                    run.acquire(self._request.member, self._deadline)
+                    run.acquire(self.member, self._deadline)
                     self._result.append(Acquired(run.first, run.last, run.count))
                     self._count += len(run)
                 continue
@@ -140,7 +136,7 @@ class _Acquisition:
 
     def _acquire_in(self, batch: InFlightBatch, first: int, last: int, most: int) -> int:
         """Acquire available offsets in [first, last]; how many."""
-        count, most_throttled, max_deliveries = 0, -1, self._limits.max_deliveries
+        count, most_throttled, max_deliveries = 0, -1, self.limits.max_deliveries
         acquired: list[Acquired] = []
         size = batch.last - batch.first + 1
         for run in batch.between(max(first, batch.first), min(last, batch.last)):
@@ -152,18 +148,18 @@ class _Acquisition:
             if run.count >= self._throttled_from and most_throttled < 0:
                 most_throttled = max(1, size >> (run.count - self._throttled_from + 1))
             taken_count = 1 if is_last_try else len(run)
-            if self._request.strictly:
+            if self.strictly:
                 taken_count = min(taken_count, most - count)
             if most_throttled > count:
                 taken_count = min(taken_count, most_throttled - count)
             taken = batch.take(run, taken_count)
-            taken.acquire(self._request.member, self._deadline)
+            taken.acquire(self.member, self._deadline)
             count += taken_count
             if acquired and acquired[-1].last_offset + 1 == taken.first and acquired[-1].delivery_count == taken.count:
                 acquired[-1] = acquired[-1]._replace(last_offset=taken.last)
             else:
                 acquired.append(Acquired(taken.first, taken.last, taken.count))
-            if is_last_try or count == most_throttled or (self._request.strictly and count >= most):
+            if is_last_try or count == most_throttled or (self.strictly and count >= most):
                 break
         batch.merge_runs()
         self._result += acquired
@@ -171,28 +167,28 @@ class _Acquisition:
         return count
 
     def _acquire_new(self, first: int, last: int, most: int) -> None:
-        partition, request = self._partition, self._request
+        partition = self.partition
         if not partition.batches and partition.end_offset > first:
             first = partition.end_offset
         end = last
         if most < end - first + 1:
             end = first + most - 1
             # the end of the batch of the log that holds this offset; itself in a gap
-            end = next((max(end, span.last) for span in reversed(request.spans) if span.first <= end), end)
+            end = next((max(end, span.last) for span in reversed(self.spans) if span.first <= end), end)
             if partition.gap_start >= 0:
                 end = min(end, last)
         begins_here = not partition.batches or first <= partition.batches[0].first
         end_acquired = end
-        if request.strictly and end - first + 1 > most:  # the rest of a batch of the log is available
+        if self.strictly and end - first + 1 > most:  # the rest of a batch of the log is available
             end_acquired = first + most - 1
-            given = Run(first, end_acquired, RecordState.ACQUIRED, 1, request.member, self._deadline)
+            given = Run(first, end_acquired, RecordState.ACQUIRED, 1, self.member, self._deadline)
             rest = Run(end_acquired + 1, end, RecordState.AVAILABLE, 0)
             partition.add(InFlightBatch([given, rest], per_offset=True))
             partition.search_again()
             self._result.append(Acquired(first, end_acquired, 1))
         else:
             for span in self._batch_spans(first, end):
-                run = Run(*span, RecordState.ACQUIRED, 1, request.member, self._deadline)
+                run = Run(*span, RecordState.ACQUIRED, 1, self.member, self._deadline)
                 partition.add(InFlightBatch([run]))
                 self._result.append(Acquired(*span, 1))
         self._count += end_acquired - first + 1
@@ -204,11 +200,11 @@ class _Acquisition:
     def _batch_spans(self, first: int, last: int) -> list[Span]:
         """[first, last] cut into about batch_size, where batches of the log begin."""
         spans: list[Span] = []
-        if not self._request.strictly and last - first + 1 > self._request.batch_size:
-            for span in self._request.spans:
+        if not self.strictly and last - first + 1 > self.batch_size:
+            for span in self.spans:
                 if span.first > last:
                     break
-                if span.first - first >= max(1, self._request.batch_size):
+                if span.first - first >= max(1, self.batch_size):
                     spans.append(Span(first, span.first - 1))
                     first = span.first
         spans.append(Span(first, last))

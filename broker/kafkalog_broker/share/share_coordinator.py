@@ -63,13 +63,7 @@ class ShareStateShard:
     def __init__(self, updates_per_snapshot: int) -> None:
         self._updates_per_snapshot = updates_per_snapshot
         self.entries: dict[SharePartitionKey, _Entry] = {}
-        self._end = 0  # the last snapshot or tombstone that was seen
-
-    def first_needed(self) -> int:
-        """Records below may be deleted, as each share partition needs its last snapshot and what follows; 0 where none
-        may. With nothing known any more, the last tombstone stays (Kafka's ShareCoordinatorOffsetsManager)."""
-        snapshots = (entry.snapshot_at for entry in self.entries.values() if entry.snapshot_at is not None)
-        return min(snapshots, default=self._end)
+        self.end = 0  # the last snapshot or tombstone that was seen
 
     def needs_snapshot(self, entry: _Entry) -> bool:
         return entry.updates >= self._updates_per_snapshot
@@ -90,7 +84,7 @@ class ShareStateShard:
                 entry.state, entry.snapshot_at = decode_snapshot(value), offset
                 if self.needs_snapshot(entry):
                     entry.updates = 0
-            self._end = max(self._end, offset)
+            self.end = max(self.end, offset)
         elif value is not None:
             update = decode_update(value)
             if entry is None:
@@ -128,8 +122,7 @@ class ShareCoordinator:
     # requests; each raises BrokerError, and then nothing has changed
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
-        shard = self._shard(key)
-        entry = shard.entries.get(key)
+        shard, entry = self._entry(key)
         if entry is not None:
             _check_state_epoch(entry.state, state_epoch)
         self._check_exists(key)
@@ -145,8 +138,7 @@ class ShareCoordinator:
     ) -> None:  # fmt: skip
         """Epochs -1: not checked. start_offset -1: as before. complete: the delivery complete count. Codes:
         invalid_request, fenced_leader_epoch, fenced_state_epoch, unknown_topic_or_partition."""
-        shard = self._shard(key)
-        entry = shard.entries.get(key)
+        shard, entry = self._entry(key)
         if entry is None:
             raise BrokerError(
                 ErrorCode.invalid_request, "Write operation on uninitialized share partition not allowed."
@@ -162,8 +154,7 @@ class ShareCoordinator:
     def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState:
         """The state; a newer epoch of the leader who reads is written first. Codes: invalid_request,
         fenced_leader_epoch, unknown_topic_or_partition."""
-        shard = self._shard(key)
-        entry = shard.entries.get(key)
+        shard, entry = self._entry(key)
         if entry is None:
             raise BrokerError(ErrorCode.invalid_request, "Read operation on uninitialized share partition not allowed.")
         state = entry.state
@@ -177,21 +168,21 @@ class ShareCoordinator:
 
     def summary(self, key: SharePartitionKey) -> ShareState:
         """The state, also of unknown ones. Codes: invalid_request, unknown_topic_or_partition."""
-        shard = self._shard(key)
+        _, entry = self._entry(key)
         self._check_exists(key)
-        return shard.entries[key].state if key in shard.entries else UNKNOWN_STATE
+        return UNKNOWN_STATE if entry is None else entry.state
 
     def delete(self, key: SharePartitionKey) -> None:
-        shard = self._shard(key)
+        shard, entry = self._entry(key)
         self._check_exists(key)
-        if key in shard.entries:
+        if entry is not None:
             self._put(shard, key, _tombstone(key))
 
-    def _shard(self, key: SharePartitionKey) -> ShareStateShard:
+    def _entry(self, key: SharePartitionKey) -> tuple[ShareStateShard, _Entry | None]:
         shard = self.runtime.get(self.partition_for(key))
         if key.partition < 0:
             raise BrokerError(ErrorCode.invalid_request, "The partition id cannot be a negative number.")
-        return shard
+        return shard, shard.entries.get(key)
 
     def _check_exists(self, key: SharePartitionKey) -> None:
         topic = self._topics.by_id(key.topic_id)
@@ -231,10 +222,12 @@ class ShareCoordinator:
             self.prune()
 
     def prune(self) -> None:
-        """Delete the records that later snapshots supersede."""
+        """Delete the records that later snapshots supersede: each share partition needs its last one and what follows.
+        With nothing known any more, the last tombstone stays (Kafka's ShareCoordinatorOffsetsManager)."""
         for partition, shard in self.runtime.served().items():
+            snapshots = (entry.snapshot_at for entry in shard.entries.values() if entry.snapshot_at is not None)
             try:
-                self.runtime.log.prune(partition, shard.first_needed())
+                self.runtime.log.prune(partition, min(snapshots, default=shard.end))
             except BrokerError as error:
                 _log.warning("%s-%d is not pruned: %s", SHARE_STATE_TOPIC, partition, error)
 

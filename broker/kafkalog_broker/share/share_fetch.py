@@ -12,7 +12,7 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.fetching.fetch_read import READ_AT_ONCE_BYTES
 from kafkalog_broker.protocol.hot_responses import ShareFetchPartition
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
-from kafkalog_broker.share.acquisition import AcquireRequest, Span, acquire, archive_aborted
+from kafkalog_broker.share.acquisition import Acquisition, Span, archive_aborted
 from kafkalog_broker.share.share_partition_manager import ActiveSharePartition, SharePartitionManager
 from kafkalog_broker.share.state_records import SharePartitionKey
 from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
@@ -212,11 +212,10 @@ class ShareFetch:
             # Nothing is acquired further on than this, whatever else there is to read.
             until = max(partition.end_offset + 1, ready.offset) + min(max_records, settings.limits.max_in_flight)
             batches = batches_in(data, ready.offset, until)
-            request = AcquireRequest(
-                params.member_id, ready.offset, [batch.span for batch in batches], max_records, params.batch_size,
-                self._manager.now(), params.strictly,
-            )  # fmt: skip
-            acquired = acquire(partition, request, settings.limits)
+            acquired = Acquisition(
+                partition, settings.limits, params.member_id, ready.offset, [batch.span for batch in batches],
+                max_records, params.batch_size, self._manager.now(), params.strictly,
+            ).acquire()  # fmt: skip
             if acquired and settings.reads_committed:
                 transactions = ready.aborted
                 if transactions is None:

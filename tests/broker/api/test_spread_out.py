@@ -111,7 +111,7 @@ def test_what_a_group_is_to_forget_is_taken_once_and_some_at_a_time(turns):
     named = [{"partition_index": number % MANY} for number in range(2 * MANY)]
     answer = call(broker, OFFSET_DELETE, 0, group_id="g", topics=[{"name": "orders", "partitions": named}])
     assert {part["error_code"] for part in answer["topics"][0]["partitions"]} == {"none"}
-    assert len(turns) == (2 * MANY + 1) + MANY // offsets.AT_ONCE
+    assert len(turns) == (2 * MANY + 1) + MANY // offsets.DELETED_AT_ONCE
     assert sum(value is None for _, value in broker.world.log.records()) == MANY
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_context import Limits, ShareGroupSettings
 from kafkalog_broker.protocol.hot_responses import ShareFetchPartition
-from kafkalog_broker.share.acquisition import Acquired, AcquireRequest, Span, acquire
+from kafkalog_broker.share.acquisition import Acquired, Acquisition, Span
 from kafkalog_broker.share.share_fetch import Readable, ShareFetch, ShareFetchParams
 from kafkalog_broker.share.share_partition import SharePartition
 from kafkalog_broker.share.share_partition_manager import ActiveSharePartition
@@ -57,8 +57,8 @@ class InUse:
 
     def get(self, first: int, last: int) -> list[Acquired]:
         now = self.time.clock.monotonic_ms()
-        wanted = AcquireRequest("m", self.partition.next_fetch_offset(), [Span(first, last)], 50, 500, now)
-        found = acquire(self.partition, wanted, self.settings.limits)
+        offset, spans = self.partition.next_fetch_offset(), [Span(first, last)]
+        found = Acquisition(self.partition, self.settings.limits, "m", offset, spans, 50, 500, now).acquire()
         self.active.watch_locks()
         return found
 

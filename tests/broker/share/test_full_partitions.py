@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog_broker.groups.modern.group_context import Limits
-from kafkalog_broker.share.acquisition import Acquired, AcquireRequest, Span, acquire, archive_aborted
+from kafkalog_broker.share.acquisition import Acquired, Acquisition, Span, archive_aborted
 from kafkalog_broker.share.share_partition import Acknowledgement, AcknowledgeType, RecordState, SharePartition
 from kafkalog_broker.share.state_records import StateBatch, combined
 
@@ -19,7 +19,7 @@ def spans(first: int, last: int, size: int = 10) -> list[Span]:
 def get(partition: SharePartition, log: list[Span], batch_size: int = 500) -> list[Acquired]:
     offset = partition.next_fetch_offset()
     found = [span for span in log if span.last >= offset]
-    return acquire(partition, AcquireRequest("m", offset, found, 50, batch_size, 0), LIMITS)
+    return Acquisition(partition, LIMITS, "m", offset, found, 50, batch_size, 0).acquire()
 
 
 def test_a_read_committed_partition_goes_past_an_aborted_transaction_longer_than_its_locks() -> None:

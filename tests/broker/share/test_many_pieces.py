@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from kafkalog_broker.api.share_fetch import BATCHES_A_STEP, AckOutcome, checked
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.groups.modern.group_context import Limits
-from kafkalog_broker.share.acquisition import AcquireRequest, Span, acquire
+from kafkalog_broker.share.acquisition import Acquisition, Span
 from kafkalog_broker.share.share_partition import Acknowledgement, SharePartition, StateChange
 from kafkalog_broker.share.state_records import StateBatch, combined
 from tests.broker.share.helpers.lines_run import lines_run
@@ -101,7 +101,7 @@ def held(offsets: int, batch_size: int = 10_000, start: int = 0) -> SharePartiti
     """All offsets acquired by "m", in batches of some size."""
     partition = SharePartition(0)
     spans = [Span(at, min(at + batch_size, offsets) - 1) for at in range(0, offsets, batch_size)]
-    assert acquire(partition, AcquireRequest("m", 0, spans, offsets, batch_size, 0), LIMITS)
+    assert Acquisition(partition, LIMITS, "m", 0, spans, offsets, batch_size, 0).acquire()
     if start:
         partition.log_start_moved(start)
     return partition

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.modern.group_context import Limits
-from kafkalog_broker.share.acquisition import Acquired, AcquireRequest, Span, acquire, archive_aborted, without
+from kafkalog_broker.share.acquisition import Acquired, Acquisition, Span, archive_aborted, without
 from kafkalog_broker.share.share_partition import (
     Acknowledgement,
     AcknowledgeType,
@@ -36,9 +36,8 @@ def get(
     partition: SharePartition, log: list[Span], member="m", most=50, now=0, limits=LIMITS, **also
 ) -> list[Acquired]:
     offset = partition.next_fetch_offset()
-    return acquire(
-        partition, AcquireRequest(member, offset, [s for s in log if s.last >= offset], most, 500, now, **also), limits
-    )
+    some = [span for span in log if span.last >= offset]
+    return Acquisition(partition, limits, member, offset, some, most, 500, now, **also).acquire()
 
 
 def say(partition: SharePartition, first: int, last: int, *types: int, member="m", now=0, limits=LIMITS) -> StateChange:

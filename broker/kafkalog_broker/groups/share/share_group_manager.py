@@ -89,15 +89,6 @@ def with_initializing(state: StatePartitions, more: SharedTopics) -> StatePartit
     return StatePartitions(merged(state.initializing, more), state.initialized, _without(state.deleting, more))
 
 
-def without_initializing(state: StatePartitions, failed: SharedTopics) -> StatePartitions:
-    initializing = {}
-    for topic, shared in state.initializing.items():
-        gone = failed[topic].partitions if topic in failed else ()
-        if left := tuple(index for index in shared.partitions if index not in gone):
-            initializing[topic] = SharedTopic(shared.name, left)
-    return state._replace(initializing=initializing)
-
-
 def _without(known: Mapping[UUID, Any], topics: Collection[UUID]) -> dict[UUID, Any]:
     return {topic: value for topic, value in known.items() if topic not in topics}
 
@@ -198,16 +189,17 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
 
     # ---- which share partitions have state. Each raises BrokerError where it cannot be written.
 
-    def set_initialized(self, group_id: str, done: SharedTopics) -> None:
+    def end_initializing(self, group_id: str, topics: SharedTopics, *, done: bool = True) -> None:
         group = self.groups.get(group_id)
-        if group is not None:
-            state = without_initializing(group.partitions, done)
-            self._put_state(group_id, state._replace(initialized=merged(state.initialized, done)))
-
-    def set_not_initialized(self, group_id: str, failed: SharedTopics) -> None:
-        group = self.groups.get(group_id)
-        if group is not None and group.partitions.initializing:
-            self._put_state(group_id, without_initializing(group.partitions, failed))
+        if group is None or not (done or group.partitions.initializing):
+            return
+        state, initializing = group.partitions, {}
+        for topic, shared in state.initializing.items():
+            gone = topics[topic].partitions if topic in topics else ()
+            if left := tuple(index for index in shared.partitions if index not in gone):
+                initializing[topic] = SharedTopic(shared.name, left)
+        initialized = merged(state.initialized, topics) if done else state.initialized
+        self._put_state(group_id, StatePartitions(initializing, initialized, state.deleting))
 
     def begin_altering(self, group_id: str, topics: SharedTopics) -> int:
         """Offsets of these are about to be set, of a group without members, which begins to exist by that. The state

@@ -51,7 +51,7 @@ class ShareWorld(World):
 
     def _initialize(self, group_id: str, epoch: int, topics: Mapping[UUID, SharedTopic]) -> None:
         self.initialized.append(topics)
-        self.share.set_initialized(group_id, topics)
+        self.share.end_initializing(group_id, topics)
 
     @property
     def share(self) -> ShareGroupManager:
