@@ -7,17 +7,13 @@ entry is in Avro, as parts that stand one after the other.
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Callable
-from ctypes import c_float
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
-from kafkalog_spark.format.varints import write_varint
-from kafkalog_spark.typed.avro.resolve import as_double, default_branch, is_value
+from kafkalog_spark.typed.avro.resolve import END, default_bytes, is_value, zigzag
 from kafkalog_spark.typed.avro.schema import NO_DEFAULT, AvroField, AvroType, parse_schema
 from kafkalog_spark.typed.avro.types import MAX_PRECISION, MILLIS, avro_schema_of, root_record
 from kafkalog_spark.typed.columns.byte_slices import (
@@ -149,52 +145,7 @@ def _other_fits_better(type_: pa.DataType, avro: AvroType) -> bool:
     return pa.types.is_decimal(type_) and (avro.precision, avro.scale) != (type_.precision, type_.scale)
 
 
-# The default of a field in Avro's binary encoding: what is written where there is no column for the field.
-
-
-def default_bytes(avro: AvroType, value: Any) -> bytes:
-    """value: of JSON, which `is_value` holds for."""
-    match avro.kind:
-        case "union":
-            branch = default_branch(avro, value)
-            return zigzag(avro.branches.index(branch)) + default_bytes(branch, value)
-        case "record":
-            return b"".join(default_bytes(field.type, value.get(field.name, field.default)) for field in avro.fields)
-        case "array" | "map":
-            held = [default_bytes(avro.element, one) for one in (value if avro.kind == "array" else value.values())]
-            if avro.kind == "map":
-                held = [_sized(key.encode("utf-8", "replace")) + one for key, one in zip(value, held, strict=True)]
-            return (zigzag(len(held)) + b"".join(held) if held else b"") + _END
-        case "null":
-            return b""
-        case "boolean":
-            return b"\1" if value else b"\0"
-        case "int" | "long":
-            return zigzag(int(value))
-        case "float" | "double":
-            number = as_double(value)
-            return struct.pack("<d", number) if avro.kind == "double" else bytes(c_float(number))
-        case "bytes":
-            return _sized(value.encode("latin-1"))
-        case "fixed":
-            return bytes(value.encode("latin-1"))
-        case "enum":
-            return zigzag(avro.symbols.index(value))
-    return _sized(value.encode("utf-8", "replace"))
-
-
-def zigzag(number: int) -> bytes:
-    varint = bytearray()
-    write_varint(varint, number)
-    return bytes(varint)
-
-
-def _sized(data: bytes) -> bytes:
-    return zigzag(len(data)) + data
-
-
 Writer = Callable[[Entries], list[Fragment]]  # function that encodes entries in Avro. Raises InvalidRecord.
-_END = b"\0"  # end of the blocks of an array or a map
 
 
 class AvroEncoder:
@@ -325,7 +276,7 @@ def _blocks(held: ByteSlices, offsets: np.ndarray) -> list[Fragment]:
     return [
         Fragment(zigzags(counts), b"", None if some.all() else some),
         Fragment(held.lists(offsets)),
-        Fragment(ByteSlices.empty(len(counts)), _END),
+        Fragment(ByteSlices.empty(len(counts)), END),
     ]
 
 

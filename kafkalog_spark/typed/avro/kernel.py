@@ -222,29 +222,6 @@ def _union(pc, instruction, tables, data, at, end):  # type: ignore[no-untyped-d
 
 
 @inlined
-def _put_constant(op, c, instruction, texts, columns):  # type: ignore[no-untyped-def]
-    """A field that the writer does not have: its default."""
-    value, more = instruction[Word.B], instruction[Word.C]
-    if op == Op.CONST_BOOLEAN:
-        fits = builder.put_bool(columns, c, value)
-    elif op == Op.CONST_I32:
-        fits = builder.put_i32(columns, c, value)
-    elif op == Op.CONST_I64:
-        fits = builder.put_i64(columns, c, value)
-    elif op == Op.CONST_F32:
-        fits = builder.put_f32(columns, c, np.float32(load_f64(texts, value)))
-    elif op == Op.CONST_F64:
-        fits = builder.put_f64(columns, c, load_f64(texts, value))
-    elif op == Op.CONST_DECIMAL:
-        fits = builder.put_i128(columns, c, value, more)
-    elif op == Op.CONST_BYTES:
-        fits = builder.put_bytes(columns, c, texts, value, more)
-    else:
-        fits = builder.put_list(columns, c)
-    return np.int64(AvroFault.NONE) if fits else builder.full(c)
-
-
-@inlined
 def _next_block(data, at, end):  # type: ignore[no-untyped-def]
     """The head of a block of elements -> (count, position after it); (-1, at) where it is none. A count below 0 is
     followed by the block's bytes, which are not needed here."""
@@ -330,9 +307,10 @@ def _put_elements(c, key, first, columns):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _run(data, at, end, pc, program, columns, stack):  # type: ignore[no-untyped-def]
-    """Run the program from row `pc` on over the value data[at:end] -> (result, position, row where it stopped)."""
+def _run(value, at, value_end, pc, program, columns, stack):  # type: ignore[no-untyped-def]
+    """Run the program from row `pc` on over value[at:value_end] -> (result, position, row where it stopped)."""
     rows, tables = program.rows, program.tables
+    data, end, resume = value, value_end, np.int64(-1)  # resume: position in the value while a default is read
     result = np.int64(AvroFault.NONE)
     depth, empties, last = 0, 0, pc
     while result == AvroFault.NONE:
@@ -380,8 +358,11 @@ def _run(data, at, end, pc, program, columns, stack):  # type: ignore[no-untyped
             elif result == AvroFault.NONE:
                 depth -= 1
                 result = _put_elements(c, instruction[Word.C], stack[depth, Loop.FIRST], columns)
-        elif op >= Op.CONST_BOOLEAN and op <= Op.LIST:
-            result = _put_constant(op, c, instruction, program.texts, columns)
+        elif op == Op.DEFAULT:
+            resume = at
+            data, at, end = program.texts, instruction[Word.A], instruction[Word.B]
+        elif op == Op.RESUME:
+            data, at, end, resume = value, resume, value_end, np.int64(-1)
         elif op in (Op.CALL, Op.SKIP_ARRAY):
             if depth >= STACK:
                 result = np.int64(AvroFault.DEPTH)
@@ -407,7 +388,7 @@ def _run(data, at, end, pc, program, columns, stack):  # type: ignore[no-untyped
                 pc = instruction[Word.B]
             else:
                 depth -= 1
-    return result, at, last
+    return result, (at if resume < 0 else resume), last
 
 
 @kernel

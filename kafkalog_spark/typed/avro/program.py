@@ -40,19 +40,13 @@ class Op(IntEnum):
     NULLS = 14  # list
     ARRAY = 15  # column, row of the NEXT that ends the loop; the row after this one begins an element
     NEXT = 16  # column, row of an element's begin, key column of a map or -1
-    CONST_BOOLEAN = 17  # column, value
-    CONST_I32 = 18  # column, value
-    CONST_I64 = 19  # column, value
-    CONST_F32 = 20  # column, bits of the double
-    CONST_F64 = 21  # column, bits of the double
-    CONST_DECIMAL = 22  # column, low 64 bits, high 64 bits
-    CONST_BYTES = 23  # column, start in the texts, length
-    LIST = 24  # column: the list is complete
-    CALL = 25  # row
-    RETURN = 26
-    REFUSED = 27  # what is read here has no place in the reader schema
-    SKIP_ARRAY = 28  # -, row of the SKIP_NEXT
-    SKIP_NEXT = 29  # -, row of an element's begin
+    DEFAULT = 17  # start and end in the texts of defaults: the fields that follow are read there
+    RESUME = 18  # go on with the value
+    CALL = 19  # row
+    RETURN = 20
+    REFUSED = 21  # what is read here has no place in the reader schema
+    SKIP_ARRAY = 22  # -, row of the SKIP_NEXT
+    SKIP_NEXT = 23  # -, row of an element's begin
 
 
 class Word(IntEnum):

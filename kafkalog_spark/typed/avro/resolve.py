@@ -14,6 +14,7 @@ from collections.abc import Callable
 from ctypes import c_float
 from typing import Any
 
+from kafkalog_spark.format.varints import write_varint
 from kafkalog_spark.typed.avro import schema
 from kafkalog_spark.typed.avro.program import As, AvroProgram, Op
 from kafkalog_spark.typed.avro.schema import NO_DEFAULT, AvroType, equal_types, is_error, matching_branch
@@ -21,19 +22,18 @@ from kafkalog_spark.typed.avro.types import MILLIS, VALUE, AvroMeaning, number_o
 from kafkalog_spark.typed.columns.projection import NOT_PROJECTED, ColumnTree
 
 _INT32, _INT64 = 2**31, 2**63
+END = b"\0"  # end of the blocks of an array or a map
 
 
-def _whole(value: float, limit: int) -> int:
-    """A JSON number as an int or a long, as in Java: the low bits of a whole one, else the nearest towards 0."""
-    if isinstance(value, int):
-        return (value + limit) % (2 * limit) - limit
-    return int(min(max(value, -limit), limit - 1))
+def zigzag(number: int) -> bytes:
+    """An int or a long as Avro has it."""
+    varint = bytearray()
+    write_varint(varint, number)
+    return bytes(varint)
 
 
-def _bytes(r: AvroType, value: str) -> bytes:
-    """A text of JSON as bytes; of a fixed cut, or with zeros after it, as Java has it."""
-    data = value.encode("latin-1", "replace")
-    return data[: r.size].ljust(r.size, b"\0") if r.kind == "fixed" else data
+def _sized(data: bytes) -> bytes:
+    return zigzag(len(data)) + data
 
 
 def _named(value: Any) -> dict[str, Any]:
@@ -41,12 +41,47 @@ def _named(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def as_double(value: float) -> float:
-    """A number of JSON as a double: infinite where it is beyond all of them, as in Java."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
+def default_bytes(r: AvroType, value: Any) -> bytes:
+    """The default of a field in Avro's binary encoding, as Java has it (`ResolvingGrammarGenerator.encode`): numbers
+    keep their low bits, or are the nearest there is; a fixed is cut, or has zeros after it. value: of JSON, which
+    `is_value` holds for."""
+    match r.kind:
+        case "union":
+            branch = default_branch(r, value)
+            return zigzag(r.branches.index(branch)) + default_bytes(branch, value)
+        case "record":
+            members = _named(value)
+            return b"".join(default_bytes(field.type, members.get(field.name, field.default)) for field in r.fields)
+        case "array" | "map":
+            held = [default_bytes(r.element, one) for one in (value if r.kind == "array" else _named(value).values())]
+            if r.kind == "map":
+                held = [
+                    _sized(key.encode("utf-8", "replace")) + one for key, one in zip(_named(value), held, strict=True)
+                ]
+            return (zigzag(len(held)) + b"".join(held) if held else b"") + END
+        case "null":
+            return b""
+        case "boolean":
+            return b"\1" if value else b"\0"
+        case "int" | "long":
+            limit = _INT32 if r.kind == "int" else _INT64
+            whole = (
+                (value + limit) % (2 * limit) - limit if isinstance(value, int) else min(max(value, -limit), limit - 1)
+            )
+            return zigzag(int(whole))
+        case "float" | "double":
+            try:
+                number = float(value)
+            except OverflowError:  # infinite where it is beyond all of them
+                number = math.inf if value > 0 else -math.inf
+            return struct.pack("<d", number) if r.kind == "double" else bytes(c_float(number))
+        case "bytes":
+            return _sized(value.encode("latin-1", "replace"))
+        case "fixed":
+            return bytes(value.encode("latin-1", "replace")[: r.size].ljust(r.size, b"\0"))
+        case "enum":
+            return zigzag(r.symbols.index(value))
+    return _sized(value.encode("utf-8", "replace"))
 
 
 def default_branch(r: AvroType, value: Any) -> AvroType:
@@ -197,7 +232,7 @@ class _Compiler:
             self.read(w.branches[i], r, tree, path, root=root)
 
     def _as_branch(self, w: AvroType, r: AvroType, i: int, tree: ColumnTree | None, path: str, root: bool) -> None:
-        """Read `w` as branch i of the union `r`."""
+        """Read `w` as branch i of the union `r`: into its column, and nulls into those of the others."""
         if i < 0:
             self.program.put(Op.REFUSED, path)
             return
@@ -207,28 +242,21 @@ class _Compiler:
                 self.program.put(Op.REFUSED, path)
             else:
                 self.nulls(tree, path)
-        else:
-            self._put_branch(r, branch, tree, path, lambda part, kept: self.read(w, branch, part, path, kept, root))
-
-    def _put_branch(
-        self, r: AvroType, branch: AvroType, tree: ColumnTree | None, path: str,
-        put: Callable[[ColumnTree | None, str], None],
-    ) -> None:  # fmt: skip
-        """Let `put` put a branch of the union `r`, which is not null, into its column, nulls into the others'."""
+            return
         others = r.without_null()
         number = number_of_union(others)
         if len(others) == 1 or number or tree is None:
-            put(tree, number or "")
+            self.read(w, branch, tree, path, number or "", root)
             return
         self.program.put(Op.STRUCT, path, tree.number)
         member = self.meaning.member(others.index(branch), branch)
         for field, child in zip(tree.type, tree.children, strict=True):
             if field.name == member:
-                put(child, "")
+                self.read(w, branch, child, path, root=root)
             else:
                 self.nulls(child, path)
         if _field(tree, member) is None:
-            put(None, "")
+            self.read(w, branch, None, path, root=root)
 
     def nulls(self, tree: ColumnTree | None, path: str) -> None:
         """Make the entry of a part null, if it is projected."""
@@ -242,7 +270,7 @@ class _Compiler:
         written = {field.name for field in w.fields}
         missing = [field for field in r.fields if field.name not in written]
         for field in missing:
-            if field.default is NO_DEFAULT:
+            if not is_value(field.type, field.default):  # every value is bad, as in Java
                 self.program.put(Op.REFUSED, f"{path}.{field.name}")
                 return
         if tree is not None:
@@ -254,78 +282,13 @@ class _Compiler:
                 self.read(wrote.type, reads[wrote.name].type, _field(tree, wrote.name), below)
             else:
                 self.skip(wrote.type, below)
-        for field in missing:
-            self._default(field.type, field.default, _field(tree, field.name), f"{path}.{field.name}")
-
-    def _default(self, r: AvroType, value: Any, tree: ColumnTree | None, path: str, kept: str = "") -> None:
-        """Put the instructions that add `value`, the default of a type in the reader schema's JSON, to its column. A
-        default that its type cannot have makes every value bad, as in Java."""
-        put = self.program.put
-        if not is_value(r, value):
-            put(Op.REFUSED, path)
-        elif tree is None:
-            return
-        elif r.kind == "null":
-            self.nulls(tree, path)
-        elif r.kind == "union":
-            branch = default_branch(r, value)
-            if branch.kind == "null":
-                self.nulls(tree, path)
-            else:
-                self._put_branch(
-                    r, branch, tree, path, lambda part, kept: self._default(branch, value, part, path, kept)
-                )
-        elif r.kind == "record":
-            put(Op.STRUCT, path, tree.number)
-            for field in r.fields:
-                member = _named(value).get(field.name, field.default)
-                self._default(field.type, member, _field(tree, field.name), f"{path}.{field.name}")
-        elif r.kind == "array":
-            for element in value:
-                self._default(r.element, element, tree.children[0], path)
-            put(Op.LIST, path, tree.number)
-        elif r.kind == "map":
-            entry = tree.children[0]
-            for key, element in _named(value).items():
-                put(Op.STRUCT, path, entry.number)
-                self._text(key.encode("utf-8", "replace"), entry.children[0], path)
-                self._default(r.element, element, entry.children[1], path)
-            put(Op.LIST, path, tree.number)
-        else:
-            self._default_of_leaf(r, value, tree, path, kept)
-
-    def _default_of_leaf(self, r: AvroType, value: Any, tree: ColumnTree, path: str, kept: str) -> None:
-        put, c = self.program.put, tree.number
-        if r.logical == "decimal":
-            written = _bytes(r, value)
-            unscaled = int.from_bytes(written, "big", signed=True)
-            if not written or abs(unscaled) >= 10**r.precision:
-                put(Op.REFUSED, path)
-            else:
-                low, high = struct.unpack("<qq", unscaled.to_bytes(16, "little", signed=True))
-                put(Op.CONST_DECIMAL, path, c, low, high)
-        elif r.kind in ("bytes", "fixed"):
-            self._text(_bytes(r, value), tree, path)
-        elif r.kind in ("string", "enum"):
-            self._text(value.encode("utf-8", "replace"), tree, path)
-        elif r.kind == "boolean":
-            put(Op.CONST_BOOLEAN, path, c, int(value))
-        elif r.kind in ("float", "double"):
-            number = as_double(value)
-            if r.kind == "float":
-                number = c_float(number).value
-            op = Op.CONST_F32 if r.kind == "float" and not kept else Op.CONST_F64
-            put(op, path, c, self.program.text(struct.pack("<d", number)))
-        elif r.kind == "int" and not kept:
-            put(Op.CONST_I32, path, c, _whole(value, _INT32))
-        elif r.logical in MILLIS and not kept:
-            micros = _whole(value, _INT64) * 1000
-            put(*((Op.CONST_I64, path, c, micros) if abs(micros) < _INT64 else (Op.REFUSED, path)))
-        else:
-            put(Op.CONST_I64, path, c, _whole(value, _INT32 if r.kind == "int" else _INT64))
-
-    def _text(self, text: bytes, tree: ColumnTree, path: str) -> None:
-        self.program.put(Op.CONST_BYTES, path, tree.number, self.program.text(text), len(text))
+        added = [(field, part) for field in missing if (part := _field(tree, field.name)) is not None]
+        if added:  # read from their defaults, in bytes of their own: as Java does
+            start = self.program.text(b"".join(default_bytes(field.type, field.default) for field, _ in added))
+            self.program.put(Op.DEFAULT, path, start, len(self.program.texts))
+            for field, part in added:
+                self.read(field.type, field.type, part, f"{path}.{field.name}")
+            self.program.put(Op.RESUME, path)
 
     def _container(self, w: AvroType, r: AvroType, tree: ColumnTree | None, path: str) -> None:
         is_map = w.kind == "map"

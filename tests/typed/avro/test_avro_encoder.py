@@ -118,13 +118,16 @@ def test_fields_without_a_column_have_their_defaults_or_are_null() -> None:
         {"name": "b", "type": ["bytes", "null"], "default": "\u00ff\u0001"},
         {"name": "f", "type": {"type": "fixed", "name": "F", "size": 1}, "default": "z"},
         {"name": "t", "type": "boolean", "default": True},
+        {"name": "g", "type": {"type": "fixed", "name": "G", "size": 2}, "default": "z"},
+        {"name": "h", "type": "bytes", "default": "\u0100"},
+        {"name": "i", "type": "int", "default": 2**31},
         {"name": "id", "type": "long"},
     ]
     schema_json = {"type": "record", "name": "R", "fields": fields}
     given = pa.schema([("id", pa.int32())])
     value = encoder({"schema": json.dumps(schema_json)}, given).encode(pa.array([{"id": 70}], pa.struct(list(given))))
     expected = {"n": None, "m": {"k": 3}, "l": ["p", "q"], "s": {"x": -1.5}, "e": "B", "b": b"\xff\x01", "f": b"z",
-                "t": True, "id": 70}  # fmt: skip
+                "t": True, "g": b"z\0", "h": b"?", "i": -(2**31), "id": 70}  # fmt: skip
     assert fastavro.schemaless_reader(io.BytesIO(value[0].as_py()), schema_json, None) == expected
 
 
