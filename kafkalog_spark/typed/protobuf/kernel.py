@@ -81,26 +81,6 @@ def put_fixed(columns, c, kind, data, at):  # type: ignore[no-untyped-def]
 
 
 @helper
-def put_default(columns, c, kind, plan, s):  # type: ignore[no-untyped-def]
-    """Put a field's default; returns whether it fitted."""
-    slots, texts = plan.slots, plan.texts
-    value = slots[s, Slot.DEFAULT]
-    if kind in (Kind.STRING, Kind.BYTES, Kind.ENUM_NAME):
-        return builder.put_bytes(columns, c, texts, value, slots[s, Slot.DEFAULT_SIZE])
-    if kind == Kind.DOUBLE:
-        return builder.put_f64(columns, c, load_f64(texts, value))
-    if kind == Kind.FLOAT:
-        return builder.put_f32(columns, c, np.float32(load_f64(texts, value)))
-    if kind == Kind.BOOL:
-        return builder.put_bool(columns, c, value)
-    if kind in (Kind.INT32, Kind.SINT32, Kind.FIXED32, Kind.ENUM_INT):
-        return builder.put_i32(columns, c, value)
-    if kind == Kind.UINT64_WIDE:
-        return builder.put_i128(columns, c, value, 0)
-    return builder.put_i64(columns, c, value)
-
-
-@helper
 def is_zero(data, at, end, kind):  # type: ignore[no-untyped-def]
     """True if a value is its type's zero, which a field without presence may as well leave out."""
     if kind <= Kind.ENUM_NAME:
@@ -252,17 +232,18 @@ def _put_field(data, seen_row, columns, plan, s, name):  # type: ignore[no-untyp
     at, end = seen_row[Seen.AT], seen_row[Seen.END]
     if there and slots[s, Slot.IMPLICIT] and is_zero(data, at, end, kind):
         there = False
+    if not there and slots[s, Slot.ABSENT] == Absent.DEFAULT:
+        there, data, at = True, plan.texts, slots[s, Slot.DEFAULT]
+        end = at + slots[s, Slot.DEFAULT_SIZE]
     if kind == Kind.TIMESTAMP and there:
         return _put_timestamp(data, at, end, c, slots[s, Slot.CHECKED], columns)
     if c < 0:
         return np.int64(ProtobufFault.NONE)
-    if there:
-        fits = put_value(columns, c, kind, data, at, end, plan, s, name)
-    elif slots[s, Slot.ABSENT] == Absent.DEFAULT:
-        fits = put_default(columns, c, kind, plan, s)
-    else:
+    if not there:
         return builder.put_nulls(columns, plan.tables, slots[s, Slot.NULLS], slots[s, Slot.NULLS_END])
-    return np.int64(ProtobufFault.NONE) if fits else builder.full(c)
+    if not put_value(columns, c, kind, data, at, end, plan, s, name):
+        return builder.full(c)
+    return np.int64(ProtobufFault.NONE)
 
 
 @inlined

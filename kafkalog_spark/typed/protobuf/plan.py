@@ -32,7 +32,7 @@ class Slot(IntEnum):
     CHECKED = 13  # strings: must be UTF-8; enums: closed, so an unknown number is an unknown field; timestamps: Spark
     # makes a column of it, and so must be able to say it
     REQUIRED = 14
-    DEFAULT = 15  # a number, the bits of a double, or the start of a text
+    DEFAULT = 15  # start in the texts: as a value has it, without its length
     DEFAULT_SIZE = 16
     UNKNOWN = 17  # open enums: start in the texts of what an unknown number's name begins with
     UNKNOWN_SIZE = 18

@@ -320,20 +320,17 @@ class _PlanMaker:
         }
 
     def _default(self, slot: list[int], field: Any) -> None:
-        value = field.default_value
-        if field.type == types.FieldType.ENUM:
-            named = field.enum_type.values_by_number[value].name.encode()
-            if slot[Slot.KIND] == Kind.ENUM_INT:
-                slot[Slot.DEFAULT] = value
-            else:
-                slot[Slot.DEFAULT], slot[Slot.DEFAULT_SIZE] = self._plan.text(named), len(named)
-        elif isinstance(value, str | bytes):
-            text = value.encode() if isinstance(value, str) else value
-            slot[Slot.DEFAULT], slot[Slot.DEFAULT_SIZE] = self._plan.text(text), len(text)
-        elif slot[Slot.KIND] in (Kind.DOUBLE, Kind.FLOAT):
-            slot[Slot.DEFAULT] = self._plan.text(struct.pack("<d", value))
+        value, kind = field.default_value, slot[Slot.KIND]
+        if isinstance(value, str | bytes):
+            written = value.encode() if isinstance(value, str) else value
+        elif kind in (Kind.DOUBLE, Kind.FLOAT):
+            written = struct.pack("<d" if kind == Kind.DOUBLE else "<f", value)
+        elif kind in (Kind.FIXED32, Kind.FIXED64):
+            written = value.to_bytes(4 if kind == Kind.FIXED32 else 8, "little", signed=value < 0)
         else:
-            slot[Slot.DEFAULT] = _signed(int(value), 32 if types.scalar(field, self._meaning)[0] == pa.int32() else 64)
+            zigzag = kind in (Kind.SINT32, Kind.SINT64)
+            written = uvarint(((value << 1) ^ (value >> 63) if zigzag else value) & (2**64 - 1))
+        slot[Slot.DEFAULT], slot[Slot.DEFAULT_SIZE] = self._plan.text(written), len(written)
 
     def _oneof(self, field: Any, fields: list[Any]) -> int:
         oneof = field.containing_oneof
