@@ -26,9 +26,13 @@ from kafkalog_broker.groups.classic.messages import (
     SyncRequest,
 )
 from kafkalog_broker.groups.consumer.consumer_group import ConsumerGroup, ConsumerMember
-from kafkalog_broker.groups.consumer.consumer_group_manager import ConsumerGroupManager, put_returned_member
+from kafkalog_broker.groups.consumer.consumer_group_manager import (
+    ConsumerGroupManager,
+    ConsumerResult,
+    put_returned_member,
+)
 from kafkalog_broker.groups.consumer.migration import by_id, by_name, may_downgrade_replacing
-from kafkalog_broker.groups.modern.group_manager import CoordinatorResult
+from kafkalog_broker.groups.modern.group_manager import MemberResult
 from kafkalog_broker.groups.modern.group_records import ClassicMetadata, GroupType, MemberState
 
 
@@ -50,8 +54,11 @@ class ClassicMembers:
             )
         if is_new and request.group_instance_id is None and request.requires_known_member_id:
             return JoinAnswer(ErrorCode.member_id_required, member_id)
-        result = CoordinatorResult(GroupType.CONSUMER, group.group_id)
-        updated = self._joined(result, group, request, self._member(result, group, request, member_id, is_new=is_new))
+        result: ConsumerResult = MemberResult(GroupType.CONSUMER, group.group_id)
+        result.group = group
+        result.member = self._member(result, request, member_id, is_new=is_new)
+        self._join(result, request)
+        updated = result.updated
         session_ms = request.session_timeout_ms
 
         def expect_sync() -> None:
@@ -67,10 +74,8 @@ class ClassicMembers:
         groups.commit(result)
         return JoinAnswer(ErrorCode.none, updated.member_id, updated.epoch, PROTOCOL_TYPE, request.protocols[0][0])
 
-    def _member(
-        self, result: CoordinatorResult, group: ConsumerGroup, request: JoinRequest, member_id: str, *, is_new: bool
-    ) -> ConsumerMember:
-        instance = request.group_instance_id
+    def _member(self, result: ConsumerResult, request: JoinRequest, member_id: str, *, is_new: bool) -> ConsumerMember:
+        group, instance = result.group, request.group_instance_id
         if instance is None:
             return group.members.get(member_id) or ConsumerMember(member_id)
         if not is_new:
@@ -78,17 +83,15 @@ class ClassicMembers:
         owner = group.static_member(instance)
         return ConsumerMember(member_id) if owner is None else put_returned_member(result, group, owner, member_id)
 
-    def _joined(
-        self, result: CoordinatorResult, group: ConsumerGroup, request: JoinRequest, member: ConsumerMember
-    ) -> ConsumerMember:
-        groups = self._groups
+    def _join(self, result: ConsumerResult, request: JoinRequest) -> None:
+        groups, group, member = self._groups, result.group, result.member
         try:
             subscription = parse_subscription(request.protocols[0][1])
         except ValueError as error:
             raise BrokerError(ErrorCode.unknown_server_error, f"the subscription is malformed: {error}") from None
         owner = group.static_member(request.group_instance_id)
         replaces_last = owner is not None and may_downgrade_replacing(group, owner, groups.context.config)
-        updated = replace(
+        updated = result.updated = replace(
             member,
             instance_id=request.group_instance_id or member.instance_id,
             rack_id=subscription.rack_id or member.rack_id,
@@ -99,22 +102,19 @@ class ClassicMembers:
             client_host=request.client_host,
             classic=ClassicMetadata(request.session_timeout_ms, request.protocols),
         )
-        names_changed = groups.put_if_changed(result, member, updated)
-        _, regex_changed = groups.put_regex(result, group, member, updated, None)
-        bump = names_changed or regex_changed
-        epoch = groups.bump_epoch(result, group, member, updated, bump=bump)
+        groups.put_if_changed(result)
+        _, regex_changed = groups.put_regex(result, None)
+        result.anew |= regex_changed
+        epoch = groups.bump_epoch(result, bump=result.anew)
         rebalance = replaces_last and group.assignment_epoch < epoch
-        if replaces_last:
-            target_epoch, target = group.assignment_epoch, group.target_of(updated)
-        else:
-            target_epoch, target = groups.target(result, group, epoch, updated)
+        present = group.assignment_epoch, group.target_of(updated)
+        target = present if replaces_last else groups.target(result, group, epoch, updated)
         if not rebalance:
-            owned = by_id(dict(subscription.owned_partitions), groups.context.topics)
-            updated = groups.reconcile(result, group, updated, target_epoch, target, owned, anew=bump)
+            result.reported = by_id(dict(subscription.owned_partitions), groups.context.topics)
+            groups.reconcile(result, *target)
         if replaces_last:
             stale = f"Downgrade group {group.group_id} from consumer to classic with stale assignment."
-            groups.downgrade(result, group, joining=updated, reason=stale if rebalance else None)
-        return updated
+            groups.downgrade(result, group, joining=result.updated, reason=stale if rebalance else None)
 
     # ---- SyncGroup, Heartbeat, LeaveGroup
 

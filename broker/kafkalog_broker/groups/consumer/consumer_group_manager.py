@@ -24,7 +24,7 @@ from kafkalog_broker.groups.modern.group_manager import (
     CoordinatorResult,
     HeartbeatRequest,
     HeartbeatResponse,
-    Reported,
+    MemberResult,
     check_epoch,
     check_not_blank,
     put_group_removal,
@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 _SHORTEST_REFRESH_MS = 10_000
 
+ConsumerResult = MemberResult[ConsumerGroup, ConsumerMember]
 MayDescribe = Callable[[str], bool] | None
 
 
@@ -102,10 +103,8 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
             result.then(partial(self.begin_session, group_id, member.member_id, member.classic.session_timeout_ms))
         return group
 
-    def member_for(
-        self, result: CoordinatorResult, group: ConsumerGroup, request: ConsumerHeartbeatRequest
-    ) -> ConsumerMember:
-        joins, instance = request.member_epoch == 0, request.instance_id
+    def member_for(self, result: ConsumerResult, request: ConsumerHeartbeatRequest) -> ConsumerMember:
+        group, joins, instance = result.group, request.member_epoch == 0, request.instance_id
         member_id = request.member_id or self.context.new_id()
         if instance is not None and joins:
             owner = group.static_member(instance)
@@ -130,32 +129,25 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
         updated = super().updated_member(member, request)
         return updated if updated.classic is None else replace(updated, classic=None)
 
-    def next_epoch(
-        self, result: CoordinatorResult, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember,
-        request: ConsumerHeartbeatRequest, *, names_changed: bool,
-    ) -> tuple[int, bool]:  # fmt: skip
-        bump, regex_changed = self.put_regex(result, group, member, updated, request.may_describe)
-        epoch = self.bump_epoch(result, group, member, updated, bump=bump or names_changed)
-        return epoch, regex_changed or names_changed
+    def next_epoch(self, result: ConsumerResult, request: ConsumerHeartbeatRequest) -> int:
+        bump, regex_changed = self.put_regex(result, request.may_describe)
+        epoch = self.bump_epoch(result, bump=bump or result.anew)
+        result.anew |= regex_changed
+        return epoch
 
-    def reconciled(
-        self, group: ConsumerGroup, member: ConsumerMember, target_epoch: int, target: Partitions,
-        reported: Reported | None, *, anew: bool,
-    ) -> ConsumerMember:  # fmt: skip
+    def reconciled(self, result: ConsumerResult, target_epoch: int, target: Partitions) -> ConsumerMember:
         """anew: what it does not subscribe to any more is taken from it at once, also while it waits."""
+        group, member, reported = result.group, result.updated, result.reported
         topics = map(self.context.topics.get, group.topics_of(member))
         subscribed = {topic.id for topic in topics if topic is not None}
         due = {topic: partitions for topic, partitions in target.items() if topic in subscribed}
         updated = group.stepped(member, target_epoch, due, reported, next_epoch=member.epoch)
-        return without_unsubscribed(member, reported, subscribed) if anew and updated is member else updated
+        return without_unsubscribed(member, reported, subscribed) if result.anew and updated is member else updated
 
-    def bump_epoch(
-        self, result: CoordinatorResult, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember, *,
-        bump: bool,
-    ) -> int:  # fmt: skip
-        if group.has_topics_record:
+    def bump_epoch(self, result: ConsumerResult, *, bump: bool) -> int:
+        if result.group.has_topics_record:
             result.put(RecordKind.TOPICS, "", None)
-        return super().bump_epoch(result, group, member, updated, bump=bump)
+        return super().bump_epoch(result, bump=bump)
 
     def assignor(self, group: ConsumerGroup, members: Collection[ConsumerMember]) -> str:
         counts = Counter(member.assignor for member in members if member.assignor is not None)
@@ -216,12 +208,10 @@ class ConsumerGroupManager(ReconcilingGroupManager[ConsumerGroup, ConsumerMember
     # group's epoch rises. All expressions of a group are matched again when there are new topics, ten seconds after the
     # last time at the earliest, and every group.consumer.regex.refresh.interval.ms.
 
-    def put_regex(
-        self, result: CoordinatorResult, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember,
-        may_describe: MayDescribe,
-    ) -> tuple[bool, bool]:  # fmt: skip
+    def put_regex(self, result: ConsumerResult, may_describe: MayDescribe) -> tuple[bool, bool]:
         """Two answers: whether a member's expression is another one, of which the topics are known already, or none
         any more; and whether it is another one. Raises BrokerError (INVALID_REGULAR_EXPRESSION)."""
+        group, member, updated = result.group, result.member, result.updated
         old, new = member.regex, updated.regex
         is_new = is_resolved = False
         if old != new:

@@ -108,6 +108,17 @@ class CoordinatorResult:
 G = TypeVar("G", bound=ModernGroup[Any])
 
 
+class MemberResult(CoordinatorResult, Generic[G, M]):
+    """Result of a member's request. group, member: as they were, new ones included; updated: the member as it becomes.
+    anew: it is reconciled in whatever epoch it is in. reported: what it says it has."""
+
+    group: G
+    member: M
+    updated: M
+    anew = False
+    reported: Reported | None = None
+
+
 class ModernGroupManager(Generic[G, M]):
     """Not thread-safe. The types of groups differ in what is abstract here, and in their assignors."""
 
@@ -142,7 +153,7 @@ class ModernGroupManager(Generic[G, M]):
             raise BrokerError(ErrorCode.group_id_not_found, f"{kind} group {group_id} not found.")
         return self.group_class(group_id)
 
-    def member_for(self, result: CoordinatorResult, group: G, request: Any) -> M:
+    def member_for(self, result: MemberResult[G, M], request: Any) -> M:
         """The member as it was, a new one before it has said anything. Raises BrokerError."""
         raise NotImplementedError
 
@@ -153,11 +164,9 @@ class ModernGroupManager(Generic[G, M]):
             return member
         return replace(member, **{name: value for name, value in stated.items() if value is not None})
 
-    def next_epoch(
-        self, result: CoordinatorResult, group: G, member: M, updated: M, request: Any, *, names_changed: bool
-    ) -> tuple[int, bool]:
-        """The group's epoch, see `bump_epoch`, and whether the member is to be reconciled anew in whatever epoch.
-        names_changed: those of the topics that the member subscribes to."""
+    def next_epoch(self, result: MemberResult[G, M], request: Any) -> int:
+        """The group's epoch, see `bump_epoch`. `anew` says whether the names of topics that the member subscribes to
+        have changed, and afterwards, whether it is to be reconciled anew."""
         raise NotImplementedError
 
     def assignor(self, group: G, members: Collection[M]) -> str:
@@ -168,15 +177,11 @@ class ModernGroupManager(Generic[G, M]):
         """Partitions of a topic that can be assigned; also asked in another thread."""
         raise NotImplementedError
 
-    def reconciled(
-        self, group: G, member: M, target_epoch: int, target: Partitions, reported: Reported | None, *, anew: bool
-    ) -> M:
-        """The member a step further, or itself. reported: what it says it has. BrokerError FENCED_MEMBER_EPOCH."""
+    def reconciled(self, result: MemberResult[G, M], target_epoch: int, target: Partitions) -> M:
+        """The updated member a step further, or itself. Raises BrokerError (FENCED_MEMBER_EPOCH)."""
         raise NotImplementedError
 
-    def finish_heartbeat(
-        self, result: CoordinatorResult, group: G, member: M, updated: M, epoch: int, request: Any
-    ) -> None:
+    def finish_heartbeat(self, result: MemberResult[G, M], epoch: int, request: Any) -> None:
         """Put what else follows from a heartbeat."""
 
     # ---- records
@@ -217,16 +222,17 @@ class ModernGroupManager(Generic[G, M]):
             return self.leave(request)
         joins, group_id = request.member_epoch == 0, request.group_id
         answer = self.response_class()
-        result = CoordinatorResult(self.group_class.group_type, group_id, answer)
+        result: MemberResult[G, M] = MemberResult(self.group_class.group_type, group_id, answer)
         group, settings = self.group_for(result, joins=joins), self.settings(group_id)
         self.check_room(group, request.member_id, settings.max_size)
-        member = self.member_for(result, group, request)
-        updated = self.updated_member(member, request)
-        names_changed = self.put_if_changed(result, member, updated)
-        epoch, anew = self.next_epoch(result, group, member, updated, request, names_changed=names_changed)
-        target_epoch, target = self.target(result, group, epoch, updated)
-        updated = self.reconcile(result, group, updated, target_epoch, target, request.owned, anew=anew)
-        self.finish_heartbeat(result, group, member, updated, epoch, request)
+        result.group, result.reported = group, request.owned
+        member = result.member = self.member_for(result, request)
+        result.updated = self.updated_member(member, request)
+        self.put_if_changed(result)
+        epoch = self.next_epoch(result, request)
+        self.reconcile(result, *self.target(result, group, epoch, result.updated))
+        self.finish_heartbeat(result, epoch, request)
+        updated = result.updated
         result.then(lambda: self.begin_session(group_id, updated.member_id, settings.session_timeout_ms))
         self.commit(result)
         answer.member_id, answer.member_epoch = updated.member_id, updated.epoch
@@ -260,15 +266,16 @@ class ModernGroupManager(Generic[G, M]):
                 f"The {group.group_type.value} group has reached its maximum capacity of {max_size} members.",
             )
 
-    def put_if_changed(self, result: CoordinatorResult, member: M, updated: M) -> bool:
-        """True if the names of topics that a member subscribes to have changed."""
-        if updated is member or updated == member:
-            return False
-        result.put_member(updated)
-        return updated.topics != member.topics
+    def put_if_changed(self, result: MemberResult[G, M]) -> None:
+        """Put the updated member; it is looked at `anew` if the names of topics that it subscribes to have changed."""
+        member, updated = result.member, result.updated
+        if updated is not member and updated != member:
+            result.put_member(updated)
+            result.anew = updated.topics != member.topics
 
-    def bump_epoch(self, result: CoordinatorResult, group: G, member: M, updated: M, *, bump: bool) -> int:
+    def bump_epoch(self, result: MemberResult[G, M], *, bump: bool) -> int:
         """The group's epoch, raised if subscriptions or their topics changed. Raises BrokerError (INVALID_REQUEST)."""
+        group, member, updated = result.group, result.member, result.updated
         version = self.context.topics.generation
         if not bump and group.seen_topics_version == version:
             return group.epoch
@@ -291,18 +298,14 @@ class ModernGroupManager(Generic[G, M]):
         result.then(written)
         return epoch
 
-    def reconcile(
-        self, result: CoordinatorResult, group: G, member: M, target_epoch: int, target: Partitions,
-        reported: Reported | None, *, anew: bool,
-    ) -> M:  # fmt: skip
+    def reconcile(self, result: MemberResult[G, M], target_epoch: int, target: Partitions) -> None:
         """As `reconciled`, unless the member is where it is to be and that is not to be looked at anew."""
-        if not anew and member.is_reconciled_to(target_epoch):
-            return member
-        updated = self.reconciled(group, member, target_epoch, target, reported, anew=anew)
-        if updated != member:
-            result.put_current(updated)
-            result.then(lambda: self.reconciling(group.group_id, updated))
-        return updated
+        before = result.updated
+        if result.anew or not before.is_reconciled_to(target_epoch):
+            updated = result.updated = self.reconciled(result, target_epoch, target)
+            if updated != before:
+                result.put_current(updated)
+                result.then(lambda: self.reconciling(result.group_id, updated))
 
     def reconciling(self, group_id: str, member: M) -> None:
         """A member has got another assignment."""

@@ -16,8 +16,8 @@ from kafkalog_broker.groups.modern.group_context import ShareGroupSettings, shar
 from kafkalog_broker.groups.modern.group_manager import (
     CoordinatorResult,
     HeartbeatRequest,
+    MemberResult,
     ModernGroupManager,
-    Reported,
     check_epoch,
     check_not_blank,
 )
@@ -94,6 +94,7 @@ def _without(known: Mapping[UUID, Any], topics: Collection[UUID]) -> dict[UUID, 
 
 
 ASSIGNOR = "simple"
+ShareResult = MemberResult[ShareGroup, ModernMember]
 
 
 class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
@@ -117,8 +118,8 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
         if request.member_epoch < LEAVING:
             raise BrokerError(ErrorCode.invalid_request, "MemberEpoch is invalid.")
 
-    def member_for(self, result: CoordinatorResult, group: ShareGroup, request: HeartbeatRequest) -> ModernMember:
-        member_id, epoch = request.member_id, request.member_epoch
+    def member_for(self, result: ShareResult, request: HeartbeatRequest) -> ModernMember:
+        group, member_id, epoch = result.group, request.member_id, request.member_epoch
         if epoch == 0 and member_id not in group.members:
             return ModernMember(member_id)
         member = group.member(member_id)
@@ -127,21 +128,18 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
         check_epoch(GroupType.SHARE, member, epoch, takes_previous=True, if_smaller=smaller)
         return member
 
-    def next_epoch(
-        self, result: CoordinatorResult, group: ShareGroup, member: ModernMember, updated: ModernMember,
-        request: HeartbeatRequest, *, names_changed: bool,
-    ) -> tuple[int, bool]:  # fmt: skip
+    def next_epoch(self, result: ShareResult, request: HeartbeatRequest) -> int:
         """It rises also when share partitions have got their state since they were last assigned; then topics that are
         gone are taken from a member before there is a new target assignment."""
+        group = result.group
         is_assigned = group.assignment_epoch >= group.epoch
         has_new_state = is_assigned and bool(group.members) and not group.all_assigned()
-        epoch = self.bump_epoch(result, group, member, updated, bump=has_new_state or names_changed)
-        return epoch, names_changed or epoch > group.epoch
+        epoch = self.bump_epoch(result, bump=has_new_state or result.anew)
+        result.anew |= epoch > group.epoch
+        return epoch
 
-    def reconciled(
-        self, group: ShareGroup, member: ModernMember, target_epoch: int, target: Partitions,
-        reported: Reported | None, *, anew: bool,
-    ) -> ModernMember:  # fmt: skip
+    def reconciled(self, result: ShareResult, target_epoch: int, target: Partitions) -> ModernMember:
+        member = result.updated
         topics = map(self.context.topics.get, member.topics)
         subscribed = {topic.id for topic in topics if topic is not None}
         assigned = {topic: indexes for topic, indexes in target.items() if topic in subscribed}
@@ -156,11 +154,9 @@ class ShareGroupManager(ModernGroupManager[ShareGroup, ModernMember]):
         shared = group.partitions.initialized.get(topic_id)
         return () if shared is None else shared.partitions
 
-    def finish_heartbeat(
-        self, result: CoordinatorResult, group: ShareGroup, member: ModernMember, updated: ModernMember, epoch: int,
-        request: HeartbeatRequest,
-    ) -> None:  # fmt: skip
+    def finish_heartbeat(self, result: ShareResult, epoch: int, request: HeartbeatRequest) -> None:
         """Begin the state of share partitions that members subscribe to."""
+        group, member, updated = result.group, result.member, result.updated
         subscribes_anew = member.topics != updated.topics
         missing = self._without_state(group, group.names_after([member], [updated]) if subscribes_anew else group.names)
         if missing:

@@ -28,7 +28,7 @@ from kafkalog_broker.groups.modern.group_manager import (
     CoordinatorResult,
     HeartbeatRequest,
     HeartbeatResponse,
-    Reported,
+    MemberResult,
     check_epoch,
     check_not_blank,
 )
@@ -194,6 +194,7 @@ class StreamsGroup(ReconcilingGroup[StreamsMember]):
 
 log = logging.getLogger(__name__)
 
+StreamsResult = MemberResult[StreamsGroup, StreamsMember]
 _INITIAL_DELAY = "initial-delay"
 _NOT_VALIDATED = -1
 _STANDBY_COSTS = 4  # active tasks
@@ -276,10 +277,8 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
     def check_room(self, group: StreamsGroup, member_id: str, max_size: int) -> None:
         """Whoever goes on has room; who joins does in `member_for`, known or not."""
 
-    def member_for(
-        self, result: CoordinatorResult, group: StreamsGroup, request: StreamsHeartbeatRequest
-    ) -> StreamsMember:
-        joins, member_id = request.member_epoch == 0, request.member_id
+    def member_for(self, result: StreamsResult, request: StreamsHeartbeatRequest) -> StreamsMember:
+        group, joins, member_id = result.group, request.member_epoch == 0, request.member_id
         if joins:
             super().check_room(group, "", self.settings(group.group_id).max_size)
             return group.members.get(member_id) or StreamsMember(member_id)
@@ -288,11 +287,9 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
         check_epoch(GroupType.STREAMS, member, request.member_epoch, takes_previous=has_only_its_own)
         return member
 
-    def next_epoch(
-        self, result: CoordinatorResult, group: StreamsGroup, member: StreamsMember, updated: StreamsMember,
-        request: StreamsHeartbeatRequest, *, names_changed: bool,
-    ) -> tuple[int, bool]:  # fmt: skip
+    def next_epoch(self, result: StreamsResult, request: StreamsHeartbeatRequest) -> int:
         """It rises with the topology, its topics, what else the assignment depends on, and what members say."""
+        group, updated = result.group, result.updated
         answer, topology = result.response, self._topology(result, group, request)
         if group.topology is not None and updated.topology_epoch < group.topology.epoch:
             detail = (
@@ -308,7 +305,8 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
             fitted.check_tasks(request.owned or {})
         answer.missing_topics = fitted.missing
         state = metadata_hash, validated_epoch, self.assignment_configs(group.group_id)
-        bump = updated is not member or state != (
+        result.anew = updated is not result.member
+        bump = result.anew or state != (
             group.metadata_hash, group.validated_topology_epoch, group.assignment_configs
         )  # fmt: skip
         epoch = group.epoch + bump
@@ -324,7 +322,7 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
             present.configured, present.seen_topics_version = fitted, version
 
         result.then(written)
-        return epoch, updated is not member
+        return epoch
 
     def _topology(self, result: CoordinatorResult, group: StreamsGroup, request: StreamsHeartbeatRequest) -> Topology:
         """The group's, that of its first member if it has none. Raises BrokerError: INVALID_REQUEST; as Kafka,
@@ -355,19 +353,14 @@ class StreamsGroupManager(ReconcilingGroupManager[StreamsGroup, StreamsMember]):
         topic = self.context.topics.get(name)
         return None if topic is None else topic.partitions
 
-    def reconciled(
-        self, group: StreamsGroup, member: StreamsMember, target_epoch: int, target: Partitions,
-        reported: Reported | None, *, anew: bool,
-    ) -> StreamsMember:  # fmt: skip
-        return group.stepped(member, target_epoch, target, reported, next_epoch=member.epoch + 1)
+    def reconciled(self, result: StreamsResult, target_epoch: int, target: Partitions) -> StreamsMember:
+        member = result.updated
+        return result.group.stepped(member, target_epoch, target, result.reported, next_epoch=member.epoch + 1)
 
-    def finish_heartbeat(
-        self, result: CoordinatorResult, group: StreamsGroup, member: StreamsMember, updated: StreamsMember, epoch: int,
-        request: StreamsHeartbeatRequest,
-    ) -> None:  # fmt: skip
+    def finish_heartbeat(self, result: StreamsResult, epoch: int, request: StreamsHeartbeatRequest) -> None:
         """Who asks for the end of the application, and where members can be asked for their state. Both are lost in the
         heartbeat that makes a group, as in Kafka."""
-        answer = result.response
+        group, member, updated, answer = result.group, result.member, result.updated, result.response
         if request.shutdown_application:
             self._shut_down(group, member.member_id)
         is_told = request.member_epoch == 0 or member.assigned != updated.assigned
