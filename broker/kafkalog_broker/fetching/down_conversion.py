@@ -30,7 +30,7 @@ from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.append.fetched_batches import sweep_batches
 from kafkalog_broker.storage.append.kernel_fields import MessageColumn, SetFault, Unit
 from kafkalog_broker.storage.append.recompression import checksum, unpacked, wrapper_of
-from kafkalog_broker.storage.append.record_walk import load_kernel
+from kafkalog_broker.storage.append.record_walk import as_array, load_kernel
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
@@ -76,10 +76,6 @@ def kinds_of(table: I64, request: ConversionRequest, aborted: Callable[[], Seque
     if (is_v2 & ((attributes & layout.ATTRIBUTE_TRANSACTIONAL) != 0)).any():
         kinds[AbortedRanges(aborted()).hides(table)] = Conversion.HIDDEN
     return kinds
-
-
-def as_array(data: memoryview) -> U8:
-    return np.frombuffer(data.toreadonly() if len(data) else b"", np.uint8)
 
 
 READ_BYTES = 256 << 10

@@ -100,16 +100,15 @@ def _read(
     if committed:
         until = stable
     offset = request.fetch_offset
+    answer = PartitionFetchResponse(request.partition, 0, high_watermark, stable, log.log_start_offset)
+    result = FetchedPartition(request, answer, 0, log, log.appended_bytes, committed)
     if request.last_fetched_epoch >= 0:
         diverging = log.diverging_epoch(offset, request.last_fetched_epoch)
         if diverging is not None:
-            answer = PartitionFetchResponse(request.partition, 0, high_watermark, stable, log.log_start_offset)
             answer.diverging_epoch = EpochEnd(*diverging)
-            return FetchedPartition(request, answer, 0, log, log.appended_bytes, committed)
+            return result
     # asked for also where nothing is to be read: an offset out of range is an error, not the end of the log
     log.check_fetch_offset(offset)
-    answer = PartitionFetchResponse(request.partition, 0, high_watermark, stable, log.log_start_offset)
-    result = FetchedPartition(request, answer, 0, log, log.appended_bytes, committed)
     if committed:
         answer.aborted_transactions = ()
     if offset < log.local_log_start_offset:

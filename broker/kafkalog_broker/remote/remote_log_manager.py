@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,8 +24,6 @@ from uuid import UUID
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import REMOTE_STORAGE_ENABLE
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.remote.copying import prepared_copy, segments_to_copy
-from kafkalog_broker.remote.expiration import expired_segments
 from kafkalog_broker.remote.remote_log_metadata_manager import (
     COPY_FINISHED,
     COPY_STARTED,
@@ -36,6 +34,7 @@ from kafkalog_broker.remote.remote_log_metadata_manager import (
 )
 from kafkalog_broker.remote.remote_log_reader import RemoteLogReader, RemoteRead
 from kafkalog_broker.remote.restore import restore_log, restore_topics
+from kafkalog_broker.remote.segments_to_move import expired_segments, prepared_copy, segments_to_copy
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 from kafkalog_broker.storage.log_manager import LogManager
@@ -114,8 +113,8 @@ class RemotePartition:
     segments that are being copied. copy_lag, delete_lag: (segments, bytes) that wait to be copied, and deleted."""
 
     remote: RemoteLogMetadataCache
-    log: Log | None
-    copying: set[UUID]
+    log: Log | None = None
+    copying: set[UUID] = field(default_factory=set)
     failures: int = 0
     next_try_ms: int = 0
     copy_lag: tuple[int, int] = (0, 0)
@@ -289,8 +288,7 @@ class RemoteLogManager:
         if first is not None or (lineage and _has_epochs(log)):  # they may be cut further than the checkpoint says
             begins = max(begins if first is None else min(first, begins), lineage[0].start_offset)
         log.move_log_start(min(begins, log.high_watermark))
-        if partition is None:
-            partition = self.partitions[key] = RemotePartition(remote, log, set())
+        partition = self.partitions.setdefault(key, RemotePartition(remote))
         partition.log = log  # what an earlier object of the log began to copy is still being copied
         return partition
 
@@ -302,12 +300,8 @@ class RemoteLogManager:
                 async for number in turn.spread(range(topic.partitions)):
                     self._look_at(topic, number)
         async for key, cache in turn.spread(list(self.metadata.partitions.items())):
-            if not len(cache) and not cache.is_deleted:
-                continue
-            partition = self.partitions.get(key)
-            if partition is None:
-                partition = self.partitions[key] = RemotePartition(cache, None, set())
-            self._expiring.add(partition)
+            if len(cache) or cache.is_deleted:
+                self._expiring.add(self.partitions.setdefault(key, RemotePartition(cache)))
 
     def _look_at(self, topic: Topic, number: int) -> None:
         try:

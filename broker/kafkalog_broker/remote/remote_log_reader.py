@@ -11,7 +11,7 @@ from uuid import UUID
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataCache
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_segment import SCAN_READ, TimedSegment
+from kafkalog_broker.storage.partition.log_segment import SCAN_READ, TimedSegment, segments_from
 from kafkalog_broker.storage.partition.offset_lookup import TimestampAndOffset, aborted_in, offset_in_segment
 from kafkalog_spark.errors import RemoteResourceNotFound
 from kafkalog_spark.format.checkpoint import EpochEntry
@@ -168,7 +168,7 @@ class RemoteLogReader:
             if search.complete:
                 return found
             until = segment.until
-        local = log.local.segments_from(until)
+        local = segments_from(log.segments, until)
         with log.failing(nothing_happened=True):
             found += aborted_in(local, offset, up_to)
         return list(dict.fromkeys(found))

@@ -124,11 +124,7 @@ class Housekeeping:
     def remove_due(self, now_ms: int) -> None:
         """Blocks. A failure is logged, and not tried again before the next start."""
         while self._removals and self._removals[0][0] <= now_ms:
-            path = heapq.heappop(self._removals)[1]
-            try:
-                remove(path)
-            except OSError as error:
-                _log.warning("%s could not be removed: %s", path, error)
+            remove(heapq.heappop(self._removals)[1])
 
     def _check_retention(self, now_ms: int) -> None:
         for _ in range(min(RETENTION_CHECKS_PER_TICK, len(self._retention_queue))):

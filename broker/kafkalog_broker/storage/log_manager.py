@@ -277,13 +277,13 @@ class LogManager(LogTable):
             except OSError as error:
                 if not is_the_directorys(error):
                     if is_ours:
-                        _remove_what_was_made(entry.path)
+                        remove(entry.path)
                     raise storage_error(topic, partition, f"{entry.path} cannot be made: {error}") from error
                 log_dir.fail(error)
                 continue  # with the directories that are left
             except Exception:
                 if is_ours:
-                    _remove_what_was_made(entry.path)
+                    remove(entry.path)
                 raise
             self.add(entry)
             return entry.log
@@ -394,10 +394,3 @@ def _close(log: Log) -> bool:
         _log.exception("%s could not be closed, and is recovered at the next start", log.name)
         return False
     return log.failure is None
-
-
-def _remove_what_was_made(path: Path) -> None:
-    try:
-        remove(path)
-    except OSError as error:
-        _log.warning("%s could not be removed: %s", path, error)

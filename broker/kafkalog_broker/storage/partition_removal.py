@@ -40,7 +40,7 @@ def rename_for_deletion(directory: Path, topic: str, partition: int, *, sync: bo
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a directory with what is in it; nothing there is fine. Raises OSError."""
+    """Remove a file, or a directory with what is in it; nothing there is fine, and what fails is logged."""
     try:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -48,6 +48,8 @@ def remove(path: Path) -> None:
             path.unlink()
     except FileNotFoundError:
         pass
+    except OSError as error:
+        _log.warning("%s could not be removed: %s", path, error)
 
 
 @dataclass(slots=True)

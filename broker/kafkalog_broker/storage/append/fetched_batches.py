@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafkalog_spark.errors import CorruptBatch, KafkalogError, UnexpectedAppendOffset
+from kafkalog_spark.errors import CorruptBatch, KafkalogError
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import check_crc, parse_header, parse_prefix
 from kafkalog_spark.format.layout import MAX_INT32, MAX_INT64, H
@@ -91,15 +91,3 @@ def _impossible(base: int, last: int, epoch: int, position: int) -> CorruptBatch
         position=position,
         offset=base,
     )
-
-
-def check_continues(window: Window, log_end_offset: int, name: str) -> None:
-    """Raise UnexpectedAppendOffset for batches from below the log's end. Gaps are fine: compaction leaves them."""
-    base, last = int(window.table[0, H.BASE_OFFSET]), int(window.table[0, H.LAST_OFFSET])
-    if base < log_end_offset:
-        raise UnexpectedAppendOffset(
-            f"a batch of offsets {base} to {last} came, the log goes on at {log_end_offset}",
-            topic_partition=name,
-            offset=base,
-            hint="fetch from the log end offset; when the leader's log is another one, truncate first",
-        )

@@ -130,7 +130,7 @@ def walk_records(payload: memoryview, count: int, base_timestamp: int, *, at_onc
 
     def compiled(kernel: Any) -> RecordFacts:
         facts = np.empty(len(WalkFact), np.int64)
-        status = kernel.walk(_array(payload), 0, len(payload), count, base_timestamp, facts)
+        status = kernel.walk(as_array(payload), 0, len(payload), count, base_timestamp, facts)
         found = RecordFacts(*facts.tolist())
         if status:
             raise fault(RecordFault(status), found.records, count)
@@ -151,7 +151,7 @@ def _record_columns(payload: memoryview, count: int, base_timestamp: int) -> npt
 
     def compiled(kernel: Any) -> npt.NDArray[np.int64]:
         columns = np.empty((min(count, len(payload)), len(RecordColumn)), np.int64)
-        rows = kernel.record_columns(_array(payload), 0, len(payload), base_timestamp, columns)
+        rows = kernel.record_columns(as_array(payload), 0, len(payload), base_timestamp, columns)
         return columns[:rows]
 
     return _walked(count, plain, compiled)
@@ -204,16 +204,14 @@ def renumbered(payload: memoryview, count: int, base_timestamp: int) -> memoryvi
     kernel = _kernel_for(count)
     if kernel is None:
         return plain_renumbered(payload, count, base_timestamp)
-    source = _array(payload)
+    source = as_array(payload)
     out = np.empty(int(kernel.renumbered(source, 0, len(payload), count, np.empty(0, np.uint8))), np.uint8)
     kernel.renumbered(source, 0, len(payload), count, out)
     return out.data
 
 
-def _array(payload: memoryview) -> npt.NDArray[np.uint8]:
-    data = np.frombuffer(payload, np.uint8) if len(payload) else np.empty(0, np.uint8)
-    data.flags.writeable = False
-    return data
+def as_array(payload: memoryview) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(payload.toreadonly() if len(payload) else b"", np.uint8)
 
 
 def _plain_facts(payload: memoryview, count: int, base_timestamp: int) -> RecordFacts:

@@ -81,7 +81,6 @@ class BatchFilter:
 
     def __init__(self, keys: OffsetMap, now_ms: int, horizon_ms: int) -> None:
         self._keys = keys
-        self._table, self._secret = keys.table
         self._limits = np.zeros(len(CleanLimit), np.int64)
         self._limits[CleanLimit.LATEST] = keys.latest_offset
         self._limits[CleanLimit.NOW] = now_ms
@@ -146,7 +145,7 @@ class BatchFilter:
     ) -> npt.NDArray[np.bool_]:
         stays = np.empty(len(messages), np.bool_)
         latest, flags = self._keys.latest_offset, stays.view(np.uint8)
-        choose_messages(payload, messages, self._table, self._secret, latest, int(keeps_tombstones), flags)
+        choose_messages(payload, messages, self._keys.table, self._keys.secret, latest, int(keeps_tombstones), flags)
         return stays
 
     # ---- v2
@@ -209,8 +208,8 @@ class BatchFilter:
             begun = int(limits[CleanLimit.UNIT])
             limits[CleanLimit.OUT_AT] = 0
             status = clean_batches(
-                window.payload, payload, units, self._table, self._secret, self._keep, limits, self._out, results,
-                CRC32C_TABLE,
+                window.payload, payload, units, self._keys.table, self._keys.secret, self._keep, limits, self._out,
+                results, CRC32C_TABLE,
             )  # fmt: skip
             done = int(limits[CleanLimit.UNIT])
             if done > begun:

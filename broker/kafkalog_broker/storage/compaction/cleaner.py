@@ -8,7 +8,6 @@ change, and everything that belongs to the log's own thread is asked of the `Cle
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -33,7 +32,7 @@ from kafkalog_broker.storage.compaction.cleaning_request import (
 )
 from kafkalog_broker.storage.compaction.offset_map import OffsetMap
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment, write_pieces
-from kafkalog_broker.storage.partition.log_segment import LogSegment
+from kafkalog_broker.storage.partition.log_segment import LogSegment, segments_from
 from kafkalog_broker.storage.partition.offset_lookup import aborted_in
 from kafkalog_broker.storage.partition.producer_state import read_marker
 from kafkalog_spark.errors import KafkalogError
@@ -88,7 +87,7 @@ class Cleaner:
         legacy_horizon_ms = _modified_ns(clean[-1]) // 1_000_000 - config.delete_retention_ms if clean else 0
         self._map_keys()
         end = self._keys.latest_offset + 1
-        self._statistics.map_utilization = len(self._keys) / len(self._keys.table[0])
+        self._statistics.map_utilization = len(self._keys) / len(self._keys.table)
         sources = [segment for segment in request.segments[:-1] if segment.base_offset < end]
         if not sources:
             return max(end, request.first_dirty_offset), self._statistics
@@ -246,9 +245,7 @@ class Cleaner:
                 yield window
 
     def _aborted(self, first: int, until: int) -> list[AbortedTransaction]:
-        segments = self._request.segments
-        slot = bisect_right(segments, first, key=lambda segment: segment.base_offset) - 1
-        return aborted_in(segments[max(slot, 0) :], first, until)
+        return aborted_in(segments_from(self._request.segments, first), first, until)
 
 
 def _transactional_rows(table: npt.NDArray[np.int64]) -> list[int]:

@@ -74,22 +74,15 @@ class OwnerThread:
                 raise CleaningAborted("the broker stops") from None
 
 
+@dataclass
 class CleaningHost:
     """Access of a cleaning thread to its log; may block. schedule_removal: given a renamed file, and in how many ms."""
 
-    def __init__(
-        self,
-        log: Log,
-        owner: OwnerThread,
-        now_ms: Callable[[], int],
-        throttler: Throttler,
-        schedule_removal: Callable[[Path, int], None],
-    ) -> None:
-        self._log = log
-        self._owner = owner
-        self._now_ms = now_ms
-        self._throttler = throttler
-        self._schedule_removal = schedule_removal
+    _log: Log
+    _owner: OwnerThread
+    _now_ms: Callable[[], int]
+    _throttler: Throttler
+    _schedule_removal: Callable[[Path, int], None]
 
     def check(self) -> None:
         """Raise CleaningAborted when the cleaning is not to go on. Called for each window of bytes."""

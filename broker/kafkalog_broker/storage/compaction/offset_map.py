@@ -35,8 +35,8 @@ class OffsetMap:
             )
         # One slot is always empty: a search ends there.
         slots = max(min(room, int(offsets / load_factor) + 1), 2)
-        self._table = np.zeros((slots, 3), np.uint64)
-        self._secret = np.array(secret or (secrets.randbits(64), secrets.randbits(64)), np.uint64)
+        self.table = np.zeros((slots, 3), np.uint64)
+        self.secret = np.array(secret or (secrets.randbits(64), secrets.randbits(64)), np.uint64)
         self._state = np.array([0, min(most, slots - 1), -1], np.int64)
 
     def __len__(self) -> int:
@@ -50,10 +50,6 @@ class OffsetMap:
     def advance(self, offset: int) -> None:
         self._state[MapState.LATEST] = offset
 
-    @property
-    def table(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-        return self._table, self._secret
-
     def add_records(
         self,
         payload: npt.NDArray[np.uint8],
@@ -63,8 +59,8 @@ class OffsetMap:
         from_offset: int,
     ) -> bool:
         """Add the keys of v2 batches (see map_records); False when the map is full."""
-        status = map_records(payload, starts, ends, units, from_offset, self._table, self._secret, self._state)
+        status = map_records(payload, starts, ends, units, from_offset, self.table, self.secret, self._state)
         return bool(status == MapStatus.DONE)
 
     def add_messages(self, payload: npt.NDArray[np.uint8], messages: npt.NDArray[np.int64]) -> bool:
-        return bool(map_messages(payload, messages, self._table, self._secret, self._state) == MapStatus.DONE)
+        return bool(map_messages(payload, messages, self.table, self.secret, self._state) == MapStatus.DONE)

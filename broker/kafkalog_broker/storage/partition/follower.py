@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from kafkalog_broker.storage.append.fetched_batches import check_continues
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.producer_state import (
     ProducerState,
@@ -20,7 +19,7 @@ from kafkalog_broker.storage.partition.producer_state import (
     replay,
     replay_segments,
 )
-from kafkalog_spark.errors import UnsupportedFormat
+from kafkalog_spark.errors import UnexpectedAppendOffset, UnsupportedFormat
 from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.read.segment_file import Window
 
@@ -68,11 +67,17 @@ class Follower:
         local, table = self._local, batches.table
         if (bad := first_bad_marker(batches)) is not None:
             raise bad[1].at(topic_partition=self._log.name)
-        first = int(table[0, H.BASE_OFFSET])
-        if first < local.log_end_offset <= int(table[0, H.LAST_OFFSET]) and not any(s.size for s in local.segments):
+        first, last = int(table[0, H.BASE_OFFSET]), int(table[0, H.LAST_OFFSET])
+        if first < local.log_end_offset <= last and not any(segment.size for segment in local.segments):
             _log.info("%s begins at offset %d, with the batch of %d", self._log.name, first, local.log_end_offset)
             self._start_over(first, local.log_start_offset)
-        check_continues(batches, local.log_end_offset, self._log.name)
+        if first < local.log_end_offset:  # gaps are fine: compaction leaves them
+            raise UnexpectedAppendOffset(
+                f"a batch of offsets {first} to {last} came, the log goes on at {local.log_end_offset}",
+                topic_partition=self._log.name,
+                offset=first,
+                hint="fetch from the log end offset; when the leader's log is another one, truncate first",
+            )
         row = 0
         try:
             with self._log.failing():

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import random
 import threading
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,14 @@ from uuid import UUID
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
-from kafkalog_broker.storage.partition.log_segment import ActiveSegment, FileHandles, FileSlice, LogSegment, cut_segment
+from kafkalog_broker.storage.partition.log_segment import (
+    ActiveSegment,
+    FileHandles,
+    FileSlice,
+    LogSegment,
+    cut_segment,
+    segments_from,
+)
 from kafkalog_broker.storage.partition.producer_state import Producer, ProducerState
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import names
@@ -143,10 +149,6 @@ class LocalLog:
     def active(self) -> LogSegment:
         return self.segments[-1]
 
-    def _slot(self, offset: int) -> int:
-        """Place of the segment that holds `offset`; 0 below the first."""
-        return max(bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
-
     # ---- appending
 
     def is_time_to_roll(self, batch: BatchHeader, now_ms: int) -> bool:
@@ -242,14 +244,11 @@ class LocalLog:
 
     # ---- reading: whole batches by offset, as they lie in the file, from one segment at a time
 
-    def segments_from(self, offset: int) -> tuple[LogSegment, ...]:
-        return self.segments[self._slot(offset) :]
-
     def find_range(self, offset: int, max_bytes: int, up_to: int, at_least_one: bool) -> FoundRange:
         """As Log.find_range. Raises FileNotFoundError when the segment has been removed since, CorruptBatch,
         OSError."""
         if offset < up_to:
-            for segment in self.segments_from(offset):
+            for segment in segments_from(self.segments, offset):
                 if segment.base_offset >= up_to:
                     break
                 result = self._find_in(segment, offset, max_bytes, up_to, at_least_one)
@@ -339,8 +338,7 @@ class LocalLog:
         """Let the log end at `offset`, where a batch begins or a gap is (LocalLog.truncateTo); the files past it,
         renamed `.deleted`. The caller holds flush_lock. Raises OSError, CorruptLog: the log, a beginning of what it
         was, must be loaded again."""
-        slot = self._slot(offset)
-        old, removed = self.segments[slot], self.segments[slot + 1 :]
+        old, *removed = segments_from(self.segments, offset)
         bounds = old.locate(offset)
         position = old.size if bounds is None else bounds.position
         # Another object: what was remembered of the old one does not count for it.
@@ -348,7 +346,7 @@ class LocalLog:
             self.directory, old.base_offset, self._handles, size=position, next_offset=offset,
             created_ms=old.created_ms, jitter_ms=old.jitter_ms,
         )  # fmt: skip
-        self.segments = (*self.segments[:slot], kept)  # first, as in `replace`
+        self.segments = (*self.segments[: -1 - len(removed)], kept)  # first, as in `replace`
         self.log_end_offset = offset
         self.swaps += 1
         renamed = self._rename_away(removed[::-1])  # whenever it ends, what is left is a beginning of the log

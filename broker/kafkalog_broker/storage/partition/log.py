@@ -24,7 +24,7 @@ from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.local_log import FoundRange, LoadedLog, LocalLog, LogIdentity
-from kafkalog_broker.storage.partition.log_segment import FileHandles, FileSlice, LogSegment, is_passing
+from kafkalog_broker.storage.partition.log_segment import FileHandles, FileSlice, LogSegment, is_passing, segments_from
 from kafkalog_broker.storage.partition.offset_lookup import (
     TimestampAndOffset,
     aborted_in,
@@ -448,7 +448,7 @@ class Log:
         """Those with records in [offset, up_to). Raises BrokerError."""
         self.check()
         with self.failing(nothing_happened=True):
-            return aborted_in(self.local.segments_from(offset), offset, up_to)
+            return aborted_in(segments_from(self.segments, offset), offset, up_to)
 
     # ---- offsets by timestamp
 

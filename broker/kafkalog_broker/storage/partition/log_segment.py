@@ -11,8 +11,10 @@ import itertools
 import os
 import struct
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -23,8 +25,8 @@ from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout, names
 from kafkalog_spark.format.atomic_file import descriptor, open_regular
 from kafkalog_spark.format.layout import NO_TIMESTAMP
-from kafkalog_spark.format.offset_index import ENTRY_SIZE, load_offset_index, search_file
 from kafkalog_spark.format.offset_index import ENTRY_SIZE as OFFSET_ENTRY
+from kafkalog_spark.format.offset_index import load_offset_index, search_file
 from kafkalog_spark.format.time_index import ENTRY_SIZE as TIME_ENTRY
 from kafkalog_spark.format.time_index import TimeIndex, TimeIndexWriter, load_time_index
 from kafkalog_spark.format.transaction_index import ENTRY_SIZE as ABORTED_ENTRY
@@ -76,15 +78,13 @@ class FileHandle:
         return data
 
 
+@dataclass(slots=True, eq=False)
 class FileSlice:
     """Unchanging bytes [position, position + size) of a file, read when needed and held open even when removed."""
 
-    __slots__ = ("handle", "position", "size")
-
-    def __init__(self, handle: FileHandle, position: int, size: int) -> None:
-        self.handle = handle
-        self.position = position
-        self.size = size
+    handle: FileHandle
+    position: int
+    size: int
 
     def __len__(self) -> int:
         return self.size
@@ -438,9 +438,14 @@ class LogSegment(TimedSegment):
         except FileNotFoundError:
             return 0
         writer = self.writer
-        entries = os.fstat(handle.fd).st_size // ENTRY_SIZE if writer is None else writer.offset_index.entries
+        entries = os.fstat(handle.fd).st_size // OFFSET_ENTRY if writer is None else writer.offset_index.entries
         found = search_file(handle.fd, entries, target, field)
         return found if found < self.size else 0
+
+
+def segments_from(segments: Sequence[LogSegment], offset: int) -> Sequence[LogSegment]:
+    """From the one that holds `offset` on; all where it lies below the first."""
+    return segments[max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0) :]
 
 
 def cut_segment(segment: LogSegment, position: int, offset: int) -> None:

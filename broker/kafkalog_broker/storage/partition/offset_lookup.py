@@ -97,7 +97,8 @@ def _answered(
 def _in_batch(
     segment: TimedSegment, bounds: BatchBounds, timestamp: int, lowest_offset: int
 ) -> TimestampAndOffset | None:
-    header, batch = _batch(segment, bounds)
+    batch = segment.handle().read(bounds.position, bounds.size)
+    header = parse_header(batch, 0, bounds.position)
     append_time = bool(header.attributes & ATTRIBUTE_LOG_APPEND_TIME)
     if header.magic < 2:
         for offset, message_time in _messages(header, batch):
@@ -106,8 +107,9 @@ def _in_batch(
         return None
     if header.record_count <= 0:
         return None
+    records = memoryview(batch)[RECORDS_AT:]
     found = find_timestamp(
-        _records(header, batch),
+        unpacked(header.codec, records) if header.codec else records,
         header.record_count,
         header.base_timestamp,
         MIN_INT64 if append_time else timestamp,
@@ -142,16 +144,6 @@ def _messages(header: BatchHeader, batch: bytes) -> Iterator[tuple[int, int]]:
 
 def _header(segment: TimedSegment, bounds: BatchBounds) -> BatchHeader:
     return parse_header(segment.handle().read(bounds.position, RECORDS_AT), 0, bounds.position)
-
-
-def _batch(segment: TimedSegment, bounds: BatchBounds) -> tuple[BatchHeader, bytes]:
-    batch = segment.handle().read(bounds.position, bounds.size)
-    return parse_header(batch, 0, bounds.position), batch
-
-
-def _records(header: BatchHeader, batch: bytes) -> memoryview:
-    records = memoryview(batch)[RECORDS_AT:]
-    return unpacked(header.codec, records) if header.codec else records
 
 
 # ListOffsets 0: where segments begin, and where the log ends, newest first (Log.legacyFetchOffsetsBefore).

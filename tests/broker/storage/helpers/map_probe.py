@@ -21,7 +21,7 @@ def _latest_of(key, table, secret):  # type: ignore[no-untyped-def]
 
 def latest_of(keys: OffsetMap, key: bytes) -> int:
     """The latest offset of a key, -1 when it is not in the map."""
-    return int(_latest_of(np.frombuffer(key, np.uint8), *keys.table))
+    return int(_latest_of(np.frombuffer(key, np.uint8), keys.table, keys.secret))
 
 
 def hash_of(keys: OffsetMap, key: bytes) -> bytes:

@@ -1,21 +1,25 @@
-"""Copying of a log's closed segments to remote storage (RemoteLogManager.RLMCopyTask): which, and one of them."""
+"""Segments that go to remote storage, and those that go from there: which, and what belongs to a copy of one
+(RemoteLogManager.RLMCopyTask, RLMExpirationTask)."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.remote.remote_log_metadata_manager import RemoteLogMetadataCache
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_segment import LogSegment
+from kafkalog_broker.storage.partition.log_segment import LogSegment, segments_from
 from kafkalog_broker.storage.partition.producer_state import ProducerState, newest_snapshot, replay_segments
 from kafkalog_spark.format import names
 from kafkalog_spark.format.checkpoint import EpochEntry, format_leader_epochs
 from kafkalog_spark.format.partition_metadata import new_uuid
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.log.remote.remote_storage import LogSegmentData
+from kafkalog_spark.log.tiered.lineage import why_not_of_the_log, without_empty_epochs
 from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment, TopicIdPartition
 
 
@@ -25,9 +29,8 @@ def segments_to_copy(log: Log) -> Iterator[tuple[LogSegment, int]]:
     if not log.config.copies_segments:
         return
     first = max(log.highest_offset_in_remote_storage + 1, log.log_start_offset)
-    stable, segments = log.last_stable_offset, log.segments
-    begin = max(bisect_right(segments, first, key=lambda segment: segment.base_offset) - 1, 0)
-    for segment, following in pairwise(segments[begin:]):
+    stable = log.last_stable_offset
+    for segment, following in pairwise(segments_from(log.segments, first)):
         if following.base_offset > stable:
             return
         yield segment, following.base_offset
@@ -76,3 +79,60 @@ def _make_snapshot(log: Log, offset: int) -> Path:
     path = log.directory / (names.segment_name(offset) + names.PRODUCER_SNAPSHOT_SUFFIX)
     write_producer_snapshot(path, state.entries())
     return path
+
+
+@dataclass(slots=True)
+class ExpiredSegments:
+    """segments: in the order in which they go. log_start_offset: of the log without them; None where it stays."""
+
+    segments: list[RemoteSegment] = field(default_factory=list)
+    log_start_offset: int | None = None
+
+
+def expired_segments(
+    remote: RemoteLogMetadataCache, config: LogConfig, epochs: Sequence[EpochEntry], now_ms: int, *,
+    log_start_offset: int, log_end_offset: int, only_local_bytes: int,
+) -> ExpiredSegments:  # fmt: skip
+    """The segments to delete now; the caller moves the log start offset before the first one goes. epochs: the log's.
+    only_local_bytes: of segments that were not copied.
+
+    As in Kafka the reasons are, in this order: the segment lies below the log start offset, its newest record is older
+    than retention.ms, the log, remote and local together, is larger than retention.bytes. Segments go from the oldest
+    on, to the first that stays. Segments of epochs that lie before the log's first go too; others that are not of the
+    log stay."""
+    lineage = without_empty_epochs(epochs)
+    expired = ExpiredSegments()
+    if not lineage:
+        return expired
+    of_lineage = {segment.segment_id: segment for entry in lineage for segment in remote.of_epoch(entry.epoch)}
+
+    def is_of_the_log(segment: RemoteSegment) -> bool:
+        return why_not_of_the_log(segment, lineage, log_end_offset) is None
+
+    surplus = 0  # bytes above retention.bytes (buildRetentionSizeData)
+    if 0 <= config.retention_bytes < only_local_bytes + remote.finished_bytes:  # all of them, of the log or not
+        copied = sum(segment.size for segment in of_lineage.values() if is_of_the_log(segment))
+        surplus = max(only_local_bytes + copied - config.retention_bytes, 0)
+    for segment in of_lineage.values():
+        if segment.end_offset < log_start_offset and segment.last_epoch <= lineage[0].epoch:
+            surplus -= segment.size
+            expired.segments.append(segment)
+            continue
+        if not is_of_the_log(segment):
+            continue
+        is_old = config.retention_ms >= 0 and segment.max_timestamp <= now_ms - config.retention_ms
+        if not (is_old or 0 < segment.size <= surplus):
+            break
+        surplus -= segment.size
+        expired.segments.append(segment)
+        expired.log_start_offset = segment.until
+    chosen = {segment.segment_id for segment in expired.segments}
+    earliest = epochs[0].epoch
+    for epoch in remote.epochs:
+        if epoch >= earliest:
+            break
+        for segment in remote.of_epoch(epoch):
+            if segment.last_epoch < earliest and segment.segment_id not in chosen:
+                chosen.add(segment.segment_id)
+                expired.segments.append(segment)
+    return expired
