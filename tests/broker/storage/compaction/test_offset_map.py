@@ -93,8 +93,8 @@ def test_batches_whose_records_do_not_count_move_the_latest_offset():
 
 
 def test_the_table_is_no_larger_than_its_memory_nor_than_the_offsets_need():
-    assert len(made(memory=1 << 27, offsets=100).table[0]) <= 113
-    assert len(made(memory=ENTRY_SIZE * 50, offsets=10**9).table[0]) == 50
+    assert len(made(memory=1 << 27, offsets=100).table) <= 113
+    assert len(made(memory=ENTRY_SIZE * 50, offsets=10**9).table) == 50
 
 
 def test_as_many_keys_as_offsets_always_fit():

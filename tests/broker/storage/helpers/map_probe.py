@@ -26,4 +26,4 @@ def latest_of(keys: OffsetMap, key: bytes) -> int:
 
 def hash_of(keys: OffsetMap, key: bytes) -> bytes:
     """The 16 bytes that stand for a key."""
-    return b"".join(int(half).to_bytes(8, "little") for half in _hash_of(np.frombuffer(key, np.uint8), keys.table[1]))
+    return b"".join(int(half).to_bytes(8, "little") for half in _hash_of(np.frombuffer(key, np.uint8), keys.secret))
