@@ -24,6 +24,7 @@ from uuid import UUID
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import REMOTE_STORAGE_ENABLE
 from kafkalog_broker.errors import BrokerError, ErrorCode
+from kafkalog_broker.quotas.client_quotas import TokenBucket, Windows
 from kafkalog_broker.remote.remote_log_metadata_manager import (
     COPY_FINISHED,
     COPY_STARTED,
@@ -67,30 +68,17 @@ class RemoteQuota:
     clock_ms: monotonic. Threads share it."""
 
     def __init__(self, limit: Callable[[], int], windows: int, seconds: int, clock_ms: Callable[[], int]) -> None:
-        self._limit = limit
-        self._window_ms = max(windows - 1, 1) * seconds * 1000
-        self._clock_ms = clock_ms
-        self._lock = threading.Lock()
-        self._level = 0.0  # bytes that are still to be made up for by time
-        self._at_ms = clock_ms()
+        self._bucket = TokenBucket(Windows(max(windows - 1, 1), seconds * 1000))
+        self._limit, self._clock_ms, self._lock = limit, clock_ms, threading.Lock()
 
     def record(self, size: int) -> None:
         with self._lock:
-            self._drain()
-            self._level += size
+            self._bucket.record(size, self._limit(), self._clock_ms())
 
     def wait_ms(self) -> int:
         """How long to wait until more may be moved; 0 while the rate is not above the limit."""
         with self._lock:
-            self._drain()
-            limit = self._limit()
-            above = self._level - limit * self._window_ms / 1000
-            return int(above * 1000 / limit) + 1 if above > 0 else 0
-
-    def _drain(self) -> None:
-        now_ms = self._clock_ms()
-        self._level = max(0.0, self._level - self._limit() * (now_ms - self._at_ms) / 1000)
-        self._at_ms = now_ms
+            return self._bucket.throttle_ms(self._limit(), self._clock_ms())
 
 
 @dataclass(slots=True)
@@ -501,7 +489,7 @@ class RemoteLogManager:
             raise log.error(ErrorCode.unknown_server_error, f"{self._reading} reads of remote storage wait already")
         self._reading += 1
         task = asyncio.ensure_future(self._read_in_turn(read))
-        task.add_done_callback(self._has_read)
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may wait for it any more
         done, _ = await asyncio.wait([task], timeout=wait_ms / 1000)
         if not done:
             raise TimeoutError("remote storage does not answer in time")
@@ -517,14 +505,14 @@ class RemoteLogManager:
         threads = self._config().remote_log_reader_threads
         if threads != self._reader_threads:  # changed while the broker runs: for reads from now on
             self._reader_threads, self._reading_turn = threads, asyncio.Semaphore(threads)
-        async with self._reading_turn:
-            return await asyncio.get_running_loop().run_in_executor(self._readers, read)
-
-    def _has_read(self, task: asyncio.Task[Any]) -> None:
-        self._reading -= 1
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, RemoteStorageError | OSError):
+        try:
+            async with self._reading_turn:
+                return await asyncio.get_running_loop().run_in_executor(self._readers, read)
+        except (RemoteStorageError, OSError):
             self.counts.fetch_errors += 1
+            raise
+        finally:
+            self._reading -= 1
 
 
 def open_remote_storage(config: Callable[[], BrokerConfig], directories: Sequence[Path], now_ms: int) -> RemoteStorage:

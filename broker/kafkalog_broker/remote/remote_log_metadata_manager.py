@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any
@@ -24,7 +24,6 @@ from kafkalog_broker.storage.topic_registry import Topic
 from kafkalog_spark.errors import CorruptRemoteMetadata, UnsupportedFormat
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.log.tiered.remote_log_metadata import (
-    NEXT_STATES,
     REMOTE_LOG_METADATA_TOPIC,
     PartitionDeleteState,
     PartitionDeletion,
@@ -34,6 +33,7 @@ from kafkalog_spark.log.tiered.remote_log_metadata import (
     SegmentUpdate,
     decode_event,
     encode_event,
+    following,
     metadata_partition,
 )
 from kafkalog_spark.log.tiered.remote_names import RemoteSegment, TopicIdPartition
@@ -49,17 +49,15 @@ DELETE_STARTED = RemoteSegmentState.DELETE_SEGMENT_STARTED
 DELETE_FINISHED = RemoteSegmentState.DELETE_SEGMENT_FINISHED
 
 
+@dataclass(slots=True, eq=False)
 class EpochSegments:
     """Finished segments with records of one leader epoch (RemoteLogLeaderEpochState). spans: (offset at which the epoch
     begins in it, segment), by offset, without those that a later one covers, which are in `covered`. highest: the last
     offset of the epoch that was copied."""
 
-    __slots__ = ("covered", "highest", "spans")
-
-    def __init__(self) -> None:
-        self.spans: list[tuple[int, RemoteSegment]] = []
-        self.covered: list[RemoteSegment] = []
-        self.highest = -1
+    spans: list[tuple[int, RemoteSegment]] = field(default_factory=list)
+    covered: list[RemoteSegment] = field(default_factory=list)
+    highest: int = -1
 
     def add(self, segment: RemoteSegment, start: int, end: int) -> None:
         """The epoch has the offsets [start, end] of the segment."""
@@ -109,54 +107,39 @@ class RemoteLogMetadataCache:
             self.is_deleted = True
             if event.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
                 self._segments, self._epochs, self.finished_bytes = {}, {}, 0
-        elif isinstance(event, SegmentEvent):
-            segment = replace(event.segment, partition=self.partition)
-            if segment.segment_id in self._segments:
-                self.odd += event.state is not self._segments[segment.segment_id].state
-                return
-            self._segments[segment.segment_id] = SegmentEvent(segment, event.state)
-            if event.state is COPY_FINISHED:  # RemoteLogMetadataSnapshot, and what --from-tier writes
-                self._finished(segment)
-        else:
-            self._update(event)
+            return
+        if isinstance(event, SegmentEvent):
+            event = SegmentEvent(replace(event.segment, partition=self.partition), event.state)
+        segment_id = event.segment.segment_id if isinstance(event, SegmentEvent) else event.segment_id
+        before = self._segments.get(segment_id)
+        after, is_odd = following(before, event)
+        self.odd += is_odd
+        if after is before:
+            return
+        if before is not None and before.state is COPY_FINISHED:
+            self._unfinished(before.segment)
+        if after is None:
+            del self._segments[segment_id]
+            return
+        self._segments[segment_id] = after
+        if after.state is COPY_FINISHED:  # at once in RemoteLogMetadataSnapshot, and in what --from-tier writes
+            self._finished(after.segment)
 
-    def _update(self, event: SegmentUpdate) -> None:
-        before = self._segments.get(event.segment_id)
-        if before is None:
-            self.odd += event.state is not DELETE_FINISHED
-            return
-        if event.state is before.state:
-            return
-        if event.state not in NEXT_STATES[before.state]:
-            self.odd += 1
-            return
-        if before.state is COPY_FINISHED:
-            for epoch, _ in before.segment.leader_epochs:
-                of_epoch = self._epochs[epoch]
-                of_epoch.remove(event.segment_id)
-                if not (of_epoch.spans or of_epoch.covered):
-                    # a highest offset of which nothing is left would keep it from being copied
-                    del self._epochs[epoch]
-            self.finished_bytes -= before.segment.size
-        if event.state is DELETE_FINISHED:
-            del self._segments[event.segment_id]
-            return
-        segment = replace(
-            before.segment, broker_id=event.broker_id, event_timestamp=event.event_timestamp,
-            custom_metadata=event.custom_metadata,
-        )  # fmt: skip
-        self._segments[event.segment_id] = SegmentEvent(segment, event.state)
-        if event.state is COPY_FINISHED:
-            self._finished(segment)
+    def _unfinished(self, segment: RemoteSegment) -> None:
+        for epoch, _ in segment.leader_epochs:
+            of_epoch = self._epochs[epoch]
+            of_epoch.remove(segment.segment_id)
+            if not (of_epoch.spans or of_epoch.covered):
+                # a highest offset of which nothing is left would keep it from being copied
+                del self._epochs[epoch]
+        self.finished_bytes -= segment.size
 
     def _finished(self, segment: RemoteSegment) -> None:
         self.finished_bytes += segment.size
         epochs = segment.leader_epochs
         ends = [following.start_offset - 1 for _, following in pairwise(epochs)]
         for (epoch, start), end in zip(epochs, [*ends, segment.end_offset], strict=True):
-            if epoch not in self._epochs:
-                self._epochs[epoch] = EpochSegments()
-            self._epochs[epoch].add(segment, start, end)
+            self._epochs.setdefault(epoch, EpochSegments()).add(segment, start, end)
 
     # ---- questions
 
@@ -228,24 +211,18 @@ def metadata_topic_configs(topic: MetadataTopic) -> Mapping[str, str]:
     }
 
 
+@dataclass(eq=False)
 class RemoteLogMetadataManager:
     """log_of: the log of a partition of `__remote_log_metadata`. run_blocking: runs a flush. partitions: of users, that
     have or had remote segments and are not deleted, by their ids. Used in the event loop's thread, but for `load`."""
 
-    def __init__(
-        self,
-        broker_id: int,
-        clock: Clock,
-        log_of: Callable[[str, int], Log],
-        run_blocking: Callable[..., Awaitable[Any]],
-    ) -> None:
-        self.broker_id = broker_id
-        self._clock = clock
-        self._log_of = log_of
-        self._run_blocking = run_blocking
-        self._count = 0
-        self.partitions: dict[tuple[UUID, int], RemoteLogMetadataCache] = {}
-        self.odd = 0  # records that are no events
+    broker_id: int
+    _clock: Clock
+    _log_of: Callable[[str, int], Log]
+    _run_blocking: Callable[..., Awaitable[Any]]
+    _count: int = 0
+    partitions: dict[tuple[UUID, int], RemoteLogMetadataCache] = field(default_factory=dict)
+    odd: int = 0  # records that are no events
 
     def load(self, topic: Topic) -> None:
         """Read the whole topic. Blocks; before anything else. Raises BrokerError, CorruptLog."""
@@ -276,10 +253,7 @@ class RemoteLogMetadataManager:
 
     def of(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         key = (partition.topic_id, partition.partition)
-        known = self.partitions.get(key)
-        if known is None:
-            known = self.partitions[key] = RemoteLogMetadataCache(partition)
-        return known
+        return self.partitions.setdefault(key, RemoteLogMetadataCache(partition))
 
     # ---- events of this broker
 

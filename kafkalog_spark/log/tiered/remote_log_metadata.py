@@ -169,6 +169,24 @@ def metadata_partition(partition: TopicIdPartition, partitions: int) -> int:
     return ((mixed ^ mixed >> 15) & 0x7FFFFFFF) % partitions
 
 
+def following(before: SegmentEvent | None, event: SegmentEvent | SegmentUpdate) -> tuple[SegmentEvent | None, bool]:
+    """A segment after an event about it, None where nobody knows it or it is deleted; True for an event that does not
+    follow from those before, and changes nothing."""
+    if isinstance(event, SegmentEvent):
+        return before or event, before is not None and before.state is not event.state
+    if before is None or (event.state is not before.state and event.state not in NEXT_STATES[before.state]):
+        # Said again of a segment that is gone, or of one whose first event retention took: nothing can be read.
+        return before, before is not None or event.state is not RemoteSegmentState.DELETE_SEGMENT_FINISHED
+    if event.state is RemoteSegmentState.DELETE_SEGMENT_FINISHED:
+        return None, False
+    # RemoteLogSegmentMetadata.createWithUpdates: who said it last, when, and the plugin's bytes
+    segment = replace(
+        before.segment, broker_id=event.broker_id, event_timestamp=event.event_timestamp,
+        custom_metadata=event.custom_metadata,
+    )  # fmt: skip
+    return SegmentEvent(segment, event.state), False
+
+
 @dataclass(frozen=True)
 class SegmentStates:
     """Segments of a partition. readable: by id. refused: those whose copy was not finished, or that are deleted."""
@@ -194,33 +212,17 @@ class RemoteLogState:
     def take(self, event: RemoteLogEvent) -> None:
         if isinstance(event, PartitionDeletion):
             self.deleted_partitions[event.partition] = event.state
-        elif isinstance(event, SegmentUpdate):
-            self._update(event)
-        else:
-            before = self.segments.setdefault((event.segment.partition, event.segment.segment_id), event)
-            self.odd += before.state is not event.state
-
-    def _update(self, event: SegmentUpdate) -> None:
-        key = (event.partition, event.segment_id)
-        before = self.segments.get(key)
+            return
+        segment = event.segment if isinstance(event, SegmentEvent) else event
         if event.state is RemoteSegmentState.DELETE_SEGMENT_FINISHED:
-            self.deleted_segments.setdefault(event.partition, set()).add(event.segment_id)
-        if before is None:
-            # Said again of a segment that is gone, or of one whose first event retention took: nothing can be read.
-            self.odd += event.state is not RemoteSegmentState.DELETE_SEGMENT_FINISHED
-        elif event.state is not before.state and event.state not in NEXT_STATES[before.state]:
-            self.odd += 1
-        elif event.state is RemoteSegmentState.DELETE_SEGMENT_FINISHED:
-            del self.segments[key]
+            self.deleted_segments.setdefault(segment.partition, set()).add(segment.segment_id)
+        key = (segment.partition, segment.segment_id)
+        after, is_odd = following(self.segments.get(key), event)
+        self.odd += is_odd
+        if after is not None:
+            self.segments[key] = after
         else:
-            # RemoteLogSegmentMetadata.createWithUpdates: who said it last, when, and the plugin's bytes
-            segment = replace(
-                before.segment,
-                broker_id=event.broker_id,
-                event_timestamp=event.event_timestamp,
-                custom_metadata=event.custom_metadata,
-            )
-            self.segments[key] = SegmentEvent(segment, event.state)
+            self.segments.pop(key, None)
 
     def by_partition(self) -> dict[TopicIdPartition, SegmentStates]:
         """The segments of each partition that an event was about."""

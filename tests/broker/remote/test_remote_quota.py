@@ -12,11 +12,11 @@ def test_more_than_the_window_allows_waits_until_time_has_made_up_for_it() -> No
     quota.record(10_000)
     assert quota.wait_ms() == 0
     quota.record(2_000)
-    assert quota.wait_ms() == 2_001
+    assert quota.wait_ms() == 2_000
     clock.advance(1_000)
-    assert quota.wait_ms() == 1_001
+    assert quota.wait_ms() == 1_000
     limit[0] = 2_000  # changed while the broker runs
-    assert quota.wait_ms() == 0
+    assert quota.wait_ms() == 500
     limit[0] = 1_000
     clock.advance(60_000)
     quota.record(10_001)
