@@ -24,12 +24,13 @@ from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.compaction.cleaning_request import CleaningHost, CleaningRequest
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
-from kafkalog_broker.storage.partition.local_log import LogIdentity, create_log_files
+from kafkalog_broker.storage.partition.local_log import create_log_files
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_broker.storage.partition.producer_state import Producer
 from kafkalog_broker.testing import RunningBroker, running_broker
 from kafkalog_spark.format.layout import Codec
+from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
 from kafkalog_spark.log.write.encoded_batch import batches_of
 from kafkalog_spark.log.write.record_encoder import BatchParams, encode_runs
 
@@ -75,7 +76,7 @@ def filled(directory: Path, codec: Codec, value_size: int, batch_size: int) -> t
     config = LogConfig.of(
         BrokerConfig.from_properties({}), {"cleanup.policy": "compact", "segment.bytes": str(64 << 20)}
     )
-    identity = LogIdentity("compacted", 0, uuid.UUID(int=1))
+    identity = TopicIdPartition("compacted", uuid.UUID(int=1), 0)
     path = directory / "compacted-0"
     path.mkdir(parents=True)
     loaded = create_log_files(path, identity.topic_id, log_start_offset=0, leader_epoch=0, sync=False)
@@ -92,7 +93,7 @@ def filled(directory: Path, codec: Codec, value_size: int, batch_size: int) -> t
         for run in encode_runs(table, log.log_end_offset, params, NOW):
             for encoded in batches_of(run.data):
                 log.append_batch(encoded.data, NOW)
-    log.roll(NOW)
+    log.local.roll(NOW)
     log.flush()
     return log, size
 

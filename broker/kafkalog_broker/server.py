@@ -230,7 +230,7 @@ class Server(Broker):
         started.push_async_callback(self.run_blocking, self.logs.shutdown)
         loading = self.workers.begin_blocking(partial(self.logs.load, progress))
         started.push_async_callback(asyncio.wait, [loading])  # a start that is cancelled leaves it running
-        started.callback(self.logs.stop_loading)
+        started.callback(self.logs.stops_loading.set)
         await loading
         if self.mirror is None:
             mirrored = self.config, self.logs, self.topics, self.log, self.clock, self.producer_ids

@@ -163,7 +163,7 @@ def test_a_roll_leaves_the_snapshot_of_100_000_producers_to_the_flush(
     monkeypatch.setattr(local_log, "write_producer_snapshot", watched)
 
     async def go() -> None:
-        log.roll(broker.clock.now_ms())
+        log.local.roll(broker.clock.now_ms())
         assert threads == []
         await broker.broker.run_blocking(log.flush)
 

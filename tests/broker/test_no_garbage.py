@@ -37,7 +37,7 @@ def test_a_log(end, tmp_path: Path):
     before = how_many(Log)
     log = new_log(tmp_path)
     log.append(producer(0), NOW)
-    log.roll(NOW)
+    log.local.roll(NOW)
     log.flush()
     assert how_many(Log) == before + 1
     end(log)

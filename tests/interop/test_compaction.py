@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Producer
 
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
-from kafkalog_broker.storage.partition.local_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
+from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
 from tests.broker.storage.helpers.cleaned_logs import Host, request
 from tests.broker.storage.helpers.kafka_compaction import compacted, compare
 from tests.broker.storage.helpers.stored_logs import NOW, log_config
@@ -61,7 +61,10 @@ def killed_at(directory: Path, step: int) -> int:
     """Make of a partition directory what a kill before rename `step` of a cleaning leaves; how many renames it has."""
     config = log_config(cleanup_policy=("compact",), segment_bytes=200_000)
     log = Log(
-        LogIdentity("crash", 0, uuid.UUID(int=1)), config, load_log(LoadRequest(directory=directory, clean=True)), NOW
+        TopicIdPartition("crash", uuid.UUID(int=1), 0),
+        config,
+        load_log(LoadRequest(directory=directory, clean=True)),
+        NOW,
     )
     copy = directory.with_name(f"{directory.name}.killed")
     real, calls = os.rename, 0

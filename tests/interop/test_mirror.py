@@ -18,10 +18,10 @@ from kafkalog_broker.mirror.client_properties import ClientSettings
 from kafkalog_broker.protocol.client_codec import FETCH
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.partition.follower import Follower
-from kafkalog_broker.storage.partition.local_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
+from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
 from tests.broker.mirror.helpers.mirrors import MirrorProcess, findings, log_data, mirror_once, same_logs
 from tests.broker.storage.helpers.loaded_logs import records
 from tests.broker.storage.helpers.stored_logs import NOW, TOPIC_ID, log_config
@@ -186,7 +186,7 @@ def test_where_the_logs_part_the_mirror_is_cut(
     mirror_once(kafka.bootstrap, mirror, topic, settings=SMALL)
     directory = mirror / f"{topic}-0"
     log = Log(
-        LogIdentity(topic, 0, TOPIC_ID), log_config(), load_log(LoadRequest(directory=directory, clean=True)), NOW
+        TopicIdPartition(topic, TOPIC_ID, 0), log_config(), load_log(LoadRequest(directory=directory, clean=True)), NOW
     )
     end = log.log_end_offset
     lost = b"".join(records(end + i, leader_epoch=log.leader_epoch) for i in range(500))

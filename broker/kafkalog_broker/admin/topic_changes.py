@@ -242,7 +242,7 @@ async def _take_back(broker: Broker, logs: NewLogs) -> bool:
         return False
     made = [index for name, index in broker.logs.partitions(topic.name) if index in indexes]
     if any(_holds_records(broker, topic.name, index) for index in made):
-        broker.logs.miss(topic.name, set(indexes) - set(made))
+        broker.logs.absent.update((topic.name, index) for index in set(indexes) - set(made))
         return False
     await broker.run_blocking(broker.logs.detach((topic.name, index) for index in made).finish)
     return True

@@ -13,6 +13,7 @@ taken AT_ONCE_S: then it is another request's turn there.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
 from itertools import pairwise
@@ -87,16 +88,16 @@ AT_ONCE_S = 0.005
 MOST_BATCH = MAX_DECOMPRESSED  # bytes of a batch that is taken into memory
 
 
+@dataclass(slots=True)
 class Converted:
     """Converted window. pieces: bytes-like, `size` bytes in all. next_offset: all below was looked at. is_full:
     there is no more room."""
 
-    def __init__(self, request: ConversionRequest) -> None:
-        self.request = request
-        self.pieces: list[Any] = []
-        self.size = 0
-        self.next_offset = request.offset
-        self.is_full = False
+    request: ConversionRequest
+    next_offset: int
+    pieces: list[Any] = field(default_factory=list)
+    size: int = 0
+    is_full: bool = False
 
     @property
     def left(self) -> int:
@@ -119,7 +120,7 @@ def convert(log: Log, request: ConversionRequest, remote: Any = None) -> Convert
     """The window at `request.offset`, in the local log or `remote`, a RemoteRead. Raises BrokerError where nothing
     comes before what is wrong: as Log.find_range, corrupt_message, message_too_large, unsupported_compression_type."""
     end_s = perf_counter() + AT_ONCE_S
-    out = Converted(request)
+    out = Converted(request, request.offset)
     found: Any = remote or log.find_range(request.offset, READ_BYTES, up_to=request.until, at_least_one=True)
     held = remote.records if remote else next(iter(found.slices), None)
     if held is None:
@@ -358,16 +359,14 @@ async def read_converted(
     return Fetched(in_order, size, errors)
 
 
+@dataclass(slots=True)
 class _Reading:
-    def __init__(
-        self, run: Run, version: int, max_bytes: int, is_over: Callable[[], bool], read_remotely: Run | None
-    ) -> None:
-        self._run, self._read_remotely = run, read_remotely
-        self._magic = 0 if version <= LAST_VERSION_OF_V0 else 1
-        self._is_hard = version <= LAST_HARD_VERSION
-        self._is_over = is_over
-        self.left = max_bytes
-        self.size = 0
+    _run: Run
+    _version: int
+    left: int
+    _is_over: Callable[[], bool]
+    _read_remotely: Run | None
+    size: int = 0
 
     async def partition(self, request: FetchPartition, log: Log) -> FetchedPartition:
         """Raises BrokerError where there is nothing to give in front of what is wrong."""
@@ -376,15 +375,15 @@ class _Reading:
         answer = PartitionFetchResponse(request.partition, 0, until, log.last_stable_offset, log.log_start_offset)
         result = FetchedPartition(request, answer, 0, log, log.appended_bytes)
         pieces: list[Any] = []
-        offset = request.fetch_offset
-        is_full = False
+        offset, magic = request.fetch_offset, 0 if self._version <= LAST_VERSION_OF_V0 else 1
+        is_full, is_hard = False, self._version <= LAST_HARD_VERSION
         while offset < until and not is_full and not self._is_over():
             room = min(request.max_bytes - result.size, self.left)
-            whole = not self._is_hard and not self.size
+            whole = not is_hard and not self.size
             if room <= 0 and not whole:
                 is_full = True
                 break
-            cut = self._is_hard and not pieces and (room == request.max_bytes or not self.size)
+            cut = is_hard and not pieces and (room == request.max_bytes or not self.size)
             remote = None
             try:
                 if offset < log.local_log_start_offset and self._read_remotely is not None:
@@ -395,7 +394,7 @@ class _Reading:
                         offset = remote.next_offset
                         continue
                 found: Converted = await self._run(
-                    convert, log, ConversionRequest(offset, until, self._magic, max(room, 0), whole, cut), remote
+                    convert, log, ConversionRequest(offset, until, magic, max(room, 0), whole, cut), remote
                 )
             except BrokerError:
                 if not pieces:

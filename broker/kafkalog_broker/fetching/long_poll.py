@@ -40,12 +40,11 @@ class LongPoll:
 
 
 class LongPolls:
-    """All requests of a broker that wait. looks: how often one of them was looked at."""
+    """All requests of a broker that wait."""
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self._waiting: dict[Log, _PollsOfLog] = {}
         self.clock = clock
-        self.looks = 0
         self.awake = 0
         """Requests that were woken and have not read yet: all of them run in one round of the loop, unless they wait
         for their turn."""
@@ -129,7 +128,6 @@ class _PollsOfLog:
         begin = self._polls.clock()
         self._asleep = None
         log = self.log
-        self._polls.looks += len(self._counting) + len(self._stable)
         state = _state(log)
         if state != self._state:
             self._state = state

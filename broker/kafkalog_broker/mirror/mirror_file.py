@@ -175,25 +175,18 @@ CONFIGS: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1", 
 """Nothing leaves a mirrored log but what has left the source's: its log start offset is followed."""
 
 
+@dataclass(eq=False)
 class MirroredTopics:
     """The local topics of a mirror. refused: those that cannot be mirrored, and why. on_deleted: called with a topic
     that is gone."""
 
-    def __init__(
-        self,
-        topics: TopicRegistry,
-        logs: LogManager,
-        config: BrokerConfig,
-        workers: Workers,
-        on_deleted: Callable[[str], Awaitable[None]] | None = None,
-    ) -> None:
-        self._topics = topics
-        self._logs = logs
-        self._config = config
-        self._workers = workers
-        self._on_deleted = on_deleted
-        self._said: set[tuple[str, str]] = set()
-        self.refused: dict[str, str] = {}
+    _topics: TopicRegistry
+    _logs: LogManager
+    _config: BrokerConfig
+    _workers: Workers
+    _on_deleted: Callable[[str], Awaitable[None]] | None = None
+    _said: set[tuple[str, str]] = field(init=False, default_factory=set)
+    refused: dict[str, str] = field(init=False, default_factory=dict)
 
     async def apply(self, plan: TopicPlan) -> None:
         """In the thread that owns the logs. Failures are logged, and tried again with the next metadata. Raises

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.mirror.client_properties import ClientSettings
@@ -31,12 +32,12 @@ from kafkalog_spark.format.layout import H
 from kafkalog_spark.log.read.segment_file import Window
 
 
+@dataclass(slots=True)
 class RateLimit:
     """--max-bytes-per-second, for all connections of a mirror; None: no limit. Times in s, of one clock."""
 
-    def __init__(self, bytes_per_second: int | None) -> None:
-        self._rate = bytes_per_second
-        self._free_at = 0.0
+    _rate: int | None
+    _free_at: float = 0.0
 
     def bound(self, max_bytes: int) -> int:
         """How much to ask for at once: what comes in a second, so that the rate is not a row of bursts."""
@@ -57,30 +58,24 @@ _LONGEST_THROTTLE_S = 60.0  # Kafka throttles for no longer than its quota's win
 _EPOCHS_IN_FETCH = 12
 
 
+@dataclass(eq=False)
 class NodeFetcher:
     """Fetches over a connection until it ends. partitions: those whose `owner` this is are fetched; others may change
     it at any time. producer_ids: gives none out that came with a batch. ask_again: the metadata is old."""
 
-    def __init__(
-        self,
-        connection: SourceConnection,
-        settings: ClientSettings,
-        workers: Workers,
-        rate: RateLimit,
-        producer_ids: ProducerIds,
-        ask_again: Callable[[], None],
-    ) -> None:
-        self.partitions: dict[Key, PartitionMirror] = {}
-        self.received_bytes = 0
-        self._connection = connection
-        self._settings = settings
-        self._workers = workers
-        self._rate = rate
-        self._producer_ids = producer_ids
-        self._ask_again = ask_again
-        self._version = connection.required_version(FETCH)
-        self._answer: FetchAnswer | None = None  # the last one
-        self._pending: list[tuple[PartitionMirror, Received]] = []  # what of it is to be appended
+    _connection: SourceConnection
+    _settings: ClientSettings
+    _workers: Workers
+    _rate: RateLimit
+    _producer_ids: ProducerIds
+    _ask_again: Callable[[], None]
+    partitions: dict[Key, PartitionMirror] = field(init=False, default_factory=dict)
+    received_bytes: int = field(init=False, default=0)
+    _answer: FetchAnswer | None = field(init=False, default=None)  # the last one
+    _pending: list[tuple[PartitionMirror, Received]] = field(init=False, default_factory=list)  # to be appended of it
+
+    def __post_init__(self) -> None:
+        self._version = self._connection.required_version(FETCH)
 
     async def run(self) -> None:
         """Fetch and append until it is cancelled. Raises SourceUnreachable."""
@@ -166,7 +161,7 @@ class NodeFetcher:
         for (mirror, fetched), window in zip(batches, windows, strict=True):
             if isinstance(window, Exception):
                 self._set_aside(mirror, window)
-            elif len(window.table) and mirror.goes_back(window):
+            elif len(window.table) and 0 <= window.table[0, H.LEADER_EPOCH] < mirror.last_epoch:  # of another log
                 await self._guarded(mirror, self._ask_where_they_part(mirror))
             else:
                 received = Received(mirror.next_offset, window, fetched.high_watermark, fetched.log_start_offset)
@@ -289,15 +284,15 @@ def _check_all(records: list[memoryview]) -> list[Window | Exception]:
     return windows
 
 
+@dataclass(slots=True)
 class Backoff:
     """How long to leave alone what failed: from first_ms on, twice as long each time, up to most_ms. until_ms: when the
     last pause ends. Times in ms of one monotonic clock."""
 
-    def __init__(self, first_ms: int, most_ms: int) -> None:
-        self.until_ms = 0
-        self._first_ms = first_ms
-        self._most_ms = most_ms
-        self._pause_ms = 0
+    _first_ms: int
+    _most_ms: int
+    _pause_ms: int = 0
+    until_ms: int = 0
 
     def failed(self, now_ms: int) -> int:
         """The pause from now on."""

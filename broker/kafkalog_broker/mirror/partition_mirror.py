@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
@@ -35,28 +36,30 @@ class Received(NamedTuple):
     log_start_offset: int
 
 
+@dataclass(eq=False)
 class PartitionMirror:
-    """next_offset: everything below has come, if not all of it is in the log yet. source_end: the leader's high
-    watermark, -1 while unknown. owner: who fetches it; what others still have is dropped. trouble: why it stands still,
-    in words. has_failed: it will not go on by itself."""
+    """next_offset: everything below has come, if not all of it is in the log yet. last_epoch: of what came last.
+    source_end: the leader's high watermark, -1 while unknown. owner: who fetches it; what others still have is dropped.
+    trouble: why it stands still, in words. has_failed: it will not go on by itself."""
 
-    log: Log
-    follower: Follower
+    key: Key
+    topic_id: uuid.UUID
+    _logs: LogManager
+    _workers: Workers
+    _clock: Clock
+    _: KW_ONLY
+    log: Log = field(init=False)
+    follower: Follower = field(init=False)
+    leader_epoch: int = -1
+    source_end: int = -1
+    owner: object = None
+    quiet_until_ms: int = 0
+    trouble: str | None = None
+    has_failed: bool = False
+    next_offset: int = 0
+    last_epoch: int = -1
 
-    def __init__(self, key: Key, topic_id: uuid.UUID, logs: LogManager, workers: Workers, clock: Clock) -> None:
-        self.key = key
-        self.topic_id = topic_id
-        self.leader_epoch = -1
-        self.source_end = -1
-        self.owner: object = None
-        self.quiet_until_ms = 0
-        self.trouble: str | None = None
-        self.has_failed = False
-        self._logs = logs
-        self._workers = workers
-        self._clock = clock
-        self.next_offset = 0
-        self._last_epoch = -1
+    def __post_init__(self) -> None:
         self.open()
 
     @property
@@ -82,19 +85,14 @@ class PartitionMirror:
     def rewind(self) -> None:
         """Go back to the log's end: what came and was not appended is fetched again."""
         self.next_offset = self.log.log_end_offset
-        self._last_epoch = self.follower.last_epoch
+        self.last_epoch = self.follower.last_epoch
 
     def fetch_from(self, max_bytes: int) -> FetchFrom:
-        return FetchFrom(self.topic_id, self.key[1], self.next_offset, max_bytes, self.leader_epoch, self._last_epoch)
-
-    def goes_back(self, window: Window) -> bool:
-        """True if the batches are of an older leader epoch than what came before: then they are of another log."""
-        first = int(window.table[0, H.LEADER_EPOCH])
-        return 0 <= first < self._last_epoch
+        return FetchFrom(self.topic_id, self.key[1], self.next_offset, max_bytes, self.leader_epoch, self.last_epoch)
 
     def received(self, window: Window) -> None:
         self.next_offset = int(window.table[-1, H.LAST_OFFSET]) + 1
-        self._last_epoch = int(window.table[-1, H.LEADER_EPOCH])
+        self.last_epoch = int(window.table[-1, H.LEADER_EPOCH])
 
     def wait(self, why: str, *, failed: bool = False) -> None:
         """Leave it alone for a while. failed: something has to be done about it, so it is said at once, and once."""

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from aiokafka.conn import AIOKafkaConnection, ScramAuthenticator
@@ -273,17 +274,15 @@ def parse_bootstrap(text: str) -> list[Address]:
     return addresses
 
 
+@dataclass(eq=False)
 class Source:
     """Its metadata come from any node that answers: the last one, one of `bootstrap`, one that is known."""
 
-    def __init__(
-        self, bootstrap: Sequence[Address], settings: ClientSettings, most: Mapping[int, int] | None = None
-    ) -> None:
-        self._bootstrap = list(bootstrap)
-        self._settings = settings
-        self._most = most
-        self._nodes: Mapping[int, Address] = {}
-        self._connection: SourceConnection | None = None
+    _bootstrap: Sequence[Address]
+    _settings: ClientSettings
+    _most: Mapping[int, int] | None = None
+    _nodes: Mapping[int, Address] = field(init=False, default_factory=dict)
+    _connection: SourceConnection | None = field(init=False, default=None)
 
     async def metadata(self) -> SourceCluster:
         """Raises SourceUnreachable when no node answers."""

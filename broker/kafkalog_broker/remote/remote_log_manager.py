@@ -268,7 +268,7 @@ class RemoteLogManager:
         partition = self.partitions.get(key)
         if partition is not None and partition.log is log:
             return partition
-        remote = self.metadata.of(TopicIdPartition(log.topic, log.topic_id, log.partition))
+        remote = self.metadata.of(log.identity)
         lineage = log.epochs.entries
         log.highest_offset_in_remote_storage = remote.highest_offset(lineage, log.log_end_offset)
         first = remote.first_offset(lineage)
@@ -457,7 +457,7 @@ class RemoteLogManager:
         used up. Raises BrokerError: offset_out_of_range, unknown_server_error."""
         if self._fetch_quota.wait_ms():
             return None
-        remote = self.metadata.of(TopicIdPartition(log.topic, log.topic_id, log.partition))
+        remote = self.metadata.of(log.identity)
         self.counts.fetch_requests += 1
         read = partial(
             self._reader.read, log, remote, offset, max_bytes, at_least_one=at_least_one, committed=committed

@@ -20,7 +20,7 @@ from kafkalog_spark.format.partition_metadata import new_uuid
 from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.log.remote.remote_storage import LogSegmentData
 from kafkalog_spark.log.tiered.lineage import why_not_of_the_log, without_empty_epochs
-from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment, TopicIdPartition
+from kafkalog_spark.log.tiered.remote_names import RemoteFile, RemoteSegment
 
 
 def segments_to_copy(log: Log) -> Iterator[tuple[LogSegment, int]]:
@@ -53,7 +53,7 @@ def prepared_copy(
         raise log.error(ErrorCode.kafka_storage_error, what, segment.base_offset)
     aborted = bool(segment.aborted())
     metadata = RemoteSegment(
-        TopicIdPartition(log.topic, log.topic_id, log.partition), new_uuid(), segment.base_offset, until - 1,
+        log.identity, new_uuid(), segment.base_offset, until - 1,
         tuple(within), segment.size, segment.largest_timestamp, broker_id, now_ms, None,
         transaction_index_empty=not aborted,
     )  # fmt: skip

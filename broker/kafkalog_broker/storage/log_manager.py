@@ -12,6 +12,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -19,17 +20,15 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.definition import ConfigError
 from kafkalog_broker.config.log_config import LogConfig, internal_topic_configs
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.housekeeping import Housekeeping, RunBlocking
 from kafkalog_broker.storage.log_cleaner import LogCleaner
 from kafkalog_broker.storage.log_directory import (
-    LogDirectories,
     LogDirectory,
     LogDirError,
     take_clean_shutdown,
     write_clean_shutdown,
 )
-from kafkalog_broker.storage.log_table import CallSoon, Key, LogEntry, LogTable, is_the_directorys, storage_error
+from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable, is_the_directorys, storage_error
 from kafkalog_broker.storage.partition.local_log import create_log_files
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition_removal import PartitionRemoval, remove, rename_for_deletion
@@ -38,7 +37,6 @@ from kafkalog_broker.storage.topic_registry import (
     PartitionDir,
     Reconciled,
     Topic,
-    TopicRegistry,
     find_partition_dirs,
     reconcile,
 )
@@ -57,11 +55,11 @@ class NewPartitions:
 
     def __init__(self, log_dirs: Mapping[Key, LogDirectory]) -> None:
         """On disk on return; no checkpoint speaks of former partitions of their names. Any thread. `take` raises."""
-        self._log_dirs = log_dirs
+        self.log_dirs = log_dirs
         self._errors: dict[Key, OSError] = {}
         self._unused: set[Key] = set()
         by_dir: dict[int, list[Key]] = {}
-        for key, log_dir in self._log_dirs.items():
+        for key, log_dir in self.log_dirs.items():
             by_dir.setdefault(id(log_dir), []).append(key)
             try:
                 self._path(key).mkdir(DIRECTORY_MODE)
@@ -69,17 +67,12 @@ class NewPartitions:
             except OSError as error:
                 self._errors[key] = error
         for keys in by_dir.values():
-            log_dir = self._log_dirs[keys[0]]
+            log_dir = self.log_dirs[keys[0]]
             try:
                 log_dir.forget_checkpointed(set(keys))
                 fsync_directory(log_dir.path)
             except OSError as error:
                 self._errors.update(dict.fromkeys(keys, error))
-
-    def log_dir_of(self, key: Key) -> LogDirectory | None:
-        """None when it went offline, or the partition is none of these."""
-        log_dir = self._log_dirs.get(key)
-        return log_dir if log_dir is not None and log_dir.is_online else None
 
     def take(self, key: Key) -> None:
         """The directory belongs to a log from now on. Raises OSError when it could not be made."""
@@ -97,39 +90,28 @@ class NewPartitions:
         self._unused.clear()
 
     def _path(self, key: Key) -> Path:
-        return self._log_dirs[key].path / "{}-{}".format(*key)
+        return self.log_dirs[key].path / "{}-{}".format(*key)
 
 
+@dataclass(eq=False)
 class LogManager(LogTable):
-    """call_soon, run_blocking: how to get into the owning thread, and out of it; by default everything happens at once.
-    on_all_offline: called, once and in the owning thread, when the last log directory has failed. to_recover: after
-    `shutdown`, the log directories that got no clean-shutdown marker."""
+    """run_blocking: how to get out of the owning thread, as call_soon into it; by default everything happens at once.
+    to_recover: after `shutdown`, the log directories that got no clean-shutdown marker. stops_loading: `load`, in its
+    thread, is to end with the logs that it is checking."""
 
-    def __init__(
-        self,
-        dirs: LogDirectories,
-        config: BrokerConfig,
-        topics: TopicRegistry,
-        clock: Clock,
-        *,
-        call_soon: CallSoon = lambda function: function(),
-        run_blocking: RunBlocking = lambda function: function(),
-        on_all_offline: Callable[[], None] = lambda: None,
-    ) -> None:
-        super().__init__(dirs, config, topics, clock, call_soon, on_all_offline)
-        self._housekeeping = Housekeeping(self, run_blocking)
+    run_blocking: RunBlocking = field(kw_only=True, default=lambda function: function())
+    stops_loading: threading.Event = field(init=False, default_factory=threading.Event)
+    to_recover: list[Path] = field(init=False, default_factory=list)
+    _is_shut_down: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._housekeeping = Housekeeping(self, self.run_blocking)
         self._schedule_removal = self._housekeeping.schedule_removal
         self.tick, self.flush_soon = self._housekeeping.tick, self._housekeeping.flush_soon
         self.cleaner = LogCleaner(self, self._schedule_removal)
-        self._is_shut_down = False
-        self._stops_loading = threading.Event()
-        self.to_recover: list[Path] = []
 
     # ---- loading
-
-    def stop_loading(self) -> None:
-        """`load`, in its thread, is to end with the logs that it is checking."""
-        self._stops_loading.set()
 
     def load(self, progress: Callable[[LoadProgress], None] | None = None) -> None:
         """Find the partitions, recover those of directories that were not shut down cleanly, create missing ones.
@@ -217,7 +199,7 @@ class LogManager(LogTable):
                 pool.shutdown(cancel_futures=True)
 
     def _recover_one(self, entry: LogEntry, watch: ProgressWatch) -> None:
-        if self._stops_loading.is_set():
+        if self.stops_loading.is_set():
             raise KafkalogError("loading was stopped before all logs were checked", hint="start again")
         try:
             self.open(entry, watch.bytes_done)
@@ -261,8 +243,8 @@ class LogManager(LogTable):
         if key in self.entries or key in self.absent:
             raise BrokerError(ErrorCode.topic_already_exists, f"partition {topic}-{partition} is there already")
         while True:
-            log_dir = None if prepared is None else prepared.log_dir_of(key)
-            if prepared is None or log_dir is None:  # or it went offline since
+            log_dir = None if prepared is None else prepared.log_dirs.get(key)
+            if prepared is None or log_dir is None or not log_dir.is_online:  # it went offline since
                 prepared = NewPartitions({key: (log_dir := self.next_log_dir())})
             entry = LogEntry(topic, partition, topic_id, log_dir, log_dir.path / f"{topic}-{partition}")
             is_ours = False
@@ -287,10 +269,6 @@ class LogManager(LogTable):
                 raise
             self.add(entry)
             return entry.log
-
-    def miss(self, topic: str, partitions: Iterable[int]) -> None:
-        """These partitions of a topic could not be made: they are offline, and made at the next start."""
-        self.absent.update((topic, partition) for partition in partitions)
 
     def detach(self, keys: Iterable[Key], on_done: Callable[[], None] = lambda: None) -> PartitionRemoval:
         """Take partitions out of service; `finish` of the result, which blocks, renames their directories (-delete)."""

@@ -11,7 +11,7 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -22,13 +22,14 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.storage.log_directory import LogDirectories, LogDirectory
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
-from kafkalog_broker.storage.partition.local_log import LoadedLog, LogIdentity
+from kafkalog_broker.storage.partition.local_log import LoadedLog
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import is_passing
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_broker.storage.topic_registry import Topic, TopicRegistry
 from kafkalog_spark.errors import CorruptFile, KafkalogError, UnsupportedFormat
 from kafkalog_spark.log.read.discovery import log_bytes
+from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
 
 _log = logging.getLogger(__name__)
 
@@ -82,28 +83,24 @@ class LogEntry:
         return self.log_dir.log_start_offsets.known.get(self.key, 0)
 
 
+@dataclass(eq=False)
 class LogTable:
     """absent: partitions of the registry that were not found, but may lie in a directory that is offline. config:
-    replaced as a whole."""
+    replaced as a whole. call_soon: how to get into the owning thread. on_all_offline: called, once and there, when the
+    last log directory has failed."""
 
-    def __init__(
-        self,
-        dirs: LogDirectories,
-        config: BrokerConfig,
-        topics: TopicRegistry,
-        clock: Clock,
-        call_soon: CallSoon,
-        on_all_offline: Callable[[], None],
-    ) -> None:
-        self.dirs = dirs
-        self.config = config
-        self.topics = topics
-        self.clock = clock
-        self.call_soon = call_soon
-        self._on_all_offline = on_all_offline
-        self.entries: dict[Key, LogEntry] = {}
-        self.absent: set[Key] = set()
-        for log_dir in dirs.all:
+    dirs: LogDirectories
+    config: BrokerConfig
+    topics: TopicRegistry
+    clock: Clock
+    _: KW_ONLY
+    call_soon: CallSoon = lambda function: function()
+    on_all_offline: Callable[[], None] = lambda: None
+    entries: dict[Key, LogEntry] = field(init=False, default_factory=dict)
+    absent: set[Key] = field(init=False, default_factory=set)
+
+    def __post_init__(self) -> None:
+        for log_dir in self.dirs.all:
             log_dir.on_failure = partial(self._take_offline, log_dir)
 
     # ---- the partitions
@@ -173,7 +170,7 @@ class LogTable:
         return entry.log
 
     def log_of(self, entry: LogEntry, config: LogConfig, loaded: LoadedLog, now_ms: int) -> Log:
-        identity = LogIdentity(entry.topic, entry.partition, entry.topic_id)
+        identity = TopicIdPartition(entry.topic, entry.topic_id, entry.partition)
         failed = partial(_log_failed, entry.log_dir)
         return Log(identity, config, loaded, now_ms, call_soon=self.call_soon, on_failure=failed)
 
@@ -242,7 +239,7 @@ class LogTable:
                 entry.log.take_offline(failure)
         if not self.dirs.online:
             _log.error("all log directories have failed: the broker cannot serve any more")
-            self.call_soon(self._on_all_offline)
+            self.call_soon(self.on_all_offline)
 
     def usage(self) -> list[tuple[LogDirectory, int, int, dict[Key, int]]]:
         """For DescribeLogDirs (KIP-113, KIP-827): of each log directory the bytes of its file system, all and free, -1

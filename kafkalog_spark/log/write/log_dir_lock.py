@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -22,12 +23,12 @@ _held: set[tuple[int, int, str]] = set()  # (device, inode) of the directories l
 _held_guard = threading.Lock()
 
 
+@dataclass(eq=False)
 class LogDirLock:
     """Held from `acquire` until `release`."""
 
-    def __init__(self, fd: int, key: tuple[int, int, str]) -> None:
-        self._fd = fd
-        self._key = key
+    _fd: int
+    _key: tuple[int, int, str]
 
     @classmethod
     def acquire(cls, directory: str | os.PathLike[str], file_name: str = LOCK_FILE) -> Self:

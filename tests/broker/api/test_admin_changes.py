@@ -163,7 +163,7 @@ def test_an_index_too_small_for_an_entry_is_taken_and_the_topic_served(broker, s
     for topic in ("orders", "payments", "invoices"):
         for _ in range(2):
             append_records(broker.log(topic, 0), [(b"key", b"value")], broker.clock.now_ms())
-            broker.log(topic, 0).roll(broker.clock.now_ms())
+            broker.log(topic, 0).local.roll(broker.clock.now_ms())
         assert broker.log(topic, 0).log_end_offset == 2
 
 

@@ -84,7 +84,7 @@ def test_segments_count_by_the_time_of_their_files(broker: Any) -> None:
         append(broker, now)
         append(broker, now)
         os.utime(log.segments[-1].log_path, (1000 * (start + 1),) * 2)
-        log.roll(now)
+        log.local.roll(now)
     assert ask(broker, ("t", 0, LATEST, 9)) == [("t", 0, "none", [6, 4, 2, 0])]
     assert ask(broker, ("t", 0, 2_000_000, 9)) == [("t", 0, "none", [2, 0])]
     assert ask(broker, ("t", 0, 2_999_999, 1)) == [("t", 0, "none", [2])]
@@ -118,7 +118,7 @@ def test_a_time_is_not_looked_up_in_messages_without_times(broker: Any, magic: i
     """The guides' UNSUPPORTED_FOR_MESSAGE_FORMAT (43), in their version 1 only: later ones say that there is none."""
     log = broker.log("t", 0)
     log.append(validate_batch(batch(0, [V2Record(0, 5, None, b"v")], leader_epoch=-1), log.config, 5), 5)
-    log.roll(5)
+    log.local.roll(5)
     old = message(magic, 1, b"k", b"v", 5)
     path = Path(log.segments[-1].log_path)
     path.write_bytes(old)

@@ -41,7 +41,7 @@ def test_no_consumer_stands_still_in_front_of_much_that_it_does_not_see(
     for number in range(40):
         transaction(log, ControlType.ABORT, sequence=2 * number)
         if number % 10 == 0:
-            log.roll(NOW)
+            log.local.roll(NOW)
     append(log, some(1))
     (found,) = records_of(log, 1)
     assert found.offset == 120

@@ -315,7 +315,7 @@ def test_threads_clean_while_the_owning_thread_writes_and_reads(tmp_path):
     owner.run(cleaner.stop)
     for partition in (0, 1):
         log = broker.log("orders", partition)
-        owner.run(lambda log=log: log.roll(NOW))
+        owner.run(lambda log=log: log.local.roll(NOW))
         kept = {key: offset for offset, key, _ in records_of(log)}
         assert {key: offset for (p, key), offset in latest.items() if p == partition} == kept
         assert len(records_of(log)) < 200

@@ -114,7 +114,6 @@ def out_of_descriptors(monkeypatch):
 OPERATIONS = {
     "append to a log whose files are closed": lambda log: log.append(validated(), NOW),
     "append that rolls": lambda log: log.append(validated(timestamp=NOW + 8 * 24 * HOUR), NOW),
-    "roll": lambda log: log.roll(NOW),
     "read": read_all,
     "offset of a timestamp": lambda log: log.offset_for_timestamp(NOW),
     "aborted transactions": lambda log: log.aborted_transactions(0, 2),

@@ -130,7 +130,7 @@ def test_retention_deletes_old_segments_also_of_logs_that_nobody_opened(tmp_path
     broker.create("young", 1, retention_ms=86_400_000 * 9)
     for topic in ("orders", "young"):
         broker.append(topic, count=2)
-        broker.log(topic, 0).roll(NOW)
+        broker.log(topic, 0).local.roll(NOW)
         broker.append(topic, timestamp=NOW + 1000)
     if reopened:
         broker.logs.shutdown()

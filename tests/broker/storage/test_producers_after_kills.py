@@ -63,7 +63,8 @@ def test_a_kill_at_any_step_ends_no_producer(seed, tmp_path):
                 log.flush()
                 known.append((log.recovery_point, log.log_start_offset))
             elif what < 0.25:
-                log.roll(now)
+                if log.local.active.size:
+                    log.local.roll(now)
             elif what < 0.3:
                 log.delete_records(chance.randrange(log.log_start_offset, log.log_end_offset + 1))
             elif what < 0.6:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as NotYet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,12 +40,12 @@ class CleaningRequest:
     now_ms: int
 
 
+@dataclass(eq=False)
 class OwnerThread:
     """Thread that owns the logs, as seen from another thread. call_soon: runs a function there."""
 
-    def __init__(self, call_soon: Callable[[Callable[[], object]], object]) -> None:
-        self._call_soon = call_soon
-        self.is_stopping = threading.Event()
+    _call_soon: Callable[[Callable[[], object]], object]
+    is_stopping: threading.Event = field(init=False, default_factory=threading.Event)
 
     def ask(self, function: Callable[[], T]) -> T:
         """Run `function` there; its result or exception. Raises CleaningAborted when all stops before it began."""
@@ -131,28 +131,26 @@ _CHECK_S = 0.3
 """Interval at which the rate is looked at, as in Kafka: shorter, and sleeps would be too short to be exact."""
 
 
+@dataclass(eq=False)
 class Throttler:
     """Limits a rate by sleeping (Kafka's Throttler); shared by threads, all of which wait. rate: bytes per second; may
     be changed: a wait that has begun ends as it was meant. monotonic: a clock in seconds."""
 
-    def __init__(
-        self, rate: float, wait: Callable[[float], object] = time.sleep, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.rate = rate
-        self._wait = wait
-        self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._since = monotonic()
-        self._observed = 0
+    rate: float
+    wait: Callable[[float], object] = time.sleep
+    monotonic: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._lock, self._since, self._observed = threading.Lock(), self.monotonic(), 0
 
     def observed(self, size: int) -> None:
         with self._lock:
             self._observed += size
-            elapsed = self._monotonic() - self._since
+            elapsed = self.monotonic() - self._since
             if elapsed < _CHECK_S or not self._observed:
                 return
             due = self._observed / max(self.rate, 1.0)  # a rate of 0 is not for ever
             if due > elapsed:
-                self._wait(due - elapsed)
-            self._since = self._monotonic()
+                self.wait(due - elapsed)
+            self._since = self.monotonic()
             self._observed = 0

@@ -12,7 +12,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
@@ -45,12 +45,6 @@ PRODUCERS_AT_ONCE = 1_000  # producers written into snapshots by the event loop:
 _REMEMBERED = 16  # positions that a log remembers: as many consumers of one partition fetch on without a search
 
 
-class LogIdentity(NamedTuple):
-    topic: str
-    partition: int
-    topic_id: UUID
-
-
 @dataclass(slots=True, kw_only=True)
 class LoadedLog:
     """A log that can be opened: `directory` holds the segments `base_offsets`, whole, with their indexes. recovered:
@@ -63,11 +57,7 @@ class LoadedLog:
     recovery_point: int
     epochs: LeaderEpochs
     producers: ProducerState
-    recovered: list[RecoveredSegment] = field(default_factory=list)
-
-    @property
-    def truncated_bytes(self) -> int:
-        return sum(segment.truncated_bytes for segment in self.recovered)
+    recovered: Sequence[RecoveredSegment] = ()
 
 
 def create_log_files(
@@ -134,16 +124,10 @@ class LocalLog:
 
     def _segment(self, base_offset: int, next_offset: int, now_ms: int, *, is_new: bool = False) -> LogSegment:
         path = self.directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
+        size = 0 if is_new else path.stat().st_size
         most = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
-        return LogSegment(
-            self.directory,
-            base_offset,
-            self._handles,
-            size=0 if is_new else path.stat().st_size,
-            next_offset=next_offset,
-            created_ms=now_ms,
-            jitter_ms=self._jitter.randrange(most) if most > 0 else 0,
-        )
+        jitter_ms = self._jitter.randrange(most) if most > 0 else 0
+        return LogSegment(self.directory, base_offset, self._handles, (size, next_offset), now_ms, jitter_ms)
 
     @property
     def active(self) -> LogSegment:
@@ -319,9 +303,12 @@ class LocalLog:
             piece.to_swap()
         ends = [*(piece.base_offset for piece in cleaned[1:]), old[-1].next_offset]
         new = [
-            LogSegment.cleaned(piece, self._handles, next_offset=end, created_ms=now_ms)
+            LogSegment(
+                self.directory, piece.base_offset, self._handles, (piece.size, end), now_ms,
+                transient=names.SWAP_SUFFIX, _max_timestamp=piece.max_timestamp, _transactions=list(piece.aborted),
+            )
             for piece, end in zip(cleaned, ends, strict=True)
-        ]
+        ]  # fmt: skip
         # Before any file that a reader may ask for gets another content: see `swaps`.
         self.segments = (*self.segments[:slot], *new, *self.segments[after:])
         self.swaps += 1
@@ -343,9 +330,8 @@ class LocalLog:
         position = old.size if bounds is None else bounds.position
         # Another object: what was remembered of the old one does not count for it.
         kept = LogSegment(
-            self.directory, old.base_offset, self._handles, size=position, next_offset=offset,
-            created_ms=old.created_ms, jitter_ms=old.jitter_ms,
-        )  # fmt: skip
+            self.directory, old.base_offset, self._handles, (position, offset), old.created_ms, old.jitter_ms
+        )
         self.segments = (*self.segments[: -1 - len(removed)], kept)  # first, as in `replace`
         self.log_end_offset = offset
         self.swaps += 1

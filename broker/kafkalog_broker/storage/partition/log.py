@@ -23,7 +23,7 @@ from typing import NamedTuple, NoReturn
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
-from kafkalog_broker.storage.partition.local_log import FoundRange, LoadedLog, LocalLog, LogIdentity
+from kafkalog_broker.storage.partition.local_log import FoundRange, LoadedLog, LocalLog
 from kafkalog_broker.storage.partition.log_segment import FileHandles, FileSlice, LogSegment, is_passing, segments_from
 from kafkalog_broker.storage.partition.offset_lookup import (
     TimestampAndOffset,
@@ -38,6 +38,7 @@ from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import BatchHeader
 from kafkalog_spark.format.layout import ControlType
 from kafkalog_spark.format.transaction_index import AbortedTransaction
+from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, control_batch
 
 EVERY_APPEND = 1  # the value of flush.messages with which only what is on disk is acknowledged and shown to consumers
@@ -74,7 +75,7 @@ class Log:
 
     def __init__(
         self,
-        identity: LogIdentity,
+        identity: TopicIdPartition,
         config: LogConfig,
         loaded: LoadedLog,
         now_ms: int,
@@ -84,7 +85,8 @@ class Log:
         handles: FileHandles = _HANDLES,
         jitter: random.Random = _JITTER,
     ) -> None:
-        self.topic, self.partition, self.topic_id = identity
+        self.identity = identity
+        self.topic, self.topic_id, self.partition = identity
         self.name = f"{self.topic}-{self.partition}"
         self.directory = loaded.directory
         self.config = config
@@ -270,15 +272,6 @@ class Log:
         if marker is not None:
             producers.forget_ended(self.high_watermark)  # or nobody does while nobody reads
         return _new(AppendInfo, (base_offset, last_offset, append_time, local.log_start_offset, False))
-
-    def roll(self, now_ms: int) -> bool:
-        """Begin a new segment at the log end offset; False while the active one is empty."""
-        self.check()
-        if not self.local.active.size:
-            return False
-        with self.failing(nothing_happened=True):
-            self.local.roll(now_ms)
-        return True
 
     # ---- flushing
 

@@ -14,13 +14,13 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format import layout, names
 from kafkalog_spark.format.atomic_file import descriptor, open_regular
@@ -228,44 +228,32 @@ class TimedSegment:
             lowest = last + 1
 
 
+@dataclass(slots=True, eq=False)
 class LogSegment(TimedSegment):
     """Segment; open for writing while `writer` is set. end: (bytes of whole batches, the offset after them), which
     readers may see: one tuple, as another thread must not see the one without the other. created_ms: when this broker
     made or loaded it. jitter_ms: taken off segment.ms. transient: the suffix of its files, `.swap` while it takes the
     place of others, else empty."""
 
-    __slots__ = (
-        "_max_timestamp", "_transactions", "base_offset", "created_ms", "directory", "end", "found_by_time", "handles",
-        "index_path", "jitter_ms", "log_path", "serial", "transaction_writer", "transient", "writer",
-    )  # fmt: skip
+    directory: Path
+    base_offset: int
+    handles: FileHandles
+    end: tuple[int, int]
+    created_ms: int
+    jitter_ms: int = 0
+    transient: str = ""
+    serial: int = field(init=False, default_factory=partial(next, _serials))
+    log_path: str = field(init=False)
+    index_path: str = field(init=False)
+    writer: ActiveSegment | None = field(init=False, default=None)
+    transaction_writer: TransactionIndexWriter | None = field(init=False, default=None)
+    found_by_time: dict[tuple[int, int, int], Any] = field(init=False, default_factory=dict)
+    _max_timestamp: tuple[int, int] | None = None
+    _transactions: list[AbortedTransaction] | None = None
 
-    def __init__(
-        self,
-        directory: Path,
-        base_offset: int,
-        handles: FileHandles,
-        *,
-        size: int,
-        next_offset: int,
-        created_ms: int,
-        jitter_ms: int = 0,
-        transient: str = "",
-    ) -> None:
-        self.directory = directory
-        self.transient = transient
-        self.base_offset = base_offset
-        self.handles = handles
-        self.end = (size, next_offset)
-        self.created_ms = created_ms
-        self.jitter_ms = jitter_ms
-        self.serial = next(_serials)
+    def __post_init__(self) -> None:
         self.log_path = self.path(names.LOG_SUFFIX)
         self.index_path = self.path(names.OFFSET_INDEX_SUFFIX)
-        self.writer: ActiveSegment | None = None
-        self.transaction_writer: TransactionIndexWriter | None = None
-        self.found_by_time: dict[tuple[int, int, int], Any] = {}
-        self._max_timestamp: tuple[int, int] | None = None
-        self._transactions: list[AbortedTransaction] | None = None
 
     @property
     def size(self) -> int:
@@ -274,17 +262,6 @@ class LogSegment(TimedSegment):
     @property
     def next_offset(self) -> int:
         return self.end[1]
-
-    @classmethod
-    def cleaned(cls, made: CleanedSegment, handles: FileHandles, *, next_offset: int, created_ms: int) -> LogSegment:
-        """The segment that compaction has made, its files still `.swap`."""
-        self = cls(
-            made.directory, made.base_offset, handles, size=made.size, next_offset=next_offset, created_ms=created_ms,
-            transient=names.SWAP_SUFFIX,
-        )  # fmt: skip
-        self._max_timestamp = made.max_timestamp
-        self._transactions = list(made.aborted)
-        return self
 
     def path(self, suffix: str) -> str:
         return os.path.join(self.directory, names.segment_name(self.base_offset) + suffix + self.transient)
@@ -304,8 +281,7 @@ class LogSegment(TimedSegment):
 
     def swapped_in(self) -> None:
         self.transient = ""
-        self.log_path = self.path(names.LOG_SUFFIX)
-        self.index_path = self.path(names.OFFSET_INDEX_SUFFIX)
+        self.__post_init__()
 
     # ---- writing
 

@@ -155,9 +155,6 @@ class ProducerState:
         """(first offset, marker's offset) of transactions whose marker may still lie above the high watermark."""
         self.verifications = Verifications()
 
-    def producer(self, producer_id: int) -> Producer | None:
-        return self._producers.get(producer_id)
-
     def producers(self) -> list[Producer]:
         """All of them as they are now: 10 ns a producer."""
         return list(self._producers.values())

@@ -86,7 +86,7 @@ def may_be_due(directory: Path, config: LogConfig, log_start_offset: int, now_ms
     files = log_files(directory)
     sizes = [facts.st_size for facts in files.values()]
     segments = [  # the oldest decides; the second stands for all others
-        LogSegment(directory, base, _UNUSED, size=size, next_offset=MAX_INT64, created_ms=now_ms)
+        LogSegment(directory, base, _UNUSED, (size, MAX_INT64), now_ms)
         for base, size in zip(files, (*sizes[:1], sum(sizes[1:])), strict=False)
     ]
     deletion = segments_to_delete(

@@ -147,7 +147,7 @@ def test_a_transaction_whose_marker_lies_behind_what_is_cleaned_is_known_as_abor
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"))
     append_transactional(log, 7, 0, (b"a", b"2"))
-    log.roll(NOW)
+    log.local.roll(NOW)
     end_transaction(log, 7, ControlType.ABORT)
     append(log, (b"q", b"1"))
     end, _, _ = clean(log, roll=False)
@@ -160,10 +160,10 @@ def test_the_transaction_index_of_a_merged_segment_has_the_entries_of_all(tmp_pa
     log = compacted_log(tmp_path, segment_bytes=1 << 20)
     for producer in (7, 8):
         append_transactional(log, producer, 0, (b"a", b"2"))
-        log.roll(NOW)
+        log.local.roll(NOW)
         end_transaction(log, producer, ControlType.ABORT)
         append(log, (b"k%d" % producer, b"1"))
-        log.roll(NOW)
+        log.local.roll(NOW)
     _, _, host = clean(log, roll=False)
     assert len(host.swaps) == 1
     assert log.segments[0].aborted() == [AbortedTransaction(7, 0, 1, 2), AbortedTransaction(8, 3, 4, 5)]

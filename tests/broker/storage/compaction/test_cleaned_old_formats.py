@@ -29,9 +29,7 @@ def legacy_segments(source: Path, target: Path, bases: list[int], end: int) -> l
             shutil.copy2(path, target / name)
     handles = FileHandles()
     return [
-        LogSegment(
-            target, base, handles, size=(target / f"{base:020d}.log").stat().st_size, next_offset=behind, created_ms=0
-        )
+        LogSegment(target, base, handles, ((target / f"{base:020d}.log").stat().st_size, behind), created_ms=0)
         for base, behind in zip(bases, [*bases[1:], end], strict=True)
     ]
 
@@ -78,7 +76,7 @@ def made_by_old_clients(tmp_path: Path, segments: dict[int, bytes], end: int) ->
     bases = [*segments, end]
     handles = FileHandles()
     return [
-        LogSegment(directory, base, handles, size=len(segments.get(base, b"")), next_offset=behind, created_ms=0)
+        LogSegment(directory, base, handles, (len(segments.get(base, b"")), behind), 0)
         for base, behind in zip(bases, [*bases[1:], end], strict=True)
     ]
 

@@ -59,7 +59,7 @@ def test_records_without_a_key_go(tmp_path):
 def test_the_active_segment_is_not_touched_and_its_keys_do_not_count(tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"))
-    log.roll(NOW)
+    log.local.roll(NOW)
     append(log, (b"a", b"2"))
     before = Path(log.segments[-1].log_path).read_bytes()
     end, _, _ = clean(log, roll=False)
@@ -72,9 +72,9 @@ def test_the_active_segment_is_not_touched_and_its_keys_do_not_count(tmp_path):
 def test_nothing_at_or_above_the_last_stable_offset_is_cleaned(tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"))
-    log.roll(NOW)
+    log.local.roll(NOW)
     append_transactional(log, 7, 0, (b"a", b"2"))
-    log.roll(NOW)
+    log.local.roll(NOW)
     append(log, (b"a", b"3"))
     end, _, _ = clean(log)
     assert end == 1
@@ -98,7 +98,7 @@ def test_what_stays_whole_is_copied_byte_for_byte(tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"), (b"b", b"1"))
     append(log, (b"c", b"1"))
-    log.roll(NOW)
+    log.local.roll(NOW)
     before = Path(log.segments[0].log_path).read_bytes()
     clean(log, roll=False)
     assert Path(log.segments[0].log_path).read_bytes() == before
@@ -145,7 +145,7 @@ def test_a_map_that_is_too_small_ends_the_round_early_and_loses_nothing(tmp_path
     for turn in range(4):
         for key in range(10):
             append(log, (b"key %d" % key, b"%d" % turn))
-    log.roll(NOW)
+    log.local.roll(NOW)
     end, rounds = 0, 0
     while end < log.segments[-1].base_offset:
         before = end
@@ -190,7 +190,7 @@ def test_old_files_and_snapshots_wait_as_deleted(tmp_path):
     log = compacted_log(tmp_path)
     for turn in range(3):
         append(log, (b"a", b"%d" % turn))
-        log.roll(NOW)
+        log.local.roll(NOW)
     log.flush()
     gone: list[Path] = []
 

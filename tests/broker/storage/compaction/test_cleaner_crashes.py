@@ -167,8 +167,8 @@ def write_some(log: Log, model: Model, chance: random.Random, sequences: dict[in
             if end == ControlType.ABORT:
                 model.aborted.update(offsets)
             model.end = end_transaction(log, producer, end, now) + 1
-        if chance.random() < 0.2:
-            log.roll(now)
+        if chance.random() < 0.2 and log.local.active.size:
+            log.local.roll(now)
 
 
 def live(log: Log, model: Model, start: int) -> None:
@@ -186,7 +186,8 @@ def run(seed: int, directory: Path, *, rounds: int, every: int = 1) -> int:
     for round_ in range(rounds):
         write_some(log, model, chance, sequences)
         now = NOW + model.end + round_ * 40
-        log.roll(now)
+        if log.local.active.size:
+            log.local.roll(now)
         log.flush()
         steps = 0
         copies: list[Path] = []

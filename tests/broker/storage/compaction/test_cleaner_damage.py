@@ -29,7 +29,7 @@ def test_damage_leaves_the_log_as_it_was_and_says_where(where, tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"), (b"a", b"2"))
     append(log, (b"a", b"3"))
-    log.roll(NOW)
+    log.local.roll(NOW)
     log.flush()
     path = Path(log.segments[0].log_path)
     data = bytearray(path.read_bytes())
@@ -46,7 +46,7 @@ def test_damage_leaves_the_log_as_it_was_and_says_where(where, tmp_path):
 def test_a_cleaning_that_is_given_up_leaves_no_file(tmp_path):
     log = compacted_log(tmp_path)
     append(log, (b"a", b"1"), (b"a", b"2"))
-    log.roll(NOW)
+    log.local.roll(NOW)
     log.flush()
     calls = 0
 
@@ -65,7 +65,7 @@ def test_a_cleaning_that_is_given_up_leaves_no_file(tmp_path):
 def test_segments_that_retention_has_taken_meanwhile_are_not_brought_back(tmp_path):
     log = compacted_log(tmp_path, cleanup_policy=("compact", "delete"), retention_ms=1)
     append(log, (b"a", b"1"), (b"a", b"2"))
-    log.roll(NOW)
+    log.local.roll(NOW)
     append(log, (b"b", b"1"))
     log.flush()
     job = request(log)
@@ -114,7 +114,7 @@ def test_a_stored_batch_that_nobody_can_read_stays_and_the_others_are_compacted(
     append(log, (b"a", b"1"), (b"b", b"1"))
     append_as_it_is(log, odd_record(0, b"a", b"x") + odd_record(1, b"b", b"x", size=LENGTH_OF_SIX_BYTES), 2, codec)
     append(log, (b"b", b"2"))
-    log.roll(NOW)
+    log.local.roll(NOW)
     before = Path(log.segments[0].log_path).read_bytes()
     end, statistics, _ = clean(log, roll=False)
     assert end == 5

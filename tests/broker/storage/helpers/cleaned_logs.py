@@ -83,8 +83,8 @@ def clean(
     log: Log, now_ms=NOW, *, first_dirty: int | None = None, memory=1 << 20, load_factor=0.9, io=1 << 16, roll=True
 ) -> tuple[int, CleanerStatistics, Host]:
     """Roll, flush and clean: (offset up to which it is clean, statistics, host)."""
-    if roll:
-        log.roll(now_ms)
+    if roll and log.local.active.size:
+        log.local.roll(now_ms)
     log.flush()
     host = Host(log, now_ms)
     end, statistics = Cleaner(request(log, now_ms, first_dirty), host, memory, load_factor, io).clean()

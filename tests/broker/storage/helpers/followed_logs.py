@@ -59,12 +59,12 @@ class Leader:
         else:
             self.epoch += chance.randint(1, 3)
             log.epochs.assign(self.epoch, log.log_end_offset)  # as a broker that is elected
-        if chance.random() < 0.1:
-            log.roll(now)
+        if chance.random() < 0.1 and log.local.active.size:
+            log.local.roll(now)
 
     def _next(self, producer_id: int) -> int:
-        known = self.log.producer_state.producer(producer_id)
-        return 0 if known is None else known.last_sequence + 1
+        known = {one.id: one.last_sequence for one in self.log.producer_state.producers()}
+        return known.get(producer_id, -1) + 1
 
 
 def copy(leader: Log, follower: Follower, log: Log, *, max_bytes: int = 1 << 20, up_to: int | None = None) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from kafkalog_broker.storage.compaction.cleanable import LogFacts, cleanable
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.compaction.cleaning_request import CleaningRequest
-from kafkalog_broker.storage.partition.local_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_spark.format.transaction_index import load_transaction_index
+from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
 from tests.broker.storage.helpers.cleaned_logs import Host
 from tests.broker.storage.helpers.stored_logs import log_config
 from tests.log.helpers import plain_decoder
@@ -57,7 +57,7 @@ def compacted(topic: str, before: Path, after: Path, work: Path, segment_bytes: 
     )  # fmt: skip
     now_ms = time_of_cleaning(topic, before, after)
     loaded = load_log(LoadRequest(directory=directory, clean=True))
-    log = Log(LogIdentity(topic, 0, uuid.UUID(int=1)), config, loaded, now_ms)
+    log = Log(TopicIdPartition(topic, uuid.UUID(int=1), 0), config, loaded, now_ms)
     first_dirty = checkpoint(before, topic)
     facts = LogFacts(log.segments, 0, log.log_end_offset, log.last_stable_offset, first_dirty)
     part = cleanable(facts, config, now_ms)

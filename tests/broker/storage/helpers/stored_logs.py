@@ -15,16 +15,17 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.partition.local_log import LogIdentity, create_log_files
+from kafkalog_broker.storage.partition.local_log import create_log_files
 from kafkalog_broker.storage.partition.log import AppendInfo, Log
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
+from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, build_batch
 from tests.log.helpers.batch_builder import V2Record, batch
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
 TOPIC_ID = uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
-IDENTITY = LogIdentity("orders", 0, TOPIC_ID)
+IDENTITY = TopicIdPartition("orders", TOPIC_ID, 0)
 
 
 @functools.cache
@@ -48,7 +49,7 @@ def validated(how_many=1, /, **fields) -> EncodedBatch:
 
 
 def create_log(
-    identity: LogIdentity,
+    identity: TopicIdPartition,
     config: LogConfig,
     directory: Path,
     now_ms: int,
@@ -125,7 +126,7 @@ def three_segments(tmp_path, **config):
     for i in range(3):
         log.append(validated(10, timestamp=NOW + i * HOUR), NOW)
         if i < 2:
-            log.roll(NOW)
+            log.local.roll(NOW)
     return log
 
 

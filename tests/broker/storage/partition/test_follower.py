@@ -10,11 +10,11 @@ import pytest
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.storage.append.fetched_batches import fetched_batches
 from kafkalog_broker.storage.partition.follower import Follower
-from kafkalog_broker.storage.partition.local_log import LogIdentity
 from kafkalog_spark.errors import CorruptBatch, UnexpectedAppendOffset, UnsupportedFormat
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leader_epochs
 from kafkalog_spark.format.layout import ControlType, H
+from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
 from kafkalog_spark.log.write.encoded_batch import control_batch
 from tests.broker.storage.helpers.followed_logs import (
     SMALL,
@@ -59,7 +59,7 @@ def test_a_follower_of_kafkas_log_has_kafkas_files(golden, tmp_path):
     config = log_config(index_interval_bytes=512 if golden.topic.startswith(DENSE) else 4096)
     start = int(golden.segments()[0].stem)
     log = create_log(
-        LogIdentity(golden.topic, golden.partition, TOPIC_ID), config, tmp_path / golden.name, 0,
+        TopicIdPartition(golden.topic, TOPIC_ID, golden.partition), config, tmp_path / golden.name, 0,
         log_start_offset=start, sync=False,
     )  # fmt: skip
     follower = Follower(log)
@@ -70,7 +70,7 @@ def test_a_follower_of_kafkas_log_has_kafkas_files(golden, tmp_path):
             follower.append(window(data), 0)
             data = b""
         if int(path.stem) > start and data:
-            log.roll(0)
+            log.local.roll(0)
         while data:
             found = fetched_batches(memoryview(data)[: chance.choice((400, 5000, 100_000, 10**8))])
             if not len(found.table):

@@ -19,7 +19,6 @@ import struct
 import pytest
 
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.partition.local_log import LogIdentity
 from kafkalog_broker.storage.partition.producer_state import read_marker
 from kafkalog_spark.format import layout
 from kafkalog_spark.format.batch_header import parse_header
@@ -27,6 +26,7 @@ from kafkalog_spark.format.checkpoint import LEADER_EPOCH_CHECKPOINT, read_leade
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
 from kafkalog_spark.log.read.last_stable_offset import aborted_transactions, last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
+from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
 from tests.broker.storage.helpers.stored_logs import TOPIC_ID, create_log, log_config
 from tests.golden_data import KAFKA_4_3, golden_logs
 from tests.log.helpers.batch_builder import sealed
@@ -74,7 +74,7 @@ def replayed(golden, directory, *, close=True):
     )
     start = int(golden.segments()[0].stem)
     log = create_log(
-        LogIdentity(golden.topic, golden.partition, TOPIC_ID), config, directory / golden.name, 0,
+        TopicIdPartition(golden.topic, TOPIC_ID, golden.partition), config, directory / golden.name, 0,
         log_start_offset=start, sync=False,
     )  # fmt: skip
     for header, batch in batches(golden):

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.append_validation import validate_batch
-from kafkalog_broker.storage.partition.local_log import LogIdentity
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.log_segment import FileHandles
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
+from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
 from tests.broker.storage.helpers.stored_logs import (
     NOW,
     TOPIC_ID,
@@ -53,8 +53,8 @@ configs = st.fixed_dictionaries(
 def written(directory, batches, config):
     log = new_log(Path(directory), message_timestamp_after_max_ms=2**62, **config)
     for slot, (timestamps, size, codec, roll) in enumerate(batches):
-        if roll:
-            log.roll(NOW)
+        if roll and log.local.active.size:
+            log.local.roll(NOW)
         records = [V2Record(i, NOW + t, b"k", bytes(size)) for i, t in enumerate(timestamps)]
         log.append(validate_batch(batch(0, records, codec=codec), log.config, NOW + slot % 7), NOW)
     return log
@@ -110,7 +110,7 @@ def test_logs_of_real_brokers_are_read_from_every_offset(golden, tmp_path, golde
     """Old formats, gaps that compaction left, several segments, a log start offset inside of one."""
     directory = golden_copy(golden.release, golden.name) / golden.name
     request = LoadRequest(directory=directory, clean=True, log_start_offset=golden.log_start_offset)
-    log = Log(LogIdentity(golden.topic, golden.partition, TOPIC_ID), log_config(), load_log(request), NOW)
+    log = Log(TopicIdPartition(golden.topic, TOPIC_ID, golden.partition), log_config(), load_log(request), NOW)
     assert (log.log_start_offset, log.log_end_offset) == (golden.log_start_offset, golden.high_watermark)
     rows = golden.records()
     step = max(1, len(rows) // 40)
@@ -129,7 +129,7 @@ def test_logs_of_real_brokers_are_read_from_every_offset(golden, tmp_path, golde
 def test_offsets_for_timestamps_of_real_logs(golden, golden_copy):
     directory = golden_copy(golden.release, golden.name) / golden.name
     request = LoadRequest(directory=directory, clean=True, log_start_offset=golden.log_start_offset)
-    log = Log(LogIdentity(golden.topic, golden.partition, TOPIC_ID), log_config(), load_log(request), NOW)
+    log = Log(TopicIdPartition(golden.topic, TOPIC_ID, golden.partition), log_config(), load_log(request), NOW)
     rows = golden.records()
     for row in rows[:: max(1, len(rows) // 25)]:
         expected = next(r["offset"] for r in rows if r["timestamp"] >= row["timestamp"])
@@ -157,7 +157,7 @@ def test_a_missing_or_lying_index_costs_time_and_no_records(tmp_path):
     log = new_log(tmp_path, index_interval_bytes=0)
     for _ in range(20):
         log.append(validated(5), NOW)
-    log.roll(NOW)
+    log.local.roll(NOW)
     log.flush()
     index = log.directory / f"{0:020d}.index"
     whole = index.read_bytes()
@@ -215,7 +215,7 @@ def test_a_bounded_number_of_files_is_open_for_reading(tmp_path):
     log = new_log(tmp_path, options={"handles": handles})
     for _ in range(6):
         log.append(validated(2), NOW)
-        log.roll(NOW)
+        log.local.roll(NOW)
     for _ in range(3):
         assert read_all(log) == log_bytes(log)
         assert len(handles._open) == 3

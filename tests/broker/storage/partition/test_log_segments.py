@@ -72,14 +72,6 @@ def test_a_full_index_rolls_the_segment(tmp_path):
     log.discard()
 
 
-def test_an_empty_segment_is_not_rolled(log):
-    assert not log.roll(NOW)
-    log.append(validated(1), NOW)
-    assert log.roll(NOW)
-    assert not log.roll(NOW)
-    assert bases(log) == [0, 1]
-
-
 def test_flush_moves_the_recovery_point(log):
     log.append(validated(3), NOW)
     assert log.recovery_point == 0
@@ -132,7 +124,7 @@ def test_flush_messages_and_flush_ms_ask_for_a_flush(tmp_path):
 
 def test_a_rolled_segment_asks_for_a_flush_and_gives_its_files_back(log):
     log.append(validated(1), NOW)
-    log.roll(NOW)
+    log.local.roll(NOW)
     assert log.needs_flush(NOW)
     assert log.segments[0].writer is not None
     log.flush()
@@ -144,7 +136,7 @@ def test_a_flush_covers_segments_that_recovery_left_unflushed(tmp_path, monkeypa
     log = new_log(tmp_path)
     for _ in range(3):
         log.append(validated(1), NOW)
-        log.roll(NOW)
+        log.local.roll(NOW)
     log.discard()
     again = reopened(tmp_path, clean=False)
     assert again.recovery_point == 0

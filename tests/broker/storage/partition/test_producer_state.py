@@ -77,7 +77,7 @@ def test_zero_follows_the_largest_sequence(state):
 
 def test_a_batch_may_wrap_around_inside(state):
     append(state, data(MAX_INT32 - 2, 0, count=5))
-    assert state.producer(7).last_sequence == 1
+    assert [(one.id, one.last_sequence) for one in state.producers()] == [(7, 1)]
     assert state.check_append(*data(MAX_INT32 - 2, 99, count=5)).base_offset == 0
     assert append(state, data(2, 5)) is None
 
@@ -92,7 +92,7 @@ def test_a_new_epoch_begins_at_zero_and_forgets_the_batches_before(state):
     assert code_of(state, data(1, 1, epoch=1)) == ErrorCode.out_of_order_sequence_number
     append(state, data(0, 1, epoch=1))
     assert state.check_append(*data(0, 9, epoch=1)).base_offset == 1
-    assert len(state.producer(7).batches) == 1
+    assert [(one.id, len(one.batches)) for one in state.producers()] == [(7, 1)]
 
 
 def test_an_older_epoch_is_fenced(state):

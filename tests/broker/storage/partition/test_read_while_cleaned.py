@@ -75,7 +75,7 @@ def test_consumers_in_other_threads_see_every_latest_record_while_segments_are_s
     end = 0
     for _ in range(30):
         latest.update(write(log, 10, 12, chance))
-        log.roll(NOW)
+        log.local.roll(NOW)
         log.flush()
         end, _ = Cleaner(request(log, NOW, end), Host(log, NOW), 1 << 20, 0.9, 1 << 16).clean()
     done.set()
@@ -89,7 +89,7 @@ def test_consumers_in_other_threads_see_every_latest_record_while_segments_are_s
 def test_a_fetch_of_a_file_that_was_swapped_while_it_was_read_is_done_again(tmp_path, monkeypatch):
     log = compacted_log(tmp_path, **SETTINGS)
     write(log, 40, 2, random.Random(2))
-    log.roll(NOW)
+    log.local.roll(NOW)
     log.flush()
     real = log.local.find_range
     calls = []
@@ -112,7 +112,7 @@ def test_a_position_in_the_old_segment_is_not_taken_for_one_in_the_new(tmp_path)
     log = compacted_log(tmp_path, **{**SETTINGS, "segment_bytes": 1 << 20})
     write(log, 60, 5, random.Random(3))
     middle = log.read_range(0, 600, up_to=log.high_watermark, at_least_one=True).next_offset
-    log.roll(NOW)
+    log.local.roll(NOW)
     log.flush()
     Cleaner(request(log), Host(log, NOW), 1 << 20, 0.9, 1 << 16).clean()
     data = log.read_range(middle, 10_000, up_to=log.high_watermark, at_least_one=True).chunks
@@ -158,7 +158,7 @@ def test_the_offline_reader_sees_every_latest_record_at_every_step_of_a_swap(com
 
     for _ in range(3):
         latest.update(write(log, 25, 9, chance))
-        log.roll(NOW)
+        log.local.roll(NOW)
         log.flush()
         watcher = Watcher(look)
         with mock.patch.object(os, "rename", watcher):
@@ -173,7 +173,7 @@ def test_a_scan_that_began_before_a_swap_goes_on_after_it(tmp_path):
     for stop in range(1, 40, 6):
         log = compacted_log(tmp_path / str(stop), **SETTINGS)
         latest = write(log, 60, 6, random.Random(stop))
-        log.roll(NOW)
+        log.local.roll(NOW)
         log.flush()
         reader = PartitionLog(PartitionLocation("orders", 0, str(log.directory)))
         found = scan_partition(reader, 0, reader.log_end_offset, ScanRequest(("offset", "key"), first_batch_rows=stop))
@@ -189,7 +189,7 @@ def test_a_scan_that_began_before_a_swap_goes_on_after_it(tmp_path):
 def test_timestamps_are_looked_up_in_a_cleaned_log_as_in_the_broker(tmp_path):
     log = compacted_log(tmp_path, **SETTINGS)
     write(log, 60, 9, random.Random(5))
-    log.roll(NOW)
+    log.local.roll(NOW)
     log.flush()
     Cleaner(request(log), Host(log, NOW), 1 << 20, 0.9, 1 << 16).clean()
     reader = PartitionLog(PartitionLocation("orders", 0, str(log.directory)))

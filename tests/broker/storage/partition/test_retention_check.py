@@ -16,7 +16,7 @@ def test_it_says_what_the_decision_itself_would_say(tmp_path, seed):
     for _ in range(rng.randrange(4)):
         log.append(validated(rng.randint(1, 3), size=rng.randrange(50), timestamp=NOW - rng.randrange(1000)), NOW)
         if rng.random() < 0.6:
-            log.roll(NOW)
+            log.local.roll(NOW)
     config = log_config(
         retention_ms=rng.choice([-1, 100, 500, 900, 2000]),
         retention_bytes=rng.choice([-1, 0, 100, 200, 400]),

@@ -18,7 +18,8 @@ def idempotent(count, first=0):
 
 
 def known(loaded, producer_id):
-    return [batch.last_sequence for batch in loaded.producers.producer(producer_id).batches]
+    (known,) = (one for one in loaded.producers.producers() if one.id == producer_id)
+    return [batch.last_sequence for batch in known.batches]
 
 
 def test_after_a_crash_the_last_five_batches_of_a_producer_are_known(tmp_path):

@@ -42,7 +42,7 @@ def test_recovery_gives_the_files_that_kafkas_recovery_gave(crashed, tmp_path, g
     expected = contents(golden / crashed.name)
     expected[LEADER_EPOCH_CHECKPOINT] = before[LEADER_EPOCH_CHECKPOINT]
     assert contents(directory) == expected
-    assert loaded.truncated_bytes == 0
+    assert sum(one.truncated_bytes for one in loaded.recovered) == 0
     assert loaded.recovery_point == RECOVERY_POINTS[crashed.name]
     assert loaded.log_end_offset == max(int(file[:20]) for file in expected if file.endswith(".snapshot"))
 
@@ -114,7 +114,7 @@ def test_a_log_cut_at_every_byte_of_its_last_batches_is_whole_again(tmp_path):
         kept = [sum(map(len, parts[:count])) for count in range(4)]
         count = max(count for count in range(4) if kept[count] <= cut)
         assert loaded.log_end_offset == (5, 7, 8, 11)[count]
-        assert loaded.truncated_bytes == cut - kept[count]
+        assert sum(one.truncated_bytes for one in loaded.recovered) == cut - kept[count]
         assert (loaded.base_offsets, loaded.recovery_point) == ([0, 5], 5)
         # What was recovered is believed by the next clean start, and by the writer.
         again = load_log(request(directory, clean=True))
@@ -260,4 +260,4 @@ def test_recovery_cuts_at_a_control_record_that_cannot_be_read(tmp_path, key, ca
     loaded = load_log(request(directory))
     assert loaded.log_end_offset == 2
     assert f"a control record's key has {len(key)} bytes" in caplog.text
-    assert loaded.truncated_bytes == len(unreadable) + len(records(3))
+    assert sum(one.truncated_bytes for one in loaded.recovered) == len(unreadable) + len(records(3))
