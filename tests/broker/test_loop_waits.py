@@ -113,7 +113,7 @@ def test_a_topic_of_the_name_of_one_that_is_leaving_waits_for_it(
     broker: BrokerInProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from kafkalog_broker.admin.topic_changes import delete_topics, ensure_topic
-    from kafkalog_broker.storage.partition_removal import PartitionRemoval
+    from kafkalog_broker.storage.log_table import PartitionRemoval
 
     may_go_on = threading.Event()
     finish = PartitionRemoval.finish

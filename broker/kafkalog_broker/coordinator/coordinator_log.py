@@ -178,14 +178,7 @@ class CoordinatorLog:
         return range(self.partitions if self.name in self._topics else 0)
 
     def scan(self, partition: int) -> Iterator[OffsetsBatch]:
-        log = self.log(partition)
-        offset, end = log.log_start_offset, log.high_watermark
-        while offset < end:
-            read = log.read_range(offset, self._read_bytes, up_to=end, at_least_one=True)
-            if not read.chunks:
-                return
-            yield from decode_batches(read.chunks)
-            offset = read.next_offset
+        return decode_batches(self.log(partition).chunks(self._read_bytes))
 
     def append(
         self, partition: int, records: Sequence[Record] | EncodedRecords, transaction: ProducerIdAndEpoch | None = None

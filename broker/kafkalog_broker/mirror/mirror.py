@@ -7,7 +7,7 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -53,30 +53,26 @@ class MirrorOptions:
     own_internal_topics: bool = False
 
 
+@dataclass(eq=False)
 class Mirror:
     """Attributes: `partitions` (all that are mirrored), `targets` (with once: the offsets to reach, None until they are
     known). on_deleted: called with the name of a topic whose copy was deleted."""
 
-    def __init__(
-        self,
-        options: MirrorOptions,
-        logs: LogManager,
-        topics: TopicRegistry,
-        config: BrokerConfig,
-        workers: Workers,
-        clock: Clock,
-        *,
-        on_deleted: Callable[[str], Awaitable[None]] | None = None,
-    ) -> None:
-        self.partitions: dict[Key, PartitionMirror] = {}
-        self.targets: dict[Key, int] | None = None
-        self._options = options
-        self._logs = logs
-        self._topics = topics
-        self._workers = workers
-        self._clock = clock
+    _options: MirrorOptions
+    _logs: LogManager
+    _topics: TopicRegistry
+    _config: BrokerConfig
+    _workers: Workers
+    _clock: Clock
+    _: KW_ONLY
+    on_deleted: Callable[[str], Awaitable[None]] | None = None
+    partitions: dict[Key, PartitionMirror] = field(init=False, default_factory=dict)
+    targets: dict[Key, int] | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        options = self._options
         self._source = Source(options.bootstrap, options.settings, options.most)
-        self._local = MirroredTopics(topics, logs, config, workers, on_deleted)
+        self._local = MirroredTopics(self._topics, self._logs, self._config, self._workers, self.on_deleted)
         self._producer_ids = ProducerIds([options.directory])
         self._rate = RateLimit(options.max_bytes_per_second)
         self._fetchers: dict[int, NodeFetcher] = {}

@@ -102,7 +102,9 @@ class NodeFetcher:
                 finally:
                     answering.cancel()
                 await self._take(answer, session, wanted, asked)
-                if (pause := max(self._pause(answer), min(answer.throttle_ms / 1000, _LONGEST_THROTTLE_S))) > 0:
+                self.received_bytes += (size := sum(len(one.records) for one in answer.partitions))
+                pause = self._rate.took(size, time.monotonic()) if size else 0
+                if (pause := max(pause, min(answer.throttle_ms / 1000, _LONGEST_THROTTLE_S))) > 0:
                     await self._append()
                     await asyncio.sleep(pause)
         finally:
@@ -118,11 +120,6 @@ class NodeFetcher:
             return self._version, mine
         with_id = {key: one for key, one in mine.items() if one.topic_id != NO_ID}
         return (self._version, with_id) if with_id else (TOPIC_IDS - 1, mine)
-
-    def _pause(self, answer: FetchAnswer) -> float:
-        size = sum(len(one.records) for one in answer.partitions)
-        self.received_bytes += size
-        return self._rate.took(size, time.monotonic()) if size else 0
 
     async def _take(
         self,
@@ -257,9 +254,7 @@ class NodeFetcher:
     async def compare_epochs(self, mirrors: list[PartitionMirror]) -> None:
         """For sources before 2.7, whose Fetch does not say where logs part: ask, when a leader is new. Raises
         SourceUnreachable."""
-        if self._version >= _EPOCHS_IN_FETCH:
-            return
-        for mirror in mirrors:
+        for mirror in mirrors if self._version < _EPOCHS_IN_FETCH else ():
             await self._guarded(mirror, self._compare_epochs(mirror))
 
     async def _compare_epochs(self, mirror: PartitionMirror) -> None:

@@ -228,22 +228,12 @@ class RemoteLogMetadataManager:
         """Read the whole topic. Blocks; before anything else. Raises BrokerError, CorruptLog."""
         self._count = topic.partitions
         for number in range(topic.partitions):
-            for value in self._values(number):
+            for value in record_values(self._log_of(REMOTE_LOG_METADATA_TOPIC, number).chunks(_READ_BYTES)):
                 try:
                     self._take(decode_event(value))
                 except (CorruptRemoteMetadata, UnsupportedFormat, ValueError) as error:
                     self.odd += 1
                     _log.error("a record of %s-%d is passed over: %s", REMOTE_LOG_METADATA_TOPIC, number, error)
-
-    def _values(self, number: int) -> Iterator[bytes]:
-        log = self._log_of(REMOTE_LOG_METADATA_TOPIC, number)
-        offset, end = log.log_start_offset, log.high_watermark
-        while offset < end:
-            read = log.read_range(offset, _READ_BYTES, up_to=end, at_least_one=True)
-            if not read.chunks:
-                return
-            yield from record_values(read.chunks)
-            offset = read.next_offset
 
     def _take(self, event: RemoteLogEvent) -> None:
         partition = event.segment.partition if isinstance(event, SegmentEvent) else event.partition

@@ -52,7 +52,11 @@ def restore_topics(
         _log.warning("topics with remote segments have %s again: %s", dict(_CONFIGS), ", ".join(sorted(without)))
         topics.set_all_configs(without)
     for name, by_id in lost.items():
-        chosen = max(by_id, key=lambda topic_id: max(map(_last_event_ms, by_id[topic_id])))
+        last_events = {
+            topic_id: max(segment.event_timestamp for cache in caches for segment in cache.in_state(COPY_FINISHED))
+            for topic_id, caches in by_id.items()
+        }
+        chosen = max(last_events, key=last_events.__getitem__)
         others = [topic_id for topic_id in by_id if topic_id != chosen or name in topics]
         if others:
             _log.warning(
@@ -76,10 +80,6 @@ def _is_known(topic: Topic, logs: LogManager) -> bool:
     except ConfigError:
         return True
     return config.remote_storage_enable or config.remote_log_delete_on_disable
-
-
-def _last_event_ms(cache: RemoteLogMetadataCache) -> int:
-    return max(segment.event_timestamp for segment in cache.in_state(COPY_FINISHED))
 
 
 def restore_log(

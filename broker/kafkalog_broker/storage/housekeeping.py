@@ -16,10 +16,9 @@ from pathlib import Path
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.log_directory import LogDirectory, OffsetCheckpoint
-from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable
+from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable, remove
 from kafkalog_broker.storage.partition.log import Log
 from kafkalog_broker.storage.partition.retention import may_be_due
-from kafkalog_broker.storage.partition_removal import remove
 
 _log = logging.getLogger(__name__)
 

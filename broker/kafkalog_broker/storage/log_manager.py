@@ -28,10 +28,18 @@ from kafkalog_broker.storage.log_directory import (
     take_clean_shutdown,
     write_clean_shutdown,
 )
-from kafkalog_broker.storage.log_table import Key, LogEntry, LogTable, is_the_directorys, storage_error
+from kafkalog_broker.storage.log_table import (
+    Key,
+    LogEntry,
+    LogTable,
+    PartitionRemoval,
+    is_the_directorys,
+    remove,
+    rename_for_deletion,
+    storage_error,
+)
 from kafkalog_broker.storage.partition.local_log import create_log_files
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition_removal import PartitionRemoval, remove, rename_for_deletion
 from kafkalog_broker.storage.recovery.log_loader import LoadProgress, ProgressWatch, bytes_to_recover
 from kafkalog_broker.storage.topic_registry import (
     PartitionDir,

@@ -154,7 +154,7 @@ class TopicRegistry:
         self._guard = threading.Lock()
         self._state = RegistryState(0, {})
         self._by_id: dict[uuid.UUID, Topic] = {}
-        self._folded: dict[str, set[str]] = {}
+        self._folded: dict[str, str] = {}  # names as they are in metrics
         self._lines: dict[str, str] = {}
         self.created_generation = 0  # the generation in which topics were last added
         self.was_read = False
@@ -222,9 +222,8 @@ class TopicRegistry:
         check_topic_name(name)
         if name in self._state.topics:
             raise _exists(name)
-        others = self._folded.get(metrics_name(name))
-        if others:
-            raise _collides(name, min(tuple(others)))
+        if (other := self._folded.get(metrics_name(name))) is not None:
+            raise _collides(name, other)
         if not 0 < partitions < 2**31:
             raise BrokerError(
                 ErrorCode.invalid_partitions, f"Number of partitions was set to an invalid value: {partitions}"
@@ -307,12 +306,8 @@ class TopicRegistry:
                 newest = state
         self.was_read = newest is not None
         if newest is not None:
-            self._lines = {name: format_topic(topic) for name, topic in newest.topics.items()}
-            self._by_id = {topic.id: topic for topic in newest.topics.values()}
-            self._folded = {}
-            for name in newest.topics:
-                self._folded.setdefault(metrics_name(name), set()).add(name)
-            self._state, self.created_generation = newest, newest.generation
+            self._show(newest, {name: format_topic(topic) for name, topic in newest.topics.items()})
+            self.created_generation = newest.generation
 
     def _commit(
         self, changed: Iterable[Topic] = (), *, gone: Iterable[Topic] = (), deleted: frozenset[uuid.UUID] | None = None
@@ -342,22 +337,14 @@ class TopicRegistry:
                     log_dir.fail(error)
         if not written:
             raise BrokerError(ErrorCode.kafka_storage_error, f"no log directory took {TOPICS_FILE}")
-        self._lines = lines
-        before = self._state.topics
-        if any(topic.name not in before for topic in changed):
+        if any(topic.name not in self._state.topics for topic in changed):
             self.created_generation = state.generation
-        for topic in changed:
-            if (other := before.get(topic.name)) is not None and other.id != topic.id:
-                self._by_id.pop(other.id, None)
-            self._by_id[topic.id] = topic
-            self._folded.setdefault(metrics_name(topic.name), set()).add(topic.name)
-        self._state = state
-        for topic in gone:
-            self._by_id.pop(topic.id, None)
-            names = self._folded[metrics_name(topic.name)]
-            names.discard(topic.name)
-            if not names:
-                del self._folded[metrics_name(topic.name)]
+        self._show(state, lines)
+
+    def _show(self, state: RegistryState, lines: dict[str, str]) -> None:
+        self._by_id = {topic.id: topic for topic in state.topics.values()}
+        self._folded = {metrics_name(name): name for name in state.topics}
+        self._lines, self._state = lines, state
 
 
 def _outcome(make: Callable[[_T], Topic], of: _T) -> Outcome:

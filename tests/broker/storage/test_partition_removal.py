@@ -4,7 +4,7 @@ import uuid
 from types import SimpleNamespace
 
 from kafkalog_broker.storage.housekeeping import Housekeeping
-from kafkalog_broker.storage.partition_removal import delete_dir_name, remove, rename_for_deletion
+from kafkalog_broker.storage.log_table import delete_dir_name, remove, rename_for_deletion
 from kafkalog_spark.format.names import DirKind, parse_partition_dir
 
 UNIQUE = uuid.UUID(int=5)

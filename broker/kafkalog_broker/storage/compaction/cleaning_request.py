@@ -104,8 +104,9 @@ class CleaningHost:
 
         def swap() -> None:
             self.check()
-            for path in self._log.replace_segments(cleaned, old, self._now_ms()):
-                self._schedule_removal(path, self._log.config.file_delete_delay_ms)
+            with self._log.failing():
+                for path in self._log.local.replace(old, cleaned, self._now_ms()):
+                    self._schedule_removal(path, self._log.config.file_delete_delay_ms)
 
         try:
             self._owner.ask(swap)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 import random
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,6 @@ from typing import NamedTuple, NoReturn
 
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
-from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.local_log import FoundRange, LoadedLog, LocalLog
 from kafkalog_broker.storage.partition.log_segment import FileHandles, FileSlice, LogSegment, is_passing, segments_from
 from kafkalog_broker.storage.partition.offset_lookup import (
@@ -346,12 +345,6 @@ class Log:
             self.move_log_start(deletion.log_start_offset)
             return self.local.remove_first(deletion.count)
 
-    def replace_segments(self, cleaned: Sequence[CleanedSegment], old: Sequence[LogSegment], now_ms: int) -> list[Path]:
-        """As LocalLog.replace. Raises LookupError, BrokerError."""
-        self.check()
-        with self.failing():
-            return self.local.replace(old, cleaned, now_ms)
-
     # ---- housekeeping
 
     def update_config(self, config: LogConfig) -> None:
@@ -401,6 +394,15 @@ class Log:
         at_least_one the first one in any case. Raises BrokerError: offset_out_of_range, kafka_storage_error."""
         found = self.find_range(offset, max_bytes, up_to=up_to, at_least_one=at_least_one)
         return ReadResult([self.read_slice(file_slice) for file_slice in found.slices], found.next_offset)
+
+    def chunks(self, size: int) -> Iterator[bytes]:
+        """All batches below the present high watermark, some `size` bytes at a time. Raises as read_range."""
+        offset, end = self.log_start_offset, self.high_watermark
+        while offset < end:
+            chunks, offset = self.read_range(offset, size, up_to=end, at_least_one=True)
+            if not chunks:
+                return
+            yield from chunks
 
     def read_slice(self, file_slice: FileSlice) -> bytes:
         try:

@@ -176,18 +176,14 @@ class _Loader:
         self._request = request
         self._directory = request.directory
         self._on_bytes = on_bytes
-        self._bases: list[int] = []
-        self._snapshots: list[int] = []
-        self._transactional: frozenset[int] = frozenset()
+        self._files = files = tidy(request.directory)
+        self._bases, self._snapshots = list(files.base_offsets), list(files.snapshots)
         self._recovered: list[RecoveredSegment] = []
         self._epochs = LeaderEpochs(request.directory)
         self._producers = ProducerState()
 
     def load(self) -> LoadedLog:
-        request = self._request
-        files = tidy(self._directory)
-        self._bases, self._snapshots = list(files.base_offsets), list(files.snapshots)
-        self._transactional = files.transactional
+        request, files = self._request, self._files
         recover_from = self._recover_from()
         for base in self._bases:  # an index can always be made again; recovery does so for its segments
             if base not in files.complete and (recover_from is None or base < recover_from):
@@ -231,7 +227,7 @@ class _Loader:
         except (CorruptFile, UnsupportedFormat) as error:
             _log.warning("%s; leader epochs are taken from the log again", error)
             found.append(_floor(self._bases, 0))
-        for base in sorted(self._transactional):
+        for base in sorted(self._files.transactional):
             try:
                 load_transaction_index(self._path(base, names.TRANSACTION_INDEX_SUFFIX), base)
             except (CorruptLog, UnsupportedFormat) as error:
@@ -261,7 +257,7 @@ class _Loader:
             if aborted:
                 data = b"".join(map(format_transaction, aborted))
                 replace_file(self._path(base, names.TRANSACTION_INDEX_SUFFIX), data, sync=False)
-            elif base in self._transactional:
+            elif base in self._files.transactional:
                 self._path(base, names.TRANSACTION_INDEX_SUFFIX).unlink(missing_ok=True)
             self._recovered.append(segment)
             end = segment.next_offset

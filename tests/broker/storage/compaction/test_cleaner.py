@@ -196,7 +196,7 @@ def test_old_files_and_snapshots_wait_as_deleted(tmp_path):
 
     class Told(Host):
         def replace(self, cleaned, old):
-            gone.extend(self.log.replace_segments(cleaned, old, NOW))
+            gone.extend(self.log.local.replace(old, cleaned, NOW))
 
     Cleaner(request(log), Told(log, NOW), 1 << 20, 0.9, 1 << 16).clean()
     assert [segment.base_offset for segment in log.segments] == [0, 3]

@@ -64,7 +64,7 @@ class Host(CleaningHost):
 
     def replace(self, cleaned, old):
         self.swaps.append([segment.base_offset for segment in old])
-        self.log.replace_segments(cleaned, old, self.now_ms)
+        self.log.local.replace(old, cleaned, self.now_ms)
 
 
 def request(log: Log, now_ms=NOW, first_dirty: int | None = None) -> CleaningRequest:
