@@ -23,7 +23,7 @@ from kafkalog_broker.net.dispatch import Dispatch
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.net.loop_watch import LoopWatch, new_event_loop
 from kafkalog_broker.net.response_writer import BUFFER_BYTES
-from kafkalog_broker.net.tls_transport import PIECE_BYTES, WRITE_ONCE_BYTES, TlsTurns
+from kafkalog_broker.net.tls_transport import PIECE_BYTES, TlsTurns
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
 from kafkalog_broker.security.tls_context import ListenerTls
 from kafkalog_broker.storage.partition.log_segment import FileHandle, FileSlice
@@ -109,8 +109,8 @@ def test_large_and_small_requests_come_back(run: Run) -> None:
 
 
 def test_a_response_out_of_a_file_comes_whole_to_a_slow_reader(run: Run, tmp_path: Path) -> None:
-    """More than one round writes, more than the sockets hold."""
-    data = random.Random(5).randbytes(25 * WRITE_ONCE_BYTES + 12_345)
+    """More than the sockets hold."""
+    data = random.Random(5).randbytes(50 * BUFFER_BYTES + 12_345)
     (tmp_path / "segment").write_bytes(data)
 
     async def test() -> None:
@@ -352,7 +352,7 @@ def test_a_peer_that_asks_for_new_keys_and_reads_nothing_is_closed(run: Run) -> 
             transport = cast(tls_transport.TlsTransport, connection._transport)
             assert transport._tls is not None
             for _ in range(1 + tls_transport.MAX_ALERTS_BYTES // PIECE_BYTES):
-                transport._tls.write(memoryview(bytes(PIECE_BYTES)))
+                transport._tls.write(bytes(PIECE_BYTES))
             writer.write(framed(b"34"))
             while network.admission.open:
                 await asyncio.sleep(0.001)
