@@ -33,7 +33,7 @@ from kafkalog_broker.net.dispatch import Dispatch, dispatcher
 from kafkalog_broker.net.listener import Gate, Network
 from kafkalog_broker.net.loop_watch import LateTimer, sleep
 from kafkalog_broker.net.sasl_gate import SaslGate
-from kafkalog_broker.protocol.api_registry import Layer, registry
+from kafkalog_broker.protocol.api_registry import Layer
 from kafkalog_broker.quotas.quota_changes import quota_file
 from kafkalog_broker.runtime.clock import Clock
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice, run_in_slices
@@ -143,9 +143,7 @@ class Server(Broker):
         started.callback(setattr, self, "is_started", False)
 
     def _requests_served(self, started: AsyncExitStack) -> Dispatch:
-        self.apis.use(registry())
-        if self.authorizer is not None:
-            self.apis.wrap(Layer.ACCESS, partial(guarded, self.authorizer))
+        self.apis.wrap(Layer.ACCESS, None if self.authorizer is None else partial(guarded, self.authorizer))
         if self._metrics_at is None:
             return dispatcher(self, self.apis)
         from kafkalog_broker.metrics.serving import serve_metrics

@@ -17,8 +17,8 @@ from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.protocol.acls import TEXTS
 from kafkalog_broker.protocol.api_registry import Layer, Request, api, on_error
 from kafkalog_broker.protocol.response_entity import respond
+from kafkalog_broker.quotas.client_quotas import throttled
 from kafkalog_broker.quotas.quota_changes import altered, described
-from kafkalog_broker.quotas.throttled_handlers import throttled
 from kafkalog_broker.runtime.fair_scheduling import TimeSlice
 
 _logger = logging.getLogger(__name__)

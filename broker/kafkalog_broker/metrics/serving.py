@@ -18,9 +18,8 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from kafkalog_broker.broker import Broker
-from kafkalog_broker.metrics.collector import Collector
+from kafkalog_broker.metrics.collector import Collector, RequestCounts, counted
 from kafkalog_broker.metrics.exposition import Samples
-from kafkalog_broker.metrics.request_counts import RequestCounts, counted
 from kafkalog_broker.net.dispatch import Dispatch, dispatcher
 from kafkalog_broker.net.listener import Network
 from kafkalog_broker.runtime.traffic import Traffic

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from types import CoroutineType
@@ -22,11 +21,11 @@ from typing import Any, cast
 from kafkalog_broker.errors import MalformedRequest
 from kafkalog_broker.net.dispatch import ConnectionClosed, Dispatch
 from kafkalog_broker.net.loop_watch import NOTED_S, LoopWatch
-from kafkalog_broker.net.request_reader import FrameAssembler, MemoryPool, ReadTurns, RequestReader
+from kafkalog_broker.net.request_reader import RECEIVE_BUFFER_BYTES, MemoryPool, ReadTurns, RequestReader
 from kafkalog_broker.net.response_writer import WRITE_BUFFER_BYTES, ResponseWriter, SendBuffer
 from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.protocol.api_registry import ConnectionInfo
-from kafkalog_broker.runtime.fair_scheduling import NOT_BEGUN, FairQueue, timed
+from kafkalog_broker.runtime.fair_scheduling import NOT_BEGUN, fair_queue, timed
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_broker.storage.partition.log_segment import FileSlice
 
@@ -94,23 +93,23 @@ AUTHENTICATE_S = 30.0
 has sent of one small request. (Kafka: connections.max.idle.ms, 10 minutes after each byte.)"""
 
 
-@dataclass(frozen=True, slots=True)
 class Shared:
-    """Shared by the connections of a network. admit: count a new connection, and say why there is no room for it, or
-    None. gone: it has ended."""
+    """What the connections of a network share. admit: count a new connection, and say why there is no room for it, or
+    None. gone: it has ended. queued_bytes: as MemoryPool. To be made inside the event loop."""
 
-    dispatch: Dispatch
-    admit: Callable[[Connection], str | None]
-    gone: Callable[[Connection], None]
-    loop: asyncio.AbstractEventLoop
-    line: FairQueue
-    memory: MemoryPool
-    watch: LoopWatch
-    reads: ReadTurns
-    unread: UnreadResponses
-    closed_lines: LogRate
-    receive_buffer: memoryview
-    send_buffer: SendBuffer
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        admit: Callable[[Connection], str | None],
+        gone: Callable[[Connection], None],
+        queued_bytes: int,
+        closed_lines: LogRate,
+    ) -> None:
+        self.dispatch, self.admit, self.gone, self.closed_lines = dispatch, admit, gone, closed_lines
+        self.loop = loop = asyncio.get_running_loop()
+        self.line, self.memory, self.watch = fair_queue(), MemoryPool(queued_bytes), LoopWatch()
+        self.reads, self.unread = ReadTurns(loop), UnreadResponses(loop)
+        self.receive_buffer, self.send_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES)), SendBuffer()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -133,8 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         if gate is not None:
             self._dispatch = guard = gate(shared.dispatch, self.authenticated)
             max_request_bytes = min(max_request_bytes, guard.max_request_bytes)
-        assembler = FrameAssembler(shared.receive_buffer, max_request_bytes, shared.memory)
-        self.requests = RequestReader(assembler, shared.memory, shared.reads)
+        self.requests = RequestReader(shared.receive_buffer, max_request_bytes, shared.memory, shared.reads)
         self._writer = ResponseWriter(shared.loop, shared.send_buffer)
         self.info.mute = self._writer.mute
         self._transport: asyncio.Transport | None = None
@@ -198,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
         """The peer has shown who it is: with a certificate, without one, or by SASL."""
         self.info.principal = principal
         self._forget_deadline()
-        self.requests.assembler.max_bytes = self._max_request_bytes
+        self.requests.max_bytes = self._max_request_bytes
 
     def secured(self, principal: str) -> None:
         """The handshake of TLS is done. Where SASL comes after it, that names the principal."""
@@ -289,11 +287,11 @@ class Connection(asyncio.BufferedProtocol):
     async def _serve_requests(self) -> None:
         dispatch, line, watch = self._dispatch, self._line, self._shared.watch
         requests, writer = self.requests, self._writer
-        frames, assembler, limited = requests.frames, requests.assembler, self._shared.memory.limited
+        frames, limited = requests.frames, self._shared.memory.limited
         now, slice_end = 0.0, 0.0  # 0: it has waited for something, so a slice begins
         while True:
-            if not frames and not (assembler.has_more and requests.make_frames()):
-                if requests.ended and not assembler.has_more:
+            if not frames and not (requests.has_more and requests.make_frames()):
+                if requests.ended and not requests.has_more:
                     return
                 if writer.held:
                     writer.write_held()

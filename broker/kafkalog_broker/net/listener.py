@@ -11,14 +11,10 @@ from typing import TYPE_CHECKING
 
 from kafkalog_broker.config.listeners import Listener
 from kafkalog_broker.net.acceptor import Acceptor, Admission, NetworkLimits, bind
-from kafkalog_broker.net.connection import Connection, Shared, UnreadResponses
+from kafkalog_broker.net.connection import Connection, Shared
 from kafkalog_broker.net.dispatch import Dispatch
-from kafkalog_broker.net.loop_watch import LoopWatch
-from kafkalog_broker.net.request_reader import RECEIVE_BUFFER_BYTES, MemoryPool, ReadTurns
-from kafkalog_broker.net.response_writer import SendBuffer
 from kafkalog_broker.net.sasl_gate import SaslGate
 from kafkalog_broker.net.tls_transport import TlsTransport, TlsTurns
-from kafkalog_broker.runtime.fair_scheduling import fair_queue
 from kafkalog_broker.runtime.process import LogRate
 from kafkalog_spark.errors import KafkalogError
 
@@ -44,20 +40,9 @@ class Network:
         """ip_wait_ms: as Admission."""
         self.loop = loop = asyncio.get_running_loop()
         self.admission = Admission(limits or NetworkLimits(), loop.time, ip_wait_ms)
-        self.shared = Shared(
-            dispatch,
-            self.admission.admit,
-            self.admission.gone,
-            loop,
-            line=fair_queue(),
-            memory=MemoryPool(self.admission.limits.queued_max_request_bytes),
-            watch=LoopWatch(),
-            reads=ReadTurns(loop),
-            unread=UnreadResponses(loop),
-            closed_lines=LogRate(_logger),
-            receive_buffer=memoryview(bytearray(RECEIVE_BUFFER_BYTES)),
-            send_buffer=SendBuffer(),
-        )
+        admission, lines = self.admission, LogRate(_logger)
+        queued_bytes = admission.limits.queued_max_request_bytes
+        self.shared = Shared(dispatch, admission.admit, admission.gone, queued_bytes, lines)
         self.tls_turns = TlsTurns(loop, self.shared.watch)
         self._acceptors: dict[Listener, Acceptor] = {}
         self._idle_check: asyncio.TimerHandle | None = None

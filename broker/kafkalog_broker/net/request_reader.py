@@ -3,7 +3,7 @@ queue.
 
 The socket writes into a buffer that all connections of an event loop share, out of which whole frames are copied, or
 into the memory of a frame that has begun. One read may bring thousands of small frames: they are made a few at a time,
-and nothing is read until the owner has asked for the others (`next_frames`).
+and nothing is read until the owner has asked for the others (`make_frames`).
 """
 
 from __future__ import annotations
@@ -78,24 +78,79 @@ the assignments of a group) has to fit into one batch of 1 MB, and a Fetch of 16
 PRODUCE = b"\0\0"  # the API key that may be as large as socket.request.max.bytes
 
 
-class FrameAssembler:
-    """The frames of one connection. Bytes of frames that have begun are taken from `pool` with FRAME_OVERHEAD each; who
-    is done with a frame gives them back."""
+READ_AHEAD_BYTES = 64 << 10
+"""Bytes of waiting requests above which reading pauses: small pipelined requests are read many at a time; of large
+ones, one waits while one is handled."""
 
-    __slots__ = ("_filled", "_frame", "_pool", "_rest", "_shared", "_taken", "has_more", "max_bytes")
+ROUND_BYTES = 2 << 20  # some 3 ms. A request of Produce has 1 MB by default.
 
-    def __init__(self, shared: memoryview, max_bytes: int, pool: MemoryPool) -> None:
-        """`shared`: the writable receive buffer; nothing of it is kept between `received` and the next `buffer`.
-        `max_bytes`: the largest frame from now on, without its size (socket.request.max.bytes)."""
-        self._shared = shared
-        self.max_bytes = max_bytes
-        self._pool = pool
+READERS = 8
+"""Connections that read on in one round: each reads one piece at least before the round is over for it."""
+
+
+class ReadTurns:
+    """Who reads on in a round: when it has read ROUND_BYTES of frames in pieces (READ_BYTES), connections whose frame
+    is not complete read on in later rounds, in the order in which they came. For one event loop, in its thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._left = ROUND_BYTES
+        self._waiting: dict[Callable[[], None], None] = {}
+        self._moving = False
+
+    def over(self, count: int, read_on: Callable[[], None]) -> bool:
+        """`count` bytes of a frame that is not complete were read. True if no more are to be read in this round; then
+        `read_on` is called in a later one."""
+        if not self._moving:
+            self._moving = True
+            self.loop.call_soon(self._next_round)
+        self._left -= count
+        if self._left <= 0:
+            self._waiting[read_on] = None
+        return self._left <= 0
+
+    def forget(self, read_on: Callable[[], None]) -> None:
+        self._waiting.pop(read_on, None)
+
+    def _next_round(self) -> None:
+        self._left = ROUND_BYTES
+        for _ in range(min(READERS, len(self._waiting))):
+            read_on = next(iter(self._waiting))
+            del self._waiting[read_on]
+            read_on()
+        self._moving = bool(self._waiting)
+        if self._moving:
+            self.loop.call_soon(self._next_round)
+
+
+class RequestReader:
+    """The frames of one connection, read-only and without their size. Reads from `transport`, the connection's while it
+    is there, None before and after. `frames` is the queue, to be looked at; `take` takes the first."""
+
+    __slots__ = (
+        "_filled", "_frame", "_in_work_bytes", "_loop", "_paused", "_pool", "_rest", "_shared", "_taken", "_turns",
+        "_waiting_bytes", "_wakeup", "ended", "frames", "has_more", "max_bytes", "transport",
+    )  # fmt: skip
+
+    def __init__(self, shared: memoryview, max_bytes: int, pool: MemoryPool, turns: ReadTurns) -> None:
+        """shared: the writable receive buffer; nothing of it is kept between `received` and the next `buffer`.
+        max_bytes: the largest frame from now on, without its size (socket.request.max.bytes). pool: bytes of frames
+        that have begun are taken from it with FRAME_OVERHEAD each, until they are done or dropped."""
+        self._shared, self.max_bytes, self._pool, self._turns = shared, max_bytes, pool, turns
+        self._loop = turns.loop
+        self._wakeup: asyncio.Future[None] | None = None
         self._rest: bytes | memoryview = b""  # read, and not made into frames yet
         self.has_more = False
-        """True if frames may be made of what has been read: nothing is to be read before `next_frames` is called."""
+        """True if frames may be made of what has been read: nothing is to be read before `make_frames` is called."""
         self._frame: memoryview | None = None
         self._filled = 0
         self._taken = 0  # from the pool, for _frame
+        self._waiting_bytes = 0  # of the frames that wait, as they are taken from the pool
+        self._in_work_bytes = 0  # of the frame that is handled
+        self._paused = False
+        self.frames: deque[bytes | memoryview] = deque()
+        self.transport: asyncio.Transport | None = None
+        self.ended = False  # no further frames will come, or none are wanted
 
     def buffer(self) -> memoryview:
         """Where the next bytes go. Never empty."""
@@ -103,44 +158,36 @@ class FrameAssembler:
             return self._frame[self._filled : self._filled + READ_BYTES]
         return self._shared
 
-    def received(self, count: int, frames: deque[bytes | memoryview]) -> int:
-        """`count` bytes have come into `buffer()`: append the frames that they complete, read-only and without their
-        size; return what those cost. Raises MalformedRequest for a size that is none, or above what the API may have:
-        frames in front of it have been appended, and nothing more can be read from the connection."""
-        frame = self._frame
-        if frame is not None:
+    def received(self, count: int, busy: bool) -> None:
+        """So many bytes have come into `buffer()`; `busy`: a request is being handled. Raises MalformedRequest for a
+        size that is none, or above what the API may have, or MemoryError: frames in front of it are in the queue, and
+        nothing more can be read from the connection."""
+        if self.ended:
+            return
+        frame, frames = self._frame, self.frames
+        if frame is None:
+            data = self._shared[:count]
+            self._split(b"".join((self._rest, data)) if self._rest else data)
+        else:
             self._filled += count
             self._check_other(frame, self._filled)
-            if self._filled < len(frame):
-                return 0
-            taken, self._taken = self._taken, 0
-            self._frame = None
-            self._filled = 0
-            frames.append(frame.toreadonly())
-            return taken
-        data: bytes | memoryview = self._shared[:count]
-        if self._rest:
-            data = b"".join((self._rest, data))
-        return self._split(data, frames)
+            if self._filled == len(frame):
+                self._waiting_bytes += self._taken
+                self._frame, self._filled, self._taken = None, 0, 0
+                frames.append(frame.toreadonly())
+        if self.has_more:
+            self._pause()
+            self.wake_up()
+        elif frames:
+            if self._waiting_bytes > READ_AHEAD_BYTES and (busy or len(frames) > 1):
+                self._pause()
+            self.wake_up()
+        elif self._turns.over(count, self._read_on):
+            self._pause()
 
-    def next_frames(self, frames: deque[bytes | memoryview]) -> int:
-        """As `received`, of what has been read before."""
-        return self._split(self._rest, frames)
-
-    def close(self) -> None:
-        """The memory of the frame that has not come whole goes back to the pool."""
-        if self._pool.limited:
-            self._pool.give_back(self._taken)
-        self._taken = 0
-        self._frame = None
-        self._filled = 0
-        self._rest = b""
-        self.has_more = False
-
-    def _split(self, data: bytes | memoryview, frames: deque[bytes | memoryview]) -> int:
+    def _split(self, data: bytes | memoryview) -> None:
         pool, limited, max_bytes = self._pool, self._pool.limited, self.max_bytes
         count = len(data)
-        cost = 0
         position = 0
         for _ in range(FRAMES_AT_ONCE):
             begin = position + SIZE_BYTES
@@ -153,20 +200,18 @@ class FrameAssembler:
             if limited and not pool.take(taken):
                 break
             end = begin + size
-            if end <= count:
-                frame = bytes(data[begin:end])
-                if size > MAX_OTHER_BYTES:
-                    self._check_other(frame, size)
-                frames.append(frame)
-                cost += taken
-                position = end
-            else:
+            if end > count:
                 self._begin(data[begin:], size, taken)
                 position = count
                 break
+            self._waiting_bytes += taken
+            frame = bytes(data[begin:end])
+            if size > MAX_OTHER_BYTES:
+                self._check_other(frame, size)
+            self.frames.append(frame)
+            position = end
         self._rest = bytes(data[position:]) if position < count else b""
         self.has_more = count - position >= SIZE_BYTES
-        return cost
 
     def _begin(self, start: bytes | memoryview, size: int, taken: int) -> None:
         # Memory that is not written to costs nothing, so a size that is a lie costs nothing: numpy leaves the memory as
@@ -185,90 +230,6 @@ class FrameAssembler:
                 "is not Produce: send several smaller ones"
             )
 
-
-READ_AHEAD_BYTES = 64 << 10
-"""Bytes of waiting requests above which reading pauses: small pipelined requests are read many at a time; of large
-ones, one waits while one is handled."""
-
-ROUND_BYTES = 2 << 20  # some 3 ms. A request of Produce has 1 MB by default.
-
-READERS = 8
-"""Connections that read on in one round: each reads one piece at least before the round is over for it."""
-
-
-class ReadTurns:
-    """Who reads on in a round: when it has read ROUND_BYTES of frames in pieces (READ_BYTES), connections whose frame
-    is not complete read on in later rounds, in the order in which they came. For one event loop, in its thread."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._left = ROUND_BYTES
-        self._waiting: dict[Callable[[], None], None] = {}
-        self._moving = False
-
-    def over(self, count: int, read_on: Callable[[], None]) -> bool:
-        """`count` bytes of a frame that is not complete were read. True if no more are to be read in this round; then
-        `read_on` is called in a later one."""
-        if not self._moving:
-            self._moving = True
-            self._loop.call_soon(self._next_round)
-        self._left -= count
-        if self._left <= 0:
-            self._waiting[read_on] = None
-        return self._left <= 0
-
-    def forget(self, read_on: Callable[[], None]) -> None:
-        self._waiting.pop(read_on, None)
-
-    def _next_round(self) -> None:
-        self._left = ROUND_BYTES
-        for _ in range(min(READERS, len(self._waiting))):
-            read_on = next(iter(self._waiting))
-            del self._waiting[read_on]
-            read_on()
-        self._moving = bool(self._waiting)
-        if self._moving:
-            self._loop.call_soon(self._next_round)
-
-
-class RequestReader:
-    """Reads from `transport`, the connection's while it is there, None before and after. `frames` is the queue, to be
-    looked at; `take` takes the first."""
-
-    __slots__ = (
-        "_in_work_bytes", "_loop", "_paused", "_pool", "_turns", "_waiting_bytes", "_wakeup",
-        "assembler", "buffer", "ended", "frames", "transport",
-    )  # fmt: skip
-
-    def __init__(self, assembler: FrameAssembler, pool: MemoryPool, turns: ReadTurns) -> None:
-        self.assembler, self._pool, self._turns = assembler, pool, turns
-        self._loop = asyncio.get_running_loop()
-        self._wakeup: asyncio.Future[None] | None = None
-        self._waiting_bytes = 0  # of the frames that wait, as they are taken from the pool
-        self._in_work_bytes = 0  # of the frame that is handled
-        self._paused = False
-        self.frames: deque[bytes | memoryview] = deque()
-        self.transport: asyncio.Transport | None = None
-        self.ended = False  # no further frames will come, or none are wanted
-        self.buffer = assembler.buffer  # where the next bytes that are read go
-
-    def received(self, count: int, busy: bool) -> None:
-        """So many bytes have come into the buffer; `busy`: a request is being handled. Raises MalformedRequest, or
-        MemoryError; then nothing more can be read."""
-        if self.ended:
-            return
-        frames = self.frames
-        self._waiting_bytes += self.assembler.received(count, frames)
-        if self.assembler.has_more:
-            self._pause()
-            self.wake_up()
-        elif frames:
-            if self._waiting_bytes > READ_AHEAD_BYTES and (busy or len(frames) > 1):
-                self._pause()
-            self.wake_up()
-        elif self._turns.over(count, self._read_on):
-            self._pause()
-
     def more(self) -> asyncio.Future[None]:
         """Done when there may be more, or the end."""
         self._wakeup = self._loop.create_future()
@@ -281,10 +242,10 @@ class RequestReader:
 
     def make_frames(self) -> bool:
         """Make frames of what was read; True if any. Without memory for one, `more` is done as soon as there is."""
-        self._waiting_bytes += self.assembler.next_frames(self.frames)
+        self._split(self._rest)
         if self.frames:
             return True
-        if self.assembler.has_more:
+        if self.has_more:
             self._pool.call_when_free(self.wake_up)
         else:  # a frame has begun: its rest is to be read
             self._resume()
@@ -315,8 +276,9 @@ class RequestReader:
         self._pool.forget(self.wake_up)
         self._turns.forget(self._read_on)
         self.frames.clear()
-        self.assembler.close()
-        size, self._waiting_bytes, self._in_work_bytes = self._waiting_bytes + self._in_work_bytes, 0, 0
+        size = self._waiting_bytes + self._in_work_bytes + self._taken
+        self._waiting_bytes = self._in_work_bytes = self._taken = self._filled = 0
+        self._frame, self._rest, self.has_more = None, b"", False
         if self._pool.limited:
             self._pool.give_back(size)
 
@@ -326,7 +288,7 @@ class RequestReader:
             self.transport.pause_reading()
 
     def _read_on(self) -> None:
-        if self._paused and not self.assembler.has_more and self._waiting_bytes <= READ_AHEAD_BYTES:
+        if self._paused and not self.has_more and self._waiting_bytes <= READ_AHEAD_BYTES:
             self._resume()
 
     def _resume(self) -> None:

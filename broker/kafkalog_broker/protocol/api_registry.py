@@ -80,7 +80,7 @@ class Request:
     """A request. entity: kio's, or a ProduceRequest; None for an ApiVersions request of a version that is not served.
     size: bytes of its frame. access: rights of its sender, an Access of `security/authorizer.py`; None: all. charge:
     called for each topic once all else was checked, before so many partitions are made or removed; raises BrokerError
-    throttling_quota_exceeded (`quotas/throttled_handlers.py`)."""
+    throttling_quota_exceeded (`quotas/client_quotas.py`)."""
 
     api_key: int
     version: int
@@ -189,17 +189,12 @@ class Layer(IntEnum):
 
 
 class ServedApis(dict[int, Api]):
-    """The registered APIs by key, wrapped in what is switched on, for the dispatcher to look into with each request."""
+    """The registered APIs by key, wrapped in what is switched on, for the dispatcher to look into with each request.
+    Empty before the first `wrap`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._registered: Mapping[int, Api] = {}
         self._wraps: dict[Layer, Wrap] = {}
-
-    def use(self, registered: Mapping[int, Api]) -> None:
-        """Before the first request."""
-        self._registered = registered
-        self._make()
 
     def wrap(self, layer: Layer, how: Wrap | None) -> None:
         """From the next request on; None: no longer."""
@@ -207,11 +202,7 @@ class ServedApis(dict[int, Api]):
             self._wraps.pop(layer, None)
         else:
             self._wraps[layer] = how
-        self._make()
-
-    def _make(self) -> None:
-        for key, registered in self._registered.items():
-            api = registered
-            for layer in sorted(self._wraps):
-                api = self._wraps[layer](api)
+        for key, api in registry().items():
+            for wrapped in sorted(self._wraps):
+                api = self._wraps[wrapped](api)
             self[key] = api

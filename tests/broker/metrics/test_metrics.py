@@ -29,8 +29,8 @@ from kafkalog_broker.admin.topic_changes import ensure_topic
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.errors import ErrorCode
 from kafkalog_broker.metrics import exposition
+from kafkalog_broker.metrics.collector import RequestCounts, counted
 from kafkalog_broker.metrics.exposition import METRICS, Samples
-from kafkalog_broker.metrics.request_counts import RequestCounts, counted
 from kafkalog_broker.metrics.serving import MAX_CONNECTIONS, MetricsServer, _Handler
 from kafkalog_broker.net.dispatch import answer_of
 from kafkalog_broker.protocol.api_registry import ConnectionInfo

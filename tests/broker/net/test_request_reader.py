@@ -1,42 +1,61 @@
 from __future__ import annotations
 
+import asyncio
 import struct
-from collections import deque
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_broker.errors import MalformedRequest
-from kafkalog_broker.net.request_reader import FRAME_OVERHEAD, FRAMES_AT_ONCE, READ_BYTES, FrameAssembler, MemoryPool
+from kafkalog_broker.net.request_reader import (
+    FRAME_OVERHEAD,
+    FRAMES_AT_ONCE,
+    READ_BYTES,
+    MemoryPool,
+    ReadTurns,
+    RequestReader,
+)
 
 LARGEST = 1000
 
 
+LOOP = asyncio.new_event_loop()  # which does not run: frames are made of bytes alone
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _loop_ends() -> Iterator[None]:
+    yield
+    LOOP.close()
+
+
+def reader(shared: memoryview, max_bytes: int = LARGEST, pool: MemoryPool | None = None) -> RequestReader:
+    return RequestReader(shared, max_bytes, pool or MemoryPool(), ReadTurns(LOOP))
+
+
 class Wire:
-    """Feeds bytes to an assembler as a socket does: never more at once than the buffer it is given."""
+    """Feeds bytes to a reader as a socket does: never more at once than the buffer it is given."""
 
     def __init__(self, buffer_bytes: int = 64, max_bytes: int = LARGEST) -> None:
         self.pool = MemoryPool(2**40)
         self.shared = memoryview(bytearray(buffer_bytes))
-        self.assembler = FrameAssembler(self.shared, max_bytes, self.pool)
-        self.frames: deque[bytes | memoryview] = deque()
-        self.completed = 0
+        self.reader = reader(self.shared, max_bytes, self.pool)
 
     def send(self, data: bytes) -> None:
         while data:
-            buffer = self.assembler.buffer()
+            buffer = self.reader.buffer()
             count = min(len(buffer), len(data))
             buffer[:count] = data[:count]
             data = data[count:]
-            self.completed += self.assembler.received(count, self.frames)
-            while self.assembler.has_more:
-                self.completed += self.assembler.next_frames(self.frames)
+            self.reader.received(count, busy=False)
+            while self.reader.has_more:
+                self.reader.make_frames()
             self.shared[:] = b"\xee" * len(self.shared)  # another connection uses the shared buffer in between
 
     def received(self) -> list[bytes]:
-        assert all(memoryview(frame).readonly for frame in self.frames)
-        return [bytes(frame) for frame in self.frames]
+        assert all(memoryview(frame).readonly for frame in self.reader.frames)
+        return [bytes(frame) for frame in self.reader.frames]
 
 
 def framed(body: bytes) -> bytes:
@@ -57,7 +76,9 @@ def test_frames_are_the_same_however_they_are_cut(bodies: list[bytes], cuts: lis
         position += size
         turn += 1
     assert wire.received() == bodies
-    assert wire.completed == sum(len(body) + FRAME_OVERHEAD for body in bodies) == wire.pool.used
+    assert wire.pool.used == sum(len(body) + FRAME_OVERHEAD for body in bodies)
+    wire.reader.drop()
+    assert wire.pool.used == 0
 
 
 @given(bodies=BODIES)
@@ -72,7 +93,7 @@ def test_a_frame_that_comes_in_three_parts_is_whole() -> None:
     wire = Wire()
     wire.send(b"\0\0")
     wire.send(b"\0\x0aabc")
-    assert not wire.frames
+    assert not wire.reader.frames
     wire.send(b"defghij")
     assert wire.received() == [b"abcdefghij"]
 
@@ -83,6 +104,8 @@ def test_a_size_that_is_negative_or_too_large_is_malformed(size: int) -> None:
     with pytest.raises(MalformedRequest, match=f"a request of {size} bytes, socket.request.max.bytes allows 1 to 1000"):
         wire.send(framed(b"good") + struct.pack(">i", size))
     assert wire.received() == [b"good"]
+    wire.reader.drop()
+    assert wire.pool.used == 0
 
 
 def test_the_largest_size_is_served() -> None:
@@ -94,35 +117,36 @@ def test_the_largest_size_is_served() -> None:
 def test_a_large_frame_is_received_into_its_own_memory() -> None:
     wire = Wire(max_bytes=1 << 30)
     wire.send(struct.pack(">i", 1 << 30))  # says one GB: nothing is touched before it comes
-    assert len(wire.assembler.buffer()) == READ_BYTES
+    assert len(wire.reader.buffer()) == READ_BYTES
 
 
 def test_what_one_read_brings_becomes_frames_a_few_at_a_time() -> None:
     bodies = [b"%d" % n for n in range(FRAMES_AT_ONCE + 3)]
     stream = b"".join(map(framed, bodies)) + b"\0\0"
     shared = memoryview(bytearray(stream))
-    assembler, frames = FrameAssembler(shared, LARGEST, MemoryPool()), deque[bytes | memoryview]()
-    cost = assembler.received(len(stream), frames)
-    assert list(frames) == bodies[:FRAMES_AT_ONCE]
-    assert cost == sum(len(frame) + FRAME_OVERHEAD for frame in frames)
-    assert assembler.has_more
+    requests = reader(shared)
+    requests.received(len(stream), busy=False)
+    assert list(requests.frames) == bodies[:FRAMES_AT_ONCE]
+    assert requests.has_more
     shared[:] = bytes(len(shared))
-    assembler.next_frames(frames)
-    assert list(frames) == bodies
-    assert not assembler.has_more
+    requests.make_frames()
+    assert list(requests.frames) == bodies
+    assert not requests.has_more
 
 
 def test_no_frame_begins_while_the_pool_is_used_up() -> None:
     pool = MemoryPool(100)
     shared = memoryview(bytearray(framed(b"one") + framed(b"two" * 20) + framed(b"three")))
-    assembler, frames = FrameAssembler(shared, LARGEST, pool), deque[bytes | memoryview]()
-    assembler.received(len(shared), frames)
-    assert list(frames) == [b"one", b"two" * 20]  # the second goes over the limit, as in Kafka
-    assert assembler.has_more
-    assert assembler.next_frames(frames) == 0
+    requests = reader(shared, pool=pool)
+    requests.received(len(shared), busy=False)
+    assert list(requests.frames) == [b"one", b"two" * 20]  # the second goes over the limit, as in Kafka
+    assert requests.has_more
+    requests.make_frames()
+    assert len(requests.frames) == 2
     pool.give_back(pool.used)
-    assert assembler.next_frames(frames) == 5 + FRAME_OVERHEAD
-    assert frames[-1] == b"three"
+    requests.make_frames()
+    assert requests.frames[-1] == b"three"
+    assert pool.used == 5 + FRAME_OVERHEAD
 
 
 def test_those_that_wait_for_memory_are_called_in_order_while_there_is_some() -> None:
