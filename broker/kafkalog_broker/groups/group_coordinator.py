@@ -106,13 +106,10 @@ class GroupCoordinator:
                     ErrorCode.invalid_session_timeout,
                     f"{request.session_timeout_ms} ms, expected {shortest} to {longest}",
                 )
+            shard.join(request, answer)
         except BrokerError as error:
-            code = error.code
-            if code is ErrorCode.group_id_not_found:
-                code = ErrorCode.inconsistent_group_protocol
-            answer(JoinAnswer(code, request.member_id))
-            return
-        shard.join(request, answer)
+            is_other = error.code is ErrorCode.group_id_not_found
+            answer(JoinAnswer(ErrorCode.inconsistent_group_protocol if is_other else error.code, request.member_id))
 
     def sync(self, request: SyncRequest, answer: SyncCallback) -> None:
         """`answer` is called exactly once, now or later."""

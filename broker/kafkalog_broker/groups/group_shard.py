@@ -15,8 +15,14 @@ from kafkalog_broker.coordinator.runtime import Timers, Write
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.groups.classic.classic_group import Group, GroupState
 from kafkalog_broker.groups.classic.classic_group_manager import ClassicGroupManager
-from kafkalog_broker.groups.classic.consumer_protocol import PROTOCOL_TYPE
-from kafkalog_broker.groups.classic.messages import CommitRequest, JoinAnswer, JoinCallback, JoinRequest, ListedGroup
+from kafkalog_broker.groups.classic.messages import (
+    PROTOCOL_TYPE,
+    CommitRequest,
+    JoinAnswer,
+    JoinCallback,
+    JoinRequest,
+    ListedGroup,
+)
 from kafkalog_broker.groups.classic.offset_records import (
     GroupKey,
     OffsetKey,
@@ -190,21 +196,19 @@ class GroupShard:
     # members that speak the classic protocol, of whichever kind of group
 
     def join(self, request: JoinRequest, answer: JoinCallback) -> None:
-        """`answer` is called once: now, or when the join phase is over."""
+        """`answer` is called once, now or when the join phase is over. Or BrokerError is raised."""
         group = self.reconciling(request.group_id)
-        if group is None:
-            self.classic.join(request, answer)
-            return
-        try:
-            if group.state is ModernGroupState.EMPTY:
+        if group is None or group.state is ModernGroupState.EMPTY:
+            if group is not None:
                 self._remove_group(group)
-                self.classic.join(request, answer)
-            elif isinstance(group, ConsumerGroup):
+            self.classic.join(request, answer)
+        elif isinstance(group, ConsumerGroup):
+            try:
                 answer(self._classic_members.join(group, request))
-            else:
-                raise BrokerError(ErrorCode.inconsistent_group_protocol)
-        except BrokerError as error:
-            answer(JoinAnswer(error.code))
+            except BrokerError as error:
+                answer(JoinAnswer(error.code))
+        else:
+            answer(JoinAnswer(ErrorCode.inconsistent_group_protocol))
 
     def classic_protocol(self, group_id: str) -> ClassicGroupManager | ClassicMembers:
         """SyncGroup, Heartbeat and LeaveGroup of a group."""

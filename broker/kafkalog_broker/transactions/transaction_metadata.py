@@ -253,16 +253,11 @@ def ends(metadata: TransactionMetadata, producer: ProducerIdAndEpoch, *, commit:
         return False
     if raises_epoch and not commit and state.may_expire and (is_new or state is _S.EMPTY):
         return True  # a producer that does not know what arrived may abort nothing
-    raise _refused(metadata, commit)
-
-
-def _refused(metadata: TransactionMetadata, commit: bool) -> BrokerError:
-    if (metadata.state, commit) in _UNDERWAY:
-        return metadata.busy()
-    return BrokerError(
-        ErrorCode.invalid_txn_state,
-        f"transactional id {metadata.transactional_id!r} is {metadata.state.label}: "
-        f"there is nothing to {'commit' if commit else 'abort'}",
+    if (state, commit) in _UNDERWAY:
+        raise metadata.busy()
+    what = f"there is nothing to {'commit' if commit else 'abort'}"
+    raise BrokerError(
+        ErrorCode.invalid_txn_state, f"transactional id {metadata.transactional_id!r} is {state.label}: {what}"
     )
 
 

@@ -43,26 +43,21 @@ class ClassicGroupManager:
     # JoinGroup
 
     def join(self, request: JoinRequest, answer: JoinCallback) -> None:
-        """`answer` is called once: now, or when the join phase is over."""
+        """`answer` is called once, now or when the join phase is over. Or BrokerError is raised."""
         group = self.groups.get(request.group_id)
         if group is None:
             if request.member_id != NO_MEMBER:
-                answer(JoinAnswer(ErrorCode.unknown_member_id, request.member_id))
-                return
+                raise BrokerError(ErrorCode.unknown_member_id, f"there is no group {request.group_id!r}")
             # A new group is in the log before it is answered, as in Kafka; its record says nothing yet.
             group = Group(request.group_id, self._now_ms)
-            try:
-                self._write([group.to_record()])
-            except BrokerError as error:
-                answer(JoinAnswer(error.code))
-                return
+            self._write([group.to_record()])
             self.groups[request.group_id] = group
         if not self._has_room(group, request.member_id):
             self._drop_pending(group, request.member_id)
             answer(JoinAnswer(ErrorCode.group_max_size_reached))
             self._maybe_complete_join(group)
         elif not group.supports(request.protocol_type, request.protocols):
-            answer(JoinAnswer(ErrorCode.inconsistent_group_protocol, request.member_id))
+            raise BrokerError(ErrorCode.inconsistent_group_protocol)
         elif request.member_id == NO_MEMBER:
             self._join_new(group, request, answer)
         elif request.member_id in group.pending_members and request.group_instance_id is None:
@@ -117,11 +112,7 @@ class ClassicGroupManager:
 
     def _rejoin(self, group: Group, request: JoinRequest, answer: JoinCallback) -> None:
         member_id = request.member_id
-        try:
-            group.check_member(member_id, request.group_instance_id)
-        except BrokerError as error:
-            answer(JoinAnswer(error.code, member_id))
-            return
+        group.check_member(member_id, request.group_instance_id)
         member = group.members[member_id]
         is_leader = member_id == group.leader
         unchanged = member.protocols == request.protocols
@@ -131,14 +122,12 @@ class ClassicGroupManager:
                 answer(group.current_generation(member_id, with_members=is_leader))
             case GroupState.STABLE if unchanged and not is_leader:
                 answer(group.current_generation(member_id, with_members=False))
-            case GroupState.PREPARING_REBALANCE | GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
+            case _:
                 # A leader that joins again wants a rebalance: it has seen what the coordinator cannot, new partitions.
                 group.update(
                     member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms, answer
                 )
                 self._rebalance_or_complete(group, f"member {member_id} joins again; client reason: {request.reason}")
-            case _:
-                answer(JoinAnswer(ErrorCode.unknown_member_id, member_id))
 
     def _return_static(
         self, group: Group, request: JoinRequest, old_id: str, new_id: str, answer: JoinCallback

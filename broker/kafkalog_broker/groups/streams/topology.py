@@ -175,7 +175,9 @@ class _Unfit(Exception):
 def configured(topology: Topology, partition_count: PartitionCount) -> ConfiguredTopology:
     """Raises BrokerError (STREAMS_INVALID_TOPOLOGY): no topics could make this topology work."""
     try:
-        _check_sources(topology, partition_count)
+        sources = {name for each in topology.subtopologies for name in each.source_topics}
+        if absent := sorted(name for name in sources if partition_count(name) is None):
+            raise _Unfit(StatusCode.MISSING_SOURCE_TOPICS, f"Source topics {_summary(absent)} are missing.")
         counts = _internal_counts(topology, partition_count)
         subtopologies = {
             name: _configured(topology.by_id[name], counts, _or_decided(partition_count, counts))
@@ -189,12 +191,6 @@ def configured(topology: Topology, partition_count: PartitionCount) -> Configure
         detail = f"Internal topics are missing: {_summary(missing)}"
         problem = Status(StatusCode.MISSING_INTERNAL_TOPICS, detail)
     return ConfiguredTopology(topology.epoch, subtopologies, missing, problem)
-
-
-def _check_sources(topology: Topology, partition_count: PartitionCount) -> None:
-    names = {name for each in topology.subtopologies for name in each.source_topics if partition_count(name) is None}
-    if names:
-        raise _Unfit(StatusCode.MISSING_SOURCE_TOPICS, f"Source topics {_summary(sorted(names))} are missing.")
 
 
 def _summary(names: Collection[str]) -> str:
