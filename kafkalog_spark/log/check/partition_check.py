@@ -15,7 +15,7 @@ from kafkalog_spark.format.partition_metadata import OWN_FILES, PARTITION_METADA
 from kafkalog_spark.format.producer_snapshot import ProducerEntry, open_transactions
 from kafkalog_spark.log.check.finding import Content, Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import ProducerCheck, TransactionCheck
-from kafkalog_spark.log.check.segment_check import BatchCheck, EpochCheck, RecordCheck, SegmentCheck, SegmentResult
+from kafkalog_spark.log.check.segment_check import BatchCheck, EpochCheck, SegmentCheck, SegmentResult
 from kafkalog_spark.log.read import partition_log
 from kafkalog_spark.log.read.segment_file import Window
 
@@ -50,7 +50,6 @@ class PartitionCheck:
     closed: bool
     on_bytes: Callable[[int], None]
     records: bool = False
-    _records: RecordCheck | None = None
     _result: PartitionResult = field(default_factory=PartitionResult)
     _producers: ProducerCheck = field(init=False)
     _transactions: TransactionCheck = field(init=False)
@@ -84,20 +83,14 @@ class PartitionCheck:
 
     def _check_segments(self) -> None:
         log, result = self.log, self._result
-        settings = (self.findings, self.closed, log.recovery_point, self._on_window, self.on_bytes)
+        settings = (self.findings, self.records, self.closed, log.recovery_point, self._on_window, self.on_bytes)
         last_offset = log.segments[0].base_offset - 1 if log.segments else -1
         epoch, has_gaps = -1, False
         for index, files in enumerate(log.segments):
-            self._records = RecordCheck() if self.records else None
             batches = BatchCheck(files.base_offset, log.next_base_offset(index), last_offset, epoch, has_gaps)
             try:
                 with log.open_segment(index) as file:
-                    check = SegmentCheck(file, batches, *settings)
-                    self._transactions.begin_segment(check.aborted())
-                    found = check.run()
-                    if not found.is_damaged and not has_gaps:
-                        path = self._path(files.transaction_index or files.log)
-                        self.findings.add_errors(path, self._transactions.finish_segment())
+                    found = SegmentCheck(file, batches, self._transactions, *settings).run()
             except FileNotFoundError:
                 log.refresh()
                 if log.gone:
@@ -108,7 +101,7 @@ class PartitionCheck:
                 if files.log in log.names:
                     fault = Fault("is listed and cannot be opened: it does not exist")
                     self.findings.add(Severity.ERROR, self._path(files.log), fault)
-                found = SegmentResult(files.base_offset, 0)
+                found = SegmentResult(files.base_offset)
             except KafkalogError as error:  # a disk that cannot be read
                 self.findings.add_unreadable(error, self._path(files.log))
                 result.is_damaged = True
@@ -117,11 +110,8 @@ class PartitionCheck:
             last_offset, epoch, has_gaps = batches.last_offset, batches.leader_epoch, batches.has_gaps
 
     def _on_window(self, window: Window, batches: BatchCheck) -> Iterator[Fault]:
-        """Faults that need more than one segment, and those of records."""
-        table = window.table
-        if self._records is not None:
-            yield from self._records.take(window)
-        done = 0
+        """Faults that need more than one segment."""
+        table, done = window.table, 0
         while self._snapshots:  # producers are compared where a snapshot was taken
             row = int((table[:, H.LAST_OFFSET] < self._snapshots[0][0]).sum())
             if row == len(table):
@@ -132,7 +122,6 @@ class PartitionCheck:
             self._compare_snapshot(has_gaps=batches.has_gaps)
         if done < len(table):
             yield from self._producers.take(table[done:], has_gaps=batches.has_gaps)
-        yield from self._transactions.take(window, has_gaps=batches.has_gaps)
         if self._epochs.entries:
             self.findings.add_errors(self._path(LEADER_EPOCH_CHECKPOINT), self._epochs.take(table))
 

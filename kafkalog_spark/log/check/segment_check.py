@@ -15,9 +15,8 @@ from kafkalog_spark.format import layout, offset_index, time_index
 from kafkalog_spark.format.checkpoint import EpochEntry
 from kafkalog_spark.format.layout import Codec, H
 from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
-from kafkalog_spark.format.transaction_index import AbortedTransaction
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
-from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck
+from kafkalog_spark.log.check.index_check import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
 from kafkalog_spark.log.read.batch_search import find_batch_behind, judge_tail
 from kafkalog_spark.log.read.segment_file import SegmentFile, Table, Window, too_large
 
@@ -165,7 +164,7 @@ class SegmentResult:
     """Totals of a segment. next_offset: after its last good batch; position: after it, in bytes."""
 
     next_offset: int
-    position: int
+    position: int = 0
     batches: int = 0
     records: int = 0
     is_damaged: bool = False
@@ -174,24 +173,31 @@ class SegmentResult:
 
 @dataclass(slots=True)
 class SegmentCheck:
-    """The check of one segment. closed: the broker was stopped cleanly, so nothing may be left undone. recovery_point:
-    offset, None: unknown. on_window: called with each window of good batches. on_bytes: with bytes looked at."""
+    """The check of one segment. transactions: those of the log so far. decode: whether records are decoded. closed: the
+    broker was stopped cleanly, so nothing may be left undone. recovery_point: offset, None: unknown. on_window: called
+    with each window of good batches. on_bytes: with bytes looked at."""
 
     file: SegmentFile
     batches: BatchCheck
+    transactions: TransactionCheck
     findings: Findings
+    decode: bool
     closed: bool
     recovery_point: int | None
     on_window: Callable[[Window, BatchCheck], Iterable[Fault]]
     on_bytes: Callable[[int], None]
+    _records: RecordCheck | None = None
     _result: SegmentResult = field(init=False)
     _offsets: OffsetIndexCheck = field(init=False)
     _times: TimeIndexCheck = field(init=False)
 
     def run(self) -> SegmentResult:
         """Raises FileNotFoundError when an index goes away meanwhile, NotALogDirectory."""
-        file, result = self.file, SegmentResult(self.file.base_offset, 0)
+        file, result = self.file, SegmentResult(self.file.base_offset)
         self._result = result
+        self._records = RecordCheck() if self.decode else None
+        transaction_path, had_gaps = self._path(file.files.transaction_index), self.batches.has_gaps
+        self.transactions.begin_segment(self.findings.read(transaction_path, file.aborted) or [])
         may_be_written = file.is_last and not self.closed
         if file.excess:
             self.findings.add(Severity.ERROR, file.path, Fault(too_large(file.size + file.excess), file.size))
@@ -213,11 +219,9 @@ class SegmentCheck:
             if padding and not may_be_written:
                 fault = Fault("zeros after the last entry, which rolling the segment or a clean stop cuts off")
                 self._tell_unless_running(path, fault)
+        if not result.is_damaged and not had_gaps:
+            self.findings.add_errors(transaction_path, self.transactions.finish_segment())
         return result
-
-    def aborted(self) -> list[AbortedTransaction]:
-        """The entries of the segment's .txnindex; a damaged one is reported, and has none."""
-        return self.findings.read(self._path(self.file.files.transaction_index), self.file.aborted) or []
 
     def _walk(self) -> None:
         file, result, begin = self.file, self._result, 0
@@ -250,7 +254,10 @@ class SegmentCheck:
         self.findings.add_errors(self._path(file.files.offset_index), self._offsets.take(table, previous, begin))
         if not result.is_damaged:  # what lies in damage may have been the latest record
             self.findings.add_errors(self._path(file.files.time_index), self._times.take(table))
+        if self._records is not None:
+            self.findings.add_errors(file.path, self._records.take(window))
         self.findings.add_errors(file.path, self.on_window(window, self.batches))
+        self.findings.add_errors(file.path, self.transactions.take(window, has_gaps=self.batches.has_gaps))
         result.batches += len(table)
         result.records += int(table[:, H.COUNT].clip(0).sum())
         result.next_offset = int(table[-1, H.LAST_OFFSET]) + 1

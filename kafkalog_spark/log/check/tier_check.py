@@ -19,7 +19,7 @@ from kafkalog_spark.format.producer_snapshot import open_transactions
 from kafkalog_spark.log.check.finding import Fault, Findings, Severity
 from kafkalog_spark.log.check.index_check import TransactionCheck
 from kafkalog_spark.log.check.partition_check import PartitionResult
-from kafkalog_spark.log.check.segment_check import BatchCheck, EpochCheck, RecordCheck, SegmentCheck, SegmentResult
+from kafkalog_spark.log.check.segment_check import BatchCheck, EpochCheck, SegmentCheck, SegmentResult
 from kafkalog_spark.log.read.discovery import RemoteDir
 from kafkalog_spark.log.read.segment_file import Window
 from kafkalog_spark.log.remote.part_finder import PartFinder, RemoteDirListing, epochs_within
@@ -39,37 +39,36 @@ _KEPT_COLUMNS = [H.BASE_OFFSET, H.LAST_OFFSET, H.CRC, H.POSITION]
 @dataclass(slots=True)
 class RemoteSegmentCheck:
     """open_before: producer id to first offset of the transactions open where the segment begins, None where nothing
-    tells; open_after: where it ends. records: decodes them, None for not. batches: after `run`, of all good ones."""
+    tells; open_after: where it ends. records: whether they are decoded."""
 
     held: StoredSegment
     keys: KeyRing
     findings: Findings
     open_before: dict[int, int] | None
-    records: RecordCheck | None
+    records: bool
     on_bytes: Callable[[int], None]
-    batches: Batches = field(default_factory=lambda: np.empty((0, 4), np.int64))
     open_after: dict[int, int] | None = None
-    _tables: list[Batches] = field(default_factory=list)
+    _tables: list[Batches] = field(default_factory=lambda: [np.empty((0, 4), np.int64)])
     _largest: int = NO_TIMESTAMP
-    _epochs: EpochCheck | None = None
-    _transactions: TransactionCheck = field(init=False)
+    _epochs: EpochCheck = field(init=False)
+
+    @property
+    def batches(self) -> Batches:
+        """All good ones, after `run`."""
+        return np.concatenate(self._tables)
 
     def run(self) -> SegmentResult | None:
         """Check the segment; None when it went away meanwhile or cannot be read, of which a finding tells."""
-        self._transactions = TransactionCheck(self.open_before)
         try:
             self._check_small_files()
             partition = self.held.segment.partition
             with open_remote(self.held, self.keys, f"{partition.topic}-{partition.partition}") as file:
                 start = self.held.segment.start_offset
                 batches = BatchCheck(start, self.held.segment.until, start - 1)
-                check = SegmentCheck(file, batches, self.findings, True, None, self._on_window, self.on_bytes)
-                self._transactions.begin_segment(check.aborted())
-                found = check.run()
-            self.batches = np.concatenate([self.batches, *self._tables])
-            self._tables.clear()
+                transactions = TransactionCheck(self.open_before)
+                settings = (self.findings, self.records, True, None, self._on_window, self.on_bytes)
+                found = SegmentCheck(file, batches, transactions, *settings).run()
             if not found.is_damaged:
-                self._tell(self._transactions.finish_segment())
                 self._tell(self._end_faults(found))
             return found
         except FileNotFoundError:
@@ -80,30 +79,33 @@ class RemoteSegmentCheck:
 
     def _check_small_files(self) -> None:
         """Check the copied files beside the .log that SegmentCheck leaves out."""
-        held = self.held
-        self._check_indexes_object()
+        held, manifest = self.held, self.held.manifest
+        if manifest is not None and manifest.indexes is not None and RemoteFile.INDEXES in held.objects:
+            path = held.path_of(RemoteFile.INDEXES)
+            with closing(held.place.store.open(path, held.objects[RemoteFile.INDEXES][1])) as file:
+                size = file.size
+            expected = max((place.position + place.size for place in manifest.indexes.values()), default=0)
+            if size != expected:
+                fault = Fault("the size of the object", expected=f"{expected} bytes by its manifest", got=str(size))
+                self.findings.add(Severity.ERROR, path, fault)
         epochs = self._parsed(RemoteFile.LEADER_EPOCHS, lambda: leader_epochs_of(held, self.keys)) or []
         known = [held.segment.start_offset, *(entry.start_offset for entry in held.segment.leader_epochs[:1])]
         self._epochs = EpochCheck(epochs, max(known))  # records may have been deleted before it was copied
         self._tell(self._epochs.order())
-        if epochs:
-            self._tell(self._epoch_faults(epochs))
+        segment = held.segment
+        expected_epochs = epochs_within(epochs, segment.start_offset, segment.until)
+        if epochs and segment.leader_epochs != expected_epochs:
+            fault = Fault(
+                "the leader epochs of the segment",
+                offset=segment.start_offset,
+                expected=_epochs_text(expected_epochs) + " by its leader-epoch checkpoint",
+                got=_epochs_text(segment.leader_epochs),
+            )
+            self.findings.add(Severity.ERROR, held.log_path, fault)
         if held.has(RemoteFile.PRODUCER_SNAPSHOT):
             producers = self._parsed(RemoteFile.PRODUCER_SNAPSHOT, lambda: producers_after(held, self.keys))
             if producers is not None:
                 self.open_after = open_transactions(producers)
-
-    def _check_indexes_object(self) -> None:
-        manifest = self.held.manifest
-        if manifest is None or manifest.indexes is None or RemoteFile.INDEXES not in self.held.objects:
-            return
-        path = self.held.path_of(RemoteFile.INDEXES)
-        with closing(self.held.place.store.open(path, self.held.objects[RemoteFile.INDEXES][1])) as file:
-            size = file.size
-        expected = max((place.position + place.size for place in manifest.indexes.values()), default=0)
-        if size != expected:
-            fault = Fault("the size of the object", expected=f"{expected} bytes by its manifest", got=str(size))
-            self.findings.add(Severity.ERROR, path, fault)
 
     def _parsed(self, file: RemoteFile, read: Callable[[], T]) -> T | None:
         try:
@@ -114,17 +116,6 @@ class RemoteSegmentCheck:
             places = (file, RemoteFile.INDEXES, RemoteFile.LOG)
             self.findings.add_unreadable(error, self.held.path_of(next(at for at in places if at in self.held.objects)))
         return None
-
-    def _epoch_faults(self, epochs: list[EpochEntry]) -> Iterator[Fault]:
-        segment = self.held.segment
-        expected = epochs_within(epochs, segment.start_offset, segment.until)
-        if tuple(segment.leader_epochs) != expected:
-            yield Fault(
-                "the leader epochs of the segment",
-                offset=segment.start_offset,
-                expected=_epochs_text(expected) + " by its leader-epoch checkpoint",
-                got=_epochs_text(segment.leader_epochs),
-            )
 
     def _end_faults(self, found: SegmentResult) -> Iterator[Fault]:
         segment = self.held.segment
@@ -142,10 +133,7 @@ class RemoteSegmentCheck:
         table = window.table
         self._tables.append(table[:, _KEPT_COLUMNS])
         self._largest = max(self._largest, int(table[:, H.MAX_TIMESTAMP].max()))
-        if self.records is not None:
-            yield from self.records.take(window)
-        yield from self._transactions.take(window, has_gaps=batches.has_gaps)
-        if self._epochs is not None and self._epochs.entries:
+        if self._epochs.entries:
             yield from self._epochs.take(table)
 
     def _tell(self, faults: Iterator[Fault]) -> None:
@@ -193,7 +181,13 @@ class TierCheck:
         before: RemoteSegmentCheck | None = None
         for stored in held:
             before = checks[stored.segment.name] = self._check_segment(stored, before)
-        self._check_overlaps(checks)
+        for one, other in combinations(checks.values(), 2):
+            mine, its = one.held.segment, other.held.segment
+            start, until = max(mine.start_offset, its.start_offset), min(mine.until, its.until)
+            # what another leader wrote in another epoch may differ: an election has put one of the two aside
+            if mine.partition == its.partition and start < until and mine.leader_epochs == its.leader_epochs:
+                faults = overlap_faults(other.batches, one.batches, one.held.log_path, start, until)
+                self.findings.add_errors(other.held.log_path, faults)
         if len(checks) == len(held):
             self._check_walk()
         return self.result
@@ -236,25 +230,15 @@ class TierCheck:
             segment.partition, segment.start_offset,
         ):  # fmt: skip
             open_before = before.open_after
-        records = RecordCheck() if self.records else None
-        check = RemoteSegmentCheck(held, self.place.options.keys, self.findings, open_before, records, self.on_bytes)
+        settings = (self.place.options.keys, self.findings, open_before, self.records, self.on_bytes)
+        check = RemoteSegmentCheck(held, *settings)
         found = check.run()
-        result = self.result
-        result.segments += 1
+        self.result.segments += 1
         if found is None:
-            result.is_damaged = True
+            self.result.is_damaged = True
         else:
-            result.add(found)
+            self.result.add(found)
         return check
-
-    def _check_overlaps(self, checks: dict[str, RemoteSegmentCheck]) -> None:
-        for one, other in combinations(checks.values(), 2):
-            mine, its = one.held.segment, other.held.segment
-            start, until = max(mine.start_offset, its.start_offset), min(mine.until, its.until)
-            # what another leader wrote in another epoch may differ: an election has put one of the two aside
-            if mine.partition == its.partition and start < until and mine.leader_epochs == its.leader_epochs:
-                faults = overlap_faults(other.batches, one.batches, one.held.log_path, start, until)
-                self.findings.add_errors(other.held.log_path, faults)
 
     def _check_walk(self) -> None:
         """Hold the segments against the rules by which they make one log."""

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory
 from kafkalog_spark.format.checkpoint import TopicPartition
-from kafkalog_spark.log.check.dir_files import check_directories, check_partition
 from kafkalog_spark.log.check.finding import Findings
+from kafkalog_spark.log.check.log_dir_check import check_directories, check_partition
 from kafkalog_spark.log.read.discovery import Root
 from kafkalog_spark.log.read.partition_log import PartitionLocation, PartitionLog
 from kafkalog_spark.log.read.segment_file import SegmentFile
