@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import pyarrow as pa
 
 from kafkalog_spark.cli import common, record_output
-from kafkalog_spark.cli.record_output import RecordFormat, Shown, unescaped
+from kafkalog_spark.cli.record_output import RecordFormat, Shown, json_lines, unescaped
 from kafkalog_spark.errors import DataLoss, KafkalogError, NotALogDirectory, OptionError, UnknownPartition, with_hint
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
@@ -288,11 +288,11 @@ def parser() -> argparse.ArgumentParser:
     parser = common.command_parser(
         "kafkalog-cat",
         "Print records of Kafka log directories as kcat prints those of a broker. Changes nothing.",
+        "a log directory, a partition's directory, or a URL",
         _EXAMPLES,
         "0 all was read, 1 something could not be, 2 wrong usage",
         f"{_FORMATS}\n\n",
     )
-    parser.add_argument("paths", nargs="+", metavar="DIR", help="a log directory, a partition's directory, or a URL")
     parser.add_argument("-t", "--topic", action="append", required=True, metavar="TOPIC", help="may be given again")
     parser.add_argument("-p", "--partition", action="append", type=int, default=[], metavar="N", help="all by default")
     parser.add_argument(
@@ -328,7 +328,6 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--past-damage", action="store_true", help="go on after damage, say on stderr what was left out"
     )
-    common.add_storage_arguments(parser)
     return parser
 
 
@@ -349,8 +348,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise OptionError("-s is of -f json: raw and tokens print the bytes as they are")
             shown = record_output.shown_parts(arguments.serialized, of_formats, options.topics, dirs)
         columns: tuple[str, ...]
+        text: Text
         if of_records is None:
-            columns, text = record_output.COLUMNS, _json_lines(arguments, dirs, shown)
+            nodes = (readable_meta_properties(root.store, root.path).node_id for root in dirs.roots)
+            broker = next((node for node in nodes if node is not None), -1)
+            delimiter = unescaped(arguments.delimiter)
+            columns, text = record_output.COLUMNS, lambda rows: json_lines(rows, broker, delimiter, shown)
         else:
             columns, text = of_records.columns, of_records.text_of
         failures: list[KafkalogError] = []
@@ -411,13 +414,6 @@ def _record_format(arguments: argparse.Namespace) -> RecordFormat:
         return RecordFormat.of(arguments.format, null)
     keys = () if arguments.key_delimiter is None else ("k", unescaped(arguments.key_delimiter))
     return RecordFormat((*keys, "s", unescaped(arguments.delimiter)), null)
-
-
-def _json_lines(arguments: argparse.Namespace, dirs: LogDirs, shown: Mapping[str, Shown]) -> Text:
-    nodes = (readable_meta_properties(root.store, root.path).node_id for root in dirs.roots)
-    broker = next((node for node in nodes if node is not None), -1)
-    delimiter = unescaped(arguments.delimiter)
-    return lambda rows: record_output.json_lines(rows, broker, delimiter, shown)
 
 
 def _print(batches: Iterator[pa.RecordBatch], text: Text, *, flush: bool) -> None:

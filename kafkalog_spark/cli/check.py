@@ -27,14 +27,12 @@ def parser() -> argparse.ArgumentParser:
         "kafkalog-check",
         "Check Kafka log directories: batches, indexes, snapshots, checkpoints. Changes nothing. Records are looked "
         "into with --records only: without it, malformed ones in a batch with a valid CRC are not found.",
+        "a log directory (log.dirs), or one partition's directory; also a URL: s3://bucket/logs",
         _EXAMPLES,
         "0 no errors (notes are none), 1 errors, 2 wrong usage or no log directory",
         "A torn tail that a crash left is a note and no error, unless --closed or the directory's\n"
         "clean-shutdown marker says that there was no crash.\n\n",
     )
-    help = "a log directory (log.dirs), or one partition's directory; also a URL: s3://bucket/logs"
-    made.add_argument("paths", nargs="+", metavar="DIR", help=help)
-    common.add_storage_arguments(made)
     made.add_argument("--closed", action="store_true", help="the broker was stopped cleanly")
     made.add_argument(
         "--records", action="store_true", help="decode all records, too; takes two to three times as long"
@@ -54,7 +52,14 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     if arguments.estimate:
-        return _print_estimate(arguments)
+        from kafkalog_spark.source.estimate import estimate
+
+        for name in ("records", "closed", "quiet"):
+            if getattr(arguments, name):
+                raise OptionError(f"--estimate and --{name} are both given", hint="an estimate checks nothing")
+        estimated = estimate(arguments.paths, common.named_options(arguments.option))
+        print(json.dumps(estimated.as_json()) if arguments.json else estimated)
+        return common.OK
     begun = time.monotonic()
     with common.Progress(unit="B", unit_scale=True, desc="checking") as progress:
 
@@ -71,19 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             on_bytes=progress.update,
         )
     seconds = time.monotonic() - begun
-    print(json.dumps(summary_json(result, seconds)) if arguments.json else summary(result, seconds))
+    print(summary(result, seconds, for_programs=arguments.json))
     return common.FAILED if result.findings.errors else common.OK
-
-
-def _print_estimate(arguments: argparse.Namespace) -> int:
-    from kafkalog_spark.source.estimate import estimate
-
-    for name in ("records", "closed", "quiet"):
-        if getattr(arguments, name):
-            raise OptionError(f"--estimate and --{name} are both given", hint="an estimate checks nothing")
-    estimated = estimate(arguments.paths, common.named_options(arguments.option))
-    print(json.dumps(estimated.as_json()) if arguments.json else estimated)
-    return common.OK
 
 
 def as_json(finding: Finding) -> dict[str, object]:
@@ -96,22 +90,18 @@ def as_json(finding: Finding) -> dict[str, object]:
     }  # fmt: skip
 
 
-def summary_json(result: CheckResult, seconds: float) -> dict[str, object]:
-    of = result.partitions.values()
-    return {
-        "type": "summary", "partitions": len(of), "segments": sum(p.segments for p in of),
-        "batches": sum(p.batches for p in of), "bytes": result.bytes, "seconds": round(seconds, 3),
-        "errors": result.findings.errors, "notes": result.findings.notes,
-    }  # fmt: skip
-
-
-def summary(result: CheckResult, seconds: float) -> str:
-    of = result.partitions.values()
+def summary(result: CheckResult, seconds: float, *, for_programs: bool) -> str:
+    of, errors, notes = result.partitions.values(), result.findings.errors, result.findings.notes
+    segments, batches = sum(p.segments for p in of), sum(p.batches for p in of)
+    if for_programs:
+        return json.dumps({
+            "type": "summary", "partitions": len(of), "segments": segments, "batches": batches, "bytes": result.bytes,
+            "seconds": round(seconds, 3), "errors": errors, "notes": notes,
+        })  # fmt: skip
     rate = result.bytes / 1e6 / seconds if seconds > 0 else 0.0
     return (
-        f"{len(of)} partitions, {sum(p.segments for p in of)} segments, {sum(p.batches for p in of)} batches, "
-        f"{result.bytes / 1e6:.1f} MB checked in {seconds:.1f} s ({rate:.0f} MB/s): "
-        f"{result.findings.errors} errors, {result.findings.notes} notes"
+        f"{len(of)} partitions, {segments} segments, {batches} batches, {result.bytes / 1e6:.1f} MB checked in "
+        f"{seconds:.1f} s ({rate:.0f} MB/s): {errors} errors, {notes} notes"
     )
 
 

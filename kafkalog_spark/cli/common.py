@@ -87,29 +87,34 @@ def close_stdout() -> None:
 
 
 def command_parser(
-    name: str, description: str, examples: Iterable[tuple[str, str]], codes: str, notes: str = ""
+    name: str,
+    description: str,
+    paths: str,
+    examples: Iterable[tuple[str, str]],
+    codes: str,
+    notes: str = "",
+    metavar: str = "DIR",
 ) -> Parser:
-    """A command line whose --help ends with notes, examples with their meanings, and exit codes."""
+    """A command line of `paths`, which are explained so, with --option: how object stores and tiered storage are
+    reached. --help ends with notes, examples with their meanings, and exit codes."""
     lines = "\n".join(f"  {line}\n      {meaning}" for line, meaning in examples)
-    return Parser(
+    parser = Parser(
         prog=name,
         description=description,
         epilog=f"{notes}examples:\n{lines}\n\nexit codes: {codes}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-
-
-# The file that a command writes: never part of what it reads, whole or not there.
-
-
-def refuse_inside(output: str, sources: Iterable[str]) -> None:
-    """sources: directories that are read; URLs lie nowhere here. Raises OptionError where the file would lie inside
-    one of them, or in its place, whatever links lead there."""
-    real = os.path.realpath(output)
-    for source in sources:
-        inside = os.path.realpath(source)
-        if real == inside or real.startswith(os.path.join(inside, "")):
-            raise OptionError(f"-o {output} lies inside of {source}, where nothing is changed: name a file elsewhere")
+    parser.add_argument("paths", nargs="+", metavar=metavar, help=paths)
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="about an object store, such as fs.s3a.endpoint=http://minio:9000 (docs/object_storage.md), or about "
+        "tiered storage: layout, tiered.key.prefix, tiered.encryption.key.ID=PATH; secrets are better said by the "
+        "environment, the profile or a file",
+    )
+    return parser
 
 
 def write_whole(output: str, text: str) -> None:
@@ -174,21 +179,6 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
-
-
-# --option of the commands: how object stores and tiered storage are reached.
-
-
-def add_storage_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="about an object store, such as fs.s3a.endpoint=http://minio:9000 (docs/object_storage.md), or about "
-        "tiered storage: layout, tiered.key.prefix, tiered.encryption.key.ID=PATH; secrets are better said by the "
-        "environment, the profile or a file",
-    )
 
 
 def named_options(given: Sequence[str]) -> dict[str, str]:

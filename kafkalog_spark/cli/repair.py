@@ -29,11 +29,10 @@ def parser() -> argparse.ArgumentParser:
         "Write what is good in Kafka log directories to a new one: good batches byte for byte, indexes, "
         "transaction indexes, leader epochs and checkpoints made anew. The source is never changed; stop its broker "
         "first, or repair a snapshot.",
+        "a log directory (log.dirs), or one partition's directory",
         _EXAMPLES,
         "0 nothing was lost, 1 something was, and the report says what, 2 wrong usage",
-    )
-    made.add_argument(
-        "paths", nargs="+", metavar="SRC", help="a log directory (log.dirs), or one partition's directory"
+        metavar="SRC",
     )
     made.add_argument("--to", required=True, metavar="DST", help="a new or empty directory, outside of all sources")
     made.add_argument("--records", action="store_true", help="decode all records; batches that cannot be are lost")
@@ -47,7 +46,6 @@ def parser() -> argparse.ArgumentParser:
         help="with --from-tier: partitions of that topic, rlmm.config.remote.log.metadata.topic.num.partitions "
         "(default: %(default)s)",
     )  # fmt: skip
-    common.add_storage_arguments(made)
     made.add_argument("--json", action="store_true", help="print the report as JSON")
     return made
 

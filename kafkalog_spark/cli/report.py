@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from kafkalog_spark.cli import common
-from kafkalog_spark.errors import install_hint
+from kafkalog_spark.errors import OptionError, install_hint
 from kafkalog_spark.log.log_dir import LogDirs
 
 _EXAMPLES = (
@@ -24,11 +24,9 @@ def parser() -> argparse.ArgumentParser:
         "kafkalog-report",
         "Write one HTML file about Kafka log directories: topics by size and rate, segments, compression, "
         "gaps and retention, producers, open transactions, consumer lag, findings. Changes nothing else.",
+        "a log directory (log.dirs), one partition's directory, or a URL",
         _EXAMPLES,
         "0 the report is written, 1 it cannot be, 2 wrong usage",
-    )
-    made.add_argument(
-        "paths", nargs="+", metavar="DIR", help="a log directory (log.dirs), one partition's directory, or a URL"
     )
     made.add_argument("-o", "--output", default="report.html", metavar="FILE", help="- for stdout; %(default)s")
     made.add_argument("--title", default="Kafka log report", help="%(default)s")
@@ -36,7 +34,6 @@ def parser() -> argparse.ArgumentParser:
         "--top-keys", action="append", default=[], metavar="TOPIC", help="count keys, which reads the topic's records"
     )
     made.add_argument("--no-check", action="store_true", help="without findings: takes half the time")
-    common.add_storage_arguments(made)
     return made
 
 
@@ -56,8 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     top_keys, check = list(dict.fromkeys(arguments.top_keys)), not arguments.no_check
     with common.Progress(unit="B", unit_scale=True, desc="reading") as progress:
         dirs = LogDirs.open(arguments.paths, *common.storage_of(arguments))
-        if arguments.output != "-":
-            common.refuse_inside(arguments.output, (root.path for root in dirs.roots if not root.store.remote))
+        real = os.path.realpath(arguments.output)
+        for source in (root.path for root in dirs.roots if not root.store.remote and arguments.output != "-"):
+            if os.path.commonpath([real, os.path.realpath(source)]) == os.path.realpath(source):
+                what = f"-o {arguments.output} lies inside of {source}, where nothing is changed"
+                raise OptionError(f"{what}: name a file elsewhere")
         facts = collect(dirs, made_at, progress.step, top_keys=top_keys, check=check)
     text = page(facts, arguments.title)
     if arguments.output == "-":

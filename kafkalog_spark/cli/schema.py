@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 
-from kafkalog_spark.cli.common import FAILED, OK, add_storage_arguments, command, command_parser, storage_of
+from kafkalog_spark.cli.common import FAILED, OK, command, command_parser, storage_of
 from kafkalog_spark.errors import KafkalogError, OptionError
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.typed.ddl import ddl_of_schema
@@ -26,15 +26,14 @@ def parser() -> argparse.ArgumentParser:
         "kafkalog-schema",
         "Print a schema for the JSON values of a topic, made from the last records of each partition, by "
         "the rules of Spark's own inference. Changes nothing.",
+        "a log directory, a partition's directory, or a URL",
         _EXAMPLES,
         "0 the schema is printed, 1 the values are no JSON objects, 2 wrong usage",
     )
-    made.add_argument("paths", nargs="+", metavar="DIR", help="a log directory, a partition's directory, or a URL")
     made.add_argument("-t", "--topic", required=True, metavar="TOPIC")
     made.add_argument("--key", action="store_true", help="of keys instead of values")
     made.add_argument("-n", "--records", type=int, default=1000, metavar="N", help="of each partition; %(default)s")
     made.add_argument("-f", "--format", choices=("ddl", "avro"), default="ddl", help="%(default)s")
-    add_storage_arguments(made)
     return made
 
 

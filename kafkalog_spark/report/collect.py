@@ -17,7 +17,7 @@ from kafkalog_spark.log.tables.internal_topics import surroundings_of
 from kafkalog_spark.log.tables.read_table import rows_of_units
 from kafkalog_spark.log.tables.table import TableUnit, table_query, units_of
 from kafkalog_spark.report import summary
-from kafkalog_spark.report.facts import CodecTotal, Facts, KeyCounts, Row, TopKeys
+from kafkalog_spark.report.facts import CodecTotal, Facts, KeyCounts, ProducerTotal, Row, TopKeys
 from kafkalog_spark.report.summary import COLUMNS, BatchTotals, LagTotals
 
 _log = logging.getLogger(__name__)
@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 SHOWN_TOPICS = 8  # topics with a series of their own: as many colours as can be told apart
 MOST_FINDINGS = 500  # findings that are shown, errors first; all are counted
 MOST_TOP_KEYS = 25
+SHOWN_PRODUCERS = 100  # producers that are listed, those with the most bytes
 
 OnProgress = Callable[[str, int, int], None]  # called with what is being done, bytes done and bytes in all
 
@@ -68,7 +69,7 @@ class _Collector:
             topics=summary.topics_of(partitions, totals),
             partitions=partitions,
             segments=summary.timelines(partitions),
-            producers=summary.producers_of(totals, self._transactional_ids(totals)),
+            producers=self._producers(totals),
             open_transactions=self._open_transactions(totals, rows),
             groups=groups,
             lags=lags.largest(),
@@ -129,13 +130,13 @@ class _Collector:
         groups.sort(key=lambda group: (-(group["lag"] or 0), group["group_id"]))
         return tuple(groups), lags
 
-    def _transactional_ids(self, totals: BatchTotals) -> dict[int, str]:
+    def _producers(self, totals: BatchTotals) -> tuple[ProducerTotal, ...]:
         places = {tp: self._places[tp] for tp, of in totals.partitions.items() if of.transactional}
-        return {
-            row["producer_id"]: row["transactional_id"]
-            for row in self._rows("producers", places, "producers")
-            if row["transactional_id"] is not None and row["producer_id"] in totals.producers
-        }
+        for row in self._rows("producers", places, "producers"):
+            if row["transactional_id"] is not None and row["producer_id"] in totals.producers:
+                totals.producers[row["producer_id"]].transactional_id = row["transactional_id"]
+        by_size = sorted(totals.producers.values(), key=lambda producer: (-producer.size, producer.producer_id))
+        return tuple(by_size[:SHOWN_PRODUCERS])
 
     def _open_transactions(self, totals: BatchTotals, partitions: list[Row]) -> tuple[Row, ...]:
         """Only partitions that may have one are walked again."""

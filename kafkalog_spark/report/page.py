@@ -259,7 +259,9 @@ def _partition_table(partitions: Sequence[PartitionTotal]) -> str:
         "missing": lambda of: number(of.missing),
         "oldest": lambda of: time(of.first_timestamp),
         "newest": lambda of: time(of.last_timestamp),
-        "covers": _covers,
+        "covers": lambda of: duration(
+            None if of.first_timestamp is None or of.last_timestamp is None else of.last_timestamp - of.first_timestamp
+        ),
         "longest pause": lambda of: duration(of.longest_pause),
         "damage": lambda of: mark(words.size_text(of.damaged_bytes), "bad") if of.damaged_bytes else text(None),
     }
@@ -268,11 +270,6 @@ def _partition_table(partitions: Sequence[PartitionTotal]) -> str:
 
 def _partition(row: Row) -> Cell:
     return text(None if row["topic"] is None else f"{row['topic']}-{row['partition']}")
-
-
-def _covers(partition: PartitionTotal) -> Cell:
-    first, last = partition.first_timestamp, partition.last_timestamp
-    return duration(None if first is None or last is None else last - first)
 
 
 def _producer_table(facts: Facts) -> str:

@@ -50,8 +50,7 @@ class BatchTotals:
                 return
         segment = rows.column("segment")[0].as_py()
         columns = _Columns.of(rows, segment if not total.batches else total.next_offset)
-        self._count(total, columns)
-        self._add_segment(total, columns, segment)
+        self._count(total, columns, segment)
         self._count_codecs(key, segment, rows, columns)
         self._count_producers(key, rows, columns)
         timed = columns.last_times != _NONE
@@ -59,7 +58,7 @@ class BatchTotals:
             series = self.series.setdefault(key[0] if key[0] in self.series else None, facts.TimeBins())
             series.add(columns.last_times[timed], np.stack([columns.sizes[timed], columns.records[timed]], 1))
 
-    def _count(self, total: facts.PartitionTotal, columns: _Columns) -> None:
+    def _count(self, total: facts.PartitionTotal, columns: _Columns, segment: int) -> None:
         total.records += int(columns.records.sum())
         total.batches += len(columns.sizes)
         expected = np.concatenate(
@@ -69,27 +68,23 @@ class BatchTotals:
         total.missing += int(between.sum() + (columns.nexts - columns.bases - columns.records).sum())
         total.next_offset = int(columns.nexts[-1])
         total.transactional |= columns.transactional
+        firsts = columns.first_times[columns.first_times != _NONE]
         times = columns.last_times[columns.last_times != _NONE]
         if len(times):
             ends = times if total.last_timestamp is None else np.concatenate([[total.last_timestamp], times])
             if len(ends) > 1:
                 pause = int(np.diff(np.maximum.accumulate(ends)).max())
                 total.longest_pause = max(total.longest_pause or 0, pause)
-            firsts = columns.first_times[columns.first_times != _NONE]
             total.first_timestamp = _known(min, (total.first_timestamp, int(np.concatenate([firsts, times]).min())))
             total.last_timestamp = int(ends.max())
-
-    def _add_segment(self, total: facts.PartitionTotal, columns: _Columns, segment: int) -> None:
-        starts = columns.first_times[columns.first_times != _NONE]
-        ends = columns.last_times[columns.last_times != _NONE]
         made = facts.TimelineSegment(
             total.topic,
             total.partition,
             segment,
             int(columns.nexts[-1]),
             int(columns.sizes.sum()),
-            int(min(starts.min(), ends.min())) if len(starts) and len(ends) else None,
-            int(ends.max()) if len(ends) else None,
+            int(min(firsts.min(), times.min())) if len(firsts) and len(times) else None,
+            int(times.max()) if len(times) else None,
         )
         timeline = total.timeline
         if total.last_segment == segment:
@@ -241,7 +236,6 @@ class LagTotals:
 SLICES = 120  # points of a curve: two to four pixels each on a phone
 TIMELINES = 24  # partitions with a timeline of their segments, the largest ones: what fits on a screen
 MOST_BARS = 1200  # bars of all timelines together; 100 bytes each in the file
-SHOWN_PRODUCERS = 100  # producers that are listed, those with the most bytes
 
 
 def rates(series: Mapping[str | None, facts.TimeBins]) -> dict[str, Any]:
@@ -313,10 +307,3 @@ def timelines(partitions: Iterable[facts.PartitionTotal]) -> tuple[facts.Timelin
     while sum(map(len, lists)) > MOST_BARS:
         lists = [merged_pairs(segments) if len(segments) > 1 else segments for segments in lists]
     return tuple(segment for segments in lists for segment in segments)
-
-
-def producers_of(totals: BatchTotals, transactional_ids: Mapping[int, str]) -> tuple[facts.ProducerTotal, ...]:
-    made = sorted(totals.producers.values(), key=lambda producer: (-producer.size, producer.producer_id))
-    for producer in made[:SHOWN_PRODUCERS]:
-        producer.transactional_id = transactional_ids.get(producer.producer_id)
-    return tuple(made[:SHOWN_PRODUCERS])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_SIZES = (" B", " kB", " MB", " GB", " TB", " PB")
+_COUNTS = ("", " k", " M", " G", " T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATIONS = (("years", 31_557_600_000), ("days", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 """Units and their ms."""
@@ -13,10 +15,19 @@ NOTHING = "–"  # where there is no value
 
 def size_text(size: float) -> str:
     """`1.23 GB`."""
-    unit = 0
-    while abs(size) >= 999.5 and unit < len(_UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    return f"{size:.0f} B" if unit == 0 else f"{rounded_text(size)} {_UNITS[unit]}"
+    return _scaled(size, _SIZES)
+
+
+def short_count(count: int) -> str:
+    """`1.23 M`, for a tile."""
+    return _scaled(count, _COUNTS)
+
+
+def _scaled(value: float, units: Sequence[str]) -> str:
+    power = 0
+    while abs(value) >= 999.5 and power < len(units) - 1:
+        value, power = value / 1000, power + 1
+    return f"{rounded_text(value) if power else f'{value:.0f}'}{units[power]}"
 
 
 def count_text(count: int | None) -> str:
@@ -28,14 +39,6 @@ def rounded_text(value: float) -> str:
     """Three significant digits and no exponent: `16,200`, `5.92`."""
     rounded = float(f"{value:.3g}")
     return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
-
-
-def short_count(count: int) -> str:
-    """`1.23 M`, for a tile."""
-    value, units = float(count), ["", " k", " M", " G", " T"]
-    while abs(value) >= 999.5 and len(units) > 1:
-        value, units = value / 1000, units[1:]
-    return f"{rounded_text(value)}{units[0]}" if units[0] else str(count)
 
 
 def time_text(ms: int | None) -> str:

@@ -362,7 +362,7 @@ def table_tasks(options: ReadOptions, query: TableQuery) -> list[Task]:
         units = table.units_of(query, places, ranges, whole=not asked.said)
         check_scan_bytes(sum(unit.size for unit in units), options)
         # only tables that look beyond their own partitions ask for all of them
-        others = [tp for tp in there if tp[0] == TRANSACTION_TOPIC or not query.of.of_topics or query.of is FINDINGS]
+        others = [tp for tp in there if tp[0] == TRANSACTION_TOPIC or query.of.topic or query.of is FINDINGS]
         around = surroundings_of(query, places_to_read(options, dirs, others), dirs.roots)
     groups = group_splits(
         [unit.size for unit in units],

@@ -16,7 +16,6 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -135,13 +134,6 @@ _MANIFESTS = 1000  # manifests kept, those used last, as the plugin does: some k
 _READ = 1 << 20  # bytes of a file read at once where it is not cut into chunks
 
 
-class _Stored(NamedTuple):
-    """How a segment is stored."""
-
-    manifest: SegmentManifest
-    codec: ChunkCodec
-
-
 class RemoteStorage:
     """Segments in the place that `options` name. index_cache: for indexes; without it none are kept. Threads share it.
     Raises OptionError for a place that cannot be, OSError where the directory cannot be used."""
@@ -210,11 +202,11 @@ class RemoteStorage:
         with self._errors(segment):
             if self.options.layout is Layout.LOCAL_TIERED:
                 return self._plain(segment, segment.size, begin, end)
-            stored = self._stored(segment)
-            size = stored.manifest.chunks.original_file_size
-            if stored.manifest.plain and self.options.is_local:
+            manifest, _ = self._stored(segment)
+            size = manifest.chunks.original_file_size
+            if manifest.plain and self.options.is_local:
                 return self._plain(segment, size, begin, end)
-            return self._by_blocks(segment, stored, begin, min(end, size))
+            return self._by_blocks(segment, manifest.chunks, begin, min(end, size))
 
     def fetch_index(self, segment: RemoteSegment, kind: RemoteFile) -> bytes:
         """An index, snapshot or leader epochs as the broker had it; empty where there is none. Raises as `fetch`."""
@@ -230,17 +222,17 @@ class RemoteStorage:
         path = self._path(segment, RemoteFile.LOG)
         return bytes(self._store.ranges(path, FileFacts(size, ""))(begin, end))
 
-    def _by_blocks(self, segment: RemoteSegment, stored: _Stored, begin: int, end: int) -> bytes:
+    def _by_blocks(self, segment: RemoteSegment, chunks: ChunkIndex, begin: int, end: int) -> bytes:
         """By blocks of chunks from the cache; for who reads on, or from the start, the next are fetched ahead."""
         if begin >= end:
             return b""
-        chunk_size, size = stored.manifest.chunks.original_chunk_size, stored.manifest.chunks.original_file_size
+        chunk_size, size = chunks.original_chunk_size, chunks.original_file_size
         block = chunk_size * max(DECODED_BLOCK // chunk_size, 1)
         first, last = begin // block, (end - 1) // block
 
         def piece(number: int) -> tuple[tuple[object, int], int, Callable[[], bytes]]:
             at, until = number * block, min((number + 1) * block, size)
-            return (segment.segment_id, number), until - at, partial(self._decoded, segment, stored, at, until)
+            return (segment.segment_id, number), until - at, partial(self._decoded, segment, at, until)
 
         ahead = 1
         if first == 0 or (segment.segment_id, first - 1) in self._chunks:
@@ -254,18 +246,19 @@ class RemoteStorage:
             parts.append(data[max(begin - at, 0) : end - at] if at < begin or end - at < len(data) else data)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _decoded(self, segment: RemoteSegment, stored: _Stored, begin: int, end: int) -> bytes:
-        chunks, path = stored.manifest.chunks, self._path(segment, RemoteFile.LOG)
-        read = self._store.ranges(path, FileFacts(chunks.object_size, ""))
-        if stored.manifest.plain:
+    def _decoded(self, segment: RemoteSegment, begin: int, end: int) -> bytes:
+        manifest, codec = self._stored(segment)
+        path = self._path(segment, RemoteFile.LOG)
+        read = self._store.ranges(path, FileFacts(manifest.chunks.object_size, ""))
+        if manifest.plain:
             return bytes(read(begin, end))
-        return bytes(read_chunks(chunks, stored.codec, path, read, begin, end, nullcontext()))
+        return bytes(read_chunks(manifest.chunks, codec, path, read, begin, end, nullcontext()))
 
-    def _read_manifest(self, segment: RemoteSegment) -> _Stored:
+    def _read_manifest(self, segment: RemoteSegment) -> tuple[SegmentManifest, ChunkCodec]:
         path = self._path(segment, RemoteFile.MANIFEST)
         manifest = parse_manifest(self._store.read_all(path, MOST_OF_MANIFEST))
         check_chunk_size(manifest, str(segment), path)
-        return _Stored(manifest, ChunkCodec.of(manifest, self.options.keys))
+        return manifest, ChunkCodec.of(manifest, self.options.keys)
 
     def _read_indexes(self, segment: RemoteSegment, kinds: Sequence[RemoteFile]) -> dict[RemoteFile, bytes]:
         manifest, codec = (None, None) if self.options.layout is Layout.LOCAL_TIERED else self._stored(segment)
@@ -328,7 +321,11 @@ def _copy_aiven(
     storage: RemoteStorage, segment: RemoteSegment, data: LogSegmentData, throttle: Throttle
 ) -> bytes | None:
     options = storage.options
-    compress = options.compress and not (options.compress_by_first_batch and _is_compressed(data.log))
+    compress = options.compress
+    if compress and options.compress_by_first_batch:
+        with data.log.open("rb") as file:
+            head = file.read(RECORDS_AT)
+        compress = len(head) < RECORDS_AT or parse_header(head, 0, 0).codec == 0
     codec = ChunkCodec.for_new_segment(compress, options.keys, options.key_id)
     sizes: list[int] = []
 
@@ -382,10 +379,3 @@ def _read_pieces(path: Path, size: int, piece: int) -> Iterator[bytes]:
                 )
             left -= len(data)
             yield data
-
-
-def _is_compressed(path: Path) -> bool:
-    """True if the first batch is."""
-    with path.open("rb") as file:
-        head = file.read(RECORDS_AT)
-    return len(head) == RECORDS_AT and parse_header(head, 0, 0).codec != 0

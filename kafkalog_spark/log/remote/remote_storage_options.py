@@ -75,15 +75,7 @@ def _cache_bytes(name: str, text: str) -> int:
     return _CHUNK_CACHE if text.strip() == "-1" else positive(MAX_INT64)(name, text)
 
 
-def _seconds(name: str, text: str) -> str:
-    """Seconds, of milliseconds."""
-    return str(positive(MAX_INT64)(name, text) / 1000)
-
-
-def _with_unit(name: str, text: str) -> str:
-    return f"{positive(MAX_INT64)(name, text)}ms"
-
-
+_milliseconds = positive(MAX_INT64)
 _BUCKETS: dict[str, tuple[str, str, dict[str, tuple[Parser, str]]]] = {
     _S3: ("s3", "storage.s3.bucket.name", {
         "storage.aws.access.key.id": (plain_text, "fs.s3a.access.key"),
@@ -91,8 +83,8 @@ _BUCKETS: dict[str, tuple[str, str, dict[str, tuple[Parser, str]]]] = {
         "storage.s3.endpoint.url": (plain_text, "fs.s3a.endpoint"),
         "storage.s3.region": (plain_text, "fs.s3a.endpoint.region"),
         "storage.s3.path.style.access.enabled": (boolean, "fs.s3a.path.style.access"),
-        "storage.s3.api.call.timeout": (_seconds, "storage.retry_timeout"),
-        "storage.s3.api.call.attempt.timeout": (_with_unit, "storage.timeout"),
+        "storage.s3.api.call.timeout": (lambda *given: str(_milliseconds(*given) / 1000), "storage.retry_timeout"),
+        "storage.s3.api.call.attempt.timeout": (lambda *given: f"{_milliseconds(*given)}ms", "storage.timeout"),
     }),
     _GCS: ("gs", "storage.gcs.bucket.name", {
         "storage.gcs.credentials.json": (plain_text, "storage.service_account_key"),

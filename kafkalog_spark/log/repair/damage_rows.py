@@ -73,6 +73,7 @@ def scan_with_damage(
     scanner = scanner_for(log, start, end, request, statistics, buffers)
     rows = scanner.rows
     schema = pa.schema([(name, (COLUMN_TYPES | DAMAGE_COLUMN_TYPES)[name]) for name in columns])
+    place = {"topic": log.topic, "partition": log.partition}
     offset, tries = start, 0
     while offset < until:
         file = log.open_segment_at(offset)
@@ -104,7 +105,9 @@ def scan_with_damage(
             statistics.bytes_read += file.bytes_read
             in_range = [found for found in judged.stretches if _is_in_range(found, start, end, until, is_first)]
             if in_range:
-                yield _damage(in_range, log, schema)
+                facts = ((of.error, of.path, of.position, of.size, of.first_offset, of.next_offset) for of in in_range)
+                found = [place | dict(zip(DAMAGE_COLUMN_TYPES, row, strict=True)) for row in facts]
+                yield pa.RecordBatch.from_pylist(found, schema)
         tries = 0
         if file.next_base_offset is None:
             break
@@ -153,11 +156,3 @@ def _widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _damage(stretches: list[Stretch], log: PartitionLog, schema: pa.Schema) -> pa.RecordBatch:
-    facts = ((of.error, of.path, of.position, of.size, of.first_offset, of.next_offset) for of in stretches)
-    place = {"topic": log.topic, "partition": log.partition}
-    return pa.RecordBatch.from_pylist(
-        [place | dict(zip(DAMAGE_COLUMN_TYPES, row, strict=True)) for row in facts], schema
-    )

@@ -7,7 +7,7 @@ knows its remote segments again; one without any other log directory takes the t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,13 @@ def write_metadata_topic(root: Path, partitions: int, found: dict[TopicIdPartiti
     latest = 0
     for partition, segments in found.items():
         latest = max(latest, *(segment.event_timestamp for segment in segments))
-        events[metadata_partition(partition, partitions)] += map(encode_event, _events(segments))
+        for one in segments:  # as the broker that copied them wrote them
+            finished = SegmentUpdate(
+                partition, one.segment_id, one.broker_id, one.event_timestamp, one.custom_metadata,
+                RemoteSegmentState.COPY_SEGMENT_FINISHED,
+            )  # fmt: skip
+            started = SegmentEvent(one, RemoteSegmentState.COPY_SEGMENT_STARTED)
+            events[metadata_partition(partition, partitions)] += [encode_event(started), encode_event(finished)]
     for number, values in enumerate(events):
         directory = root / f"{REMOTE_LOG_METADATA_TOPIC}-{number}"
         directory.mkdir(parents=True)
@@ -137,13 +143,3 @@ def write_metadata_topic(root: Path, partitions: int, found: dict[TopicIdPartiti
 
 
 _EVENTS = 100  # records of a batch: some 20 kB
-
-
-def _events(segments: Iterable[RemoteSegment]) -> Iterable[SegmentEvent | SegmentUpdate]:
-    """Events as the broker that copied them wrote them."""
-    for one in segments:
-        yield SegmentEvent(one, RemoteSegmentState.COPY_SEGMENT_STARTED)
-        yield SegmentUpdate(
-            one.partition, one.segment_id, one.broker_id, one.event_timestamp, one.custom_metadata,
-            RemoteSegmentState.COPY_SEGMENT_FINISHED,
-        )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,33 +130,30 @@ def _group_entries(log: PartitionLog) -> Iterator[_Entry]:
     """The records about offsets (value: a message), groups (a classic one's message, or the epoch), members (bytes)."""
     for offset, data, value in committed_records(log):
         key: OffsetKey | GroupKey | MemberKey | None = None
+        decode: Callable[[bytes], Any] = bytes
         try:
             typed_key = decode_key(OFFSETS_TOPIC, data or b"")
             if typed_key is None:
                 continue
             kind, fields = typed_key
             if kind < 2:
-                key = OffsetKey(*fields)
+                key, decode = OffsetKey(*fields), _OFFSET_VALUE.decode
             elif kind in _GROUP_KINDS:
                 key = GroupKey(fields[0], _GROUP_KINDS[kind])
+                decode = _CLASSIC_GROUP.decode if key.kind == "classic" else partial(_epoch, key.kind)
             elif kind in _MEMBER_KEYS:
                 key = MemberKey(*fields)
             else:
                 continue
-            yield _Entry(offset, key, None if value is None else _group_value(key, value))
+            yield _Entry(offset, key, None if value is None else decode(value))
         except (CorruptLog, UnsupportedFormat) as error:
             yield _Entry(offset, key, None, error.what)
 
 
-def _group_value(key: OffsetKey | GroupKey | MemberKey, value: bytes) -> Any:
-    if isinstance(key, MemberKey):
-        return value
-    if isinstance(key, OffsetKey):
-        return _OFFSET_VALUE.decode(value)
-    if key.kind == "classic":
-        return _CLASSIC_GROUP.decode(value)
-    if len(value) < _VERSION_AND_EPOCH.size:  # with the epoch the fields of the newer protocols' records begin
-        raise CorruptLog(f"the record of a {key.kind} group has {len(value)} bytes, no epoch fits")
+def _epoch(kind: str, value: bytes) -> int:
+    """Of a newer protocol's group, with which the fields of its record begin."""
+    if len(value) < _VERSION_AND_EPOCH.size:
+        raise CorruptLog(f"the record of a {kind} group has {len(value)} bytes, no epoch fits")
     return int(_VERSION_AND_EPOCH.unpack_from(value)[1])
 
 

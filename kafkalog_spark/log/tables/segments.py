@@ -116,16 +116,16 @@ def _index(file: SegmentFile, name: str | None, entry_size: int) -> bytes:
 def partition_row(place: PartitionLocation) -> dict[str, Any]:
     """The row of one partition. Raises NotALogDirectory for one that is gone or cannot be read."""
     parent, tp = place.log_dir, (place.topic, place.partition)
-    of_log_dir: dict[str, Any] = {"high_watermark": None, "recovery_point": None, "clean_shutdown": None}
+    row: dict[str, Any] = {}
     if place.has_checkpoints:
-        of_log_dir = {
+        row = {
             "high_watermark": offset_checkpoint(place.store, parent, HIGH_WATERMARK_CHECKPOINT).get(tp),
             "recovery_point": offset_checkpoint(place.store, parent, RECOVERY_POINT_CHECKPOINT).get(tp),
             "clean_shutdown": names.CLEAN_SHUTDOWN_FILE in place.store.list(parent).names,
         }
     log = place.open(pass_over_damage=True)
     topic_id = place.topic_id()
-    return {
+    row |= {
         "topic": place.topic,
         "partition": place.partition,
         "directory": place.directory,
@@ -134,16 +134,10 @@ def partition_row(place: PartitionLocation) -> dict[str, Any]:
         "size": sum(segment_size(log, index) for index in range(len(log.segments))),
         "log_start_offset": log.log_start_offset,
         "leader_epochs": [entry._asdict() for entry in leader_epochs(place.store, place.directory)],
-        **of_log_dir,
-        **_ends(place, log),
+        "log_end_offset": log.log_end_offset,
     }
-
-
-def _ends(place: PartitionLocation, log: PartitionLog) -> dict[str, Any]:
-    """Log end offset and LSO. Damage hides the second: a marker may lie in it."""
-    row: dict[str, Any] = {"log_end_offset": log.log_end_offset, "last_stable_offset": None, "error": None}
     try:
-        strict = place.open()
+        strict = place.open()  # damage hides the LSO: a marker may lie in it
         if strict.log_end_offset == row["log_end_offset"]:
             row["last_stable_offset"] = last_stable_offset(strict)
     except KafkalogError as error:

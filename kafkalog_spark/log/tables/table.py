@@ -40,14 +40,6 @@ class Table:
     topic: str | None = None
 
     @property
-    def of_topics(self) -> bool:
-        return self.topic is None
-
-    @property
-    def has_history(self) -> bool:
-        return self.topic is not None
-
-    @property
     def default_columns(self) -> tuple[str, ...]:
         return tuple(name for name in self.columns if name not in self.on_demand)
 
@@ -246,10 +238,10 @@ def table_query(
         raise OptionError(f"the table '{name}' has no history", hint="compaction leaves what there is of it")
     if table is None:
         raise OptionError(f"there is no table '{name}'", hint=f"there are {', '.join((RECORDS, *TABLES))}")
-    if history and not table.has_history:
-        of = ", ".join(table.name for table in TABLES.values() if table.has_history)
+    if history and table.topic is None:
+        of = ", ".join(table.name for table in TABLES.values() if table.topic is not None)
         raise OptionError(f"the table '{name}' has no history", hint=f"these have one: {of}")
-    if of_topics and not table.of_topics:
+    if of_topics and table.topic is not None:
         raise OptionError(f"the table '{name}' is not of single topics", hint="leave the topic out and filter its rows")
     chosen = table.default_columns if columns is None else tuple(columns)
     table.schema(chosen)

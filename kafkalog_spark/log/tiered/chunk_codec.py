@@ -31,7 +31,6 @@ class ChunkCodec:
 
     compressed: bool
     cipher: Any = field(default=None, repr=False)  # AESGCM; None without encryption
-    aad: bytes = field(default=b"", repr=False)
     encryption: SegmentEncryption | None = field(default=None, repr=False)
 
     @classmethod
@@ -40,17 +39,16 @@ class ChunkCodec:
         encryption = manifest.encryption
         if encryption is None:
             return cls(manifest.compressed)
-        data_key = (keys or KeyRing({})).data_key(encryption)
-        return cls(manifest.compressed, _cipher(data_key), encryption.aad, encryption)
+        return cls(manifest.compressed, _cipher((keys or KeyRing({})).data_key(encryption)), encryption)
 
     @classmethod
     def for_new_segment(cls, compressed: bool, keys: KeyRing, key_id: str | None) -> ChunkCodec:
         """With a data key and AAD of its own; plain without a `key_id`. Raises as KeyRing.wrapped."""
         if key_id is None:
             return cls(compressed)
-        data_key, aad = os.urandom(DATA_KEY_SIZE), os.urandom(_AAD_SIZE)
-        encryption = SegmentEncryption(key_id, keys.wrapped(key_id, data_key), aad)
-        return cls(compressed, _cipher(data_key), aad, encryption)
+        data_key = os.urandom(DATA_KEY_SIZE)
+        encryption = SegmentEncryption(key_id, keys.wrapped(key_id, data_key), os.urandom(_AAD_SIZE))
+        return cls(compressed, _cipher(data_key), encryption)
 
     def transformed(self, chunk: bytes) -> bytes:
         """The chunk as it lies in the object."""
@@ -60,10 +58,10 @@ class ChunkCodec:
 
     def transformed_index(self, data: bytes) -> bytes:
         """An index as it lies in the `.indexes` object: never compressed, and not encrypted where it is empty."""
-        if self.cipher is None or not data:
+        if self.encryption is None or not data:
             return data
         iv = os.urandom(IV_SIZE)
-        sealed: bytes = self.cipher.encrypt(iv, data, self.aad)
+        sealed: bytes = self.cipher.encrypt(iv, data, self.encryption.aad)
         return iv + sealed
 
     def chunk(self, data: Buffer, chunk: Chunk, path: str | None = None) -> Buffer:
@@ -91,7 +89,7 @@ class ChunkCodec:
     def _decrypted(self, data: Buffer, size: int) -> Buffer:
         if len(data) != size:
             raise CorruptChunk(f"{len(data)} bytes, the manifest says {size}", hint=_CUT)
-        if self.cipher is None or not size:  # an empty index is not encrypted
+        if self.encryption is None or not size:  # an empty index is not encrypted
             return data
         if size < ENCRYPTION_OVERHEAD:
             raise CorruptChunk(f"{size} bytes, fewer than the {ENCRYPTION_OVERHEAD} that encryption adds")
@@ -99,7 +97,7 @@ class ChunkCodec:
 
         view = memoryview(data)
         try:
-            plain: bytes = self.cipher.decrypt(view[:IV_SIZE], view[IV_SIZE:], self.aad)
+            plain: bytes = self.cipher.decrypt(view[:IV_SIZE], view[IV_SIZE:], self.encryption.aad)
         except InvalidTag:
             raise CorruptChunk("its authentication tag does not match", hint=_TAMPERED) from None
         return plain

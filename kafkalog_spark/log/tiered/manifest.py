@@ -134,20 +134,28 @@ def parse_manifest(data: bytes) -> SegmentManifest:
     if version != "1":
         raise UnsupportedFormat(f"manifest version {version[:20]!r}, only '1' is known")
     compressed = manifest.get("compression", bool)
-    encryption = _encryption(manifest.optional("encryption"))
+    encryption = None
+    if (given := manifest.optional("encryption")) is not None:
+        key_id, colon, wrapped = given.get("dataKey", str).rpartition(":")
+        if not colon or not key_id:
+            raise CorruptManifest("encryption.dataKey is not <key id>:<base64>")
+        aad = _base64(given.get("aad", str), "encryption.aad")
+        encryption = SegmentEncryption(key_id, _base64(wrapped, "encryption.dataKey"), aad)
     chunks = _chunk_index(manifest.fields("chunkIndex"))
     if encryption is None and not compressed and chunks.object_size != chunks.original_file_size:
         raise CorruptManifest(
             f"neither compressed nor encrypted, but {chunks.original_file_size} bytes became {chunks.object_size}",
             hint="originalFileSize, the chunk sizes, compression or encryption is not what it was",
         )
-    return SegmentManifest(
-        chunks,
-        compressed,
-        encryption,
-        _index_places(manifest.optional("segmentIndexes")),
-        _segment(manifest.optional("remoteLogSegmentMetadata"), chunks.original_file_size),
-    )
+    places: dict[RemoteFile, IndexRange] | None = None
+    if (indexes := manifest.optional("segmentIndexes")) is not None:
+        places = {}
+        for file, name in INDEX_FIELDS.items():
+            place = indexes.optional(name) if file is RemoteFile.TRANSACTION_INDEX else indexes.fields(name)
+            if place is not None:
+                places[file] = IndexRange(place.integer("position"), place.integer("size"))
+    segment = _segment(manifest.optional("remoteLogSegmentMetadata"), chunks.original_file_size)
+    return SegmentManifest(chunks, compressed, encryption, places, segment)
 
 
 def _chunk_index(index: JsonFields) -> ChunkIndex:
@@ -162,32 +170,11 @@ def _chunk_index(index: JsonFields) -> ChunkIndex:
     raise UnsupportedFormat(f"chunkIndex.type is {kind[:20]!r}, 'fixed' and 'variable' are known")
 
 
-def _encryption(encryption: JsonFields | None) -> SegmentEncryption | None:
-    if encryption is None:
-        return None
-    key_id, colon, wrapped = encryption.get("dataKey", str).rpartition(":")
-    if not colon or not key_id:
-        raise CorruptManifest("encryption.dataKey is not <key id>:<base64>")
-    aad = _base64(encryption.get("aad", str), "encryption.aad")
-    return SegmentEncryption(key_id, _base64(wrapped, "encryption.dataKey"), aad)
-
-
 def _base64(text: str, name: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise CorruptManifest(f"{name} is not base64: {error}") from None
-
-
-def _index_places(indexes: JsonFields | None) -> dict[RemoteFile, IndexRange] | None:
-    if indexes is None:
-        return None
-    places = {}
-    for file, name in INDEX_FIELDS.items():
-        given = indexes.optional(name) if file is RemoteFile.TRANSACTION_INDEX else indexes.fields(name)
-        if given is not None:
-            places[file] = IndexRange(given.integer("position"), given.integer("size"))
-    return places
 
 
 def _segment(given: JsonFields | None, size: int) -> RemoteSegment | None:
@@ -238,25 +225,20 @@ def format_manifest(manifest: SegmentManifest) -> bytes:
             "dataKey": f"{manifest.encryption.key_id}:{base64.b64encode(manifest.encryption.wrapped_key).decode()}",
             "aad": base64.b64encode(manifest.encryption.aad).decode(),
         }
-    if manifest.segment is not None:
-        value["remoteLogSegmentMetadata"] = _segment_fields(manifest.segment)
-    return json.dumps(value, separators=(",", ":")).encode("utf-8")
-
-
-def _segment_fields(segment: RemoteSegment) -> dict[str, Any]:
-    partition = segment.partition
-    return {
-        "remoteLogSegmentId": {
-            "topicIdPartition": {
-                "topicId": uuid_to_text(partition.topic_id),
-                "topicPartition": {"topic": partition.topic, "partition": partition.partition},
+    if (segment := manifest.segment) is not None:
+        value["remoteLogSegmentMetadata"] = {
+            "remoteLogSegmentId": {
+                "topicIdPartition": {
+                    "topicId": uuid_to_text(segment.partition.topic_id),
+                    "topicPartition": {"topic": segment.partition.topic, "partition": segment.partition.partition},
+                },
+                "id": uuid_to_text(segment.segment_id),
             },
-            "id": uuid_to_text(segment.segment_id),
-        },
-        "startOffset": segment.start_offset,
-        "endOffset": segment.end_offset,
-        "maxTimestampMs": segment.max_timestamp,
-        "brokerId": segment.broker_id,
-        "eventTimestampMs": segment.event_timestamp,
-        "segmentLeaderEpochs": {str(epoch): offset for epoch, offset in segment.leader_epochs},
-    }
+            "startOffset": segment.start_offset,
+            "endOffset": segment.end_offset,
+            "maxTimestampMs": segment.max_timestamp,
+            "brokerId": segment.broker_id,
+            "eventTimestampMs": segment.event_timestamp,
+            "segmentLeaderEpochs": {str(epoch): offset for epoch, offset in segment.leader_epochs},
+        }
+    return json.dumps(value, separators=(",", ":")).encode("utf-8")

@@ -14,7 +14,13 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from kafkalog_spark.errors import CorruptChunk, KeyNotGiven
 from kafkalog_spark.log.tiered.chunk_codec import ChunkCodec
 from kafkalog_spark.log.tiered.chunks import Chunk
-from kafkalog_spark.log.tiered.manifest import INDEX_FIELDS, IndexRange, SegmentManifest, parse_manifest
+from kafkalog_spark.log.tiered.manifest import (
+    INDEX_FIELDS,
+    IndexRange,
+    SegmentEncryption,
+    SegmentManifest,
+    parse_manifest,
+)
 from kafkalog_spark.log.tiered.remote_names import RemoteFile
 from kafkalog_spark.log.tiered.tier_options import KeyRing
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode, original_bytes, segment_objects
@@ -80,7 +86,7 @@ def test_encryption_is_aes_256_gcm_with_the_iv_in_front() -> None:
     ]
     for vector in vectors:
         key, iv, aad, plain, cipher, tag = map(bytes.fromhex, vector)
-        codec = ChunkCodec(False, AESGCM(key), aad)
+        codec = ChunkCodec(False, AESGCM(key), SegmentEncryption("one", b"", aad))
         stored = iv + cipher + tag
         assert codec.chunk(stored, Chunk(0, 0, len(plain), 0, len(stored))) == plain
 
@@ -116,13 +122,13 @@ def test_damage_names_object_chunk_and_position(mode: AivenMode) -> None:
     with pytest.raises(CorruptChunk, match=expected) as damaged:
         codec.chunk(bytes(chunk.size), chunk, "prefix/key.log")
     assert (damaged.value.path, damaged.value.position) == ("prefix/key.log", chunk.position)
-    if codec.cipher:
+    if codec.encryption:
         for at in range(0, chunk.size, 97):
             flipped = stored[:at] + bytes([stored[at] ^ 0x10]) + stored[at + 1 :]
             with pytest.raises(CorruptChunk, match="chunk 3: its authentication tag does not match"):
                 codec.chunk(flipped, chunk)
         with pytest.raises(CorruptChunk, match="authentication tag"):
-            replace(codec, aad=b"other").chunk(stored, chunk)
+            replace(codec, encryption=replace(codec.encryption, aad=b"other")).chunk(stored, chunk)
 
 
 def test_a_chunk_in_anothers_place_is_noticed_by_its_size_only() -> None:
