@@ -35,20 +35,12 @@ _IMPORT = re.compile(rb"^from (kafkalog_(?:spark|broker)[\w.]*) import \(?([^()\
 def sources_digest(module: str) -> str:
     """SHA-256 over the file of a module that has kernels and every file of ours that it imports, directly or not: what
     they define, functions and constants alike, is compiled into the kernels. The module is loaded, or about to be."""
-    digest = hashlib.sha256()
-    for name in sorted(_with_imports(module)):
-        digest.update(f"{name} {_source(name)[0]}\n".encode())
-    return digest.hexdigest()
-
-
-def _with_imports(module: str) -> set[str]:
-    found = {module}
-    waiting = [module]
+    found, waiting = {module}, [module]
     while waiting:
         new = set(_source(waiting.pop())[1]) - found
         found |= new
         waiting += new
-    return found
+    return hashlib.sha256("".join(f"{name} {_source(name)[0]}\n" for name in sorted(found)).encode()).hexdigest()
 
 
 @cache

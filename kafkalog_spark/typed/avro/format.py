@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.errors import OptionError
 from kafkalog_spark.options import OptionSpec, plain_text
 from kafkalog_spark.typed import decoder as formats
 from kafkalog_spark.typed.avro import types
-from kafkalog_spark.typed.avro.program import LONGEST, AvroFault, AvroProgram
-from kafkalog_spark.typed.avro.resolve import add_reading
+from kafkalog_spark.typed.avro.resolve import AvroReading
 from kafkalog_spark.typed.avro.schema import PRIMITIVES, AvroType, parse_schema
-from kafkalog_spark.typed.columns.reading import SchemaReading, SingleSchemaDecoder
+from kafkalog_spark.typed.columns.reading import SingleSchemaDecoder
 from kafkalog_spark.typed.ddl import schema_text
 
 OPTIONS = (OptionSpec("schema", plain_text), *types.OPTIONS)
@@ -85,28 +83,3 @@ def _schemas(format: formats.ResolvedFormat) -> tuple[AvroType, AvroType, types.
 @lru_cache(64)
 def _parsed(text: str) -> AvroType:
     return parse_schema(text)
-
-
-class AvroReading(SchemaReading):
-    """A reader schema with the columns projected of it; knows the writer schemas it was shown (`entry_of`)."""
-
-    faults, full = AvroFault, LONGEST // 2
-
-    def __init__(self, reader: AvroType, projection: pa.Schema, meaning: types.AvroMeaning) -> None:
-        """Raises OptionError for a projected column that the reader schema does not have, or has with another type."""
-        self._reader, self._meaning = reader, meaning
-        super().__init__(projection, pa.struct(list(types.columns_of(reader, meaning))))
-
-    def new_program(self) -> AvroProgram:
-        return AvroProgram()
-
-    def add(self, writer: AvroType) -> int:
-        return add_reading(self._program, writer, self._reader, self._tree, self._meaning)
-
-    def kernel(self) -> tuple[Callable[..., int], np.ndarray]:
-        from kafkalog_spark.typed.avro.kernel import STACK, Loop, decode_avro  # a query is planned without numba
-
-        return decode_avro, np.empty((STACK, len(Loop)), np.int64)
-
-    def path(self, step: int) -> str:
-        return f"{self._program.paths[step].removeprefix(f'{types.VALUE}.')} "

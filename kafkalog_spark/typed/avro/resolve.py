@@ -14,12 +14,16 @@ from collections.abc import Callable
 from ctypes import c_float
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from kafkalog_spark.format.varints import write_varint
 from kafkalog_spark.typed.avro import schema
-from kafkalog_spark.typed.avro.program import As, AvroProgram, Op
+from kafkalog_spark.typed.avro.program import LONGEST, As, AvroFault, AvroProgram, Op
 from kafkalog_spark.typed.avro.schema import NO_DEFAULT, AvroType, equal_types, is_error, matching_branch
-from kafkalog_spark.typed.avro.types import MILLIS, VALUE, AvroMeaning, number_of_union, root_record
+from kafkalog_spark.typed.avro.types import MILLIS, VALUE, AvroMeaning, columns_of, number_of_union, root_record
 from kafkalog_spark.typed.columns.projection import NOT_PROJECTED, ColumnTree
+from kafkalog_spark.typed.columns.reading import SchemaReading
 
 _INT32, _INT64 = 2**31, 2**63
 END = b"\0"  # end of the blocks of an array or a map
@@ -121,22 +125,38 @@ def _is_leaf(r: AvroType, value: Any) -> bool:
     return isinstance(value, str) and (r.kind != "enum" or value in r.symbols)
 
 
-def add_reading(
-    program: AvroProgram, writer: AvroType, reader: AvroType, tree: ColumnTree, meaning: AvroMeaning
-) -> int:
-    """Add what decodes values of `writer` as `reader` into `tree`, a struct of the projected fields of the reader's
-    record, or of the column `value`; the row where it begins. Raises OptionError for too many steps."""
-    compiler = _Compiler(program, meaning)
-    begin = len(program.rows)
-    writer = schema.applied(writer, reader)
-    if root_record(reader) is not None:
-        compiler.read(writer, reader, tree, VALUE, root=True)
-    else:
-        program.put(Op.STRUCT, VALUE, tree.number)
-        compiler.read(writer, reader, _field(tree, VALUE), VALUE)
-    program.put(Op.END, VALUE)
-    compiler.routines()
-    return begin
+class AvroReading(SchemaReading):
+    """A reader schema with the columns projected of it; knows the writer schemas it was shown (`entry_of`)."""
+
+    faults, full = AvroFault, LONGEST // 2
+
+    def __init__(self, reader: AvroType, projection: pa.Schema, meaning: AvroMeaning) -> None:
+        """Raises OptionError for a projected column that the reader schema does not have, or has with another type."""
+        self._reader, self._meaning = reader, meaning
+        super().__init__(projection, pa.struct(list(columns_of(reader, meaning))))
+
+    def new_program(self) -> AvroProgram:
+        return AvroProgram()
+
+    def add(self, writer: AvroType) -> int:
+        compiler, begin = _Compiler(self._program, self._meaning), len(self._program.rows)
+        writer = schema.applied(writer, self._reader)
+        if root_record(self._reader) is not None:
+            compiler.read(writer, self._reader, self._tree, VALUE, root=True)
+        else:
+            self._program.put(Op.STRUCT, VALUE, self._tree.number)
+            compiler.read(writer, self._reader, _field(self._tree, VALUE), VALUE)
+        self._program.put(Op.END, VALUE)
+        compiler.routines()
+        return begin
+
+    def kernel(self) -> tuple[Callable[..., int], np.ndarray]:
+        from kafkalog_spark.typed.avro.kernel import STACK, Loop, decode_avro  # a query is planned without numba
+
+        return decode_avro, np.empty((STACK, len(Loop)), np.int64)
+
+    def path(self, step: int) -> str:
+        return f"{self._program.paths[step].removeprefix(f'{VALUE}.')} "
 
 
 def _field(tree: ColumnTree | None, name: str) -> ColumnTree | None:
@@ -308,20 +328,14 @@ class _Compiler:
 
     def _enum(self, w: AvroType, r: AvroType, tree: ColumnTree | None, path: str) -> None:
         if (id(w), id(r)) not in self._enums:
-            self._enums[id(w), id(r)] = self._symbols(w, r)
+            table: list[int] = []
+            reads = frozenset(r.symbols)
+            for symbol in w.symbols:
+                kept = symbol if symbol in reads else r.default_symbol
+                text = b"" if kept is None else kept.encode()
+                table += [-1 if kept is None else self.program.text(text), len(text)]
+            self._enums[id(w), id(r)] = self.program.table(table)
         self.program.put(Op.ENUM, path, _number(tree), self._enums[id(w), id(r)], len(w.symbols))
-
-    def _symbols(self, w: AvroType, r: AvroType) -> int:
-        table: list[int] = []
-        reads = frozenset(r.symbols)
-        for symbol in w.symbols:
-            kept = symbol if symbol in reads else r.default_symbol
-            if kept is None:
-                table += [-1, 0]
-            else:
-                text = kept.encode()
-                table += [self.program.text(text), len(text)]
-        return self.program.table(table)
 
     def _leaf(self, w: AvroType, r: AvroType, tree: ColumnTree | None, path: str, kept: str) -> None:
         put, c = self.program.put, _number(tree)

@@ -68,15 +68,6 @@ def meaning_of(options: Mapping[str, str]) -> AvroMeaning:
     return AvroMeaning(**parsed_fields(AvroMeaning, options))
 
 
-def arrow_type(avro: AvroType, meaning: AvroMeaning) -> pa.DataType:
-    """The Arrow type of an Avro type. Raises OptionError where Spark refuses the schema, or where this reader does."""
-    with recursion_bounded("an Avro schema"):
-        type_ = _arrow(avro, meaning, {}, [MOST_COLUMNS])
-    if type_ is None:  # a record is given up only inside itself
-        raise OptionError(f"the Avro schema {avro.called} has nothing left within recursiveFieldMaxDepth")
-    return type_
-
-
 def _arrow(avro: AvroType, meaning: AvroMeaning, depths: dict[str, int], left: list[int]) -> pa.DataType | None:
     """None: deeper than `meaning.recursion` allows. depths: how often each record is around this. left: columns."""
     left[0] -= 1
@@ -166,7 +157,10 @@ def columns_of(reader: AvroType, meaning: AvroMeaning) -> pa.Schema:
             "the Avro schema is a union of several types, which from_avro does not read",
             hint="name one of them as the reader schema: value.avroSchema",
         )
-    type_ = arrow_type(reader, meaning)
+    with recursion_bounded("an Avro schema"):
+        type_ = _arrow(reader, meaning, {}, [MOST_COLUMNS])
+    if type_ is None:  # a record is given up only inside itself
+        raise OptionError(f"the Avro schema {reader.called} has nothing left within recursiveFieldMaxDepth")
     if root_record(reader) is None:
         return pa.schema([pa.field(VALUE, type_)])
     return pa.schema(list(type_))

@@ -82,12 +82,6 @@ class Fragment:
         sizes = self.slices.sizes() + len(self.before)
         return sizes if self.valid is None else np.where(self.valid, sizes, len(self.absent))
 
-    def append_to(self, out: np.ndarray, at: np.ndarray) -> None:
-        """Writes row i to out[at[i]:], and moves at[i] past it. out: uint8[:]; at: int64[n]."""
-        valid = _NO_MASK if self.valid is None else self.valid
-        before, absent = np.frombuffer(self.before, np.uint8), np.frombuffer(self.absent, np.uint8)
-        append(out, at, self.slices.data, self.slices.offsets, valid, before, absent)
-
 
 def concat_fragments(parts: Sequence[Fragment]) -> ByteSlices:
     """The parts of each row, one after the other. There is one at least."""
@@ -98,7 +92,9 @@ def concat_fragments(parts: Sequence[Fragment]) -> ByteSlices:
     made = ByteSlices(np.empty(max(int(offsets[-1]), 1), np.uint8), offsets)
     at = offsets[:-1].copy()
     for part in parts:
-        part.append_to(made.data, at)
+        valid = _NO_MASK if part.valid is None else part.valid
+        before, absent = np.frombuffer(part.before, np.uint8), np.frombuffer(part.absent, np.uint8)
+        append(made.data, at, part.slices.data, part.slices.offsets, valid, before, absent)
     return made
 
 

@@ -43,22 +43,7 @@ class JsonError(Exception):
     """Jackson's JsonProcessingException."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Features:
-    """Extensions of JSON that are read (JsonReadFeature), and limits of StreamReadConstraints (characters, levels)."""
-
-    comments: bool = option("allowComments", boolean, "false")
-    unquoted_names: bool = option("allowUnquotedFieldNames", boolean, "false")
-    single_quotes: bool = option("allowSingleQuotes", boolean, "true")
-    leading_zeros: bool = option("allowNumericLeadingZeros", boolean, "false")
-    non_numeric: bool = option("allowNonNumericNumbers", boolean, "true")
-    any_escape: bool = option("allowBackslashEscapingAnyCharacter", boolean, "false")
-    control_characters: bool = option("allowUnquotedControlChars", boolean, "false")
-    max_depth: int = 1000
-    max_number: int = 1000
-    max_string: int = 20_000_000
-
-
+_MAX_DEPTH, _MAX_NUMBER, _MAX_STRING = 1000, 1000, 20_000_000  # levels, characters: StreamReadConstraints
 _SPACE = re.compile(r"[ \t\n\r]*")
 _PLAIN = {'"': re.compile(r'[^"\\\x00-\x1f]*'), "'": re.compile(r"[^'\\\x00-\x1f]*")}
 _PLAIN_WITH_CONTROLS = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
@@ -113,9 +98,9 @@ class JacksonReader:
     """The tokens of one text. Its position is Jackson's, also after an error. token: the current one, None before the
     first and after the last. number: the text of the last number."""
 
-    def __init__(self, text: str, features: Features) -> None:
+    def __init__(self, text: str, options: JsonOptions) -> None:
         self._text = text
-        self._features = features
+        self._options = options
         self._at = 0
         self._quote: str | None = None
         self._contexts = [_Context("")]
@@ -134,7 +119,7 @@ class JacksonReader:
             sign = text[self._at : self._at + 1]
             self._at += len(sign)
             if sign == "/":
-                if not self._features.comments:  # an error of white space, before a comma is counted
+                if not self._options.comments:  # an error of white space, before a comma is counted
                     raise self._unexpected(sign, "maybe a comment: allowComments allows them")
                 comment = _COMMENT.match(text, self._at - 1)
                 if comment is None:
@@ -168,7 +153,7 @@ class JacksonReader:
         raise JsonError(f"unrecognized token near '{word}'")
 
     def _non_numeric(self, word: str) -> Token:
-        if not self._features.non_numeric:
+        if not self._options.non_numeric:
             raise JsonError(f"non-standard token '{word}': enable allowNonNumericNumbers to allow it")
         self.number = word
         return Token.FLOAT
@@ -187,11 +172,11 @@ class JacksonReader:
 
     def _read_number(self, begin: int, digits_at: int) -> Token:
         text = self._text
-        pattern = _ANY_INTEGER if self._features.leading_zeros else _INTEGER
+        pattern = _ANY_INTEGER if self._options.leading_zeros else _INTEGER
         whole = pattern.match(text, digits_at)
         assert whole is not None
         at, digits = whole.end(), whole[0]
-        if self._features.leading_zeros:
+        if self._options.leading_zeros:
             digits = digits.lstrip("0") or "0"
         elif digits == "0" and text[at : at + 1] in DIGITS:
             self._at = at
@@ -213,8 +198,8 @@ class JacksonReader:
             at, token = exponent.end(), Token.FLOAT
             length += len(exponent[0].lstrip("eE+-"))
         self._at = at
-        if length > self._features.max_number:
-            raise JsonError(f"a number is longer than {self._features.max_number} characters")
+        if length > _MAX_NUMBER:
+            raise JsonError(f"a number is longer than {_MAX_NUMBER} characters")
         self.number = ("-" if digits_at > begin else "") + digits + text[whole.end() : at]
         return token
 
@@ -223,15 +208,15 @@ class JacksonReader:
         quote, self._quote = self._quote, None
         assert quote is not None
         text, parts, length = self._text, [], 0
-        plain = (_PLAIN_WITH_CONTROLS if self._features.control_characters else _PLAIN)[quote]
+        plain = (_PLAIN_WITH_CONTROLS if self._options.control_characters else _PLAIN)[quote]
         while True:
             found = plain.match(text, self._at)
             assert found is not None
             parts.append(found[0])
             length += len(found[0])
             self._at = found.end()
-            if length > self._features.max_string and not is_name:
-                raise JsonError(f"a string is longer than {self._features.max_string} characters")
+            if length > _MAX_STRING and not is_name:
+                raise JsonError(f"a string is longer than {_MAX_STRING} characters")
             sign = text[self._at : self._at + 1]
             self._at += 1
             if sign == quote:
@@ -261,7 +246,7 @@ class JacksonReader:
             return chr(int(digits, 16))
         if not sign:
             raise JsonError("unexpected end-of-input in a character escape sequence")
-        if self._features.any_escape or (sign == "'" and self._features.single_quotes):
+        if self._options.any_escape or (sign == "'" and self._options.single_quotes):
             return sign
         raise JsonError(f"unrecognized character escape {sign!r}")
 
@@ -384,8 +369,8 @@ class JacksonReader:
                 open_ -= 1
 
     def _begin(self, token: Token) -> None:
-        if len(self._contexts) > self._features.max_depth:
-            raise JsonError(f"nested deeper than {self._features.max_depth} levels")
+        if len(self._contexts) > _MAX_DEPTH:
+            raise JsonError(f"nested deeper than {_MAX_DEPTH} levels")
         self._contexts.append(_Context(token.value))
 
     def _close(self, sign: str) -> Token:
@@ -400,10 +385,10 @@ class JacksonReader:
             raise JsonError(f"unexpected end-of-input: {what}")
 
     def _read_name(self, sign: str) -> str:
-        if sign == '"' or (sign == "'" and self._features.single_quotes):
+        if sign == '"' or (sign == "'" and self._options.single_quotes):
             self._quote = sign
             name = self._finish_string(is_name=True)
-        elif self._features.unquoted_names and is_of_name(sign):
+        elif self._options.unquoted_names and is_of_name(sign):
             begin = self._at - 1
             while is_of_name(self._text[self._at : self._at + 1]):
                 self._at += 1
@@ -434,7 +419,7 @@ class JacksonReader:
             if sign == token.value[0]:
                 self._match(token.value, 1)
                 return token
-        if sign == "'" and self._features.single_quotes:
+        if sign == "'" and self._options.single_quotes:
             self._quote = sign
             self._string = self._finish_string()
             return Token.STRING
@@ -489,9 +474,17 @@ Reader = Callable[..., tuple[int, int, tzinfo | None]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class JsonOptions(Features):
-    """Options of JSON, parsed. The three readers: None for Spark's own forms."""
+class JsonOptions:
+    """Options of JSON, parsed: extensions that are read (JsonReadFeature), and more. The three readers: None for
+    Spark's own forms."""
 
+    comments: bool = option("allowComments", boolean, "false")
+    unquoted_names: bool = option("allowUnquotedFieldNames", boolean, "false")
+    single_quotes: bool = option("allowSingleQuotes", boolean, "true")
+    leading_zeros: bool = option("allowNumericLeadingZeros", boolean, "false")
+    non_numeric: bool = option("allowNonNumericNumbers", boolean, "true")
+    any_escape: bool = option("allowBackslashEscapingAnyCharacter", boolean, "false")
+    control_characters: bool = option("allowUnquotedControlChars", boolean, "false")
     corrupt: str = option("columnNameOfCorruptRecord", plain_text, "_corrupt_record")
     zone: tzinfo = option("timeZone", _zone, "UTC")
     read_timestamp: Reader | None = option("timestampFormat", _pattern)

@@ -29,7 +29,6 @@ from kafkalog_spark.typed.json import format as json_format
 from kafkalog_spark.typed.protobuf import format as protobuf_format
 from kafkalog_spark.typed.protobuf import types as protobuf_types
 from kafkalog_spark.typed.protobuf.descriptors import file_descriptor
-from kafkalog_spark.typed.registry.client import RegistryClient, RegistryOptions
 from kafkalog_spark.typed.registry.framing import FIRST, NO_ID, Framed, message_at, take_indexes, unframed
 from kafkalog_spark.typed.registry.schemas import (
     AVRO,
@@ -37,6 +36,8 @@ from kafkalog_spark.typed.registry.schemas import (
     PROTOBUF,
     Record,
     RegisteredSchema,
+    RegistryClient,
+    RegistryOptions,
     SchemaRecords,
     listed_records,
 )
@@ -212,9 +213,16 @@ class _SchemaFormat:
             raise SchemaRegistryError(f"{store.described} does not have schema {format.reader_id} any more")
         return self.parsed(registered, store)
 
-    @abstractmethod
     def parsed(self, registered: RegisteredSchema, store: SchemaStore) -> Any:
         """A registered schema, with those that it refers to. Raises OptionError, SchemaRegistryError."""
+        if registered.kind != self.kind:
+            raise OptionError(f"schema {registered.id} is one of {registered.kind}, not of {_KIND_NAMES[self.kind]}")
+        named = {name: schema.text for name, schema in referenced(registered, store).items()}
+        return self._parsed(registered.text, named, f"schema {registered.id} of {store.described}")
+
+    @abstractmethod
+    def _parsed(self, text: str, referenced: Mapping[str, str], place: str) -> Any:
+        """A schema's text, with those that it refers to, by name, each after its own. Raises OptionError."""
 
 
 class _Avro(_SchemaFormat):
@@ -234,14 +242,12 @@ class _Avro(_SchemaFormat):
         reader: AvroType = super().reader(format, store)
         return reader
 
-    def parsed(self, registered: RegisteredSchema, store: SchemaStore) -> AvroType:
-        if registered.kind != AVRO:
-            raise OptionError(f"schema {registered.id} is one of {registered.kind}, not of Avro")
+    def _parsed(self, text: str, referenced: Mapping[str, str], place: str) -> AvroType:
         types: dict[str, AvroType] = {}
         with recursion_bounded("an Avro schema"):
-            for text in dict.fromkeys(schema.text for schema in referenced(registered, store).values()):
-                _collect_named(parse_schema(text, types), types)
-        return parse_schema(registered.text, types)
+            for other in dict.fromkeys(referenced.values()):
+                _collect_named(parse_schema(other, types), types)
+        return parse_schema(text, types)
 
     def encoder(self, options: Mapping[str, str], given: pa.Schema) -> formats.ValueEncoder:
         """With the schema given, or Spark's to_avro's, registered. Raises OptionError, SchemaRegistryError."""
@@ -269,11 +275,8 @@ class _Protobuf(_SchemaFormat):
                 raise OptionError(f"the schema of subject {subject} has no message {name}") from None
             return file.message_types_by_name[name]
 
-    def parsed(self, registered: RegisteredSchema, store: SchemaStore) -> Any:
-        if registered.kind != PROTOBUF:
-            raise OptionError(f"schema {registered.id} is one of {registered.kind}, not of Protobuf")
-        imported = {name: schema.text for name, schema in referenced(registered, store).items()}
-        return file_descriptor(registered.text, imported, f"schema {registered.id} of {store.described}")
+    def _parsed(self, text: str, referenced: Mapping[str, str], place: str) -> Any:
+        return file_descriptor(text, referenced, place)
 
     def encoder(self, options: Mapping[str, str], given: pa.Schema) -> formats.ValueEncoder:
         """With the subject's latest schema, which must be registered. Raises OptionError, SchemaRegistryError."""

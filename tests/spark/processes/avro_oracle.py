@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkalog_spark.typed.avro.encoder import AvroEncoder
-from kafkalog_spark.typed.avro.format import AvroReading
+from kafkalog_spark.typed.avro.resolve import AvroReading
 from kafkalog_spark.typed.avro.schema import parse_schema
 from kafkalog_spark.typed.avro.types import columns_of, meaning_of
 from kafkalog_spark.typed.columns.buffer_pool import Values

@@ -390,7 +390,7 @@ def test_mutated_schemas_of_avro_are_read_or_refused() -> None:
         aliases=["Q"],
     )  # fmt: skip
     meaning, random_ = meaning_of({"recursivefieldmaxdepth": "2"}), random.Random(1)
-    from kafkalog_spark.typed.avro.format import AvroReading
+    from kafkalog_spark.typed.avro.resolve import AvroReading
 
     known = parse_schema(json.dumps(whole))
     columns = columns_of(known, meaning)
