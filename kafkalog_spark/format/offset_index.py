@@ -80,10 +80,7 @@ class IndexFile(OpenFile):
     """An index file that one writer appends to, and trims before a clean close. max_entries: how many have room."""
 
     ENTRY_SIZE: ClassVar[int]
-    path: str
-    base_offset: int
     entries: int
-    max_entries: int
 
     def __init__(self, path: str | os.PathLike[str], base_offset: int, max_index_size: int = MAX_INDEX_SIZE) -> None:
         """Make the file, empty, with zeros up to `max_index_size` bytes rounded down to whole entries, in place of one

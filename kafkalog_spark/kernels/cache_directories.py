@@ -13,7 +13,6 @@ import logging
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,27 +38,23 @@ def cache_directories(module: str, py_file: str, digest: str) -> tuple[CacheDire
     digest: sources_digest of the module. It is in the names below directories that all programs of a user share; the
     path of the source is not, since Spark gives each application a directory of its own, and so does pip.
     """
-    packed = f"{module}-{digest[:16]}"
-    return tuple(_directories(module, os.path.abspath(py_file), packed))
-
-
-def _directories(module: str, py_file: str, packed: str) -> Iterator[CacheDirectory]:
+    packed, source, found = f"{module}-{digest[:16]}", os.path.dirname(os.path.abspath(py_file)), []
     if named := os.environ.get("NUMBA_CACHE_DIR"):
-        yield CacheDirectory(named, os.path.join(named, packed))
-    source = os.path.dirname(py_file)
+        found.append(CacheDirectory(named, os.path.join(named, packed)))
     if os.path.isdir(source):
         package = source
         for _ in range(module.count(".") - 1):
             package = os.path.dirname(package)
-        yield CacheDirectory(package, os.path.join(package, "compiled", packed), written_when_run=False)
-        yield CacheDirectory(source, os.path.join(source, "__pycache__"))
+        found.append(CacheDirectory(package, os.path.join(package, "compiled", packed), written_when_run=False))
+        found.append(CacheDirectory(source, os.path.join(source, "__pycache__")))
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     if os.path.isabs(home):  # "~" stays "~" for a user whom the system does not know
-        yield CacheDirectory(home, os.path.join(home, "numba", packed))
+        found.append(CacheDirectory(home, os.path.join(home, "numba", packed)))
     temporary = temporary_directory()
     # Everybody can foresee its name, and what is in a cache is run.
     if not os.path.lexists(temporary) or _is_private(temporary):
-        yield CacheDirectory(temporary, os.path.join(temporary, packed))
+        found.append(CacheDirectory(temporary, os.path.join(temporary, packed)))
+    return tuple(found)
 
 
 def temporary_directory() -> str:

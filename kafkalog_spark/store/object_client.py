@@ -29,7 +29,6 @@ from kafkalog_spark.store.storage_options import (
     AZURE_NAMES,
     GCS_NAMES,
     ClientSettings,
-    Hidden,
     RetryPolicy,
     StorageOptions,
 )
@@ -262,8 +261,8 @@ def client_of(scheme: str, bucket: str, settings: ClientSettings, retry: RetryPo
     """A client of the library for one bucket, which repeats requests as `retry` says. Raises OptionError."""
     module = library()
     given: dict[str, Any] = {
-        "config": {name: value.text for name, value in settings.config.items()},
-        "client_options": {**_CLIENT_DEFAULTS, **{name: value.text for name, value in settings.client.items()}},
+        "config": dict(settings.config),
+        "client_options": {**_CLIENT_DEFAULTS, **settings.client},
         "retry_config": {
             "max_retries": retry.tries - 1,
             "retry_timeout": timedelta(seconds=retry.seconds),
@@ -337,7 +336,7 @@ def _aws_provider(settings: ClientSettings) -> tuple[Any, str | None]:
     """(whom to ask for AWS credentials, region of the profile): boto3, where neither options nor environment hold any.
     The library looks at the environment, containers, web identity and the machine's role, but not at profiles."""
     config = settings.config
-    if "access_key_id" in config or config.get("skip_signature", Hidden("")).text.lower() == "true":
+    if "access_key_id" in config or config.get("skip_signature", "").lower() == "true":
         return None, None
     if settings.profile is None and (
         any(name.removeprefix("AWS_").lower() in config for name in _AWS_KEYS_ELSEWHERE)
@@ -421,7 +420,7 @@ class ObjectClient:
         else:
             self._settings, vendor = options.for_others(AZURE_NAMES), "abfss"
         endpoint = self._settings.config.get("endpoint", self._settings.config.get("base_url"))
-        host = urlsplit(endpoint.text) if endpoint is not None else None
+        host = urlsplit(endpoint) if endpoint is not None else None
         shown = "" if host is None else (host.hostname or "") + (f":{host.port}" if host.port else "")
         self._words = words_of(bucket.partition("@")[0], shown, vendor)
         self._known = False

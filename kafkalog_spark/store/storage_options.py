@@ -160,15 +160,12 @@ class RetryPolicy:
 @dataclass(frozen=True)
 class ClientSettings:
     """Settings of a client of one bucket. config, client: names and values as the library takes them. profile:
-    of AWS; None for the default one. Its repr shows no value."""
+    of AWS; None for the default one."""
 
-    config: Mapping[str, Hidden]
-    client: Mapping[str, Hidden]
+    config: HiddenOptions
+    client: HiddenOptions
     retry: RetryPolicy
     profile: str | None = None
-
-
-Values = tuple[tuple[str, Hidden], ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -176,7 +173,7 @@ class StorageOptions:
     """Options about storage, by full name, sorted. Equal ones make equal clients; pickles carry the secrets, because
     workers need them; reprs do not. After `storage.` stand the library's own names."""
 
-    values: Values = ()
+    values: tuple[tuple[str, Hidden], ...] = ()
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StorageOptions:
@@ -204,7 +201,7 @@ class StorageOptions:
                 if known is None:
                     raise _unknown(name, LIBRARY_PREFIX, lower.removeprefix(LIBRARY_PREFIX), LIBRARY_NAMES)
                 given[LIBRARY_PREFIX + known] = value
-        made = cls(_hidden({**of_spark, **given}))
+        made = cls(tuple((name, Hidden(text)) for name, text in sorted({**of_spark, **given}.items())))
         endings = {name: _hadoop_name(name) for name in made.after(HADOOP_PREFIX)}
         buckets = {name.removeprefix("bucket.").removesuffix(f".{end}") for name, end in endings.items() if end != name}
         for bucket in buckets | {""}:  # raises for values that cannot be used, now and not in a task
@@ -239,7 +236,7 @@ class StorageOptions:
             client.setdefault("allow_http", "true")
         ours = parsed(OUR_OPTIONS, self._library(OUR_NAMES))
         policy = RetryPolicy(1 + int(ours["max_retries"]), ours["retry_timeout"])
-        return ClientSettings(dict(_hidden(config)), dict(_hidden(client)), policy, ours["profile"])
+        return ClientSettings(HiddenOptions(config), HiddenOptions(client), policy, ours["profile"])
 
     def __repr__(self) -> str:
         return f"StorageOptions({', '.join(f'{name}={_shown(name, value)}' for name, value in self.values)})"
@@ -315,10 +312,6 @@ def _unknown(name: str, prefix: str, rest: str, known: Iterable[str]) -> OptionE
     near = difflib.get_close_matches(rest, sorted(known), n=1)
     hint = f"did you mean {prefix}{near[0]}?" if near else f"known are {prefix}{{{','.join(sorted(known))}}}"
     return OptionError(f"there is no option {name}", hint=hint)
-
-
-def _hidden(values: Mapping[str, str]) -> Values:
-    return tuple((name, Hidden(values[name])) for name in sorted(values))
 
 
 def _shown(name: str, value: Hidden) -> str:

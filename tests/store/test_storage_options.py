@@ -31,7 +31,7 @@ from kafkalog_spark.store.storage_options import (
 
 def shown(settings: ClientSettings) -> dict[str, str]:
     """What an S3 client would be made with."""
-    return {name: value.text for name, value in {**settings.config, **settings.client}.items()}
+    return {**settings.config, **settings.client}
 
 
 def s3(given: dict[str, str], bucket: str = "b") -> dict[str, str]:

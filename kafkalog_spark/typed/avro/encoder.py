@@ -47,16 +47,6 @@ _INT32 = 2**31
 _UNSCALED_BYTES = 16
 
 
-def _leaf_writer(type_: pa.DataType, avro: AvroType, exact: bool) -> Leaf | None:
-    """Writer of that type as that Avro type, or None. exact: no other type fits as well, so no branch is better."""
-    for is_type, kinds, writer in _LEAVES:
-        if is_type(type_) and avro.kind in kinds and not (exact and _other_fits_better(type_, avro)):
-            if writer is _decimal and (avro.logical != "decimal" or avro.precision > MAX_PRECISION):
-                return None
-            return writer
-    return None
-
-
 def _fixed(entries: Entries, avro: AvroType, path: str) -> list[Fragment]:
     dtype = {"boolean": "u1", "float": "<f4", "double": "<f8"}[avro.kind]
     return [Fragment(fixed_width(entries.array, dtype))]
@@ -192,7 +182,8 @@ def _writer(type_: pa.DataType, avro: AvroType, path: str) -> Writer:
 
 
 def _required_writer(type_: pa.DataType, avro: AvroType, path: str, exact: bool) -> Writer | None:
-    """Writer of entries that are valid; for null it may write anything."""
+    """Writer of entries that are valid; for null it may write anything. exact: no other type fits as well, so no branch
+    is better."""
     is_list = pa.types.is_list(type_) or pa.types.is_large_list(type_)
     match avro.kind:
         case "null":
@@ -205,8 +196,12 @@ def _required_writer(type_: pa.DataType, avro: AvroType, path: str, exact: bool)
             return _array_writer(type_, avro, path) if is_list else None
         case "map":
             return _map_writer(type_, avro, path) if pa.types.is_map(type_) else None
-    leaf = _leaf_writer(type_, avro, exact)
-    return None if leaf is None else lambda entries: leaf(entries, avro, path)
+    for is_type, kinds, leaf in _LEAVES:
+        if is_type(type_) and avro.kind in kinds and not (exact and _other_fits_better(type_, avro)):
+            if leaf is _decimal and (avro.logical != "decimal" or avro.precision > MAX_PRECISION):
+                return None
+            return lambda entries: leaf(entries, avro, path)
+    return None
 
 
 def _record_writer(type_: pa.DataType, avro: AvroType, path: str) -> Writer:
@@ -282,26 +277,22 @@ def _blocks(held: ByteSlices, offsets: np.ndarray) -> list[Fragment]:
 
 def _union_writer(type_: pa.DataType, avro: AvroType, path: str) -> Writer | None:
     null = next((zigzag(i) for i, branch in enumerate(avro.branches) if branch.kind == "null"), None)
-    members = _member_writers(type_, avro, path)
+    members = _members_writer(type_, avro, null, path)
     if members is not None:
-        return _of_members(members, null, path)
+        return members
     for exact in (True, False):
         for i, branch in enumerate(avro.branches):
             if branch.kind == "null" and not pa.types.is_null(type_):
                 continue
-            write = _branch_writer(type_, branch, path, exact)
+            try:
+                write = _required_writer(type_, branch, path, exact)
+            except OptionError:  # another branch may be for it
+                if exact:
+                    continue
+                raise
             if write is not None:
                 return _nullable(write, zigzag(i), null, path)
     return None
-
-
-def _branch_writer(type_: pa.DataType, branch: AvroType, path: str, exact: bool) -> Writer | None:
-    try:
-        return _required_writer(type_, branch, path, exact)
-    except OptionError:  # another branch may be for it
-        if exact:
-            return None
-        raise
 
 
 def _nullable(write: Writer, before: bytes, null: bytes | None, path: str) -> Writer:
@@ -314,22 +305,19 @@ def _nullable(write: Writer, before: bytes, null: bytes | None, path: str) -> Wr
     return write_union
 
 
-def _member_writers(type_: pa.DataType, avro: AvroType, path: str) -> list[tuple[bytes, Writer]] | None:
-    """The writers of a struct with a field for each branch but null, named member0 and so on, or as with
+def _members_writer(type_: pa.DataType, avro: AvroType, null: bytes | None, path: str) -> Writer | None:
+    """Writer of a struct with a field for each branch but null, named member0 and so on, or as with
     `enableStableIdentifiersForUnionType`: what from_avro makes of a union. None for any other type."""
     branches = [(i, branch) for i, branch in enumerate(avro.branches) if branch.kind != "null"]
     if not pa.types.is_struct(type_) or len(branches) == 1 or type_.num_fields != len(branches):
         return None
-    writers = []
+    members = []
     for k, (i, branch) in enumerate(branches):
         name = type_.field(k).name
         if name not in (f"member{k}", f"member_{branch.short_name}"):
             return None
-        writers.append((zigzag(i), _writer(type_.field(k).type, branch, f"{path}.{name}")))
-    return writers
+        members.append((zigzag(i), _writer(type_.field(k).type, branch, f"{path}.{name}")))
 
-
-def _of_members(members: list[tuple[bytes, Writer]], null: bytes | None, path: str) -> Writer:
     def write(entries: Entries) -> list[Fragment]:
         free = np.ones(len(entries.array), np.bool_)
         parts = []

@@ -13,8 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafkalog_spark.errors import OptionError
 from kafkalog_spark.typed.columns import java_text
-from kafkalog_spark.typed.json.jackson import INTEGERS, JacksonReader, JsonError, JsonOptions, Token, check_types
+from kafkalog_spark.typed.json.jackson import INTEGERS, JacksonReader, JsonError, JsonOptions, Token
 
 Converter = Callable[[JacksonReader], Any]
 """Takes the reader's value; raises JsonError, ValueError or ArithmeticError for one not of its type."""
@@ -26,8 +27,8 @@ _DAYS = re.compile(r"([+-]?)0*(\d{1,10})")  # as Java's parseInt takes it, whate
 _WIDE = Context(prec=2000, Emax=999_999_999, Emin=-999_999_999)
 
 
-def scalar_converter(kind: pa.DataType, options: JsonOptions) -> Converter:
-    """Converter of a scalar type that `check_types` allows."""
+def scalar_converter(kind: pa.DataType, options: JsonOptions, path: str) -> Converter:
+    """Converter of a column's scalar type. Raises OptionError for a type that JSON is not decoded to here."""
     if kind in INTEGERS:
         lowest, highest = INTEGERS[kind]
         return taking(kind, {Token.INTEGER: lambda reader: _integer(reader, lowest, highest)})
@@ -35,7 +36,7 @@ def scalar_converter(kind: pa.DataType, options: JsonOptions) -> Converter:
         return taking(kind, {Token.TRUE: lambda reader: True, Token.FALSE: lambda reader: False})
     if kind in (pa.float32(), pa.float64()):
         return _floating(kind, options)
-    if pa.types.is_decimal(kind):
+    if pa.types.is_decimal128(kind):
         return taking(
             kind,
             dict.fromkeys(_NUMBERS, lambda reader: decimal_of(reader.number, kind))
@@ -49,6 +50,8 @@ def scalar_converter(kind: pa.DataType, options: JsonOptions) -> Converter:
         return taking(kind, {Token.STRING: _unless_empty(kind, lambda text: _date(text, options))})
     if kind == pa.timestamp("us"):
         return taking(kind, {Token.STRING: _unless_empty(kind, lambda text: local_timestamp_of(text, options))})
+    if kind != pa.timestamp("us", tz="UTC"):
+        raise OptionError(f"column '{path}': the type {kind} is not decoded from JSON here")
     return taking(
         kind, {Token.STRING: _unless_empty(kind, lambda text: timestamp_of(text, options)), Token.INTEGER: _seconds}
     )
@@ -110,7 +113,11 @@ def _date(text: str, options: JsonOptions) -> int:
     try:
         return java_text.date_of_text(text.replace("GMT", ""))
     except ValueError:
-        return _days_as_text(text)
+        number = _DAYS.fullmatch(text)  # days since 1970 by the calendar of Spark 1.5, Julian before 1582-10-15
+        days = 1 << 31 if number is None else int(number[1] + number[2])
+        if not -(1 << 31) <= days < 1 << 31:
+            raise ValueError("no date") from None
+        return java_text.days_of_hybrid(days)
 
 
 def taking(kind: pa.DataType, by_token: dict[Token, Converter]) -> Converter:
@@ -160,15 +167,6 @@ def _integer(reader: JacksonReader, lowest: int, highest: int) -> int:
 def _seconds(reader: JacksonReader) -> int:
     """Seconds as microseconds; like Java's product it may overflow."""
     return ((_integer(reader, -(1 << 63), (1 << 63) - 1) * 1_000_000 + (1 << 63)) % (1 << 64)) - (1 << 63)
-
-
-def _days_as_text(text: str) -> int:
-    """Days since 1970 in the calendar of Spark 1.5, whose days before 1582-10-15 are Julian."""
-    number = _DAYS.fullmatch(text)
-    days = 1 << 31 if number is None else int(number[1] + number[2])
-    if not -(1 << 31) <= days < 1 << 31:
-        raise ValueError("no date")
-    return java_text.days_of_hybrid(days)
 
 
 def decimal_of(text: str, kind: pa.DataType) -> Decimal:
@@ -259,9 +257,9 @@ class JsonRows:
     """Decodes texts one by one. `schema`: without the column of the corrupt record."""
 
     def __init__(self, schema: pa.Schema, options: JsonOptions) -> None:
-        check_types(schema)
+        """Raises OptionError for a type that JSON is not decoded to here, and for two fields of one name."""
         self._options = options
-        self._fields = self._converters(schema)
+        self._fields = self._converters(schema, "")
 
     def row(self, data: bytes) -> dict[str, Any] | None:
         """Fields that are there, by name, as pyarrow.array takes them; None without a token. Raises BadValue."""
@@ -328,20 +326,30 @@ class JsonRows:
             raise BadValue(pairs, partly)
         return pairs
 
-    def _converters(self, fields: Iterable[pa.Field]) -> _Fields:
-        return {java_text.java_units(field.name): (field.name, self._converter(field.type)) for field in fields}
+    def _converters(self, fields: Iterable[pa.Field], path: str) -> _Fields:
+        names = [field.name for field in fields]
+        if len(set(names)) < len(names):
+            what = f"column '{path}'" if path else "the schema"
+            raise OptionError(f"{what} has two fields of one name: {', '.join(names)}")
+        within = f"{path}." if path else ""
+        return {
+            java_text.java_units(field.name): (field.name, self._converter(field.type, within + field.name))
+            for field in fields
+        }
 
-    def _converter(self, kind: pa.DataType) -> Converter:
+    def _converter(self, kind: pa.DataType, path: str) -> Converter:
         if pa.types.is_struct(kind):
-            fields = self._converters(kind)
+            fields = self._converters(kind, path)
             return taking(kind, {Token.START_OBJECT: lambda reader: self._object(reader, fields)})
         if pa.types.is_map(kind):
-            convert = self._converter(kind.item_type)
+            if kind.key_type != pa.string():
+                raise OptionError(f"column '{path}': keys of a map in JSON are strings, not {kind.key_type}")
+            convert = self._converter(kind.item_type, f"{path}.value")
             return taking(kind, {Token.START_OBJECT: lambda reader: self._map(reader, convert)})
         if pa.types.is_list(kind):
-            convert = self._converter(kind.value_type)
+            convert = self._converter(kind.value_type, f"{path}.element")
             return taking(kind, {Token.START_ARRAY: lambda reader: self._array(reader, convert)})
-        return scalar_converter(kind, self._options)
+        return scalar_converter(kind, self._options, path)
 
 
 def _until(reader: JacksonReader, end: Token) -> bool:

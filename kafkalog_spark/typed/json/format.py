@@ -11,7 +11,7 @@ from kafkalog_spark.typed.columns.buffer_pool import BufferPool, Values
 from kafkalog_spark.typed.ddl import schema_of_ddl
 from kafkalog_spark.typed.decoder import Decoded, ResolvedFormat, ValueDecoder
 from kafkalog_spark.typed.json.fallback import BadValue, JsonRows
-from kafkalog_spark.typed.json.jackson import OPTIONS, JsonOptions, check_types, json_options
+from kafkalog_spark.typed.json.jackson import OPTIONS, JsonOptions, json_options
 from kafkalog_spark.typed.json.program import JsonProgram
 
 __all__ = ["OPTIONS", "JsonDecoder", "decoder", "schema"]
@@ -45,7 +45,6 @@ class JsonDecoder:
                 hint="option columnNameOfCorruptRecord gives that column another name",
             )
         self._parsed = pa.schema([field for field in projection if field.name != options.corrupt])
-        check_types(self._parsed)
         self._rows = JsonRows(self._parsed, options)
         self._program = JsonProgram(self._parsed, options)
         self._pool = BufferPool()

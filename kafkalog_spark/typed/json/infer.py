@@ -83,14 +83,10 @@ def _merged(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     return pa.string()
 
 
-def avro_of_schema(schema: pa.Schema, name: str) -> dict[str, Any]:
+def avro_of_schema(columns: Iterable[pa.Field], name: str) -> dict[str, Any]:
     """Avro schema of those columns, a record whose fields may be null. Raises OptionError for a name Avro refuses."""
-    return _avro_record(pa.struct(list(schema)), name)
-
-
-def _avro_record(kind: pa.StructType, name: str) -> dict[str, Any]:
     fields = []
-    for field in kind:
+    for field in columns:
         if not field.name.isascii() or not field.name.isidentifier():
             raise OptionError(f"Avro has no field '{field.name}'", hint="names there are of A-Z a-z 0-9 _")
         fields.append(
@@ -101,7 +97,7 @@ def _avro_record(kind: pa.StructType, name: str) -> dict[str, Any]:
 
 def _avro(kind: pa.DataType, name: str) -> Any:
     if pa.types.is_struct(kind):
-        return _avro_record(kind, name)
+        return avro_of_schema(kind, name)
     if pa.types.is_list(kind):
         return {"type": "array", "items": ["null", _avro(kind.value_type, f"{name}_element")]}
     if pa.types.is_decimal(kind):

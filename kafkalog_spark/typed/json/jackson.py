@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
 from enum import Enum
@@ -508,36 +508,6 @@ def json_options(options: Mapping[str, str]) -> JsonOptions:
     return JsonOptions(**parsed_fields(JsonOptions, options))
 
 
-# The types that JSON is decoded to.
-
 INTEGERS = {pa.int8(): (-128, 255), pa.int16(): (-(1 << 15), (1 << 15) - 1), pa.int32(): (-(1 << 31), (1 << 31) - 1),
              pa.int64(): (-(1 << 63), (1 << 63) - 1)}  # fmt: skip
 """Ranges that Jackson takes for them: its bytes go to 255, and what is above 127 becomes negative."""
-
-
-def check_types(fields: Collection[pa.Field], path: str = "") -> None:
-    """Raises OptionError for a type that JSON is not decoded to here, and for two fields of one name."""
-    names = [field.name for field in fields]
-    if len(set(names)) < len(names):
-        what = f"column '{path}'" if path else "the schema"
-        raise OptionError(f"{what} has two fields of one name: {', '.join(names)}")
-    for one in fields:
-        _check_type(one.type, f"{path}.{one.name}" if path else one.name)
-
-
-def _check_type(kind: pa.DataType, path: str) -> None:
-    if pa.types.is_struct(kind):
-        check_types(kind, path)
-    elif pa.types.is_map(kind):
-        if kind.key_type != pa.string():
-            raise OptionError(f"column '{path}': keys of a map in JSON are strings, not {kind.key_type}")
-        _check_type(kind.item_type, f"{path}.value")
-    elif pa.types.is_list(kind):
-        _check_type(kind.value_type, f"{path}.element")
-    elif not (
-        kind in INTEGERS
-        or kind in (pa.bool_(), pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.date32())
-        or pa.types.is_decimal128(kind)
-        or kind in (pa.timestamp("us"), pa.timestamp("us", tz="UTC"))
-    ):
-        raise OptionError(f"column '{path}': the type {kind} is not decoded from JSON here")

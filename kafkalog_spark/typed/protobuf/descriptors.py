@@ -21,20 +21,12 @@ _WELL_KNOWN = {
 }
 
 
-def library() -> Any:
-    """google.protobuf. Raises OptionError where it is not installed."""
-    try:
-        import google.protobuf.descriptor_pool
-        import google.protobuf.message_factory
-    except ImportError as error:
-        raise OptionError("Protobuf needs the library protobuf", hint=install_hint("protobuf")) from error
-    return google.protobuf
-
-
 def pool_of(content: bytes, place: str) -> tuple[Any, list[str]]:
     """(A DescriptorPool with the files of a descriptor set, their names in order). Raises OptionError."""
-    protobuf = library()
-    from google.protobuf import descriptor_pb2, message
+    try:
+        from google.protobuf import descriptor_pb2, descriptor_pool, message
+    except ImportError as error:
+        raise OptionError("Protobuf needs the library protobuf", hint=install_hint("protobuf")) from error
 
     files = descriptor_pb2.FileDescriptorSet()
     try:
@@ -46,13 +38,8 @@ def pool_of(content: bytes, place: str) -> tuple[Any, list[str]]:
         ) from error
     if not files.file:
         raise OptionError(f"{place} is a descriptor set without a file")
-    pool = protobuf.descriptor_pool.DescriptorPool()
+    pool = descriptor_pool.DescriptorPool()
     given = {file.name: file for file in files.file}
-    _add_all(pool, given, place)
-    return pool, list(given)
-
-
-def _add_all(pool: Any, given: dict[str, Any], place: str) -> None:
     added: set[str] = set()
 
     def add(name: str, importer: str) -> None:
@@ -74,6 +61,7 @@ def _add_all(pool: Any, given: dict[str, Any], place: str) -> None:
 
     for name in given:
         add(name, place)
+    return pool, list(given)
 
 
 def _well_known(name: str) -> Any:

@@ -251,7 +251,7 @@ def _values(type_: pa.DataType, field: Any, path: str) -> Values:
 
 
 def _messages(type_: pa.DataType, field: Any, path: str) -> Values:
-    if types.is_timestamp(field.message_type) and pa.types.is_timestamp(type_):
+    if types.is_time(field.message_type, "Timestamp") and pa.types.is_timestamp(type_):
         write = _timestamps(field.message_type)
     elif pa.types.is_struct(type_):
         write = _message_writer(type_, field.message_type, f"{path}.")

@@ -95,17 +95,6 @@ def is_zero(data, at, end, kind):  # type: ignore[no-untyped-def]
 
 
 @helper
-def put_value(columns, c, kind, data, at, end, plan, s, name):  # type: ignore[no-untyped-def]
-    """Put a scalar whose bytes are data[at:end]; returns whether it fitted."""
-    if kind <= Kind.ENUM_NAME:
-        value, _ = uvarint(data, at, end)
-        return put_varint(columns, c, kind, value, plan, s, name)
-    if kind <= Kind.DOUBLE:
-        return put_fixed(columns, c, kind, data, at)
-    return builder.put_bytes(columns, c, data, at, end - at)
-
-
-@helper
 def micros(data, at, end):  # type: ignore[no-untyped-def]
     """Seconds (int64, field 1) and nanos (int32, field 2) -> (microseconds, 0 or a fault), as Spark adds them up."""
     seconds, nanos = np.int64(0), np.int64(0)
@@ -241,9 +230,14 @@ def _put_field(data, seen_row, columns, plan, s, name):  # type: ignore[no-untyp
         return np.int64(ProtobufFault.NONE)
     if not there:
         return builder.put_nulls(columns, plan.tables, slots[s, Slot.NULLS], slots[s, Slot.NULLS_END])
-    if not put_value(columns, c, kind, data, at, end, plan, s, name):
-        return builder.full(c)
-    return np.int64(ProtobufFault.NONE)
+    if kind <= Kind.ENUM_NAME:
+        value, _ = uvarint(data, at, end)
+        fits = put_varint(columns, c, kind, value, plan, s, name)
+    elif kind <= Kind.DOUBLE:
+        fits = put_fixed(columns, c, kind, data, at)
+    else:
+        fits = builder.put_bytes(columns, c, data, at, end - at)
+    return np.int64(ProtobufFault.NONE) if fits else builder.full(c)
 
 
 @inlined

@@ -270,7 +270,7 @@ class _PlanMaker:
             self._nulls(slot, part)
         if field.type == types.FieldType.MESSAGE:
             slot[Slot.ABSENT] = Absent.DEFAULT if of_map else Absent.NULL
-            if types.is_timestamp(field.message_type) or types.is_duration(field.message_type):
+            if types.is_time(field.message_type, "Timestamp", "Duration"):
                 slot[Slot.KIND], slot[Slot.CHECKED] = Kind.TIMESTAMP, int(held is not None)
             else:
                 slot[Slot.KIND] = Kind.MESSAGE

@@ -96,16 +96,9 @@ def is_map(field: Any) -> bool:
     return field.type == FieldType.MESSAGE and is_repeated(field) and field.message_type.GetOptions().map_entry
 
 
-def is_timestamp(descriptor: Any) -> bool:
-    return _is_seconds_and_nanos(descriptor, "Timestamp")
-
-
-def is_duration(descriptor: Any) -> bool:
-    return _is_seconds_and_nanos(descriptor, "Duration")
-
-
-def _is_seconds_and_nanos(descriptor: Any, name: str) -> bool:
-    return descriptor.name == name and [each.name for each in descriptor.fields] == ["seconds", "nanos"]
+def is_time(descriptor: Any, *names: str) -> bool:
+    """True for a message of one of these names, Timestamp or Duration, that has seconds and nanos as Google's have."""
+    return descriptor.name in names and [each.name for each in descriptor.fields] == ["seconds", "nanos"]
 
 
 def scalar(field: Any, meaning: ProtobufMeaning) -> tuple[pa.DataType, Kind]:
@@ -158,11 +151,11 @@ def _single(field: Any, meaning: ProtobufMeaning, depths: dict[str, int], left: 
     if field.type != FieldType.MESSAGE:
         return scalar(field, meaning)[0]
     descriptor = field.message_type
-    if is_timestamp(descriptor):
+    if is_time(descriptor, "Timestamp"):
         if (descriptor.fields_by_name["seconds"].number, descriptor.fields_by_name["nanos"].number) != (1, 2):
             raise OptionError(f"{descriptor.full_name} is a Timestamp whose fields have other numbers than 1 and 2")
         return pa.timestamp("us", tz="UTC")
-    if is_duration(descriptor):
+    if is_time(descriptor, "Duration"):
         return pa.duration("us")
     depth = depths.get(descriptor.full_name, 0)
     if depth and not 0 < meaning.recursion <= MOST_RECURSION:

@@ -119,14 +119,10 @@ def _indexes(head: bytes) -> tuple[Any, int]:
 
 def message_at(file: Any, indexes: tuple[int, ...]) -> Any:
     """The message of a file's descriptor that indexes name. Raises OptionError."""
-    from google.protobuf import descriptor_pb2
-
-    proto = descriptor_pb2.FileDescriptorProto()
-    file.CopyToProto(proto)
-    messages, name = proto.message_type, proto.package
+    messages, found = [*file.message_types_by_name.values()], None
     for index in indexes:
         if not 0 <= index < len(messages):
             raise OptionError(f"the file has no message of indexes {list(indexes)}")
-        name = f"{name}.{messages[index].name}" if name else messages[index].name
-        messages = messages[index].nested_type
-    return file.pool.FindMessageTypeByName(name)
+        found = messages[index]
+        messages = found.nested_types
+    return found

@@ -120,7 +120,11 @@ def listed_records(text: str, place: str) -> list[Record]:
     line, {"key": ..., "value": ...}, or its key and value with a tab between them. Raises SchemaRegistryError."""
     try:
         if text.lstrip()[:1] == "[":
-            return [_record(listed) for listed in json.loads(text)]
+            keys = ("subject", "version")
+            return [
+                (_bytes({"keytype": "SCHEMA", **{key: listed[key] for key in keys}}), _bytes(listed))
+                for listed in json.loads(text)
+            ]
         records: list[Record] = []
         for line in filter(str.strip, text.splitlines()):
             if "\t" in line:
@@ -136,11 +140,6 @@ def listed_records(text: str, place: str) -> list[Record]:
             f"{place} is no list of schemas: {type(error).__name__}: {error}",
             hint="it is what a registry answers to GET /schemas, or the records of its topic, one a line",
         ) from error
-
-
-def _record(schema: dict[str, Any]) -> Record:
-    key = {"keytype": "SCHEMA", "subject": schema["subject"], "version": schema["version"]}
-    return json.dumps(key).encode(), json.dumps(schema).encode()
 
 
 def _bytes(value: Any) -> bytes:

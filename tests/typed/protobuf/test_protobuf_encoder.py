@@ -15,7 +15,7 @@ from kafkalog_spark.errors import InvalidRecord, OptionError
 from kafkalog_spark.typed.protobuf.descriptors import message_of, pool_of
 from kafkalog_spark.typed.protobuf.encoder import ProtobufEncoder
 from kafkalog_spark.typed.protobuf.format import encoder
-from kafkalog_spark.typed.protobuf.types import FieldType, is_map, is_repeated, is_timestamp
+from kafkalog_spark.typed.protobuf.types import FieldType, is_map, is_repeated, is_time
 from tests.searches import examples
 from tests.typed.canonical import canonical
 from tests.typed.given_formats import of_format
@@ -73,7 +73,7 @@ def fill_map(into: Any, field: Any, entries: list[tuple[Any, Any]]) -> None:
 
 
 def fill_message(message: Any, value: Any) -> None:
-    if is_timestamp(message.DESCRIPTOR):
+    if is_time(message.DESCRIPTOR, "Timestamp"):
         since = value - datetime.datetime(1970, 1, 1, tzinfo=UTC)
         message.seconds, message.nanos = since.days * 86_400 + since.seconds, since.microseconds * 1000
     else:
