@@ -22,7 +22,6 @@ from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.layout import MAX_INT64, MIN_INT64
 from kafkalog_spark.log.decode.record_schema import RecordPredicate, ScanRequest
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.discovery import chosen_locations
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
 from kafkalog_spark.log.read.partition_log import PartitionLog, readable_meta_properties
 from kafkalog_spark.log.read.partition_scan import ScanStatistics, offset_for_timestamp, scan_partition, tail_start
@@ -165,7 +164,7 @@ class CatReader:
         options = self.options
         past_damage, read_committed = options.request.drop_malformed, self.request.read_committed
         floor = options.start.value if options.start.where == "offset" else 0  # below it nothing is asked for
-        locations = chosen_locations(self.dirs.places, self.dirs.copies, self.partitions, pass_over_damage=past_damage)
+        locations = self.dirs.chosen(self.partitions, pass_over_damage=past_damage)
         done = total = 0
         for tp in self.partitions:
             topic_id = locations[tp].topic_id() if options.follow else None

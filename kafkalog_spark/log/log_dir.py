@@ -15,7 +15,7 @@ Kept free of the kernels until records are read.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -115,7 +115,33 @@ class LogDirs:
             if partitions:
                 what = f"{topic} has partitions {', '.join(map(str, partitions))}"
             raise UnknownPartition(f"not in {', '.join(self.paths)} ({what})", topic_partition=f"{topic}-{partition}")
-        return discovery.chosen_locations(self.places, self.copies, [(topic, partition)])[topic, partition].open()
+        return self.chosen([(topic, partition)])[topic, partition].open()
+
+    def chosen(
+        self, wanted: Collection[TopicPartition], replicas: Replicas = "longest", *, pass_over_damage: bool = False
+    ) -> dict[TopicPartition, PartitionLocation]:
+        """Where to read each of the `wanted` partitions, in their order; reported in one line where there was a choice.
+        Raises as discovery's `check_one_topic` and `chosen_copy`, `refuse_copies` with replicas="error"; OptionError
+        for "merge", which reads all copies, with tiered storage."""
+        if replicas == "error":
+            discovery.refuse_copies(self.copies, wanted)
+        discovery.check_one_topic(self.places, self.copies, wanted)
+        choices = {}
+        result = {tp: self.places[tp] for tp in wanted}
+        for tp in wanted:
+            copies = self.copies.get(tp)
+            if copies is not None and replicas == "merge":
+                from kafkalog_spark.log.repair.merged_log import merged_location
+
+                result[tp] = merged_location(copies)
+            elif copies is not None:
+                choice = discovery.chosen_copy(copies, pass_over_damage=pass_over_damage)
+                if choice is not None:
+                    result[tp] = choice[0].place
+                    if len(choice[1]) > 1:
+                        choices[tp] = choice
+        discovery.report(choices)
+        return result
 
     def _some_topics(self) -> str:
         some = list(self.topics)
@@ -147,17 +173,12 @@ class LogDirs:
         from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
         from kafkalog_spark.log.read.partition_scan import scan_partition, tail_start
         from kafkalog_spark.log.repair.damage_rows import scan_with_damage, with_damage_columns
-        from kafkalog_spark.log.repair.merged_log import merged_locations
 
         request = request or ScanRequest(**options)  # type: ignore[arg-type]
         self._check_topic(topic)
         wanted = [key for key in self.places if key[0] == topic or (topic is None and not names.is_internal(key[0]))]
         passing = request.drop_malformed or damage_rows
-        if replicas == "merge":
-            found = merged_locations(self.places, self.copies, wanted)
-        else:
-            found = discovery.chosen_locations(self.places, self.copies, wanted, replicas, pass_over_damage=passing)
-        for place in found.values():
+        for place in self.chosen(wanted, replicas, pass_over_damage=passing).values():
             log = place.open(pass_over_damage=passing)
             end = last_stable_offset(log) if request.read_committed else log.log_end_offset
             start = log.log_start_offset
@@ -194,7 +215,7 @@ class LogDirs:
         if name == RECORDS and not history:
             chosen = COLUMNS if columns is None else tuple(columns)
             return pa.RecordBatchReader.from_batches(record_schema(chosen), self.scan(topic, columns=chosen))
-        places = discovery.chosen_locations(self.places, self.copies, list(self.places), pass_over_damage=True)
+        places = self.chosen(self.places, pass_over_damage=True)
         return open_table(name, places, self.roots, topic, columns, history=history)
 
 

@@ -10,7 +10,6 @@ from kafkalog_spark.errors import KafkalogError, UnknownPartition
 from kafkalog_spark.format.checkpoint import TopicPartition
 from kafkalog_spark.format.names import OFFSETS_TOPIC
 from kafkalog_spark.log.log_dir import LogDirs
-from kafkalog_spark.log.read.discovery import chosen_locations
 from kafkalog_spark.log.read.partition_log import PartitionLocation, readable_meta_properties
 from kafkalog_spark.log.tables.batches import Uncompressed
 from kafkalog_spark.log.tables.internal_topics import surroundings_of
@@ -49,8 +48,7 @@ class _Collector:
     _has_check: bool
 
     def __post_init__(self) -> None:
-        places = self._dirs.places
-        self._places = chosen_locations(places, self._dirs.copies, list(places), pass_over_damage=True)
+        self._places = self._dirs.chosen(self._dirs.places, pass_over_damage=True)
         self._done = self._total = 0
 
     def facts(self, made_at: int, top_keys: Sequence[str]) -> Facts:

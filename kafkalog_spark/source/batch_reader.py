@@ -25,7 +25,6 @@ from kafkalog_spark.source.partition_bounds import (
     OffsetRange,
     open_log_dirs,
     opened_bounds,
-    places_to_read,
     rebind,
     requests_logged,
     resolve_ranges,
@@ -354,7 +353,7 @@ def table_tasks(options: ReadOptions, query: TableQuery) -> list[Task]:
     with requests_logged(f"planning the table {query.table}", (root.store for root in dirs.roots)):
         asked, there = options.subscription, dirs.places
         wanted = assigned_partitions(asked, there) if asked.said else table.partitions_of(query, there)
-        places = places_to_read(options, dirs, wanted)
+        places = dirs.chosen(wanted, options.replicas, pass_over_damage=True)
         ranges = None  # where no option narrows them, which opens no log
         if options.start != AT_EARLIEST or options.end != AT_LATEST:
             resolved = resolve_ranges(options, places, places.keys())
@@ -363,7 +362,7 @@ def table_tasks(options: ReadOptions, query: TableQuery) -> list[Task]:
         check_scan_bytes(sum(unit.size for unit in units), options)
         # only tables that look beyond their own partitions ask for all of them
         others = [tp for tp in there if tp[0] == TRANSACTION_TOPIC or query.of.topic or query.of is FINDINGS]
-        around = surroundings_of(query, places_to_read(options, dirs, others), dirs.roots)
+        around = surroundings_of(query, dirs.chosen(others, options.replicas, pass_over_damage=True), dirs.roots)
     groups = group_splits(
         [unit.size for unit in units],
         [1] * len(units),

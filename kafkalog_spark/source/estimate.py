@@ -127,7 +127,7 @@ class Description:
         counts = f"{_number(len(self.partitions), 'partition')} of {_number(len(topics), 'topic')}"
         lines = [f"{counts}, at most {_number(records, 'record')}"]
         table = [
-            (tp_text(each.topic_partition), f"offsets {each.range.start} to {each.range.end}", each.place.directory)
+            (tp_text(each.topic_partition), f"offsets {each.range.start} to {each.range.end}", each.log.directory)
             for each in self.partitions
         ]
         widths = [max((len(row[column]) for row in table), default=0) for column in range(2)]

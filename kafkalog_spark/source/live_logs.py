@@ -45,7 +45,7 @@ class LiveCopies:
         self._news: dict[TopicPartition, tuple[ReplicaCopy, Sequence[ReplicaCopy]]] = {}
 
     def check(self, dirs: LogDirs, assigned: Collection[TopicPartition]) -> None:
-        """Take a new listing, for the partitions that are read. Raises NotALogDirectory: see `chosen_locations`."""
+        """Take a new listing, for the partitions that are read. Raises NotALogDirectory: see LogDirs.chosen."""
         if self._replicas == "error":
             discovery.refuse_copies(dirs.copies, assigned)
         discovery.check_one_topic(dirs.places, dirs.copies, assigned)
@@ -60,7 +60,7 @@ class LiveCopies:
     ) -> LiveLog | None:
         """The copy to read now; `before`: the one that was read. None when all have been deleted. `look_at`: of one
         copy, from the look before; asked of the highest leader epoch alone: what an older one holds decides nothing."""
-        current = None if before is None else before.place
+        current = None if before is None else before.log.place
 
         def log_end(place: PartitionLocation) -> int | None:
             live = look_at(place, self._seen.get(place.directory))
@@ -174,7 +174,6 @@ def directory_watch(store: Store, directory: str) -> Watch | ListingWatch:
 class LiveLog:
     """Partition as of the last look. topic_id: None before Kafka 2.8. readers_end: log_end, or the LSO."""
 
-    place: PartitionLocation
     log: PartitionLog
     topic_id: uuid.UUID | None
     directory: Watch | ListingWatch
@@ -269,7 +268,7 @@ class LiveLogs:
 
     def _look_at_log(self, place: PartitionLocation, live: LiveLog | None, now: int) -> LiveLog:
         checkpoints = self._checkpoints
-        if live is not None and live.place == place:
+        if live is not None and live.log.place == place:
             log_starts = checkpoints.read(place.store, place.log_dir, LOG_START_OFFSET_CHECKPOINT)
             try:
                 listed = not live.directory.changed(now)
@@ -293,7 +292,7 @@ class LiveLogs:
         except OSError:
             pass  # PartitionLog says what is wrong
         hints = place.checkpointed(OpenHints(pass_over_damage=self._options.passes_over_damage), checkpoints)
-        return self._with_end(LiveLog(place, place.open_unread(hints), place.topic_id(), directory, Watch("")), now)
+        return self._with_end(LiveLog(place.open_unread(hints), place.topic_id(), directory, Watch("")), now)
 
     def _with_end(self, live: LiveLog, now: int) -> LiveLog:
         """Find the end of the log; what looks like damage and has changed meanwhile is looked at again."""

@@ -16,7 +16,6 @@ from typing import TypeVar
 from kafkalog_spark.errors import DataLoss, NotALogDirectory, OffsetOutOfRange, OptionError
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.batch_search import LogEnd
-from kafkalog_spark.log.read.discovery import chosen_locations
 from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.offsets import (
@@ -314,10 +313,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PartitionRange:
-    """Offsets of a partition, where they are read, and the log that was opened there."""
+    """Offsets of a partition, and the log that was opened where they are read."""
 
     range: OffsetRange
-    place: PartitionLocation
     log: PartitionLog
 
     @property
@@ -333,19 +331,6 @@ def open_log_dirs(options: ReadOptions) -> LogDirs:
     return dirs
 
 
-def places_to_read(
-    options: ReadOptions, dirs: LogDirs, wanted: Collection[TopicPartition]
-) -> dict[TopicPartition, PartitionLocation]:
-    """Location of each of the `wanted`; of several copies the one `replicas` means. Raises as `chosen_locations`."""
-    if options.replicas == "merge":
-        from kafkalog_spark.log.repair.merged_log import merged_locations
-
-        return merged_locations(dirs.places, dirs.copies, wanted)
-    return chosen_locations(
-        dirs.places, dirs.copies, wanted, options.replicas, pass_over_damage=options.passes_over_damage
-    )
-
-
 def check_load(options: ReadOptions) -> None:
     """Check a load by listing the log directories. Raises NotALogDirectory, OptionError, and UnknownPartition for a
     missing topic, unless failOnDataLoss=false: a stream may go on after one of its topics was deleted."""
@@ -359,7 +344,8 @@ def partition_ranges(options: ReadOptions, dirs: LogDirs, row_filter: RowFilter)
     assigned = assigned_partitions(options.subscription, dirs.places)
     # finding the end of a log of which nothing is wanted would be for nothing
     wanted = [tp for tp in assigned if not row_filter.keeps_nothing and row_filter.accepts_partition(*tp)]
-    return resolve_ranges(options, places_to_read(options, dirs, wanted), assigned)
+    places = dirs.chosen(wanted, options.replicas, pass_over_damage=options.passes_over_damage)
+    return resolve_ranges(options, places, assigned)
 
 
 def resolve_ranges(
@@ -378,7 +364,7 @@ def resolve_ranges(
         on_no_match=options.on_no_match,
         fail_on_data_loss=options.fail_on_data_loss,
     )
-    return [PartitionRange(r, places[r.topic_partition], logs[r.topic_partition][0]) for r in ranges]
+    return [PartitionRange(r, logs[r.topic_partition][0]) for r in ranges]
 
 
 def opened_bounds(

@@ -278,7 +278,7 @@ def segments_of(
     return in_parallel(
         lambda each: segment_facts(each.log, each.range, row_filter, options),
         partitions,
-        lambda each: any(store.remote for store in each.place.stores),
+        lambda each: any(store.remote for store in each.log.place.stores),
     )
 
 
@@ -335,7 +335,7 @@ def _split(
     log, fixed_end = partition.log, offsets.fixed_end
     looks_for_end = fixed_end is None or not ends_before_last_segment(log, fixed_end)
     return Split(
-        partition.place.carrying(log, offsets.start, fixed_end),
+        log.place_for(offsets.start, fixed_end),
         offsets,
         hint,
         known_end=log.log_end if looks_for_end else None,

@@ -54,15 +54,6 @@ _BROKEN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LogState:
-    """readers_end: where readers have to stop."""
-
-    log_start: int
-    readers_end: int
-    topic_id: uuid.UUID | None = None
-
-
 @dataclass
 class Continuation:
     """Start and largest extent of the next batch. `starts` and `ends` name the same partitions. `moved`: those whose
@@ -76,12 +67,12 @@ class Continuation:
 
 def continue_from(
     start: Mapping[TopicPartition, int],
-    logs: Mapping[TopicPartition, LogState],
-    seen: Mapping[TopicPartition, LogState],
+    logs: Mapping[TopicPartition, LiveLog],
+    seen: Mapping[TopicPartition, tuple[uuid.UUID | None, int]],
     present: Collection[TopicPartition] = (),
 ) -> Continuation:
-    """Compare the offsets `start`, perhaps EARLIEST and LATEST, with the logs as they are. `seen`: as this process knew
-    them when offsets were last handed out. `present`: partitions that exist, read or not."""
+    """Compare the offsets `start`, perhaps EARLIEST and LATEST, with the logs as they are. `seen`: (topic id, end for
+    readers) when offsets were last handed out. `present`: partitions that exist, read or not."""
     next_batch = Continuation()
     gone = start.keys() - logs.keys()
     if gone:
@@ -90,66 +81,55 @@ def continue_from(
         offset = start.get(tp)
         position, end = log.log_start, log.readers_end
         if offset is None:
-            if log.log_start > 0:
+            if position > 0:
                 next_batch.losses.append(
-                    lost(tp, f"Added partition {tp_text(tp)} starts from {log.log_start} instead of 0.")
+                    lost(tp, f"Added partition {tp_text(tp)} starts from {position} instead of 0.")
                 )
         elif offset == LATEST:
             position = end
         elif offset != EARLIEST:
-            position = offset
-            before = seen.get(tp)
-            if before is not None and None not in (before.topic_id, log.topic_id) and before.topic_id != log.topic_id:
-                position, end = _begun_anew(next_batch, tp, offset, log, before)
-            elif offset > log.readers_end:
-                next_batch.moved.add(tp)
-                next_batch.losses.append(lost(tp, offset_changed(tp, offset, end), offset))
-            elif offset < log.log_start:
-                position = log.log_start
+            topic_id, seen_end = seen.get(tp, (None, 0))
+            if topic_id is not None and log.topic_id is not None and topic_id != log.topic_id:
+                what = (
+                    f"Topic {tp[0]} was deleted and created again: its id was {uuid_to_text(topic_id)} and is "
+                    f"{uuid_to_text(log.topic_id)}."
+                )
+                if offset > end:
+                    what = f"{offset_changed(tp, offset, end)} {what}"
+                if offset or seen_end:  # else it was empty
+                    next_batch.losses.append(lost(tp, what, offset))
+                if offset > position:
+                    next_batch.moved.add(tp)
+                    position, end = offset, position
+            elif offset < position:
                 reason = (
                     f"Could not read records in offset [{offset}, {end}) for topic partition {tp_text(tp)}: the log "
                     f"begins at offset {position}."
                 )
                 next_batch.losses.append(lost(tp, reason, offset))
+            else:
+                position = offset
+                if offset > end:
+                    next_batch.moved.add(tp)
+                    next_batch.losses.append(lost(tp, offset_changed(tp, offset, end), offset))
         next_batch.starts[tp], next_batch.ends[tp] = position, end
     return next_batch
-
-
-def _begun_anew(
-    next_batch: Continuation, tp: TopicPartition, offset: int, log: LogState, before: LogState
-) -> tuple[int, int]:
-    """(start, end) in a topic that was deleted and created again."""
-    assert before.topic_id is not None
-    assert log.topic_id is not None
-    what = (
-        f"Topic {tp[0]} was deleted and created again: its id was {uuid_to_text(before.topic_id)} and is "
-        f"{uuid_to_text(log.topic_id)}."
-    )
-    if offset > log.readers_end:
-        what = f"{offset_changed(tp, offset, log.readers_end)} {what}"
-    if offset or before.readers_end:  # else it was empty
-        next_batch.losses.append(lost(tp, what, offset))
-    if offset <= log.log_start:
-        return log.log_start, log.readers_end
-    next_batch.moved.add(tp)
-    return offset, log.log_start
 
 
 def batch_ranges(
     start: Mapping[TopicPartition, int],
     end: Mapping[TopicPartition, int],
-    logs: Mapping[TopicPartition, LogState],
-    log_ends: Mapping[TopicPartition, int],
+    logs: Mapping[TopicPartition, LiveLog],
     *,
     first: bool,
     fail_on_data_loss: bool,
 ) -> list[OffsetRange]:
     """The ranges of a batch that Spark has decided on, without empty ones, by topic and partition. Raises DataLoss, or
-    with `fail_on_data_loss=False` leaves out what is gone.
+    with `fail_on_data_loss=False` leaves out what is gone. A batch of before may reach up to a log's own end whatever
+    the LSO is.
 
-    `log_ends`: the logs' own ends, which a batch of before may reach up to whatever the LSO is. `first`: `start` are
-    the offsets that the query began with. They were looked up again if the query was restarted before its first batch
-    was done, and may then lie past that batch's end: it is empty.
+    `first`: `start` are the offsets that the query began with. They were looked up again if the query was restarted
+    before its first batch was done, and may then lie past that batch's end: it is empty.
     """
     ranges = []
     for tp in sorted(end):
@@ -170,7 +150,7 @@ def batch_ranges(
             continue
         else:
             wanted = OffsetRange(*tp, offset, until)
-        clipped = clip(wanted, log.log_start, log_ends[tp], fail_on_data_loss)
+        clipped = clip(wanted, log.log_start, log.log_end.offset, fail_on_data_loss)
         if clipped.size > 0:
             ranges.append(clipped)
     return ranges
@@ -272,7 +252,11 @@ def end_of_bytes(log: PartitionLog, start: int, end: int, budget: int) -> int:
                     reached = following
                     continue
                 target = position + budget
-                position, reached = _near(file, position, target, reached)
+                # All before the batch next before `target` ends by then. A wrapper does not say its first offset.
+                entry = file.offset_index.floor_position(target)
+                near = file.proven_entry(entry) if entry.position > position else None
+                if near is not None and near.magic >= 2:
+                    position, reached = entry.position, max(reached, near.base_offset)
                 for header in file.headers(position):
                     if header.end > target and reached > start:
                         break
@@ -298,7 +282,7 @@ def holds_records(
     for index in _segments(log, start, end):
         try:
             with log.open_segment(index) as file:
-                for header in file.headers(_begin(file, start, hint)):
+                for header in file.headers(file.locate(start, hint)):
                     if header.base_offset >= end:
                         break
                     looked += header.size
@@ -333,18 +317,8 @@ def _segments(log: PartitionLog, start: int, end: int) -> Iterator[int]:
         yield index
 
 
-def _begin(file: SegmentFile, start: int, hint: tuple[int, int] | None) -> int:
-    if hint is not None and hint[0] == file.base_offset:
-        header = file.proven_header(hint[1])
-        if header is not None and header.base_offset <= start:
-            return hint[1]
-    return file.locate(start) if start > file.base_offset else 0
-
-
 def _position(file: SegmentFile, offset: int) -> int:
     """The position of the first batch that reaches `offset`; where good headers end, when there is none."""
-    if offset <= file.base_offset:
-        return 0
     position = file.locate(offset)
     try:
         for header in file.headers(position):
@@ -354,17 +328,6 @@ def _position(file: SegmentFile, offset: int) -> int:
     except (CorruptBatch, UnsupportedFormat):
         pass  # sizes only share out a limit; the task meets the damage, and reports it
     return position
-
-
-def _near(file: SegmentFile, position: int, target: int, reached: int) -> tuple[int, int]:
-    """(position, offset) of the batch next before `target` that the offset index proves, if it lies past `position`:
-    all before it ends by then. A wrapper's header does not say its first offset."""
-    entry = file.offset_index.floor_position(target)
-    if entry.position > position:
-        header = file.proven_entry(entry)
-        if header is not None and header.magic >= 2:
-            return entry.position, max(reached, header.base_offset)
-    return position, reached
 
 
 _log = logging.getLogger(__name__)
@@ -379,7 +342,7 @@ class StreamPlanner:
         self._target: Offsets | None = None
         self._offered: Offsets | None = None
         self._logs: Mapping[TopicPartition, LiveLog] = {}
-        self._seen: dict[TopicPartition, LogState] = {}
+        self._seen: dict[TopicPartition, tuple[uuid.UUID | None, int]] = {}
         self._ends: dict[TopicPartition, tuple[LogEnd, ...]] = {}
         self._without_records: dict[TopicPartition, tuple[int, int]] = {}
         self._warned: list[str] = []
@@ -426,14 +389,14 @@ class StreamPlanner:
         """End of the batch from `start` on; `start` itself when there is nothing to read, or not yet enough. Raises
         DataLoss where failOnDataLoss is true, and as LiveLogs.look."""
         self._look(topic for topic, _ in start)
-        states = self._states()
+        logs = self._logs
         if self._target is not None:  # a partition that came later is not even judged
-            states = {tp: state for tp, state in states.items() if tp in self._target or tp in start}
-        next_batch = continue_from(start, states, self._seen, self._live.present)
+            logs = {tp: live for tp, live in logs.items() if tp in self._target or tp in start}
+        next_batch = continue_from(start, logs, self._seen, self._live.present)
         self._report(next_batch.losses)
         if self._target is not None:
             _stop_at(self._target, start, next_batch)
-        self._seen = self._states()
+        self._seen = {tp: (live.topic_id, live.readers_end) for tp, live in self._logs.items()}
         first = any(offset < 0 for offset in start.values())
         as_before = not first and not next_batch.moved and next_batch.ends.keys() == start.keys()
         news = {tp: end - next_batch.starts[tp] for tp, end in next_batch.ends.items() if end > next_batch.starts[tp]}
@@ -455,27 +418,17 @@ class StreamPlanner:
         """The splits of the batch [start, end). Raises DataLoss where failOnDataLoss is true."""
         if end != self._offered:  # a batch of the run before
             self._look(topic for topic, _ in (*start, *end))
-        ranges = batch_ranges(
-            start,
-            end,
-            self._states(),
-            {tp: live.log_end.offset for tp, live in self._logs.items()},
-            first=start == self._initial,
-            fail_on_data_loss=self._options.fail_on_data_loss,
-        )
-        logs = [self._logs[r.topic_partition] for r in ranges]
-        partitions = [PartitionRange(r, live.place, live.log) for r, live in zip(ranges, logs, strict=True)]
+        logs, fails = self._logs, self._options.fail_on_data_loss
+        ranges = batch_ranges(start, end, logs, first=start == self._initial, fail_on_data_loss=fails)
+        partitions = [PartitionRange(r, logs[r.topic_partition].log) for r in ranges]
         hints = {r.topic_partition: hint for r in ranges if (hint := self._hint(r.topic_partition, r.start))}
-        segments = [self._facts(r, live, hints.get(r.topic_partition)) for r, live in zip(ranges, logs, strict=True)]
+        segments = [self._facts(r, hints.get(r.topic_partition)) for r in ranges]
         self.planned_bytes = sum(segment.size for needed in segments for segment in needed)
         splits = splits_of(partitions, segments, self._options, RowFilter(), hints)
-        return [replace(split, topic_id=self._logs[split.range.topic_partition].topic_id) for split in splits]
+        return [replace(split, topic_id=logs[split.range.topic_partition].topic_id) for split in splits]
 
     def _look(self, known_topics: Iterable[str]) -> None:
         self._logs = self._live.look(set(known_topics))
-
-    def _states(self) -> dict[TopicPartition, LogState]:
-        return {tp: LogState(live.log_start, live.readers_end, live.topic_id) for tp, live in self._logs.items()}
 
     def _report(self, losses: list[DataLoss]) -> None:
         if losses and self._options.fail_on_data_loss:
@@ -514,8 +467,9 @@ class StreamPlanner:
         ends = (end for end in self._ends.get(tp, ()) if end.offset == offset)
         return next(((end.segment, end.position) for end in ends), None)
 
-    def _facts(self, offsets: OffsetRange, live: LiveLog, hint: tuple[int, int] | None) -> list[SegmentFacts]:
+    def _facts(self, offsets: OffsetRange, hint: tuple[int, int] | None) -> list[SegmentFacts]:
         """Opens nothing for what was appended to the last segment since the last batch."""
+        live = self._logs[offsets.topic_partition]
         end = live.log_end
         if hint is not None and hint[0] == end.segment and offsets.end == end.offset:
             size = end.position - hint[1]

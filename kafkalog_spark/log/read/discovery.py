@@ -129,31 +129,6 @@ def chosen_copy(
     return leading_copy([place for place in places if place.local.exists()], log_end, alone_too=False)
 
 
-def chosen_locations(
-    places: Mapping[TopicPartition, PartitionLocation],
-    copies: Mapping[TopicPartition, Sequence[PartitionLocation]],
-    wanted: Collection[TopicPartition],
-    replicas: Replicas = "longest",
-    *,
-    pass_over_damage: bool = False,
-) -> dict[TopicPartition, PartitionLocation]:
-    """Where to read each of the `wanted` partitions, in their order; reported in one line where there was a choice.
-    Raises as `check_one_topic` and `chosen_copy`, with replicas="error" as `refuse_copies`."""
-    if replicas == "error":
-        refuse_copies(copies, wanted)
-    check_one_topic(places, copies, wanted)
-    choices = {}
-    result = {}
-    for tp in wanted:
-        result[tp] = places[tp]
-        if tp in copies and (choice := chosen_copy(copies[tp], pass_over_damage=pass_over_damage)) is not None:
-            result[tp] = choice[0].place
-            if len(choice[1]) > 1:
-                choices[tp] = choice
-    report(choices)
-    return result
-
-
 def check_one_topic(
     places: Mapping[TopicPartition, PartitionLocation],
     copies: Mapping[TopicPartition, Sequence[PartitionLocation]],

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, TypeVar
 
 from kafkalog_spark.errors import CorruptFile, CorruptLog, KafkalogError, NotALogDirectory, UnsupportedFormat
 from kafkalog_spark.format import checkpoint, meta_properties, partition_metadata, producer_snapshot
@@ -205,10 +205,6 @@ class PartitionLocation:
     def topic_id(self) -> uuid.UUID | None:
         return topic_id(self.store, self.directory)
 
-    def carrying(self, log: PartitionLog, start: int, end: int | None) -> Self:
-        """The location for a task that reads [start, end) of `log`, with what saves requests. end: None for its end."""
-        return self
-
 
 class PartitionLog:
     """The log of a partition in one directory. names, facts: what the last listing said. gone: the directory was
@@ -218,9 +214,10 @@ class PartitionLog:
     facts: Mapping[str, FileFacts]
     segments: list[SegmentFiles]
 
-    def __init__(self, location: PartitionLocation, hints: OpenHints = NO_HINTS) -> None:
-        self.topic, self.partition = location.topic, location.partition
-        self.directory, self.store = location.directory, location.store
+    def __init__(self, place: PartitionLocation, hints: OpenHints = NO_HINTS) -> None:
+        self.place = place
+        self.topic, self.partition = place.topic, place.partition
+        self.directory, self.store = place.directory, place.store
         self.hints = hints
         self.gone = False
         self.facts = NO_FACTS
@@ -229,6 +226,10 @@ class PartitionLog:
     @property
     def name(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+    def place_for(self, start: int, end: int | None) -> PartitionLocation:
+        """Its place for a task that reads [start, end), with what saves requests. end: None for its end."""
+        return self.place
 
     def refresh(self) -> None:
         """List the directory again; one that has gone since is a log without segments."""

@@ -317,11 +317,7 @@ def _pass_over(file: SegmentFile, state: ScanState, error: KafkalogError) -> boo
 
 def _begin(file: SegmentFile, offset: int, request: ScanRequest, hint: tuple[int, int] | None) -> tuple[int, int]:
     """(position, next offset) to begin reading a segment at: the furthest that hint, offset and time index prove."""
-    hinted = file.proven_header(hint[1]) if hint is not None and hint[0] == file.base_offset else None
-    if hinted is not None and file.base_offset <= hinted.base_offset <= offset:
-        position = hinted.position
-    else:
-        position = file.locate(offset) if offset > file.first_offset else file.begin
+    position = file.locate(offset, hint)
     if request.timestamp_from_ms > NO_TIMESTAMP:
         by_time, next_offset = batch_search.position_for_timestamp(file, request.timestamp_from_ms)
         if by_time > position:

@@ -451,8 +451,15 @@ class SegmentFile:
             highest = (int(offsets[slot + 1]) if slot + 1 < len(offsets) else end) - 1
         return header if before < header.base_offset <= header.last_offset <= highest else None
 
-    def locate(self, offset: int) -> int:
-        """Position from which every record from `offset` on follows, as far as `proven_entry` believes the index."""
+    def locate(self, offset: int, hint: tuple[int, int] | None = None) -> int:
+        """Position from which every record from `offset` on follows, as far as `proven_entry` believes the index. hint:
+        (base offset of a segment, position) where its batch may be."""
+        if hint is not None and hint[0] == self.base_offset:
+            hinted = self.proven_header(hint[1])
+            if hinted is not None and self.base_offset <= hinted.base_offset <= offset:
+                return hinted.position
+        if offset <= self.first_offset:
+            return self.begin
         entry = self.offset_index.floor(offset)
         while entry.position > self.begin:
             header = self.proven_entry(entry)

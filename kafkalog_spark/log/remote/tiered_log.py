@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
-from typing import Self
 
 from kafkalog_spark.errors import CorruptLog, UnsupportedFormat
 from kafkalog_spark.format.layout import MAX_INT64
@@ -82,14 +81,6 @@ class TieredLocation(PartitionLocation):
         ids = {place.partition.topic_id for place in self.remote}
         return ids.pop() if len(ids) == 1 else None
 
-    def carrying(self, log: PartitionLog, start: int, end: int | None) -> Self:
-        if not isinstance(log, TieredLog):
-            return self
-        if end is not None:
-            return replace(self, planned=log.planned_for(start, end))
-        remembered = tuple(part.held for _, part in log.parts_of(start, MAX_INT64) if part.held is not None)
-        return replace(self, remembered=remembered)
-
 
 class TieredLog(PartitionLog):
     """The log of a partition in a local directory, and in remote ones. Raises NotALogDirectory, and what reading
@@ -110,6 +101,12 @@ class TieredLog(PartitionLog):
             remembered=location.remembered,
         )
         super().__init__(location, hints)
+
+    def place_for(self, start: int, end: int | None) -> PartitionLocation:
+        if end is not None:
+            return replace(self._location, planned=self.planned_for(start, end))
+        remembered = tuple(part.held for _, part in self.parts_of(start, MAX_INT64) if part.held is not None)
+        return replace(self._location, remembered=remembered)
 
     def refresh(self) -> None:
         """See PartitionLog: every directory again, and what `__remote_log_metadata` says by now."""

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from kafkalog_spark.errors import NotALogDirectory, OptionError
-from kafkalog_spark.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, EpochEntry, TopicPartition
+from kafkalog_spark.format.checkpoint import CLEANER_OFFSET_CHECKPOINT, EpochEntry
 from kafkalog_spark.format.layout import MAX_INT64, NO_LEADER_EPOCH, H
 from kafkalog_spark.format.names import SegmentFiles
 from kafkalog_spark.log.read.batch_search import LogEnd
-from kafkalog_spark.log.read.discovery import check_one_topic, chosen_copy
+from kafkalog_spark.log.read.discovery import chosen_copy
 from kafkalog_spark.log.read.partition_log import (
     NO_HINTS,
     OpenHints,
@@ -269,17 +269,6 @@ class MergedLocation(PartitionLocation):
     @property
     def local(self) -> PartitionLocation:
         return PartitionLocation(self.topic, self.partition, self.directory, self.store)
-
-
-def merged_locations(
-    places: Mapping[TopicPartition, PartitionLocation],
-    copies: Mapping[TopicPartition, Sequence[PartitionLocation]],
-    partitions: Collection[TopicPartition],
-) -> dict[TopicPartition, PartitionLocation]:
-    """Where to read each of these partitions: of those with several copies, what these make together. Reads them all.
-    Raises OptionError, NotALogDirectory."""
-    check_one_topic(places, copies, partitions)
-    return {tp: merged_location(copies[tp]) if tp in copies else places[tp] for tp in partitions}
 
 
 def merged_location(copies: Sequence[PartitionLocation]) -> PartitionLocation:
