@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +24,6 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
 from kafkalog_spark.errors import InvalidRecord, OptionError
 from kafkalog_spark.format.layout import MAX_TIMESTAMP_MS
-from kafkalog_spark.log.write.compress import check_decompressed
 from kafkalog_spark.options import GivenOptions
 from kafkalog_spark.spark.interface import arrow_schema
 from kafkalog_spark.typed.decoder import ResolvedFormat, ValueEncoder, check_options, format_of
@@ -166,13 +164,6 @@ def check_rows(batch: pa.RecordBatch, *, timestamps: bool = True) -> None:
         headers = pc.list_flatten(batch.column("headers"))
         if headers.null_count or pc.struct_field(headers, "key").null_count:
             raise InvalidRecord("a header, or a header's key, is null", hint="leave it out of the array")
-
-
-def check_sizes(batch: pa.RecordBatch) -> None:
-    """Raise InvalidRecord for a record whose key and value are more than a compressed batch may hold."""
-    columns = [batch.column(name) for name in ("key", "value") if name in batch.schema.names]
-    sizes = [pc.fill_null(pc.cast(pc.binary_length(column), pa.int64()), 0) for column in columns]
-    check_decompressed(pc.max(reduce(pc.add, sizes)).as_py() or 0)
 
 
 def topic_column(batch: pa.RecordBatch) -> pa.Array:

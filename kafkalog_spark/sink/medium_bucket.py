@@ -205,10 +205,16 @@ class Bucket(Medium):
     def remaining(self, record: CommitRecord) -> CommitRecord:
         created = {topic.name for topic in record.topics}
 
+        def is_complete(segment: PlannedSegment, sizes: Mapping[str, int]) -> bool:
+            stem = names.segment_name(segment.base_offset)
+            has_indexes = {stem + suffix for suffix in INDEX_SUFFIXES} <= sizes.keys()
+            # where an empty segment is replaced, they may be that one's
+            return has_indexes and not segment.replaces_empty and sizes.get(stem + names.LOG_SUFFIX) == segment.size
+
         def left(segments: list[PlannedSegment]) -> list[PlannedSegment]:
             sizes = self.sizes(segments[0].directory)
             if sizes or segments[0].topic in created:
-                return [segment for segment in segments if not _is_complete(segment, sizes)]
+                return [segment for segment in segments if not is_complete(segment, sizes)]
             self.warn_deleted(segments)
             return []
 
@@ -315,15 +321,6 @@ class Bucket(Medium):
 def _until_settled(name: str, put: Callable[[], bool]) -> None:
     if not any(put() for _ in range(_LOOKS)):
         raise OSError(errno.EAGAIN, f"the store says {_LOOKS} times that an object is there, and that it is not", name)
-
-
-def _is_complete(segment: PlannedSegment, sizes: Mapping[str, int]) -> bool:
-    stem = names.segment_name(segment.base_offset)
-    return (
-        not segment.replaces_empty  # which may still have the empty one's indexes
-        and sizes.get(stem + names.LOG_SUFFIX) == segment.size
-        and {stem + suffix for suffix in INDEX_SUFFIXES} <= sizes.keys()
-    )
 
 
 _PUTS_AT_ONCE = 2  # with as many that wait, 64 MiB

@@ -8,6 +8,7 @@ runs again sends its records again; and records are visible as they come, also t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from kafkalog_spark.errors import InvalidRecord, ProduceFailed
+from kafkalog_spark.log.write.compress import check_decompressed
 from kafkalog_spark.sink import columns
 from kafkalog_spark.sink.columns import SinkColumns
 from kafkalog_spark.sink.options import WriteOptions, topic_fault
@@ -66,7 +68,9 @@ class ProduceTask:
         for batch in batches:
             columns.check_rows(batch)
             if self._compresses:
-                columns.check_sizes(batch)
+                cells = [batch.column(name) for name in ("key", "value") if name in batch.schema.names]
+                sizes = [pc.fill_null(pc.cast(pc.binary_length(column), pa.int64()), 0) for column in cells]
+                check_decompressed(pc.max(reduce(pc.add, sizes)).as_py() or 0)  # of one record
             self._send(batch)
             self._raise_failure()
         while self._producer.flush(_FLUSH_SECONDS):

@@ -207,31 +207,20 @@ _SHOWN = 200  # characters of a checkpoint in an error
 
 
 def offsets_of(value: Any) -> Offsets:
-    """Offsets as Spark hands them over, parsed from JSON. Raises MalformedOffsets."""
+    """Offsets of a checkpoint or of a query's progress: their JSON, or what it was parsed to, as Spark hands them over.
+    Raises MalformedOffsets."""
     try:
-        return _numbers_by_topic(value, "an offset")
-    except _OffsetsFault as fault:
-        _refuse_checkpoint(value, str(fault))
-
-
-def parse_offsets_text(text: str) -> Offsets:
-    """The JSON of a checkpoint or of a query's progress. Raises MalformedOffsets."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        _refuse_checkpoint(text, "not JSON")
-    return offsets_of(value)
-
-
-def _refuse_checkpoint(value: Any, why: str) -> NoReturn:
-    text = value if isinstance(value, str) else json.dumps(value)
-    raise MalformedOffsets(
-        f"the query's offsets cannot be used: {why}: expected e.g. "
-        '{"topicA":{"0":23,"1":345},"topicB":{"0":7}}, '
-        f"got {text if len(text) <= _SHOWN else text[: _SHOWN - 3] + '...'}",
-        hint="the files in the checkpoint's directory offsets/ hold them, a line for each source of the query; is it "
-        "the checkpoint of this query?",
-    )
+        return _numbers_by_topic(json.loads(value) if isinstance(value, str) else value, "an offset")
+    except (_OffsetsFault, ValueError, RecursionError) as fault:
+        why = fault if isinstance(fault, _OffsetsFault) else "not JSON"
+        text = value if isinstance(value, str) else json.dumps(value)
+        raise MalformedOffsets(
+            f"the query's offsets cannot be used: {why}: expected e.g. "
+            '{"topicA":{"0":23,"1":345},"topicB":{"0":7}}, '
+            f"got {text if len(text) <= _SHOWN else text[: _SHOWN - 3] + '...'}",
+            hint="the files in the checkpoint's directory offsets/ hold them, a line for each source of the query; is "
+            "it the checkpoint of this query?",
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -283,7 +283,6 @@ def parse_read_options(
     else:
         _check_batch_bounds(start, end)
     subscription = _subscription(given)
-    limits = _rate_limits(given, streaming)
     for name, why in REFUSED.items():
         if name in given:
             raise OptionError(why)
@@ -317,7 +316,7 @@ def parse_read_options(
         start=start,
         end=end,
         formats=formats,
-        stream=_stream_options(given, limits, streaming),
+        stream=_stream_options(given, streaming),
         ignored=ignored,
     )
     if not quiet:
@@ -436,22 +435,17 @@ def _check_stream(given: GivenReadOptions) -> None:
 
 
 def _check_batch_bounds(start: offsets.Bound, end: offsets.Bound) -> None:
-    if start == offsets.AT_LATEST:
-        raise OptionError("starting offset can't be latest for batch queries on Kafka")
-    for where in _partitions_at(start, offsets.LATEST):
-        raise OptionError(f"startingOffsets for {where} can't be latest for batch queries on Kafka")
-    if end == offsets.AT_EARLIEST:
-        raise OptionError("ending offset can't be earliest for batch queries on Kafka")
-    for where in _partitions_at(end, offsets.EARLIEST):
-        raise OptionError(f"ending offset for {where} can't be earliest for batch queries on Kafka")
+    of_start = (start, offsets.LATEST, "starting offset", "startingOffsets", "latest")
+    of_end = (end, offsets.EARLIEST, "ending offset", "ending offset", "earliest")
+    for bound, number, side, of_partition, word in (of_start, of_end):
+        if bound.by_time:
+            continue
+        if bound.of_all == number:
+            raise OptionError(f"{side} can't be {word} for batch queries on Kafka")
+        partitions = (offsets.tp_text(tp) for tp, offset in sorted(bound.partitions.items()) if offset == number)
+        for where in (*partitions, *(topic for topic, offset in sorted(bound.topics.items()) if offset == number)):
+            raise OptionError(f"{of_partition} for {where} can't be {word} for batch queries on Kafka")
     offsets.check_bounds_agree(start, end)
-
-
-def _partitions_at(bound: offsets.Bound, sentinel: int) -> list[str]:
-    if bound.by_time:
-        return []
-    partitions = [offsets.tp_text(tp) for tp, offset in sorted(bound.partitions.items()) if offset == sentinel]
-    return partitions + [topic for topic, offset in sorted(bound.topics.items()) if offset == sentinel]
 
 
 def _subscription(given: GivenReadOptions) -> offsets.Subscription:
@@ -495,23 +489,23 @@ def _known_columns(given: GivenReadOptions, known: Iterable[str]) -> tuple[str, 
     return chosen
 
 
-def _rate_limits(given: GivenReadOptions, streaming: bool) -> RateLimits:
-    """Limits of a stream. A batch is checked as by the connector: two limits, both given, must be in order."""
-    if not streaming and not ("maxOffsetsPerTrigger" in given and "minOffsetsPerTrigger" in given):
-        return RateLimits()
-    most, least = given["maxOffsetsPerTrigger"], given["minOffsetsPerTrigger"]
-    if most is not None and least is not None and least > most:
-        raise OptionError(f"The value of minOffsetPerTrigger({least}) is higher than the maxOffsetsPerTrigger({most}).")
-    return RateLimits(most, least, given["maxBytesPerTrigger"] if streaming else None)
-
-
-def _stream_options(given: GivenReadOptions, limits: RateLimits, streaming: bool) -> StreamOptions | None:
+def _stream_options(given: GivenReadOptions, streaming: bool) -> StreamOptions | None:
+    """A batch is checked as by the connector: two limits, both given, must be in order."""
+    if streaming or ("maxOffsetsPerTrigger" in given and "minOffsetsPerTrigger" in given):
+        most, least = given["maxOffsetsPerTrigger"], given["minOffsetsPerTrigger"]
+        if most is not None and least is not None and least > most:
+            raise OptionError(
+                f"The value of minOffsetPerTrigger({least}) is higher than the maxOffsetsPerTrigger({most})."
+            )
     commit_group = None
     if "commitGroup" in given:
         commit_group = _commit_group(given, streaming)
     elif given["failOnCommitError"]:
         raise OptionError("option 'failOnCommitError' is given, and no 'commitGroup' that could be committed to")
-    return StreamOptions(limits, **given.fields(StreamOptions), commit_group=commit_group) if streaming else None
+    if not streaming:
+        return None
+    limits = RateLimits(**given.fields(RateLimits))
+    return StreamOptions(limits, **given.fields(StreamOptions), commit_group=commit_group)
 
 
 def _commit_group(given: GivenReadOptions, streaming: bool) -> CommitGroup:

@@ -138,7 +138,11 @@ def segment_facts(
                 first = max(start, base)
                 position = 0
                 if by_time and file.remote:
-                    if not facts and following is not None and _index_says_before(file, row_filter.timestamp_from_ms):
+                    # Each look is a request. An index of a closed segment that is nothing but entries is believed: one
+                    # copied before the broker closed the segment has zeros at its end.
+                    index = file.time_index if not facts and following is not None else None
+                    newest = index.last if index is not None and index.whole else None
+                    if newest is not None and newest.timestamp < row_filter.timestamp_from_ms:
                         continue
                 elif by_time:
                     position, offset = _time_position(file, row_filter.timestamp_from_ms)
@@ -184,13 +188,6 @@ def _all_before(file: SegmentFile, position: int, timestamp: int) -> bool:
     except (CorruptBatch, UnsupportedFormat):
         return False
     return position == file.size
-
-
-def _index_says_before(file: SegmentFile, timestamp: int) -> bool:
-    """True if a closed segment's time index, where each look is a request, ends before `timestamp` ms. Believed only if
-    it is nothing but entries: one copied before the broker closed the segment has zeros at its end."""
-    index = file.time_index
-    return index.whole and index.last is not None and index.last.timestamp < timestamp
 
 
 def _worth_reading(file: SegmentFile) -> int:

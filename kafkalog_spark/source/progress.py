@@ -19,7 +19,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kafkalog_spark.errors import GroupCommitFailed, MalformedOffsets, install_hint
 from kafkalog_spark.source.live_logs import LiveLogs
-from kafkalog_spark.source.offsets import Offsets, TopicPartition, offsets_of, parse_offsets_text, tp_text
+from kafkalog_spark.source.offsets import Offsets, TopicPartition, offsets_of, tp_text
 from kafkalog_spark.source.options import CommitGroup, parse_read_options
 from kafkalog_spark.spark import librdkafka
 
@@ -250,6 +250,6 @@ def _offsets(source: Mapping[str, Any], name: str) -> Offsets | None:
     if not text:
         return None
     try:
-        return parse_offsets_text(text) if isinstance(text, str) else offsets_of(text)
+        return offsets_of(text)
     except MalformedOffsets:
         return None

@@ -281,7 +281,15 @@ def _divided(
             wanted.setdefault(name, []).extend(list(arrow.type))
             origins.append((name, -1))
         elif name in _ALL_TYPES:
-            _check_kafkas(name, field, flat)
+            kind, ours = field.dataType.simpleString(), _ALL_TYPES[name].simpleString()
+            may_be_text = name in ("key", "value") and isinstance(field.dataType, StringType)
+            # a column of Kafka's name and another type is most likely one of the values
+            if kind != ours and not may_be_text and name not in DAMAGE_COLUMN_TYPES:
+                raise OptionError(
+                    f"the schema's column '{field.name}' is {kind}, and Kafka's own column of that name {ours}",
+                    hint=f"a field '{field.name}' of the {flat}s is asked for inside a struct: "
+                    f"{flat} struct<{field.name}: {kind}>",
+                )
             origins.append((None, len(plain)))
             plain.append(field)
         else:
@@ -296,19 +304,6 @@ def _divided(
                 hint="put them into the struct",
             )
     return plain, wanted, origins
-
-
-def _check_kafkas(name: str, field: StructField, flat: str) -> None:
-    """A column of Kafka's name and another type is most likely one of the values."""
-    if name in DAMAGE_COLUMN_TYPES or (name in ("key", "value") and isinstance(field.dataType, StringType)):
-        return
-    kind, ours = field.dataType.simpleString(), _TYPES[name].simpleString()
-    if kind != ours:
-        raise OptionError(
-            f"the schema's column '{field.name}' is {kind}, and Kafka's own column of that name {ours}",
-            hint=f"a field '{field.name}' of the {flat}s is asked for inside a struct: "
-            f"{flat} struct<{field.name}: {kind}>",
-        )
 
 
 def _check_decoded(field: StructField, within: str = "") -> None:

@@ -395,7 +395,12 @@ class StreamPlanner:
         next_batch = continue_from(start, logs, self._seen, self._live.present)
         self._report(next_batch.losses)
         if self._target is not None:
-            _stop_at(self._target, start, next_batch)
+            for tp, end in next_batch.ends.items():
+                last = min(end, self._target.get(tp, 0))  # 0: it was not there then
+                if start.get(tp) == LATEST:  # a query from latest begins there
+                    next_batch.starts[tp] = next_batch.ends[tp] = last
+                elif tp not in next_batch.moved:
+                    next_batch.ends[tp] = max(last, next_batch.starts[tp])
         self._seen = {tp: (live.topic_id, live.readers_end) for tp, live in self._logs.items()}
         first = any(offset < 0 for offset in start.values())
         as_before = not first and not next_batch.moved and next_batch.ends.keys() == start.keys()
@@ -476,13 +481,3 @@ class StreamPlanner:
             if 0 < size <= self._options.max_partition_bytes:
                 return [SegmentFacts(offsets.start, offsets.end, size)]
         return segment_facts(live.log, offsets, RowFilter(), self._options)
-
-
-def _stop_at(target: Mapping[TopicPartition, int], start: Offsets, next_batch: Continuation) -> None:
-    """Nothing past `target`; a query from latest begins there."""
-    for tp, end in next_batch.ends.items():
-        last = min(end, target.get(tp, 0))  # 0: it was not there then
-        if start.get(tp) == LATEST:
-            next_batch.starts[tp] = next_batch.ends[tp] = last
-        elif tp not in next_batch.moved:
-            next_batch.ends[tp] = max(last, next_batch.starts[tp])

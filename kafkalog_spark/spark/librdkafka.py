@@ -37,33 +37,26 @@ else a consumer has (`max.poll.records`, `fetch.min.bytes` ...) is about fetchin
 _WITH_PASSWORD = ("PlainLoginModule", "ScramLoginModule")
 
 
-def _translated(name: str, text: str) -> dict[str, str] | None:
-    """A setting as librdkafka has it; None where name and value are the same there."""
-    if name == "sasl.jaas.config":
-        return _login(text)
-    if name == "ssl.endpoint.identification.algorithm" and not text:
-        return {name: "none"}
-    if name == "buffer.memory":
-        if not text.isascii() or not text.isdigit():
-            raise OptionError(f"option 'kafka.{name}' must be a number of bytes, got '{text}'")
-        return {"queue.buffering.max.kbytes": str(max(int(text) >> 10, 1))}
-    if name in RENAMED:
-        # -1 leaves a socket's buffer to the operating system: 0 in librdkafka
-        return {RENAMED[name]: "0" if text == "-1" and name.endswith(".buffer.bytes") else text}
-    return None
-
-
 def _settings(given: Mapping[str, str]) -> dict[str, str]:
     """librdkafka's settings for those of a client of Kafka's, without the prefix `kafka.`. A setting by librdkafka's
     own name takes precedence. Raises OptionError for a `buffer.memory` or `sasl.jaas.config` that is none."""
     own: dict[str, str] = {}
     by_javas_name: dict[str, str] = {}
     for name, text in given.items():
-        as_in_librdkafka = _translated(name, text)
-        if as_in_librdkafka is None:
-            own[name] = text
+        if name == "sasl.jaas.config":
+            by_javas_name |= _login(text)
+        elif name == "ssl.endpoint.identification.algorithm" and not text:
+            by_javas_name[name] = "none"
+        elif name == "buffer.memory":
+            if not text.isascii() or not text.isdigit():
+                raise OptionError(f"option 'kafka.{name}' must be a number of bytes, got '{text}'")
+            by_javas_name["queue.buffering.max.kbytes"] = str(max(int(text) >> 10, 1))
+        elif name in RENAMED:
+            # -1 leaves a socket's buffer to the operating system: 0 in librdkafka
+            by_system = text == "-1" and name.endswith(".buffer.bytes")
+            by_javas_name[RENAMED[name]] = "0" if by_system else text
         else:
-            by_javas_name |= as_in_librdkafka
+            own[name] = text
     return by_javas_name | own
 
 

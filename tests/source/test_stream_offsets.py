@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_spark.errors import KafkalogError, MalformedOffsets
-from kafkalog_spark.source.offsets import offsets_by_topic, offsets_of, parse_offsets_text
+from kafkalog_spark.source.offsets import offsets_by_topic, offsets_of
 
 PARTITIONS = st.tuples(st.sampled_from(["a", "b.c", "a-1", "Z_9"]), st.integers(0, 2**31 - 1))
 OFFSETS = st.dictionaries(PARTITIONS, st.integers(0, 2**63 - 1), max_size=20)
@@ -36,7 +36,7 @@ def test_partitions_are_in_the_order_of_their_numbers() -> None:
 
 
 def test_what_the_kafka_source_writes_is_read() -> None:
-    assert parse_offsets_text('{"topic":{"8":1,"2":1,"5":0},"a":{}}') == {
+    assert offsets_of('{"topic":{"8":1,"2":1,"5":0},"a":{}}') == {
         ("topic", 8): 1,
         ("topic", 2): 1,
         ("topic", 5): 0,
@@ -67,7 +67,7 @@ def test_what_the_kafka_source_writes_is_read() -> None:
 )
 def test_malformed_offsets(text: str, why: str) -> None:
     with pytest.raises(MalformedOffsets) as caught:
-        parse_offsets_text(text)
+        offsets_of(text)
     text = str(caught.value)
     fault = f"{why}: a whole number from 0, or -1 latest, -2 earliest" if "offset for" in why else why
     assert text.startswith(f"the query's offsets cannot be used: {fault}: expected e.g. ")

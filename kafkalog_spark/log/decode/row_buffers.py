@@ -46,6 +46,10 @@ class RowBuffers:
         last = until - 1 if until < _I64.max else _I64.max
         ends = (first, last) if first <= last else (0, -1)
         self.limits[L.TIMESTAMP_FROM], self.limits[L.TIMESTAMP_LAST] = ends
+        # True if no column asked for lies in the records alone: offsets and timestamps can be in the batch header.
+        self.header_columns_only = not {"key", "value", "headers"} & set(columns)
+        unbounded = ends == (_I64.min, _I64.max)
+        self.uses_timestamps = "timestamp" in columns or not unbounded or len(self.timestamps_in) > 0
         self.limits[L.WANT_OFFSET] = "offset" in columns
         self.limits[L.WANT_TIMESTAMP] = "timestamp" in columns
         self.limits[L.WANT_TIMESTAMP_TYPE] = "timestampType" in columns
@@ -63,17 +67,6 @@ class RowBuffers:
     @property
     def rows_filled(self) -> int:
         return int(self.cursor[C.ROWS])
-
-    @property
-    def header_columns_only(self) -> bool:
-        """True if no column asked for lies in the records alone (offsets and timestamps can be in the batch header)."""
-        return not {"key", "value", "headers"} & set(self._columns)
-
-    @property
-    def uses_timestamps(self) -> bool:
-        limits = self.limits
-        unbounded = limits[L.TIMESTAMP_FROM] == _I64.min and limits[L.TIMESTAMP_LAST] == _I64.max
-        return "timestamp" in self._columns or not unbounded or bool(len(self.timestamps_in))
 
     def set_offset_range(self, offset_from: int, offset_until: int) -> None:
         """Rows with an offset outside [offset_from, offset_until) are left out."""

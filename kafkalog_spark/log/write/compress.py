@@ -70,7 +70,12 @@ def compress(codec: Codec, data: bytes | memoryview, level: int | None = None) -
     if codec == Codec.NONE:
         return bytes(data)
     if codec == Codec.SNAPPY:
-        return _xerial(data)
+        view = memoryview(data)
+        pieces = [_XERIAL_HEADER]
+        for at in range(0, len(view), _XERIAL_BLOCK):
+            packed = bytes(snappy.compress(view[at : at + _XERIAL_BLOCK]))
+            pieces += (len(packed).to_bytes(4, "big"), packed)
+        return b"".join(pieces)
     assert level is not None  # the other codecs have levels
     if codec == Codec.GZIP:
         return zlib.compress(data, level, wbits=_GZIP_WINDOW)
@@ -80,20 +85,7 @@ def compress(codec: Codec, data: bytes | memoryview, level: int | None = None) -
         block = lz4.frame.BLOCKSIZE_MAX64KB
         frame = lz4.frame.compress(data, compression_level=hc, block_size=block, block_linked=False, store_size=False)
         return bytes(frame)
-    return bytes(_zstd_context(level).compress(data))
-
-
-def _xerial(data: bytes | memoryview) -> bytes:
-    view = memoryview(data)
-    pieces = [_XERIAL_HEADER]
-    for at in range(0, len(view), _XERIAL_BLOCK):
-        block = bytes(snappy.compress(view[at : at + _XERIAL_BLOCK]))
-        pieces += (len(block).to_bytes(4, "big"), block)
-    return b"".join(pieces)
-
-
-def _zstd_context(level: int) -> zstandard.ZstdCompressor:
     contexts: dict[Any, zstandard.ZstdCompressor] = _contexts.__dict__  # the thread's own
     if level not in contexts:
         contexts[level] = zstandard.ZstdCompressor(level=level)
-    return contexts[level]
+    return bytes(contexts[level].compress(data))

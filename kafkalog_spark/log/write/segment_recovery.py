@@ -236,32 +236,27 @@ class IndexBuilder:
         grown = np.where(running[1:] > running[:-1], np.arange(n), -1)
         reached = np.maximum.accumulate(grown)  # row that holds the largest timestamp up to each row; -1: none here
         offsets = np.where(reached >= 0, table[np.maximum(reached, 0), H.LAST_OFFSET], self.max_timestamp_offset)
-        rows = self._rows_with_entry(table[:, H.POSITION].tolist())
+        positions: list[int] = table[:, H.POSITION].tolist()
+        rows: list[int] = []
+        row = bisect_right(positions, self._counted_from + self._interval)
+        while row < n:
+            rows.append(row)
+            self._counted_from = positions[row]
+            row = bisect_right(positions, self._counted_from + self._interval, row + 1)
         if rows:
             entries = np.empty(len(rows), offset_index.ENTRY_DTYPE)
             entries["relative_offset"] = table[rows, H.LAST_OFFSET] - self._base_offset
             entries["position"] = table[rows, H.POSITION]
             self._offset_entries.append(entries)
-            self._add_times(running[1:][rows], offsets[rows])
+            timestamps = running[1:][rows]
+            kept = timestamps > np.concatenate(([self._last_time], timestamps[:-1]))
+            times = np.empty(int(kept.sum()), time_index.ENTRY_DTYPE)
+            times["timestamp"] = timestamps[kept]
+            times["relative_offset"] = offsets[rows][kept] - self._base_offset
+            self._time_entries.append(times)
+            self._last_time = max(self._last_time, int(timestamps[-1]))
         self.max_timestamp = int(running[-1])
         self.max_timestamp_offset = int(offsets[-1])
-
-    def _rows_with_entry(self, positions: list[int]) -> list[int]:
-        rows: list[int] = []
-        row = bisect_right(positions, self._counted_from + self._interval)
-        while row < len(positions):
-            rows.append(row)
-            self._counted_from = positions[row]
-            row = bisect_right(positions, self._counted_from + self._interval, row + 1)
-        return rows
-
-    def _add_times(self, timestamps: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> None:
-        kept = timestamps > np.concatenate(([self._last_time], timestamps[:-1]))
-        entries = np.empty(int(kept.sum()), time_index.ENTRY_DTYPE)
-        entries["timestamp"] = timestamps[kept]
-        entries["relative_offset"] = offsets[kept] - self._base_offset
-        self._time_entries.append(entries)
-        self._last_time = max(self._last_time, int(timestamps[-1]))
 
     def finished(self) -> tuple[bytes, bytes]:
         """(.index, .timeindex) of the closed segment."""
