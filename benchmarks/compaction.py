@@ -32,7 +32,7 @@ from kafkalog_broker.testing import RunningBroker, running_broker
 from kafkalog_spark.format.layout import Codec
 from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
 from kafkalog_spark.log.write.encoded_batch import batches_of
-from kafkalog_spark.log.write.record_encoder import BatchParams, encode_runs
+from kafkalog_spark.log.write.record_encoder import BatchParams, RecordEncoder
 
 NOW = 1_700_000_000_000
 UNCOMPRESSED = 100_000_000
@@ -88,9 +88,9 @@ def filled(directory: Path, codec: Codec, value_size: int, batch_size: int) -> t
         values = pa.array([os.urandom(value_size // 2).hex().encode() for _ in range(rows)], pa.binary())
         table = pa.table({"key": keys, "value": values, "timestamp": pa.array([NOW] * rows, pa.int64())})
         params = BatchParams(batch_size=batch_size)  # the size of uncompressed batches, whatever the codec
-        size += sum(len(run.data) for run in encode_runs(table, log.log_end_offset, params, NOW))
+        size += sum(len(run.data) for run in RecordEncoder(params).runs(table, log.log_end_offset, NOW))
         params = BatchParams(batch_size=batch_size, codec=codec)
-        for run in encode_runs(table, log.log_end_offset, params, NOW):
+        for run in RecordEncoder(params).runs(table, log.log_end_offset, NOW):
             for encoded in batches_of(run.data):
                 log.append_batch(encoded.data, NOW)
     log.local.roll(NOW)

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from kafkalog_spark.errors import InvalidRecord, UnknownPartition
 from kafkalog_spark.format.offset_index import MAX_RELATIVE_OFFSET
-from kafkalog_spark.log.write.record_encoder import BatchParams, EncodeBuffers, binary_column, encode_runs
+from kafkalog_spark.log.write.record_encoder import BatchParams, RecordEncoder, binary_column
 from kafkalog_spark.sink.columns import check_rows, negative_partition, topic_column
 from kafkalog_spark.sink.commit import Committer
 from kafkalog_spark.sink.commit_plan import PlannedSegment, StagedPiece, TaskAttempt, TaskManifest, partition_count
@@ -187,7 +187,7 @@ class TaskWriter:
         self._attempt_id = uuid.uuid4().hex[:12]  # several attempts of a task may run at once
         self._clock_ms = clock_ms
         self._file_bytes = min(self._stage.piece_bytes, options.segment_bytes)
-        self._params = BatchParams(
+        params = BatchParams(
             codec=options.codec,
             level=options.level,
             batch_size=options.batch_size,
@@ -200,7 +200,7 @@ class TaskWriter:
         self._open: dict[tuple[str, int], _OpenFile] = {}
         self._begun = 0
         self._finished: list[PlannedSegment] = []
-        self._buffers = EncodeBuffers()
+        self._encoder = RecordEncoder(params)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskManifest:
         """Raises InvalidRecord, UnknownPartition for rows that cannot be written, JobEnded, NotALogDirectory for a
@@ -253,13 +253,11 @@ class TaskWriter:
 
     def _encode(self, key: tuple[str, int], records: pa.Table) -> None:
         file = self._open.get(key) or self._begin(key)
-        params, now = self._params, self._clock_ms()
-        if params.log_append_time is not None:
-            now = params.log_append_time
-            if "timestamp" in records.schema.names:
-                records = records.drop_columns(["timestamp"])
+        now = self._attempt.made_ms if self._options.append_time else self._clock_ms()
+        if self._options.append_time and "timestamp" in records.schema.names:
+            records = records.drop_columns(["timestamp"])
         try:
-            for run in encode_runs(records, 0, params, now, self._buffers):  # the commit numbers them
+            for run in self._encoder.runs(records, 0, now):  # the commit numbers them
                 size = len(run.data)
                 if file.size + size <= self._file_bytes and file.records <= _MANY_RECORDS:
                     self._append(file, run.data, sum(count for _, count in run.batches))

@@ -44,7 +44,18 @@ class _FileWriter:
         as Committer.open_job; then nothing has changed."""
         self.options = options
         self.columns = sink_columns(schema, options.topic, options.encoded)
-        self.committer = Committer(_medium(options))
+        assert options.path is not None
+        medium: Medium
+        if is_local(options.path):
+            try:
+                medium = LocalMedium(Path(os.path.abspath(options.path)))
+            except OSError as error:
+                raise OptionError(f"option 'path': {error}") from error
+        else:
+            store = store_of(options.path, options.storage)
+            assert isinstance(store, ObjectStore), options.path
+            medium = Bucket(options.path, store)
+        self.committer = Committer(medium)
         self.job = self.committer.open_job(stream)
         self.made_ms = time.time_ns() // 1_000_000
 
@@ -59,19 +70,6 @@ class _FileWriter:
         attempt = TaskAttempt(self.job, task, self.made_ms, query)
         writer = TaskWriter(self.committer.medium, self.options, self.columns.record, attempt)
         return writer.run(self.columns.rows(iterator))
-
-
-def _medium(options: WriteOptions) -> Medium:
-    """Where the log directory lies. Raises OptionError for a path that cannot be made absolute."""
-    assert options.path is not None
-    if not is_local(options.path):
-        store = store_of(options.path, options.storage)
-        assert isinstance(store, ObjectStore), options.path
-        return Bucket(options.path, store)
-    try:
-        return LocalMedium(Path(os.path.abspath(options.path)))
-    except OSError as error:
-        raise OptionError(f"option 'path': {error}") from error
 
 
 def _manifests(messages: list[WriterCommitMessage | None]) -> list[TaskManifest]:

@@ -42,14 +42,17 @@ class LogDirs(log_dir.LogDirs):
         options say them. value_options: of the format (docs/typed.md). A bad value has nulls, as in mode PERMISSIVE.
         Raises OptionError for what the format refuses.
         """
-        decoders = {
-            column: self._decoder(name, schema, given, column, topic)
-            for column, name, schema, given in (
-                ("value", value_format, value_schema, value_options),
-                ("key", key_format, key_schema, key_options),
-            )
-            if name is not None
-        }
+        decoders: dict[str, ValueDecoder] = {}
+        for column, name, schema, given in (
+            ("value", value_format, value_schema, value_options),
+            ("key", key_format, key_schema, key_options),
+        ):
+            if name is not None:
+                sources = SchemaSources(column, () if topic is None else (topic,), self.keys_and_values)
+                texts = {option.lower(): text for option, text in (given or {}).items()}
+                format = ResolvedFormat.of(name, texts, sources)
+                wanted = schema_of_ddl(schema) if isinstance(schema, str) else schema
+                decoders[column] = format.decoder(format.schema() if wanted is None else wanted)
         for batch in super().scan(topic, request, **options):  # type: ignore[arg-type]
             for column, decoder in decoders.items():
                 at = batch.schema.get_field_index(column)
@@ -57,16 +60,3 @@ class LogDirs(log_dir.LogDirs):
                     found = decode_column(decoder, batch, column).columns
                     batch = batch.set_column(at, pa.field(column, found.type), found)
             yield batch
-
-    def _decoder(
-        self,
-        name: str,
-        schema: str | pa.Schema | None,
-        given: Mapping[str, str] | None,
-        side: str,
-        topic: str | None,
-    ) -> ValueDecoder:
-        sources = SchemaSources(side, () if topic is None else (topic,), self.keys_and_values)
-        format = ResolvedFormat.of(name, {option.lower(): text for option, text in (given or {}).items()}, sources)
-        wanted = schema_of_ddl(schema) if isinstance(schema, str) else schema
-        return format.decoder(format.schema() if wanted is None else wanted)

@@ -90,45 +90,6 @@ class EncodedRun(NamedTuple):
     batches: list[tuple[int, int]]
 
 
-class EncodeBuffers:
-    """Output buffers of the encoder, reused by one thread: fresh memory for each call costs as much as encoding."""
-
-    def __init__(self) -> None:
-        self.out = np.empty(0, np.uint8)
-        self.facts = np.empty((_FACTS, len(Fact)), np.int64)
-
-    def begin(self, batch_size: int) -> None:
-        """Room for a batch of `batch_size` bytes. What an unusually large record took is given back."""
-        size = max(_OUT_SIZE, batch_size)
-        if self.out.size != size:
-            self.out = np.empty(size, np.uint8)
-
-
-def encode_runs(
-    records: pa.RecordBatch | pa.Table,
-    next_offset: int,
-    params: BatchParams,
-    now_ms: int | None = None,
-    buffers: EncodeBuffers | None = None,
-) -> Iterator[EncodedRun]:
-    """The batches that hold `records`, in order, about a megabyte at a time. buffers: the caller's, kept.
-
-    Columns, in any order; others are refused:
-        value      binary or string, any Arrow flavour, or null type. Required
-        key        as value. Missing: no record has a key
-        headers    list<struct<key, value>> of such types; a null list and an empty one are the same in Kafka
-        timestamp  timestamp[ms | us | ns, any zone] (rounded down to ms) or int64 ms. Missing or null: `now_ms`
-        offset     int64, rising, from `next_offset` on; gaps stay. Missing: counted up from `next_offset`
-
-    Of a RecordBatch the last batch is as small as it comes; small chunks of a Table are joined up to 8 MB before.
-    Raises InvalidRecord, with `offset` and row, for what cannot become a batch, after those before it are given.
-    """
-    time_of_missing = params.log_append_time if now_ms is None else now_ms
-    encoder = _Encoder(next_offset, params, time_of_missing, buffers or EncodeBuffers())
-    for chunk in _chunks(records, params.batch_size):
-        yield from encoder.runs(chunk)
-
-
 def _chunks(records: pa.RecordBatch | pa.Table, batch_size: int) -> Iterator[pa.RecordBatch]:
     """The rows as record batches, small ones of a Table joined."""
     if isinstance(records, pa.RecordBatch):
@@ -152,63 +113,82 @@ def _joined(chunks: list[pa.RecordBatch]) -> pa.RecordBatch:
     return chunks[0] if len(chunks) == 1 else pa.concat_batches(chunks)
 
 
-@dataclass
-class _Encoder:
-    """time_of_missing: ms, for records without a timestamp. first_row: of the next chunk."""
+class RecordEncoder:
+    """Makes batches of records. Its buffers are used again, by one thread: fresh memory for each call costs as much as
+    encoding."""
 
-    next_offset: int
-    params: BatchParams
-    time_of_missing: int | None
-    buffers: EncodeBuffers
-    first_row: int = 0
+    def __init__(self, params: BatchParams) -> None:
+        self._params = params
+        self._out = np.empty(0, np.uint8)
+        self._facts = np.empty((_FACTS, len(Fact)), np.int64)
+        self._next_offset = 0
 
-    def runs(self, chunk: pa.RecordBatch) -> Iterator[EncodedRun]:
-        """All batches of one call of the kernel at a time."""
-        for view, facts in self._encoded(chunk):
-            if self.params.codec == Codec.NONE:  # they lie one after the other already
-                for fact in facts:
-                    self._seal(view, fact)
-                data = view[: facts[-1][1]] if facts else view[:0]
-                sizes = [end - start for start, end, *_ in facts]
-            else:
-                packed = [
-                    memoryview(buffer)[start:end] for buffer, start, end in (self._seal(view, fact) for fact in facts)
-                ]
-                data, sizes = memoryview(b"".join(packed)), [len(batch) for batch in packed]
-            yield EncodedRun(data, [(size, fact[2]) for size, fact in zip(sizes, facts, strict=True)])
-        self.first_row += chunk.num_rows
+    def runs(
+        self, records: pa.RecordBatch | pa.Table, next_offset: int, now_ms: int | None = None
+    ) -> Iterator[EncodedRun]:
+        """The batches that hold `records`, in order: all of one call of the kernel, about a megabyte, at a time.
 
-    def _encoded(self, chunk: pa.RecordBatch) -> Iterator[tuple[memoryview, list[list[int]]]]:
-        """(buffer, facts of the batches in it) of each call of the kernel."""
-        buffers, batch_size = self.buffers, self.params.batch_size
-        buffers.begin(batch_size)
-        columns = _kernel_columns(chunk, self.time_of_missing)
+        Columns, in any order; others are refused:
+            value      binary or string, any Arrow flavour, or null type. Required
+            key        as value. Missing: no record has a key
+            headers    list<struct<key, value>> of such types; a null list and an empty one are the same in Kafka
+            timestamp  timestamp[ms | us | ns, any zone] (rounded down to ms) or int64 ms. Missing or null: `now_ms`
+            offset     int64, rising, from `next_offset` on; gaps stay. Missing: counted up from `next_offset`
+
+        Of a RecordBatch the last batch is as small as it comes; small chunks of a Table are joined up to 8 MB before.
+        Raises InvalidRecord, with `offset` and row, for what cannot become a batch, after those before it are given.
+        """
+        params = self._params
+        time_of_missing = params.log_append_time if now_ms is None else now_ms
+        self._next_offset = next_offset
+        first_row = 0
+        for chunk in _chunks(records, params.batch_size):
+            for view, facts in self._encoded(chunk, first_row, time_of_missing):
+                if params.codec == Codec.NONE:  # they lie one after the other already
+                    for fact in facts:
+                        self._seal(view, fact)
+                    data = view[: facts[-1][1]] if facts else view[:0]
+                    sizes = [end - start for start, end, *_ in facts]
+                else:
+                    sealed = (self._seal(view, fact) for fact in facts)
+                    packed = [memoryview(buffer)[start:end] for buffer, start, end in sealed]
+                    data, sizes = memoryview(b"".join(packed)), [len(batch) for batch in packed]
+                yield EncodedRun(data, [(size, fact[2]) for size, fact in zip(sizes, facts, strict=True)])
+            first_row += chunk.num_rows
+
+    def _encoded(
+        self, chunk: pa.RecordBatch, first_row: int, time_of_missing: int | None
+    ) -> Iterator[tuple[memoryview, list[list[int]]]]:
+        """(buffer, facts of the batches in it) of each call of the kernel. time_of_missing: ms, for records without a
+        timestamp."""
+        batch_size, facts = self._params.batch_size, self._facts
+        usual = max(_OUT_SIZE, batch_size)
+        if self._out.size != usual:  # what an unusually large record took is given back
+            self._out = np.empty(usual, np.uint8)
+        columns = _kernel_columns(chunk, time_of_missing)
         cursor = np.zeros(len(EncodeCursor), np.int64)
-        cursor[EncodeCursor.NEXT_OFFSET] = self.next_offset
+        cursor[EncodeCursor.NEXT_OFFSET] = self._next_offset
         status = EncodeStatus.FULL
         while status in (EncodeStatus.FULL, EncodeStatus.NEED_ROOM):
-            if status == EncodeStatus.NEED_ROOM:
-                self._make_room(int(cursor[EncodeCursor.NEEDED]))
-            result = encode_records(chunk.num_rows, columns, batch_size, buffers.out, buffers.facts, cursor)
-            status, self.next_offset = EncodeStatus(result), int(cursor[EncodeCursor.NEXT_OFFSET])
-            yield memoryview(buffers.out.data), buffers.facts[: cursor[EncodeCursor.BATCHES]].tolist()
+            if status == EncodeStatus.NEED_ROOM:  # for a record that needs a batch of so many bytes
+                needed = int(cursor[EncodeCursor.NEEDED])
+                if self._params.codec == Codec.NONE:
+                    self._check_size(needed, self._next_offset, 1)
+                if needed > MAX_INT32:
+                    raise InvalidRecord(f"a record takes {needed} bytes, no batch holds more than {MAX_INT32}")
+                self._out = np.empty(needed, np.uint8)
+            result = encode_records(chunk.num_rows, columns, batch_size, self._out, facts, cursor)
+            status, self._next_offset = EncodeStatus(result), int(cursor[EncodeCursor.NEXT_OFFSET])
+            yield memoryview(self._out.data), facts[: cursor[EncodeCursor.BATCHES]].tolist()
         if status.text:
-            row = self.first_row + int(cursor[EncodeCursor.ROW])
-            raise InvalidRecord(f"row {row} cannot be encoded: {status.text}", offset=self.next_offset)
-
-    def _make_room(self, needed: int) -> None:
-        """A larger buffer for a record that needs a batch of `needed` bytes."""
-        if self.params.codec == Codec.NONE:
-            self._check_size(needed, self.next_offset, 1)
-        if needed > MAX_INT32:
-            raise InvalidRecord(f"a record takes {needed} bytes, no batch holds more than {MAX_INT32}")
-        self.buffers.out = np.empty(needed, np.uint8)
+            row = first_row + int(cursor[EncodeCursor.ROW])
+            raise InvalidRecord(f"row {row} cannot be encoded: {status.text}", offset=self._next_offset)
 
     def _check_size(self, size: int, offset: int, count: int) -> None:
-        if size > self.params.max_batch_bytes:
+        if size > self._params.max_batch_bytes:
             raise InvalidRecord(
                 f"a batch of {count} record{'s' if count > 1 else ''} takes {size} bytes in the log, "
-                f"at most {self.params.max_batch_bytes} are allowed",
+                f"at most {self._params.max_batch_bytes} are allowed",
                 offset=offset,
                 hint="raise max.message.bytes or make the record smaller",
             )
@@ -216,7 +196,7 @@ class _Encoder:
     def _seal(self, view: memoryview, fact: list[int]) -> tuple[bytearray | memoryview, int, int]:
         """Complete the batch that the kernel left in view[start:end]: (buffer, start, end) of where it lies then."""
         start, end, count, base_offset, last_offset, base_timestamp, max_timestamp = fact
-        params = self.params
+        params = self._params
         if params.log_append_time is not None:
             max_timestamp = params.log_append_time
         attributes = params.attributes
@@ -240,7 +220,7 @@ class _Encoder:
 
 
 def _kernel_columns(records: pa.RecordBatch, time_of_missing: int | None) -> EncodeColumns:
-    """Views of the columns of `encode_runs`, uncopied where that is possible. time_of_missing: ms, for records without
+    """Views of the columns of `runs`, uncopied where that is possible. time_of_missing: ms, for records without
     a timestamp. Raises InvalidRecord for columns that are missing, unknown or of another type."""
     names = records.schema.names
     unknown = sorted(set(names) - {"key", "value", "headers", "timestamp", "offset"})

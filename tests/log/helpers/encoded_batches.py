@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from kafkalog_spark.format import layout
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch, batches_of, seal
-from kafkalog_spark.log.write.record_encoder import BatchParams, encode_runs
+from kafkalog_spark.log.write.record_encoder import BatchParams, RecordEncoder
 
 
 def encode_batches(
     records: pa.RecordBatch | pa.Table, next_offset: int, params: BatchParams, now_ms: int | None = None
 ) -> Iterator[EncodedBatch]:
-    for run in encode_runs(records, next_offset, params, now_ms):
+    for run in RecordEncoder(params).runs(records, next_offset, now_ms):
         yield from batches_of(run.data)
 
 

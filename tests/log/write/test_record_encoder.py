@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafkalog_spark.errors import InvalidRecord
 from kafkalog_spark.format.layout import Codec, TimestampType
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
-from kafkalog_spark.log.write.record_encoder import BatchParams, EncodeBuffers, encode_runs
+from kafkalog_spark.log.write.record_encoder import BatchParams, RecordEncoder
 from tests.golden_data import GoldenLog, golden_logs
 from tests.log.helpers.encoded_batches import encode_batches, of_producer
 from tests.log.helpers.plain_decoder import Batch, Record, decode_batches, decode_log, decode_records
@@ -263,10 +263,11 @@ def test_a_large_chunk_of_a_table_keeps_its_own_batches() -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 def test_buffers_may_be_used_again(codec: Codec) -> None:
-    params, buffers = BatchParams(codec=codec, batch_size=2000), EncodeBuffers()
+    params = BatchParams(codec=codec, batch_size=2000)
+    encoder = RecordEncoder(params)
     for values in ([b"first"] * 900, [b"x" * (3 << 20)] if codec else [b"x" * 900_000], [b"third"] * 900):
         records = pa.record_batch({"value": values})
-        runs = b"".join(bytes(run.data) for run in encode_runs(records, 7, params, 5, buffers))
+        runs = b"".join(bytes(run.data) for run in encoder.runs(records, 7, 5))
         assert runs == b"".join(batch.data for batch in encode_batches(records, 7, params, 5))
 
 

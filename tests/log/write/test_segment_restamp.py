@@ -9,7 +9,7 @@ import pytest
 
 from kafkalog_spark.errors import CorruptBatch
 from kafkalog_spark.format.layout import Codec
-from kafkalog_spark.log.write.record_encoder import BatchParams, encode_runs
+from kafkalog_spark.log.write.record_encoder import BatchParams, RecordEncoder
 from kafkalog_spark.log.write.segment_writer import restamp_segment
 from tests.log.helpers.encoded_batches import encode_batches
 from tests.log.helpers.log_writer import LogWriter
@@ -35,7 +35,7 @@ def test_the_files_are_those_of_a_writer_that_knew_the_offsets(tmp_path: Path, c
     staged = tmp_path / "staged.log"
     unknown = BatchParams(codec=codec, batch_size=2000)
     with staged.open("wb") as out:
-        for run in encode_runs(records(3000), 0, unknown):
+        for run in RecordEncoder(unknown).runs(records(3000), 0):
             assert sum(size for size, _ in run.batches) == len(run.data)
             out.write(run.data)
     for _ in range(2):  # a second time gives the same
