@@ -135,10 +135,6 @@ def _milliseconds(column: pa.Array) -> list[int | None]:
     return cells
 
 
-class _Produced(WriterCommitMessage):  # type: ignore[misc]
-    """Everything was acknowledged; there is nothing left to commit."""
-
-
 class _ProducerWriter:
     """Checks on the driver, sends in the tasks: at least once."""
 
@@ -151,7 +147,7 @@ class _ProducerWriter:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         task = ProduceTask(self._options, self._columns, new_producer(self._options.producer))
         task.run(self._columns.rows(iterator))
-        return _Produced()
+        return WriterCommitMessage()  # everything was acknowledged: there is nothing left to commit
 
 
 class ProducerBatchWriter(_ProducerWriter, DataSourceArrowWriter):  # type: ignore[misc]

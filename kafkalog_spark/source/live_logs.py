@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from kafkalog_spark.errors import CorruptLog, NotALogDirectory, UnsupportedFormat
-from kafkalog_spark.format.checkpoint import LOG_START_OFFSET_CHECKPOINT
+from kafkalog_spark.format.checkpoint import LOG_START_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from kafkalog_spark.format.names import segment_name
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read import discovery
@@ -221,9 +221,10 @@ class LiveLogs:
             self._copies.check(dirs, assigned)
             self._assigned = {gone: assigned}
         alone = [dirs.places[tp] for tp in self._assigned[gone] if tp not in dirs.copies]
-        self._checkpoints.begin_look(now)
+        copies = [place for tp in self._assigned[gone] for place in dirs.copies.get(tp, ())]
         # before the logs: a checkpoint that is read later could be ahead of what was seen of them
-        for place in {place.log_dir: place for place in alone}.values():
+        for place in {place.log_dir: place for place in (*alone, *copies)}.values():
+            self._checkpoints.look(place.store, place.log_dir, now)
             place.checkpointed(NO_HINTS, self._checkpoints)
         looked_at = for_each_place(
             lambda place: self._look_at(place, self._logs.get((place.topic, place.partition)), now), alone
@@ -338,26 +339,17 @@ class WatchedCheckpoints(Checkpoints):
     def __init__(self) -> None:
         super().__init__()
         self._watches: dict[tuple[str, str], Watch] = {}
-        self._looked_at: set[tuple[str, str]] = set()
-        self._now = 0
 
-    def begin_look(self, now: int) -> None:
-        """Begin a look: what is read from now on may have changed since the one before."""
-        self._now = now
-        self._looked_at.clear()
-
-    def read(self, store: Store, directory: str, name: str) -> Mapping[TopicPartition, int]:
-        key = directory, name
-        if key not in self._looked_at:
-            watch = self._watches.setdefault(key, Watch(os.path.join(directory, name)))
+    def look(self, store: Store, directory: str, now: int) -> None:
+        """Forget what may have changed in a log directory since the look before."""
+        for name in (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
+            watch = self._watches.setdefault((directory, name), Watch(os.path.join(directory, name)))
             try:
-                if store.remote or watch.changed(self._now):
-                    self._read.pop(key, None)
+                if store.remote or watch.changed(now):
+                    self._read.pop((directory, name), None)
             except OSError:
                 watch.forget()
-                self._read[key] = {}
-            self._looked_at.add(key)
-        return super().read(store, directory, name)
+                self._read[directory, name] = {}
 
 
 def _has_changed(live: LiveLog) -> bool:

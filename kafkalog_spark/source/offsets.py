@@ -351,15 +351,3 @@ def assigned_partitions(
     named, regex = topics if subscription.topics is None else subscription.topics, subscription.regex
     wanted = {topic for topic in named if not is_internal(topic) and regex.search(topic)}
     return sorted(tp for tp in available if tp[0] in wanted)
-
-
-def check_said(subscription: Subscription, partitions_only: bool, present: Iterable[TopicPartition]) -> None:
-    """Raise OptionError, with the connector's sentence, for a load that does not say what it reads of its log
-    directories. `partitions_only`: whether its paths are the directories of single partitions, which say it."""
-    if not subscription.said and not partitions_only:
-        topics = sorted({topic for topic, _ in present if not is_internal(topic)})
-        raise OptionError(
-            "One of the following options must be specified for Kafka source: subscribe, subscribepattern, assign. "
-            "See the docs for more details.",
-            hint=f"allTopics=true reads every topic that is there: {cut_text(topics) or 'none yet'}",
-        )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from kafkalog_spark.errors import DataLoss, NotALogDirectory, OffsetOutOfRange, OptionError
+from kafkalog_spark.format.names import is_internal
 from kafkalog_spark.log.log_dir import LogDirs
 from kafkalog_spark.log.read.batch_search import LogEnd
 from kafkalog_spark.log.read.partition_log import Checkpoints, PartitionLocation, PartitionLog
@@ -24,7 +25,6 @@ from kafkalog_spark.source.offsets import (
     Bound,
     TopicPartition,
     assigned_partitions,
-    check_said,
     cut_text,
     set_text,
     tp_text,
@@ -326,8 +326,13 @@ class PartitionRange:
 def open_log_dirs(options: ReadOptions) -> LogDirs:
     """The log directories, listed. Raises NotALogDirectory; OptionError where the load does not say what it reads."""
     dirs = LogDirs.open(options.paths, options.storage, options.tier)
-    if options.table is None:
-        check_said(options.subscription, dirs.partitions_only, dirs.places)
+    if options.table is None and not options.subscription.said and not dirs.partitions_only:
+        topics = sorted(topic for topic in dirs.topics if not is_internal(topic))
+        raise OptionError(
+            "One of the following options must be specified for Kafka source: subscribe, subscribepattern, assign. "
+            "See the docs for more details.",  # the connector's sentence
+            hint=f"allTopics=true reads every topic that is there: {cut_text(topics) or 'none yet'}",
+        )
     return dirs
 
 

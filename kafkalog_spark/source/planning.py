@@ -140,8 +140,8 @@ def segment_facts(
                 if by_time and file.remote:
                     # Each look is a request. An index of a closed segment that is nothing but entries is believed: one
                     # copied before the broker closed the segment has zeros at its end.
-                    index = file.time_index if not facts and following is not None else None
-                    newest = index.last if index is not None and index.whole else None
+                    times = file.time_index if not facts and following is not None else None
+                    newest = times.last if times is not None and times.whole else None
                     if newest is not None and newest.timestamp < row_filter.timestamp_from_ms:
                         continue
                 elif by_time:

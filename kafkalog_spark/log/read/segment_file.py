@@ -87,18 +87,18 @@ class Window:
 
 
 def header_windows(
-    file: RangeReader, end: int, start: int = 0, *, plain: bool | None = None, buffer: Scratch | None = None
+    file: RangeReader, end: int, start: int = 0, buffer: Scratch | None = None
 ) -> Iterator[tuple[Window, KafkalogError | None]]:
     """The batches between the positions `start` and `end` of an open file, as windows of good ones.
 
     The last window comes with what is wrong after it, as a value with its position, where the batches end before
-    `end`. Offsets are not looked at. A window's bytes are gone when the next one comes. plain: which of the two scans;
-    chosen by size. buffer: where a swept window lies; it grows for a batch that is larger, and shrinks afterwards. By
-    default a window of its own is read, and of a larger batch only the header. Raises OSError.
+    `end`. Offsets are not looked at. A window's bytes are gone when the next one comes. buffer: where a swept window
+    lies; it grows for a batch that is larger, and shrinks afterwards. By default a window of its own is read, and of a
+    larger batch only the header; or all of a small file at once. Raises OSError.
     """
-    if plain is None:
-        plain = buffer is None and end - start < _PLAIN_BELOW
-    return _plain_windows(file, start, end) if plain else _swept_windows(file, start, end, buffer)
+    if buffer is None and end - start < _PLAIN_BELOW:
+        return _plain_windows(file, start, end)
+    return _swept_windows(file, start, end, buffer)
 
 
 def _plain_windows(file: RangeReader, start: int, end: int) -> Iterator[tuple[Window, KafkalogError | None]]:
@@ -356,20 +356,19 @@ class SegmentFile:
 
     def _index_bytes(self, name: str | None, entry_size: int) -> bytes:
         try:
-            return b"" if name is None else self.read_index(name, entry_size)
+            return self.read_index(name, entry_size)
         except OSError:
             return b""  # an index is a hint: without it the .log is read from its first byte
 
-    def read_index(self, name: str, entry_size: int) -> bytes:
-        """The bytes of one of its index files, without most of the zeros that pad it. Raises OSError."""
-        data = self._read_index(name, entry_size)
+    def read_index(self, name: str | None, entry_size: int) -> bytes:
+        """The bytes of an index file, without most of the zeros that pad it; none without a file. Raises OSError."""
+        data = b"" if name is None else self._read_index(name, entry_size)
         self.bytes_read += len(data)
         return data
 
     def aborted(self) -> list[AbortedTransaction]:
         """The entries of its .txnindex, none without one. Raises CorruptIndex, OSError."""
-        name = self.files.transaction_index
-        data = b"" if name is None else self.read_index(name, transaction_index.ENTRY_SIZE)
+        data = self.read_index(self.files.transaction_index, transaction_index.ENTRY_SIZE)
         return transaction_index.parse_transaction_index(data, self.base_offset)
 
     def header_at(self, position: int) -> BatchHeader | None:

@@ -103,7 +103,7 @@ def _aborted(file: SegmentFile) -> int | None:
 def _index(file: SegmentFile, name: str | None, entry_size: int) -> bytes:
     """An index's bytes; none of one that is not there or cannot be read: it is a hint (kafkalog-check says why)."""
     try:
-        return b"" if name is None else file.read_index(name, entry_size)
+        return file.read_index(name, entry_size)
     except FileNotFoundError:
         raise
     except OSError:

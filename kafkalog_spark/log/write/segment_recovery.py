@@ -122,7 +122,6 @@ def recover_segment(
     first_bad: Callable[[Window], tuple[int, KafkalogError] | None] | None = None,
     may_cut: bool = True,
     sync: bool = False,
-    plain: bool | None = None,
 ) -> RecoveredSegment:
     """Check every batch of a segment, cut it after the last good one, build .index and .timeindex again.
 
@@ -131,7 +130,7 @@ def recover_segment(
     the time index. on_window: given the good batches, in order, before the indexes are written; its bytes are gone when
     it returns. on_bytes: given how many bytes a window had. first_bad(window): row of the first batch that is not to
     stay, and why, or None. may_cut=False raises the damage and changes nothing. sync: return when all three files are
-    on disk. plain: which of the two scans; chosen by size. Raises OffsetOverflow before anything is cut; OSError.
+    on disk. Raises OffsetOverflow before anything is cut; OSError.
     """
     path = directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
     indexes = IndexBuilder(base_offset, index_interval_bytes)
@@ -139,7 +138,7 @@ def recover_segment(
     damage: KafkalogError | None = None
     with descriptor(path, os.O_RDWR) as fd:
         end = os.fstat(fd).st_size
-        for window, wrong in ordered_windows(fd, path, base_offset, end, plain=plain) if end else ():
+        for window, wrong in ordered_windows(fd, path, base_offset, end) if end else ():
             bad = None if first_bad is None else first_bad(window)
             if bad is not None:
                 good, wrong = bad
@@ -184,13 +183,11 @@ def ordered_windows(
     base_offset: int,
     end: int,
     start: int = 0,
-    *,
-    plain: bool | None = None,
     buffer: Scratch | None = None,
 ) -> Iterator[tuple[Window, KafkalogError | None]]:
     """`header_windows` that end where offsets do not rise, too; errors say file and offset. Raises OffsetOverflow."""
     next_offset = base_offset
-    for window, wrong in header_windows(DescriptorFile(fd), end, start, plain=plain, buffer=buffer):
+    for window, wrong in header_windows(DescriptorFile(fd), end, start, buffer):
         table = window.table
         good = in_order(table, base_offset, next_offset)
         if good < len(table):

@@ -35,15 +35,15 @@ def files(directory, base=0):
 
 
 @pytest.fixture(params=["plain", "swept"])
-def plain(request, monkeypatch):
+def scan(request, monkeypatch):
     """Both scans, the swept one in small windows so that batches lie across their borders."""
     monkeypatch.setattr(segment_file, "_WINDOW", 700)
     monkeypatch.setattr(segment_file, "_TABLE_ROWS", 3)
-    return request.param == "plain"
+    monkeypatch.setattr(segment_file, "_PLAIN_BELOW", 1 << 30 if request.param == "plain" else 0)
 
 
 @pytest.mark.parametrize("log", golden_logs(release=KAFKA_4_3, crashed=False), ids=str)
-def test_indexes_made_again_are_those_that_kafka_wrote(log, tmp_path, plain):
+def test_indexes_made_again_are_those_that_kafka_wrote(log, tmp_path, scan):
     for path in log.segments():
         shutil.copyfile(path, tmp_path / path.name)
         dense = log.topic.startswith(DENSE)
@@ -53,7 +53,6 @@ def test_indexes_made_again_are_those_that_kafka_wrote(log, tmp_path, plain):
             int(path.stem),
             512 if dense else 4096,
             lambda window: seen.extend(window.table[:, H.LAST_OFFSET].tolist()),  # noqa: B023 (called here and now)
-            plain=plain,
         )
         assert recovered.damage is None
         assert recovered.truncated_bytes == 0
@@ -76,7 +75,7 @@ def test_recovery_of_a_crashed_segment_gives_the_files_that_kafkas_recovery_gave
 
 
 @pytest.mark.parametrize("interval", [0, 100, 4096])
-def test_indexes_made_again_are_those_that_the_writer_wrote(tmp_path, plain, interval):
+def test_indexes_made_again_are_those_that_the_writer_wrote(tmp_path, scan, interval):
     rng = np.random.default_rng(7)
     (tmp_path / "written").mkdir()
     (tmp_path / "recovered").mkdir()
@@ -90,18 +89,18 @@ def test_indexes_made_again_are_those_that_the_writer_wrote(tmp_path, plain, int
         for encoded in batches_of(data):
             writer.append(encoded)
     write(tmp_path / "recovered", data, 40)
-    recovered = recover_segment(tmp_path / "recovered", 40, interval, plain=plain)
+    recovered = recover_segment(tmp_path / "recovered", 40, interval)
     assert files(tmp_path / "recovered", 40) == files(tmp_path / "written", 40)
     assert (recovered.next_offset, recovered.size, recovered.largest_timestamp) == (offset, len(data), 49)
 
 
-def test_a_log_cut_at_any_byte_ends_behind_its_last_whole_batch(tmp_path, plain):
+def test_a_log_cut_at_any_byte_ends_behind_its_last_whole_batch(tmp_path, scan):
     parts = [batches(0), batches(1, size=20), batches(2, 3, 4)]
     whole = b"".join(parts)
     ends = [0, *np.cumsum([len(encoded.data) for encoded in batches_of(whole)]).tolist()]
     for size in range(len(whole) + 1):
         write(tmp_path, whole[:size])
-        recovered = recover_segment(tmp_path, 0, 0, plain=plain)
+        recovered = recover_segment(tmp_path, 0, 0)
         kept = max(end for end in ends if end <= size)
         assert (recovered.size, recovered.truncated_bytes) == (kept, size - kept)
         assert recovered.next_offset == ends.index(kept)
@@ -111,13 +110,13 @@ def test_a_log_cut_at_any_byte_ends_behind_its_last_whole_batch(tmp_path, plain)
 
 
 @pytest.mark.parametrize("size", [0, 5000])
-def test_a_flipped_bit_anywhere_under_the_crc_cuts_the_batch_and_what_follows(tmp_path, plain, size):
+def test_a_flipped_bit_anywhere_under_the_crc_cuts_the_batch_and_what_follows(tmp_path, scan, size):
     first, second, third = batches(0), batches(1, size=size), batches(2)
     for at in [17, 21, 30, 43, 57, 61, len(second) - 1]:
         damaged = bytearray(second)
         damaged[at] ^= 4
         write(tmp_path, first + damaged + third)
-        recovered = recover_segment(tmp_path, 0, 4096, plain=plain)
+        recovered = recover_segment(tmp_path, 0, 4096)
         assert recovered.next_offset == 1
         assert recovered.truncated_bytes == len(second) + len(third)
         assert "CRC-32C" in str(recovered.damage)
@@ -139,42 +138,42 @@ def test_a_flipped_bit_anywhere_under_the_crc_cuts_the_batch_and_what_follows(tm
     ],
     ids=["zeros", "short", "small length", "large length", "magic", "offsets back", "negative delta"],
 )
-def test_what_no_batch_can_be_is_cut_and_named(tmp_path, plain, tail, message):
+def test_what_no_batch_can_be_is_cut_and_named(tmp_path, scan, tail, message):
     for head in (batches(0), batches(0, size=2000)):
         write(tmp_path, head + tail)
-        recovered = recover_segment(tmp_path, 0, 4096, plain=plain)
+        recovered = recover_segment(tmp_path, 0, 4096)
         assert message in str(recovered.damage)
         assert f"{NAME}.log" in str(recovered.damage)
         assert files(tmp_path)[0] == head
 
 
-def test_an_offset_that_no_index_can_hold_is_no_damage(tmp_path, plain):
+def test_an_offset_that_no_index_can_hold_is_no_damage(tmp_path, scan):
     """The segment is to be split: nothing of it is cut."""
     for head in (batches(0), batches(0, size=2000)):
         write(tmp_path, head + batches(2**31))
         with pytest.raises(OffsetOverflow, match=f"a batch up to offset {2**31} at byte {len(head)}"):
-            recover_segment(tmp_path, 0, 4096, plain=plain)
+            recover_segment(tmp_path, 0, 4096)
         assert (tmp_path / f"{NAME}.log").read_bytes() == head + batches(2**31)
 
 
-def test_damage_that_must_not_be_cut_is_raised_and_nothing_changes(tmp_path, plain):
+def test_damage_that_must_not_be_cut_is_raised_and_nothing_changes(tmp_path, scan):
     data = batches(0, 1) + bytes(30)
     write(tmp_path, data)
     with pytest.raises(CorruptBatch):
-        recover_segment(tmp_path, 0, 4096, may_cut=False, plain=plain)
+        recover_segment(tmp_path, 0, 4096, may_cut=False)
     assert [path.name for path in tmp_path.iterdir()] == [f"{NAME}.log"]
     assert (tmp_path / f"{NAME}.log").read_bytes() == data
 
 
-def test_progress_adds_up_to_the_bytes_that_were_good(tmp_path, plain):
+def test_progress_adds_up_to_the_bytes_that_were_good(tmp_path, scan):
     data = batches(*range(50), size=90)
     write(tmp_path, data + b"torn")
     seen: list = []
-    recover_segment(tmp_path, 0, 4096, on_bytes=seen.append, plain=plain)
+    recover_segment(tmp_path, 0, 4096, on_bytes=seen.append)
     assert sum(seen) == len(data)
 
 
-def test_a_window_gives_each_batchs_bytes(tmp_path, plain):
+def test_a_window_gives_each_batchs_bytes(tmp_path, scan):
     data = batches(*range(30), size=50)
     write(tmp_path, data)
     seen: list = []
@@ -183,7 +182,6 @@ def test_a_window_gives_each_batchs_bytes(tmp_path, plain):
         0,
         4096,
         lambda window: seen.extend(bytes(window.batch(row)) for row in range(len(window.table))),
-        plain=plain,
     )
     assert b"".join(seen) == data
 
