@@ -320,8 +320,7 @@ def parse_read_options(
         ignored=ignored,
     )
     if not quiet:
-        warn_of(ignored)
-        _warn_of_seconds(start)
+        warn_of(ignored, start)
     return result
 
 
@@ -329,16 +328,13 @@ _SECONDS_SINCE = 978_307_200_000
 """2001-01-01 in ms: before any Kafka, and after every time in seconds until the year 32970."""
 
 
-def _warn_of_seconds(start: offsets.Bound) -> None:
+def warn_of(ignored: Iterable[str], start: offsets.Bound) -> None:
+    if names := ", ".join(ignored):
+        _log.warning("options without effect on kafkalog: %s", names)
     if start.by_time and start.of_all is not None and 0 < start.of_all < _SECONDS_SINCE:
         day = datetime.fromtimestamp(start.of_all / 1000, UTC).date()
         text = "startingTimestamp=%d is in %s, so everything is read: it is in milliseconds, not in seconds"
         _log.warning(text, start.of_all, day)
-
-
-def warn_of(ignored: Iterable[str]) -> None:
-    if names := ", ".join(ignored):
-        _log.warning("options without effect on kafkalog: %s", names)
 
 
 class GivenReadOptions(GivenOptions):

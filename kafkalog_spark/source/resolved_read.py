@@ -22,7 +22,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from kafkalog_spark.errors import MalformedValue, OptionError
-from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, COLUMNS, DAMAGE_COLUMN_TYPES
+from kafkalog_spark.log.decode.record_schema import COLUMN_TYPES, DAMAGE_COLUMN_TYPES
+from kafkalog_spark.source.offsets import AT_EARLIEST
 from kafkalog_spark.source.options import GivenReadOptions, ReadOptions, parse_read_options, warn_of
 from kafkalog_spark.spark.interface import arrow_schema, session_time_zone
 from kafkalog_spark.typed.columns.java_text import zone_of
@@ -49,6 +50,7 @@ class LoadOptions:
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = GivenReadOptions(options)
         self._logged: set[str] = set()
+        self._has_logged_start = False
         self._formats: Mapping[str, ResolvedFormat] | None = None
 
     def formats(self, options: ReadOptions) -> Mapping[str, ResolvedFormat]:
@@ -80,19 +82,20 @@ class LoadOptions:
                 errors.append(error)
         if not accepted:
             raise errors[0]
-        self._log(name for name in accepted[0].ignored if name in accepted[-1].ignored)
+        self._log(accepted[0], (name for name in accepted[0].ignored if name in accepted[-1].ignored))
         return accepted[0]
 
     def one_of(self, *, streaming: bool) -> ReadOptions:
         """Raises OptionError; logs what has no effect, once."""
         options = parse_read_options(self._given, streaming=streaming, quiet=True)
-        self._log(options.ignored)
+        self._log(options, options.ignored)
         return options
 
-    def _log(self, ignored: Iterable[str]) -> None:
+    def _log(self, options: ReadOptions, ignored: Iterable[str]) -> None:
         news = [name for name in ignored if name not in self._logged]
-        warn_of(news)
+        warn_of(news, AT_EARLIEST if self._has_logged_start else options.start)
         self._logged.update(news)
+        self._has_logged_start = True
 
 
 @dataclass(frozen=True)
@@ -114,19 +117,13 @@ def load_schema(options: ReadOptions, formats: Mapping[str, ResolvedFormat]) -> 
     """Schema of a load without one of the user's own: Kafka's columns, with values and keys that have a format as
     structs. Raises OptionError where the options do not say what these hold."""
     fields = []
-    for field in spark_schema(options.columns).fields:
-        format = formats.get(field.name)
+    for name in options.columns:
+        kind, format = _ALL_TYPES[name], formats.get(name)
         if format is not None:
             # Spark's own cast from bytes gives what the format `string` does
-            of_format = StringType() if format.name == "string" else from_arrow_schema(format.schema())
-            field = StructField(field.name, of_format, True)
-        fields.append(field)
+            kind = StringType() if format.name == "string" else from_arrow_schema(format.schema())
+        fields.append(StructField(name, kind, True))  # nullable, as all are in Spark's Kafka connector
     return StructType(fields)
-
-
-def spark_schema(columns: tuple[str, ...] = COLUMNS) -> StructType:
-    """Types and nullability of Spark's Kafka connector. columns: also those about damage."""
-    return StructType([StructField(name, _ALL_TYPES[name], True) for name in columns])
 
 
 def kafkas_name(name: str) -> str:

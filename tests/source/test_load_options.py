@@ -63,6 +63,19 @@ def test_each_option_without_effect_is_told_once(caplog: pytest.LogCaptureFixtur
         assert told() == ["kafka.bootstrap.servers, endingTimestamp"]
 
 
+def test_a_timestamp_in_seconds_is_told_once_a_load(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "kafkalog_spark"):
+        options = parsed(startingTimestamp="1700000000")
+        options.either()
+        options.one_of(streaming=False)
+        options.one_of(streaming=True)
+        assert [message.partition(",")[0] for message in caplog.messages] == [
+            "startingTimestamp=1700000000 is in 1970-01-20"
+        ]
+        parsed(startingTimestamp="1700000000").one_of(streaming=True)  # with a schema of the user's own
+    assert len(caplog.messages) == 2
+
+
 def test_errors_outlive_the_pickle() -> None:
     options = cloudpickle.loads(cloudpickle.dumps(parsed(startingOffsets="latest")))
     with pytest.raises(OptionError, match="starting offset can't be latest"):

@@ -17,7 +17,7 @@ from kafkalog_spark.source.batch_reader import KafkaLogBatchReader
 from kafkalog_spark.source.filters import RowFilter
 from kafkalog_spark.source.options import parse_read_options
 from kafkalog_spark.source.planning import Split, plan
-from kafkalog_spark.source.resolved_read import ResolvedRead, spark_schema
+from kafkalog_spark.source.resolved_read import ResolvedRead, load_schema
 from kafkalog_spark.store.storage_options import StorageOptions
 from tests.log.tiered.aiven_writer import KEY_ID, KEYS, AivenMode
 from tests.log.tiered.golden_tiered import CLEAN
@@ -100,7 +100,7 @@ def test_a_range_asks_for_its_segments_alone(
 
 def _read(asked: dict[str, str], splits: list[Split]) -> list[dict[str, Any]]:
     options = parse_read_options(asked)
-    read = ResolvedRead(options, {}, spark_schema(options.columns))
+    read = ResolvedRead(options, {}, load_schema(options, {}))
     reader = pickle.loads(pickle.dumps(KafkaLogBatchReader(read)))
     splits = pickle.loads(pickle.dumps(splits))  # as a task gets them
     return [row for batch in reader.read(InputPartition(splits)) for row in batch.to_pylist()]
