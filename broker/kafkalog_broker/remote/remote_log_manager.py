@@ -129,14 +129,11 @@ class _Tasks:
             self._waiting[partition] = None
         self._begin()
 
-    async def idle(self) -> None:
-        while self._running:
-            await asyncio.wait(list(self._running.values()))
-
     async def stop(self) -> None:
         self._is_stopped = True
         self._waiting.clear()
-        await self.idle()
+        while self._running:
+            await asyncio.wait(list(self._running.values()))
         self.threads.shutdown()
 
     def _begin(self) -> None:
@@ -253,11 +250,6 @@ class RemoteLogManager:
         await self._copying.stop()
         await self._expiring.stop()
         await asyncio.to_thread(self._readers.shutdown)  # waits for reads, which the event loop must not
-
-    async def idle(self) -> None:
-        """For tests: return when nothing is being copied or deleted."""
-        await self._copying.idle()
-        await self._expiring.idle()
 
     # ---- partitions
 
@@ -409,24 +401,20 @@ class RemoteLogManager:
                     log.highest_offset_in_remote_storage = -1
                     await self._delete(partition, remote.in_state(COPY_FINISHED))
             else:
-                await self._delete_expired(log, partition)
+                not_copied = log.highest_offset_in_remote_storage + 1
+                decide = partial(
+                    expired_segments, remote, log.config, log.epochs.entries, self._clock.now_ms(),
+                    log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset,
+                    only_local_bytes=sum(one.size for one in log.segments if one.base_offset >= not_copied),
+                )  # fmt: skip
+                expired = await asyncio.get_running_loop().run_in_executor(self._expiring.threads, decide)
+                if expired.log_start_offset is not None:
+                    log.check()
+                    log.move_log_start(min(expired.log_start_offset, log.high_watermark))
+                await self._delete(partition, expired.segments)
         except (KafkalogError, OSError) as error:
             self.counts.delete_errors += 1
             _log.warning("remote segments of %s are not deleted, and tried again: %s", remote.partition, error)
-
-    async def _delete_expired(self, log: Log, partition: RemotePartition) -> None:
-        only_local = sum(
-            segment.size for segment in log.segments if segment.base_offset > log.highest_offset_in_remote_storage
-        )
-        decide = partial(
-            expired_segments, partition.remote, log.config, log.epochs.entries, self._clock.now_ms(),
-            log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset, only_local_bytes=only_local,
-        )  # fmt: skip
-        expired = await asyncio.get_running_loop().run_in_executor(self._expiring.threads, decide)
-        if expired.log_start_offset is not None:
-            log.check()
-            log.move_log_start(min(expired.log_start_offset, log.high_watermark))
-        await self._delete(partition, expired.segments)
 
     async def _delete(self, partition: RemotePartition, segments: list[RemoteSegment]) -> None:
         """DELETE_SEGMENT_STARTED before the first object goes, DELETE_SEGMENT_FINISHED after the last has gone."""

@@ -55,13 +55,13 @@ def write_clean_shutdown(directory: Path, broker_epoch: int) -> None:
     replace_file(directory / CLEAN_SHUTDOWN_FILE, text.encode("ascii"))
 
 
+@dataclass(eq=False)
 class OffsetCheckpoint:
     """Checkpoint file of offsets. Kafka reads an unreadable one as empty: a missing recovery point costs a scan, a
     missing log start offset brings deleted records back, and neither loses one."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._on_disk: dict[TopicPartition, int] | None = None
+    path: Path
+    _on_disk: Mapping[TopicPartition, int] | None = None
 
     @property
     def known(self) -> Mapping[TopicPartition, int]:
@@ -78,14 +78,12 @@ class OffsetCheckpoint:
         self._on_disk = dict(offsets) if self.path.exists() else None
         return offsets
 
-    def write(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Make the file say this; False when it does already. On disk on return. Raises OSError."""
-        if self._on_disk == offsets:
-            return False
-        written = dict(offsets)
-        checkpoint.write_offset_checkpoint(self.path, written)
-        self._on_disk = written
-        return True
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Make the file say this, unless it does. On disk on return. Raises OSError."""
+        if self._on_disk != offsets:
+            written = dict(offsets)
+            checkpoint.write_offset_checkpoint(self.path, written)
+            self._on_disk = written
 
 
 class LogDirError(KafkalogError):
@@ -120,15 +118,14 @@ class LogDirectory:
     def checkpoints(self) -> tuple[OffsetCheckpoint, ...]:
         return self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaner_offsets
 
-    def fail(self, error: BaseException) -> bool:
-        """Take the directory offline, with a line in the log; False when it was offline before."""
+    def fail(self, error: BaseException) -> None:
+        """Take the directory offline, with a line in the log, unless it is."""
         if self.failure is not None:
-            return False
+            return
         self.failure = str(error)
         _log.error("log directory %s is offline, its partitions too: %s", self.path, self.failure)
         if self.on_failure is not None:
             self.on_failure(error)
-        return True
 
     @contextmanager
     def guarded(self) -> Iterator[None]:

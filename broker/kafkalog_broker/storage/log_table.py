@@ -297,15 +297,11 @@ def storage_error(topic: str, partition: int, what: str) -> BrokerError:
 _MAX_FILE_NAME = 255
 
 
-def delete_dir_name(topic: str, partition: int, unique: uuid.UUID) -> str:
-    """`topic-N.<32 hex digits>-delete`, the topic cut to fit 255 characters (UnifiedLog.logDeleteDirName)."""
-    rest = f"-{partition}.{unique.hex}{DELETE_DIR_SUFFIX}"
-    return topic[: _MAX_FILE_NAME - len(rest)] + rest
-
-
 def rename_for_deletion(directory: Path, topic: str, partition: int, *, sync: bool = True) -> Path:
-    """Rename a partition directory so that no broker loads it again; on disk on return with `sync`. Raises OSError."""
-    renamed = directory.with_name(delete_dir_name(topic, partition, uuid.uuid4()))
+    """Rename a partition directory so that no broker loads it again: `topic-N.<32 hex digits>-delete`, the topic cut to
+    fit 255 characters (UnifiedLog.logDeleteDirName). On disk on return with `sync`. Raises OSError."""
+    rest = f"-{partition}.{uuid.uuid4().hex}{DELETE_DIR_SUFFIX}"
+    renamed = directory.with_name(topic[: _MAX_FILE_NAME - len(rest)] + rest)
     os.rename(directory, renamed)
     if sync:
         fsync_directory(directory.parent)

@@ -226,6 +226,10 @@ class SegmentWriter:
         self.offset_index.flush()
         self.time_index.flush()
 
+    def sync_data(self) -> None:
+        """As `flush`, without the indexes: recovery builds those of unflushed segments again."""
+        os.fdatasync(self._fd)
+
     def close(self) -> None:
         """Close cleanly: indexes complete and trimmed. Does not flush. Idempotent."""
         if self._fd < 0:

@@ -141,7 +141,7 @@ async def deleted_topic(directory: Path, step: int) -> None:
     with contextlib.suppress(Killed):
         await logs.manager.topic_deleted(topic)
         removal.finish()
-        await logs.manager.idle()
+        await logs.idle()
     await logs.kill()
     deleted = logs.broker.topics.deleted
     logs = RemoteLogs(directory)

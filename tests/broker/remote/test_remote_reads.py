@@ -216,7 +216,7 @@ def test_a_topic_that_comes_back_to_remote_storage_is_copied_anew(tmp_path: Path
         broker.topics.set_all_configs({"orders": away})
         broker.logs.update_topic_config("orders")
         logs.manager.topic_changed(broker.topic())
-        await logs.manager.idle()
+        await logs.idle()
         assert logs.objects() == set()
         broker.topics.set_all_configs({"orders": {**before, "local.retention.bytes": str(SEGMENT)}})
         await logs.stop()

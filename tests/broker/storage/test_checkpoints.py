@@ -8,7 +8,7 @@ from kafkalog_broker.storage.log_directory import LogDirectory, OffsetCheckpoint
 
 def test_what_is_written_is_read(tmp_path):
     offsets = {("orders", 0): 17, ("orders", 10): 0}
-    assert OffsetCheckpoint(tmp_path / "c").write(offsets)
+    OffsetCheckpoint(tmp_path / "c").write(offsets)
     assert OffsetCheckpoint(tmp_path / "c").read() == offsets
 
 
@@ -17,16 +17,16 @@ def test_an_unchanged_checkpoint_is_not_written_again(tmp_path):
     checkpoint = OffsetCheckpoint(tmp_path / "c")
     checkpoint.read()
     before = os.stat(tmp_path / "c").st_ino
-    assert not checkpoint.write({("a", 0): 1})
+    checkpoint.write({("a", 0): 1})
     assert os.stat(tmp_path / "c").st_ino == before
-    assert checkpoint.write({("a", 0): 2})
-    assert not checkpoint.write({("a", 0): 2})
+    checkpoint.write({("a", 0): 2})
+    assert OffsetCheckpoint(tmp_path / "c").read() == {("a", 0): 2}
 
 
 def test_an_empty_checkpoint_is_written_where_none_was(tmp_path):
     checkpoint = OffsetCheckpoint(tmp_path / "c")
     assert checkpoint.read() == {}
-    assert checkpoint.write({})
+    checkpoint.write({})
     assert (tmp_path / "c").read_bytes() == b"0\n0\n"
 
 
@@ -36,7 +36,8 @@ def test_a_damaged_checkpoint_is_empty_with_a_warning_and_replaced(tmp_path, cap
     with caplog.at_level(logging.WARNING):
         assert checkpoint.read() == {}
     assert "announces 2 entries" in caplog.text
-    assert checkpoint.write({})
+    checkpoint.write({})
+    assert (tmp_path / "c").read_bytes() == b"0\n0\n"
 
 
 def test_kafkas_files_are_read(golden_crashed):

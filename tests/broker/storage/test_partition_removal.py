@@ -4,10 +4,8 @@ import uuid
 from types import SimpleNamespace
 
 from kafkalog_broker.storage.housekeeping import Housekeeping
-from kafkalog_broker.storage.log_table import delete_dir_name, remove, rename_for_deletion
+from kafkalog_broker.storage.log_table import remove, rename_for_deletion
 from kafkalog_spark.format.names import DirKind, parse_partition_dir
-
-UNIQUE = uuid.UUID(int=5)
 
 
 def test_a_renamed_directory_is_one_to_delete(tmp_path):
@@ -18,12 +16,12 @@ def test_a_renamed_directory_is_one_to_delete(tmp_path):
     assert parse_partition_dir(renamed.name) == ("orders", 3, DirKind.DELETE)
 
 
-def test_a_long_topic_is_cut_so_that_the_name_fits():
-    assert delete_dir_name("a", 0, UNIQUE) == f"a-0.{UNIQUE.hex}-delete"
-    name = delete_dir_name("t" * 249, 2147483647, UNIQUE)
+def test_a_long_topic_is_cut_so_that_the_name_fits(tmp_path):
+    (tmp_path / "long").mkdir()
+    name = rename_for_deletion(tmp_path / "long", "t" * 249, 2147483647).name
     assert len(name) == 255
     assert parse_partition_dir(name) == (
-        "t" * (255 - len(f"-2147483647.{UNIQUE.hex}-delete")),
+        "t" * (255 - len(f"-2147483647.{uuid.uuid4().hex}-delete")),
         2**31 - 1,
         DirKind.DELETE,
     )

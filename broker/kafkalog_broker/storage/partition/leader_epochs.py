@@ -33,13 +33,11 @@ class LeaderEpochs:
     def entries(self) -> tuple[EpochEntry, ...]:
         return tuple(self._entries)
 
-    def assign(self, epoch: int, start_offset: int, *, sync: bool = True) -> bool:
-        """Batches of `epoch` begin at `start_offset`; True when that was news. On disk on return with `sync`. A new
-        entry takes the place of those with an epoch or a start offset at or above its own."""
-        if epoch == self.latest and self._entries[-1].start_offset <= start_offset:
-            return False
-        self._write(_with(self._entries, EpochEntry(epoch, start_offset)), sync=sync)
-        return True
+    def assign(self, epoch: int, start_offset: int, *, sync: bool = True) -> None:
+        """Batches of `epoch` begin at `start_offset`; nothing is written where that is no news. On disk on return with
+        `sync`. A new entry takes the place of those with an epoch or a start offset at or above its own."""
+        if epoch != self.latest or self._entries[-1].start_offset > start_offset:
+            self._write(_with(self._entries, EpochEntry(epoch, start_offset)), sync=sync)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset): the largest epoch not above `epoch`, and where the next one begins; (-1, -1) for an

@@ -22,8 +22,6 @@ from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.storage.partition.cleaned_segment import CleanedSegment
 from kafkalog_broker.storage.partition.leader_epochs import LeaderEpochs
 from kafkalog_broker.storage.partition.log_segment import (
-    ActiveSegment,
-    FileHandles,
     FileSlice,
     LogSegment,
     cut_segment,
@@ -40,8 +38,10 @@ from kafkalog_spark.format.producer_snapshot import write_producer_snapshot
 from kafkalog_spark.log.read.segment_file import Window
 from kafkalog_spark.log.write.encoded_batch import EncodedBatch
 from kafkalog_spark.log.write.segment_recovery import RecoveredSegment, should_roll
+from kafkalog_spark.log.write.segment_writer import SegmentWriter
 
 PRODUCERS_AT_ONCE = 1_000  # producers written into snapshots by the event loop: 3 ms
+_JITTER = random.Random()  # draws what is taken off segment.ms; one for all: each is 2.5 kB
 _REMEMBERED = 16  # positions that a log remembers: as many consumers of one partition fetch on without a search
 
 
@@ -89,20 +89,16 @@ class LocalLog:
     """segments: by base offset, the last one active; replaced as a whole, so that readers in other threads hold one
     picture of them. swaps: how often compaction has put other files under names that `segments` had; whoever read
     meanwhile may have read one file by what another one's index says. recovery_point: everything below is on disk.
-    jitter: draws what is taken off segment.ms. opened_at: the log end offset when it was opened. flushes,
-    flush_seconds: how many there were since, and what they took together."""
+    opened_at: the log end offset when it was opened. flushes, flush_seconds: how many there were since, and what they
+    took together."""
 
-    def __init__(
-        self, loaded: LoadedLog, config: LogConfig, now_ms: int, handles: FileHandles, jitter: random.Random
-    ) -> None:
+    def __init__(self, loaded: LoadedLog, config: LogConfig, now_ms: int) -> None:
         self.directory = loaded.directory
         self.config = config
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = self.opened_at = loaded.log_end_offset
         self.swaps = 0
         self._is_abandoned = False
-        self._handles = handles
-        self._jitter = jitter
         # offset -> (segment's serial number, position): where batches begin that are likely to be read next. Not the
         # segment's base offset: compaction puts another segment in the place of one.
         self._positions: dict[int, tuple[int, int]] = {}
@@ -126,8 +122,8 @@ class LocalLog:
         path = self.directory / (names.segment_name(base_offset) + names.LOG_SUFFIX)
         size = 0 if is_new else path.stat().st_size
         most = min(self.config.segment_jitter_ms, self.config.max_segment_ms)
-        jitter_ms = self._jitter.randrange(most) if most > 0 else 0
-        return LogSegment(self.directory, base_offset, self._handles, (size, next_offset), now_ms, jitter_ms)
+        jitter_ms = _JITTER.randrange(most) if most > 0 else 0
+        return LogSegment(self.directory, base_offset, (size, next_offset), now_ms, jitter_ms)
 
     @property
     def active(self) -> LogSegment:
@@ -175,7 +171,7 @@ class LocalLog:
             segment_ms=config.max_segment_ms - segment.jitter_ms,
         )
 
-    def _open_writer(self, segment: LogSegment, *, is_new: bool = False) -> ActiveSegment:
+    def _open_writer(self, segment: LogSegment, *, is_new: bool = False) -> SegmentWriter:
         if segment.writer is None:
             config = self.config
             segment.open_writer(config.index_entry_bytes, config.segment_index_bytes, is_new=is_new)
@@ -304,7 +300,7 @@ class LocalLog:
         ends = [*(piece.base_offset for piece in cleaned[1:]), old[-1].next_offset]
         new = [
             LogSegment(
-                self.directory, piece.base_offset, self._handles, (piece.size, end), now_ms,
+                self.directory, piece.base_offset, (piece.size, end), now_ms,
                 transient=names.SWAP_SUFFIX, _max_timestamp=piece.max_timestamp, _transactions=list(piece.aborted),
             )
             for piece, end in zip(cleaned, ends, strict=True)
@@ -329,9 +325,7 @@ class LocalLog:
         bounds = old.locate(offset)
         position = old.size if bounds is None else bounds.position
         # Another object: what was remembered of the old one does not count for it.
-        kept = LogSegment(
-            self.directory, old.base_offset, self._handles, (position, offset), old.created_ms, old.jitter_ms
-        )
+        kept = LogSegment(self.directory, old.base_offset, (position, offset), old.created_ms, old.jitter_ms)
         self.segments = (*self.segments[: -1 - len(removed)], kept)  # first, as in `replace`
         self.log_end_offset = offset
         self.swaps += 1

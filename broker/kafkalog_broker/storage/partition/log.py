@@ -12,7 +12,6 @@ directory has failed answers. Acknowledged records stay in the files.
 from __future__ import annotations
 
 import operator
-import random
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from typing import NamedTuple, NoReturn
 from kafkalog_broker.config.log_config import LogConfig
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.partition.local_log import FoundRange, LoadedLog, LocalLog
-from kafkalog_broker.storage.partition.log_segment import FileHandles, FileSlice, LogSegment, is_passing, segments_from
+from kafkalog_broker.storage.partition.log_segment import FileSlice, LogSegment, is_passing, segments_from
 from kafkalog_broker.storage.partition.offset_lookup import (
     TimestampAndOffset,
     aborted_in,
@@ -45,8 +44,6 @@ _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _new = tuple.__new__
 """Makes the three tuples of an append without the constructors of their classes, which are 8 % of its time."""
-_HANDLES = FileHandles()  # one bound for all logs of a process
-_JITTER = random.Random()  # one for all: each is 2.5 kB
 
 
 class ReadResult(NamedTuple):
@@ -81,15 +78,13 @@ class Log:
         *,
         call_soon: Callable[[Callable[[], None]], object] = operator.call,
         on_failure: Callable[[Log, OSError], None] | None = None,
-        handles: FileHandles = _HANDLES,
-        jitter: random.Random = _JITTER,
     ) -> None:
         self.identity = identity
         self.topic, self.topic_id, self.partition = identity
         self.name = f"{self.topic}-{self.partition}"
         self.directory = loaded.directory
         self.config = config
-        self.local = LocalLog(loaded, config, now_ms, handles, jitter)
+        self.local = LocalLog(loaded, config, now_ms)
         self.epochs, self.producer_state = loaded.epochs, loaded.producers
         # One replica: whatever was in the log when it was opened is as replicated as it will ever be.
         self.high_watermark = loaded.log_end_offset

@@ -101,8 +101,8 @@ class FileSlice:
 class FileHandles:
     """At most `max_open` handles, the longest open ones dropped first. Thread-safe."""
 
-    def __init__(self, max_open: int = MAX_OPEN) -> None:
-        self._max_open = max_open
+    def __init__(self) -> None:
+        self.max_open = MAX_OPEN
         self._lock = threading.Lock()
         self._open: OrderedDict[Hashable, FileHandle] = OrderedDict()
 
@@ -114,7 +114,7 @@ class FileHandles:
         handle = FileHandle(path)
         with self._lock:
             self._open[key] = handle
-            while len(self._open) > self._max_open:
+            while len(self._open) > self.max_open:
                 self._open.popitem(last=False)
         return handle
 
@@ -123,6 +123,7 @@ class FileHandles:
             self._open.pop(key, None)
 
 
+_HANDLES = FileHandles()  # one bound for all logs of a process; its name has it go before `os` does, when Python ends
 _BOUNDS = struct.Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
 SCAN_READ = 8192
 """Bytes read at once in the search for a batch: index.interval.bytes, and a batch of a usual size after it."""
@@ -141,12 +142,6 @@ class BatchBounds(NamedTuple):
     @property
     def end(self) -> int:
         return self.position + self.size
-
-
-class ActiveSegment(SegmentWriter):
-    def sync_data(self) -> None:
-        """The indexes are not synced: recovery builds those of unflushed segments again."""
-        os.fdatasync(self._fd)
 
 
 class ReadAt(Protocol):
@@ -237,7 +232,6 @@ class LogSegment(TimedSegment):
 
     directory: Path
     base_offset: int
-    handles: FileHandles
     end: tuple[int, int]
     created_ms: int
     jitter_ms: int = 0
@@ -245,7 +239,7 @@ class LogSegment(TimedSegment):
     serial: int = field(init=False, default_factory=partial(next, _serials))
     log_path: str = field(init=False)
     index_path: str = field(init=False)
-    writer: ActiveSegment | None = field(init=False, default=None)
+    writer: SegmentWriter | None = field(init=False, default=None)
     transaction_writer: TransactionIndexWriter | None = field(init=False, default=None)
     found_by_time: dict[tuple[int, int, int], Any] = field(init=False, default_factory=dict)
     _max_timestamp: tuple[int, int] | None = None
@@ -272,12 +266,12 @@ class LogSegment(TimedSegment):
 
     def _open(self, suffix: str, path: str) -> FileHandle:
         try:
-            return self.handles.get((self.serial, suffix), path)
+            return _HANDLES.get((self.serial, suffix), path)
         except FileNotFoundError:
             if not path.endswith(names.SWAP_SUFFIX):
                 raise
             # It has lost the suffix since its name was looked up, perhaps in another thread.
-            return self.handles.get((self.serial, suffix), path.removesuffix(names.SWAP_SUFFIX))
+            return _HANDLES.get((self.serial, suffix), path.removesuffix(names.SWAP_SUFFIX))
 
     def swapped_in(self) -> None:
         self.transient = ""
@@ -288,7 +282,7 @@ class LogSegment(TimedSegment):
     def open_writer(self, index_interval_bytes: int, max_index_size: int, *, is_new: bool) -> None:
         """is_new: makes the files, else opens those that were closed cleanly. Raises OSError, CorruptBatch; no new file
         is left then."""
-        make = ActiveSegment.create if is_new else ActiveSegment.open_existing
+        make = SegmentWriter.create if is_new else SegmentWriter.open_existing
         writer = make(
             self.directory, self.base_offset, index_interval_bytes=index_interval_bytes, max_index_size=max_index_size
         )
@@ -364,7 +358,7 @@ class LogSegment(TimedSegment):
 
     def forget_handles(self) -> None:
         for suffix in (names.LOG_SUFFIX, names.OFFSET_INDEX_SUFFIX):
-            self.handles.forget((self.serial, suffix))
+            _HANDLES.forget((self.serial, suffix))
 
     def rename_for_deletion(self) -> list[Path]:
         """Returns the files' new names. Raises OSError."""

@@ -257,17 +257,12 @@ class ProducerState:
         self._ended = [ended for ended in self._ended if ended[1] >= log_start_offset]
         self.end_offset = max(self.end_offset, log_start_offset)
 
-    def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers without an open transaction whose last batch is that old; how many."""
-        expired = [
-            producer.id
-            for producer in self._producers.values()
-            if producer.transaction_first_offset == NO_TRANSACTION and now_ms - producer.last_timestamp >= expiration_ms
-        ]
-        for producer_id in expired:
-            del self._producers[producer_id]
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers without an open transaction whose last batch is that old."""
+        for one in self.producers():
+            if one.transaction_first_offset == NO_TRANSACTION and now_ms - one.last_timestamp >= expiration_ms:
+                del self._producers[one.id]
         self.verifications.expire(now_ms, expiration_ms)
-        return len(expired)
 
     # ---- snapshots
 

@@ -14,11 +14,9 @@ from itertools import accumulate
 from pathlib import Path
 
 from kafkalog_broker.config.log_config import LogConfig
-from kafkalog_broker.storage.partition.log_segment import FileHandles, LogSegment
+from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_spark.format.layout import MAX_INT64
 from kafkalog_spark.log.read.discovery import log_files
-
-_UNUSED = FileHandles(0)  # the .log of none of these segments is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,7 @@ def may_be_due(directory: Path, config: LogConfig, log_start_offset: int, now_ms
     files = log_files(directory)
     sizes = [facts.st_size for facts in files.values()]
     segments = [  # the oldest decides; the second stands for all others
-        LogSegment(directory, base, _UNUSED, (size, MAX_INT64), now_ms)
+        LogSegment(directory, base, (size, MAX_INT64), now_ms)
         for base, size in zip(files, (*sizes[:1], sum(sizes[1:])), strict=False)
     ]
     deletion = segments_to_delete(

@@ -114,12 +114,18 @@ class RemoteLogs:
         )  # fmt: skip
         await self.manager.start(broker.topic(REMOTE_LOG_METADATA_TOPIC))
 
+    async def idle(self) -> None:
+        """Return when nothing is being copied or deleted."""
+        for tasks in (self.manager._copying, self.manager._expiring):
+            while tasks._running:
+                await asyncio.wait(list(tasks._running.values()))
+
     async def settle(self) -> None:
         """Copy, delete and let local retention go, until there is nothing to do."""
         for _ in range(6):
             self.broker.clock.advance(10)
             await self.manager.run_due()
-            await self.manager.idle()
+            await self.idle()
             self.broker.tick(10)
 
     def append(self, numbers: range, topic: str = "orders") -> None:
@@ -157,7 +163,7 @@ class RemoteLogs:
     async def kill(self) -> None:
         """Nothing more happens; the next RemoteLogs over the directory finds what is there."""
         self.steps.kill_at = -1
-        await self.manager.idle()
+        await self.idle()
         self.broker.crash()
 
     async def stop(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.compaction.cleaning_request import CleaningRequest
-from kafkalog_broker.storage.partition.log_segment import FileHandles, LogSegment
+from kafkalog_broker.storage.partition.log_segment import LogSegment
 from kafkalog_spark.errors import CorruptBatch
 from tests.broker.storage.helpers.cleaned_logs import Host, transient_files
 from tests.broker.storage.helpers.stored_logs import NOW, contents, log_config
@@ -27,9 +27,8 @@ def legacy_segments(source: Path, target: Path, bases: list[int], end: int) -> l
         replaced = (source / f"{name}.deleted").exists()
         if path.name.endswith(".deleted") or not replaced:
             shutil.copy2(path, target / name)
-    handles = FileHandles()
     return [
-        LogSegment(target, base, handles, ((target / f"{base:020d}.log").stat().st_size, behind), created_ms=0)
+        LogSegment(target, base, ((target / f"{base:020d}.log").stat().st_size, behind), created_ms=0)
         for base, behind in zip(bases, [*bases[1:], end], strict=True)
     ]
 
@@ -74,9 +73,8 @@ def made_by_old_clients(tmp_path: Path, segments: dict[int, bytes], end: int) ->
     for base, data in {**segments, end: b""}.items():
         (directory / f"{base:020d}.log").write_bytes(data)
     bases = [*segments, end]
-    handles = FileHandles()
     return [
-        LogSegment(directory, base, handles, (len(segments.get(base, b"")), behind), 0)
+        LogSegment(directory, base, (len(segments.get(base, b"")), behind), 0)
         for base, behind in zip(bases, [*bases[1:], end], strict=True)
     ]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafkalog_broker.errors import BrokerError, ErrorCode
 from kafkalog_broker.storage.append.append_validation import validate_batch
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_segment import FileHandles
+from kafkalog_broker.storage.partition.log_segment import _HANDLES
 from kafkalog_broker.storage.recovery.log_loader import LoadRequest, load_log
 from kafkalog_spark.log.tiered.remote_names import TopicIdPartition
 from tests.broker.storage.helpers.stored_logs import (
@@ -210,13 +210,13 @@ def test_readers_in_other_threads_see_whole_batches_while_segments_roll_and_go(t
     log.discard()
 
 
-def test_a_bounded_number_of_files_is_open_for_reading(tmp_path):
-    handles = FileHandles(max_open=3)
-    log = new_log(tmp_path, options={"handles": handles})
+def test_a_bounded_number_of_files_is_open_for_reading(tmp_path, monkeypatch):
+    monkeypatch.setattr(_HANDLES, "max_open", 3)
+    log = new_log(tmp_path)
     for _ in range(6):
         log.append(validated(2), NOW)
         log.local.roll(NOW)
     for _ in range(3):
         assert read_all(log) == log_bytes(log)
-        assert len(handles._open) == 3
+        assert len(_HANDLES._open) == 3
     log.discard()

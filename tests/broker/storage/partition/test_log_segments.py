@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from kafkalog_broker.errors import ErrorCode
+from kafkalog_broker.storage.partition import local_log
 from kafkalog_spark.format.producer_snapshot import read_producer_snapshot
 from tests.broker.storage.helpers.stored_logs import (
     HOUR,
@@ -51,10 +52,10 @@ def test_message_time_and_not_the_clock_rolls_a_segment(tmp_path):
     log.discard()
 
 
-def test_the_jitter_makes_segments_roll_earlier(tmp_path):
-    jitter = random.Random(5)
+def test_the_jitter_makes_segments_roll_earlier(tmp_path, monkeypatch):
+    monkeypatch.setattr(local_log, "_JITTER", random.Random(5))
     expected = random.Random(5).randrange(HOUR // 2)
-    log = new_log(tmp_path, segment_ms=HOUR, segment_jitter_ms=HOUR // 2, options={"jitter": jitter})
+    log = new_log(tmp_path, segment_ms=HOUR, segment_jitter_ms=HOUR // 2)
     log.append(validated(1), NOW)
     log.append(validated(1, timestamp=NOW + HOUR - expected), NOW)
     assert bases(log) == [0]

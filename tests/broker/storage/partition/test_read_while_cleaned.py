@@ -15,7 +15,7 @@ import pytest
 from kafkalog_broker.errors import BrokerError
 from kafkalog_broker.storage.compaction.cleaner import Cleaner
 from kafkalog_broker.storage.partition.log import Log
-from kafkalog_broker.storage.partition.log_segment import FileHandles
+from kafkalog_broker.storage.partition.log_segment import _HANDLES
 from kafkalog_spark.errors import KafkalogError
 from kafkalog_spark.log.decode.record_schema import ScanRequest
 from kafkalog_spark.log.read.last_stable_offset import last_stable_offset
@@ -39,9 +39,10 @@ def write(log: Log, batches: int, keys: int, chance: random.Random) -> dict[byte
     return latest
 
 
-def test_consumers_in_other_threads_see_every_latest_record_while_segments_are_swapped(tmp_path):
+def test_consumers_in_other_threads_see_every_latest_record_while_segments_are_swapped(tmp_path, monkeypatch):
     # Few handles: a reader that opens a file again must not get the one that has taken its name.
-    log = compacted_log(tmp_path, options={"handles": FileHandles(max_open=2)}, **SETTINGS)
+    monkeypatch.setattr(_HANDLES, "max_open", 2)
+    log = compacted_log(tmp_path, **SETTINGS)
     chance = random.Random(1)
     latest = write(log, 100, 12, chance)
     done = threading.Event()
